@@ -1,0 +1,48 @@
+# Every target sets itself up in .venv; nothing is assumed but Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help demo test check format torture bench clean
+.DEFAULT_GOAL := help
+
+help:  ## Show this list
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.train: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[train]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.train
+
+demo: $(VENV)/.train  ## Train a federation of 20 clients on handwritten digits
+	$(BIN)/disavow demo
+
+test: $(VENV)/.dev  ## Run the test suite (under 10 minutes on two cores)
+	$(BIN)/python -m pytest -m 'not torture' --numprocesses 2 --dist worksteal
+
+check: $(VENV)/.dev  ## Lint, format, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev  ## Format and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+torture: $(VENV)/.dev  ## The long kill and fuzz tests (bounded; about half an hour)
+	$(BIN)/python -m pytest -m torture --numprocesses 2 --dist worksteal --timeout 2400
+
+bench: $(VENV)/.dev  ## Benchmarks; never part of the tests
+	$(BIN)/python -m benchmarks
+
+clean:  ## Remove everything that was built
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

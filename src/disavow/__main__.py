@@ -1,0 +1,5 @@
+"""`python -m disavow` is `disavow`."""
+
+from disavow.cli import main
+
+main()

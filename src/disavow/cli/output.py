@@ -1,0 +1,74 @@
+"""Results go to stdout, progress to stderr; colours and bars only where a person is looking."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+_PLAIN_WIDTH = 100
+_STEP = 1000
+
+
+def results() -> Console:
+    """Where results go."""
+    return _console(stderr=False)
+
+
+def progress() -> Console:
+    """Where progress goes."""
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console = Console(stderr=stderr, highlight=False, soft_wrap=True, no_color=True, width=_PLAIN_WIDTH)
+    return console
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON; what is not a finite number becomes null."""
+    print(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+@contextmanager
+def bar(console: Console, what: str, total: int, done: int = 0) -> Iterator[Progress]:
+    """A progress bar on a terminal; elsewhere nothing. Advance it with `advance(bar)`."""
+    columns = (TextColumn(f"[bold]{what}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        shown.add_task(what, total=total, completed=done)
+        yield shown
+
+
+def advance(shown: Progress, steps: int = 1) -> None:
+    """Move the bar on."""
+    if shown.task_ids:
+        shown.advance(shown.task_ids[0], steps)
+
+
+def size(count: int) -> str:
+    """Bytes as a person reads them.
+
+    >>> size(999), size(2_345_678)
+    ('999 B', '2.3 MB')
+    """
+    value, units = float(count), ["B", "kB", "MB", "GB"]
+    while value >= _STEP and len(units) > 1:
+        value, units = value / _STEP, units[1:]
+    return f"{value:.0f} B" if units[0] == "B" else f"{value:.1f} {units[0]}"

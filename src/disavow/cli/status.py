@@ -1,0 +1,72 @@
+"""`disavow status`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from disavow.cli import rounds
+from disavow.cli.output import print_json, results, size
+from disavow.ledger import Ledger
+from disavow.runs import settings_of
+
+
+def status(directory: Path, *, as_json: bool) -> None:
+    """Show a run without touching it."""
+    with Ledger.open(directory) as ledger:
+        settings = settings_of(directory)
+        summaries = ledger.summaries()
+        standing = [summary for summary in summaries if summary.standing]
+        if as_json:
+            print_json(
+                {
+                    "run": str(directory),
+                    "run_id": ledger.run_id,
+                    "created_at": ledger.created_at.isoformat(),
+                    "created_by": ledger.created_by,
+                    "policy": asdict(ledger.policy),
+                    "clients": len(ledger.clients()),
+                    "rounds_wanted": settings.rounds,
+                    "complete": len(standing) >= settings.rounds,
+                    "stored_bytes": ledger.stored_bytes(),
+                    "model": ledger.digest_before(len(standing) + 1),
+                    "rounds": [rounds.as_json(summary) for summary in summaries],
+                }
+            )
+            return
+        _print(directory, ledger, settings.rounds)
+
+
+def _print(directory: Path, ledger: Ledger, wanted: int) -> None:
+    console, policy = results(), ledger.policy
+    standing = [summary for summary in ledger.summaries() if summary.standing]
+    superseded = len(ledger.summaries()) - len(standing)
+    delta = "adaptive" if policy.delta is None else f"{policy.delta:g}"
+    state = "complete" if len(standing) >= wanted else f"`disavow resume {directory}` goes on"
+    facts = {
+        "run": f"{ledger.run_id}, started {ledger.created_at:%Y-%m-%d %H:%M} UTC by {ledger.created_by}",
+        "policy": f"k = {policy.k}, x = {policy.x}, criterion {policy.criterion}, Δ {delta}",
+        "clusters": f"{'sticky ' if policy.sticky else ''}{policy.clustering} by {policy.metric}",
+        "noise": _noise(ledger),
+        "clients": str(len(ledger.clients())),
+        "rounds": f"{len(standing)} of {wanted}; {state}" + (f"; {superseded} superseded" if superseded else ""),
+        "on disk": size(ledger.stored_bytes()),
+        "model": ledger.digest_before(len(standing) + 1),
+    }
+    for name, fact in facts.items():
+        console.print(f"[bold]{name:>9}[/bold]  {fact}")
+    if standing:
+        console.print(f"\n[bold]{rounds.HEADER}[/bold]")
+        for summary in standing:
+            console.print(rounds.line(summary))
+
+
+def _noise(ledger: Ledger) -> str:
+    policy = ledger.policy
+    modes = {
+        "paper": f"paper, {policy.distribution}, σ = {policy.sigma:g}",
+        "calibrated": f"calibrated, clip {policy.clip}, τ = {policy.tau}",
+        "none": "none",
+    }
+    seeded = "; draws are seeded, so its privacy claims are void" if policy.draws == "seeded" else ""
+    return modes[policy.noise] + seeded

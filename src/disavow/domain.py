@@ -1,0 +1,174 @@
+"""The nouns of disavow: frozen, comparable, free of torch, numpy and databases.
+
+A *client* is known by a stable string id, never by its position in a list. A *round* holds *clusters*, a
+cluster holds *slots*, and a slot is filled by one *member*. When a client leaves, its slot stays, nameless.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+VARIANCE_SUFFIX = "running_var"
+"""Tensors of this name are variances: noise must not push them below zero."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One named tensor of a model."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many numbers the tensor holds."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a model's tensors lie in one flat float32 vector, in this order.
+
+    >>> layout = Layout((TensorSpec("weight", (2, 3)), TensorSpec("bias", (2,))))
+    >>> layout.size, [(s.name, a, b) for s, a, b in layout.spans()]
+    (8, [('weight', 0, 6), ('bias', 6, 8)])
+    """
+
+    tensors: tuple[TensorSpec, ...]
+
+    @cached_property
+    def size(self) -> int:
+        """The length of the vector."""
+        return sum(spec.size for spec in self.tensors)
+
+    def spans(self) -> Iterator[tuple[TensorSpec, int, int]]:
+        """Each tensor with the start and the end of its stretch of the vector."""
+        start = 0
+        for spec in self.tensors:
+            yield spec, start, start + spec.size
+            start += spec.size
+
+    def variances(self) -> Iterator[tuple[int, int]]:
+        """The stretches that hold batch-norm running variances."""
+        for spec, start, end in self.spans():
+            if spec.name.rpartition(".")[2] == VARIANCE_SUFFIX:
+                yield start, end
+
+    def to_json(self) -> str:
+        """The layout as JSON, as the ledger stores it."""
+        return json.dumps([[spec.name, list(spec.shape)] for spec in self.tensors])
+
+    @classmethod
+    def from_json(cls, text: str) -> Layout:
+        """Read back what `to_json` wrote."""
+        return cls(tuple(TensorSpec(name, tuple(shape)) for name, shape in json.loads(text)))
+
+
+@dataclass(frozen=True)
+class Client:
+    """A participant: a stable id, and how many training samples it holds."""
+
+    id: str
+    samples: int
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the server promises before the first round. Part of the ledger, never of a single round.
+
+    `delta` is a fixed distance, or None for *adaptive*: each round's largest spread.
+    """
+
+    k: int
+    x: int
+    criterion: str
+    delta: float | None
+    clustering: str
+    sticky: bool
+    metric: str
+    noise: str
+    distribution: str
+    sigma: float
+    clip: float | None
+    tau: float | None
+    draws: str
+
+
+@dataclass(frozen=True)
+class Member:
+    """Who fills a slot, and the SHA-256 digest of the update it returned."""
+
+    client: str
+    samples: int
+    update_digest: bytes
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One place in a cluster. `member` is None once its client has been withdrawn.
+
+    `neighbours` are the numbers of the slots of the same round whose updates lay within Δ of this one's:
+    those of the same cluster first, then the nearest, at most 2k. A slot that is not listed is no neighbour.
+    """
+
+    member: Member | None
+    neighbours: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """At least k clients of one round. `weight` is the sum of its members' data shares.
+
+    `spread` is the largest L2 distance between the updates of two members, whatever the metric that grouped
+    them.
+    """
+
+    weight: float
+    spread: float
+    slots: tuple[Slot, ...]
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """The ids of those still in, in slot order."""
+        return tuple(slot.member.client for slot in self.slots if slot.member is not None)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One broadcast, local training, clustering, choice, perturbation, aggregation and record.
+
+    `before` and `after` are the digests of the model broadcast in it and of the model it produced. Slots are
+    numbered through the clusters, from 0. The representative of a cluster is in none of this: it is never
+    stored.
+    """
+
+    number: int
+    attempt: int
+    before: str
+    after: str
+    delta: float
+    clusters: tuple[Cluster, ...]
+    recorded_at: datetime
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """All slots of the round, by number."""
+        return tuple(slot for cluster in self.clusters for slot in cluster.slots)
+
+    @property
+    def largest_spread(self) -> float:
+        """The widest cluster's spread."""
+        return max(cluster.spread for cluster in self.clusters)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a model does on held-out data. The loss is NaN where it was not finite."""
+
+    accuracy: float
+    loss: float

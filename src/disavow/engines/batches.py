@@ -1,0 +1,20 @@
+"""Which samples a client takes in which batch: the same in every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from disavow.federation.randomness import training_stream
+
+
+def batches(
+    samples: int, *, epochs: int, batch_size: int, seed: int, round_number: int, client: str
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Positions of a client's samples, batch by batch, shuffled anew each epoch, the last short batch included."""
+    stream = training_stream(seed, "batches", round_number=round_number, client=client)
+    for _ in range(epochs):
+        order = stream.permutation(samples)
+        yield from (order[start : start + batch_size] for start in range(0, samples, batch_size))

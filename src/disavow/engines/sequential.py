@@ -1,0 +1,100 @@
+"""The reference engine: one client after the other, in plain PyTorch, the same bits on every run.
+
+It is short and obvious on purpose. Other engines are tested against it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from disavow.config import TrainingSettings
+from disavow.domain import Evaluation
+from disavow.engines.batches import batches
+from disavow.engines.state import model_of, put_model
+from disavow.federation.vectors import Model, Updates
+
+_EVALUATION_BATCH = 1024
+
+
+class SequentialEngine:
+    """Trains clients one by one on the CPU."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        images: Tensor,
+        labels: Tensor,
+        parts: Mapping[str, npt.NDArray[np.int64]],
+        test_images: Tensor,
+        test_labels: Tensor,
+        settings: TrainingSettings,
+        seed: int,
+    ) -> None:
+        self._network = copy.deepcopy(network)
+        self._held = {client: (images[i], labels[i]) for client, i in parts.items()}
+        self._test = test_images, test_labels
+        self._settings = settings
+        self._seed = seed
+
+    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+        """See `Engine`."""
+        with _one_thread():
+            rows = [self._train_one(model, client, round_number) - model.vector for client in clients]
+        samples = tuple(len(self._held[client][1]) for client in clients)
+        return Updates(tuple(clients), samples, torch.stack(rows))
+
+    def _train_one(self, model: Model, client: str, round_number: int) -> Tensor:
+        """The client's model after its local epochs, as a vector."""
+        settings, (images, labels) = self._settings, self._held[client]
+        put_model(self._network, model)
+        self._network.train()
+        optimiser = torch.optim.SGD(
+            self._network.parameters(),
+            lr=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+        )
+        for batch in batches(
+            len(labels),
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            seed=self._seed,
+            round_number=round_number,
+            client=client,
+        ):
+            chosen = torch.from_numpy(batch)
+            optimiser.zero_grad()
+            functional.cross_entropy(self._network(images[chosen]), labels[chosen]).backward()
+            optimiser.step()
+        return model_of(self._network).vector
+
+    def evaluate(self, model: Model) -> Evaluation:
+        """See `Engine`."""
+        images, labels = self._test
+        put_model(self._network, model)
+        self._network.eval()
+        with _one_thread(), torch.no_grad():
+            scores = torch.cat([self._network(part) for part in images.split(_EVALUATION_BATCH)])
+            loss = functional.cross_entropy(scores.double(), labels)
+            accuracy = (scores.argmax(dim=1) == labels).double().mean()
+        return Evaluation(accuracy=float(accuracy), loss=float(loss))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """How many threads share a sum changes its last bits; with one, the number of cores does not matter."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,76 @@
+"""One tree for everything disavow refuses to do.
+
+Each error carries a message that a person can act on, and the exit code of the command that met it::
+
+    DisavowError
+    ├── ConfigError          2   a setting, argument or input file that cannot be used
+    │   └── MissingExtra     2   the command needs an optional part that is not installed
+    ├── RunError             2   a run directory that cannot be used as asked
+    │   ├── RunExists        2   it is there already, and nothing is ever overwritten
+    │   ├── RunMissing       2   there is no run
+    │   └── RunInUse         4   another process holds it
+    ├── LedgerError          1   the ledger cannot be trusted, or does not hold what was asked
+    │   ├── IntegrityError   1   stored bytes are not what was recorded
+    │   └── LedgerVersion    6   written in a format that this version does not read
+    └── RoundRefused         5   a round that must not be recorded; the run stays as it was
+
+0 is success. 1 also means "fsck found something". 130 is an interruption from the keyboard.
+"""
+
+from __future__ import annotations
+
+
+class DisavowError(Exception):
+    """The base of all errors that disavow raises on purpose."""
+
+    exit_code = 1
+
+
+class ConfigError(DisavowError):
+    """A setting, argument or input file that cannot be used."""
+
+    exit_code = 2
+
+
+class MissingExtra(ConfigError):
+    """The command needs an optional part of disavow that is not installed."""
+
+
+class RunError(DisavowError):
+    """A run directory that cannot be used as asked."""
+
+    exit_code = 2
+
+
+class RunExists(RunError):
+    """The run directory is there already; nothing is ever overwritten."""
+
+
+class RunMissing(RunError):
+    """There is no run in that directory."""
+
+
+class RunInUse(RunError):
+    """Another process holds the run."""
+
+    exit_code = 4
+
+
+class LedgerError(DisavowError):
+    """The ledger cannot be trusted, or does not hold what was asked for."""
+
+
+class IntegrityError(LedgerError):
+    """Stored bytes are not what was recorded."""
+
+
+class LedgerVersion(LedgerError):
+    """The ledger is in a format that this version of disavow does not read."""
+
+    exit_code = 6
+
+
+class RoundRefused(DisavowError):
+    """A round that must not be recorded. The run stays as it was."""
+
+    exit_code = 5

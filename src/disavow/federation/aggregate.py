@@ -1,0 +1,29 @@
+"""⑤ Aggregate: w_{t+1} = Σ_c p_c (w_t + u_{r_c} + noise)."""
+
+from __future__ import annotations
+
+import torch
+
+from disavow.domain import Policy
+from disavow.federation.broadcast import Broadcast
+from disavow.federation.cluster import Clusters
+from disavow.federation.perturb import Perturbed
+from disavow.federation.randomness import Secrets
+from disavow.federation.vectors import Model, floor_variances
+
+
+def aggregate(
+    broadcast: Broadcast, clusters: Clusters, perturbed: Perturbed, *, policy: Policy, secrets: Secrets
+) -> Model:
+    """The next global model. Sums run in float64 over the clusters in id order.
+
+    Mode `calibrated` adds one Gaussian of standard deviation τ to each coordinate here.
+    """
+    step = torch.zeros_like(perturbed.vectors[0])
+    for weight, vector in zip(clusters.weights, perturbed.vectors, strict=True):
+        step += weight * vector
+    if policy.noise == "calibrated" and policy.tau is not None:
+        noise = secrets.stream(broadcast.number, broadcast.attempt, "noise")
+        step += policy.tau * torch.from_numpy(noise.normal(len(step))).to(step.device)
+    vector = broadcast.model.vector.to(step.device).double() + step
+    return floor_variances(Model(broadcast.model.layout, vector.float()))

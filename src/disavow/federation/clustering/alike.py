@@ -1,0 +1,75 @@
+"""What a round records about likeness: the exact spread of every cluster, and every slot's neighbours within Δ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from disavow.config import PROJECTION_LIMIT
+from disavow.federation.clustering.distances import squared_l2
+from disavow.federation.clustering.geometry import ExactGeometry, Geometry, ProjectedGeometry, project
+from disavow.federation.randomness import Stream
+
+_CANDIDATES = 3
+"""Large rounds look for neighbours of a cluster among this many times k participants next to it."""
+
+
+def l2_geometry(vectors: Tensor, metric: str, geometry: Geometry, stream: Stream) -> Geometry:
+    """The geometry by L2 distance, which is the one given when the metric is l2 already."""
+    if metric == "l2":
+        return geometry
+    if len(vectors) <= PROJECTION_LIMIT:
+        return ExactGeometry(squared_l2(vectors))
+    return ProjectedGeometry(project(vectors, None, stream))
+
+
+def spreads(vectors: Tensor, geometry: Geometry, clusters: Sequence[Tensor]) -> list[float]:
+    """Each cluster's largest L2 distance between two members, exact."""
+    return [float(_pairs(vectors, geometry, members).max().sqrt()) for members in clusters]
+
+
+def _pairs(vectors: Tensor, geometry: Geometry, members: Tensor) -> Tensor:
+    if isinstance(geometry, ExactGeometry):
+        return geometry.between(members, members)
+    return squared_l2(vectors[members.to(vectors.device)])
+
+
+def neighbours(
+    vectors: Tensor, geometry: Geometry, clusters: Sequence[Tensor], *, delta: float, k: int
+) -> list[list[int]]:
+    """For each participant those within Δ: its own cluster's first, then the nearest; at most 2k.
+
+    A large round compares each cluster only with the participants that the projection puts next to it. That
+    can leave a neighbour unlisted, never list one that is not: unlisted means no neighbour.
+    """
+    lists: list[list[int]] = [[] for _ in range(len(vectors))]
+    everyone = torch.arange(len(vectors))
+    for members in clusters:
+        if isinstance(geometry, ExactGeometry):
+            others, squared = everyone, geometry.between(members, everyone)
+        else:
+            others = _candidates(geometry, members, everyone, k)
+            joined = torch.cat([members, others])
+            squared = squared_l2(vectors[joined.to(vectors.device)])[: len(members)]
+            others = joined
+        squared = squared.cpu()
+        outside = ~torch.isin(others, members)
+        near = squared.sqrt() <= delta
+        for row, item in enumerate(members.tolist()):
+            order = torch.argsort(squared[row], stable=True)
+            order = order[torch.argsort(outside[order].to(torch.int8), stable=True)]
+            ranked = others[order[near[row][order]]].tolist()
+            lists[item] = [other for other in ranked if other != item][: 2 * k]
+    return lists
+
+
+def _candidates(geometry: Geometry, members: Tensor, everyone: Tensor, k: int) -> Tensor:
+    """The participants outside a cluster that lie nearest to its centre."""
+    points = geometry.coordinates()
+    centre = points[members].mean(dim=0)
+    squared = (points - centre).square().sum(dim=1)
+    squared[members] = torch.inf
+    count = min(_CANDIDATES * k, len(everyone) - len(members))
+    return torch.topk(squared, count, largest=False).indices.sort().values.cpu()

@@ -1,0 +1,67 @@
+"""Keep the clusters of the round before; repair only what leavers broke.
+
+Deniability breaks when one of *all stored* clusters runs short. A fresh partition each round makes about T·N/k
+different groups that can run short; a sticky one makes N/k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from disavow.federation.clustering.geometry import Geometry
+
+Partition = Callable[[Tensor], list[Tensor]]
+TooWide = Callable[[Tensor], bool]
+
+
+def sticky(
+    geometry: Geometry,
+    clients: Sequence[str],
+    previous: Sequence[Sequence[str]],
+    k: int,
+    *,
+    partition: Partition,
+    too_wide: TooWide,
+) -> list[Tensor]:
+    """Partition clients, given in id order, along the `previous` membership.
+
+    Clusters that kept at least k members and are not too wide stay as they are. The members of the others, and
+    newcomers, join the nearest cluster with room, in id order; those for whom no room is left are partitioned
+    among themselves, together with one full cluster if they are too few.
+    """
+    position = {client: i for i, client in enumerate(clients)}
+    kept: list[list[int]] = []
+    for group in previous:
+        present = sorted(position[client] for client in group if client in position)
+        if k <= len(present) and not too_wide(torch.tensor(present)):
+            kept.append(present)
+    settled = {i for group in kept for i in group}
+    homeless = [i for i in range(len(clients)) if i not in settled]
+    homeless = _join_nearest(geometry, kept, homeless, k)
+    if homeless and len(homeless) < k:
+        # every cluster is full: open the one nearest to them, which with them is enough for two
+        nearest = min(range(len(kept)), key=lambda c: float(_distance(geometry, homeless, kept[c]).mean()))
+        homeless = sorted(homeless + kept.pop(nearest))
+    clusters = [torch.tensor(sorted(group)) for group in kept]
+    return clusters + (partition(torch.tensor(homeless)) if homeless else [])
+
+
+def _join_nearest(geometry: Geometry, kept: list[list[int]], homeless: list[int], k: int) -> list[int]:
+    """Let each join the nearest cluster that has room; those for whom there is none come back."""
+    left = []
+    for item in homeless:
+        with_room = [group for group in kept if len(group) < 2 * k - 1]
+        if with_room:
+            distances = [float(_distance(geometry, [item], group)) for group in with_room]
+            with_room[distances.index(min(distances))].append(item)
+        else:
+            left.append(item)
+    return left
+
+
+def _distance(geometry: Geometry, items: list[int], group: list[int]) -> Tensor:
+    """The mean squared distance from each item to the members of a group."""
+    return geometry.between(torch.tensor(items), torch.tensor(group)).mean(dim=1)

@@ -1,0 +1,70 @@
+"""② Local training: what an engine is, and which of its updates may enter a round."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from disavow.domain import Evaluation, Layout
+from disavow.errors import RoundRefused
+from disavow.federation.vectors import Model, Updates, row_blocks
+
+_NAMED = 5
+"""How many clients an error names before it only counts."""
+
+
+class Engine(Protocol):
+    """Trains the clients of a round. Sequential, vectorised or on real nodes: the round cannot tell."""
+
+    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+        """Each client's update after its local epochs from `model`.
+
+        A client's update depends on the model, its own data, the run's seed, the round and its id, and on
+        nothing else: not on who else takes part, nor on the order.
+        """
+
+    def evaluate(self, model: Model) -> Evaluation:
+        """How well a model does on held-out data, in evaluation mode."""
+
+
+def accept(updates: Updates, *, layout: Layout, k: int, round_number: int) -> Updates:
+    """The updates in id order; or `RoundRefused`, saying why none of them may enter."""
+
+    def refuse(reason: str) -> RoundRefused:
+        return RoundRefused(f"round {round_number} refused: {reason}; nothing was recorded, the run is unchanged")
+
+    if len(updates) < k:
+        raise refuse(f"{len(updates)} participants are fewer than k = {k}")
+    twice = [client for client, count in Counter(updates.clients).items() if count > 1]
+    if twice:
+        raise refuse(f"{_names(twice)} returned more than one update")
+    if updates.vectors.dtype != torch.float32:
+        raise refuse(f"updates are {updates.vectors.dtype}, not torch.float32")
+    if updates.vectors.shape != (len(updates), layout.size):
+        raise refuse(f"updates have {_length(updates.vectors)} numbers, the model has {layout.size}")
+    if len(updates.samples) != len(updates) or any(samples < 1 for samples in updates.samples):
+        raise refuse("every participant must hold at least one sample")
+    bad = _not_finite(updates.vectors)
+    if bad:
+        names = _names([updates.clients[i] for i in bad])
+        raise refuse(f"the update of {names} holds NaN or infinity (is the learning rate too high?)")
+    return updates.in_id_order()
+
+
+def _not_finite(vectors: Tensor) -> list[int]:
+    # the sum of absolute values in float64 is finite exactly when every number is
+    sums = [vectors[block].abs().sum(dim=1, dtype=torch.float64) for block in row_blocks(vectors)]
+    return (~torch.isfinite(torch.cat(sums))).nonzero().flatten().tolist()
+
+
+def _length(vectors: Tensor) -> str:
+    return str(vectors.shape[1]) if vectors.dim() > 1 else "no"
+
+
+def _names(clients: list[str]) -> str:
+    shown = ", ".join(clients[:_NAMED])
+    return shown if len(clients) <= _NAMED else f"{shown} and {len(clients) - _NAMED} more"

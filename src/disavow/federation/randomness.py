@@ -1,0 +1,96 @@
+"""Randomness as an argument: every draw comes from a stream, and every stream from a key.
+
+*Training* draws (data split, initial model, batches) derive from the run's seed, the round, the client and a
+purpose: a run can be repeated, and taking one client out changes nothing that another draws. *Secret* draws
+(representatives, noise) come from a key that the operating system hands out and nobody keeps; only
+`draws = "seeded"` derives that key, from the seed, the round, the attempt and the purpose. The attempt is in it
+because noise used twice cancels out.
+
+A stream is AES-256 in counter mode: unpredictable without the key, and the same on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import scipy.special
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_KEY_BYTES = 32
+
+
+def derive(*parts: int | str) -> bytes:
+    """A 32-byte key from what identifies a draw; no two lists of parts share one."""
+    hashed = hashlib.sha256(b"disavow/draw/v1\x00")
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else str(part).encode()
+        kind = b"s" if isinstance(part, str) else b"i"
+        hashed.update(kind + struct.pack(">I", len(data)) + data)
+    return hashed.digest()
+
+
+class Stream:
+    """An endless row of random bits, read as the numbers that are asked for."""
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher = Cipher(AES(key), CTR(bytes(16))).encryptor()
+
+    def words(self, count: int) -> npt.NDArray[np.uint64]:
+        """Uniform 64-bit words."""
+        return np.frombuffer(self._cipher.update(bytes(8 * count)), dtype="<u8").astype(np.uint64, copy=False)
+
+    def below(self, bound: int) -> int:
+        """A uniform whole number from 0 to `bound` - 1, without bias."""
+        limit = (1 << 64) - (1 << 64) % bound
+        while (word := int(self.words(1)[0])) >= limit:
+            pass
+        return word % bound
+
+    def uniform(self, count: int) -> Floats:
+        """Numbers strictly between 0 and 1, in steps of 2^-53."""
+        return ((self.words(count) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+    def normal(self, count: int) -> Floats:
+        """Standard Gaussian numbers."""
+        return np.asarray(scipy.special.ndtri(self.uniform(count)), dtype=np.float64)
+
+    def laplace(self, count: int) -> Floats:
+        """Laplace numbers of mean 0 and standard deviation 1."""
+        u = self.uniform(count) - 0.5
+        return -np.sign(u) * np.log1p(-2 * np.abs(u)) / np.sqrt(2)
+
+    def permutation(self, count: int) -> Ints:
+        """The numbers from 0 to `count` - 1 in random order."""
+        return np.argsort(self.words(count), kind="stable").astype(np.int64, copy=False)
+
+    def generator(self) -> np.random.Generator:
+        """A numpy generator, for distributions that have no form here."""
+        return np.random.Generator(np.random.Philox(key=self.words(2)))
+
+
+def training_stream(seed: int, purpose: str, *, round_number: int = 0, client: str = "") -> Stream:
+    """The stream of a training draw. Round 0 and no client: a draw made before the first round."""
+    return Stream(derive("training", seed, round_number, client, purpose))
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Where secret draws come from. `seed` is None for fresh draws, which cannot be repeated."""
+
+    seed: int | None = None
+
+    def stream(self, round_number: int, attempt: int, purpose: str) -> Stream:
+        """The stream of one secret draw. Nothing about it is stored anywhere."""
+        if self.seed is None:
+            return Stream(secrets.token_bytes(_KEY_BYTES))
+        return Stream(derive("secret", self.seed, round_number, attempt, purpose))

@@ -1,0 +1,73 @@
+"""A round, as the paper's Algorithm 1 has it, each step in a module of its own.
+
+    ① broadcast -> ② local training -> ③ cluster -> ④ choose and perturb -> ⑤ aggregate -> ⑥ record
+
+A. K. Varshney and V. Torra, "Efficient Federated Unlearning under Plausible Deniability" (2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from disavow.domain import Round
+from disavow.federation.aggregate import aggregate
+from disavow.federation.broadcast import Broadcast, broadcast, participants
+from disavow.federation.cluster import cluster
+from disavow.federation.local_training import Engine, accept
+from disavow.federation.perturb import choose_and_perturb, clip
+from disavow.federation.randomness import Secrets
+from disavow.federation.record import record
+from disavow.federation.vectors import Updates
+from disavow.ledger import Ledger
+
+Clock = Callable[[], datetime]
+
+
+def now() -> datetime:
+    """The present moment, in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Conduct:
+    """How rounds are run, beyond the policy in the ledger: seeds, participation, the clock."""
+
+    seed: int
+    fraction: float = 1.0
+    secrets: Secrets = Secrets()
+    clock: Clock = now
+
+
+def run_round(ledger: Ledger, engine: Engine, conduct: Conduct) -> Round:
+    """Run the next round from broadcast to record."""
+    opening = broadcast(ledger)
+    clients = participants(
+        ledger.clients(), fraction=conduct.fraction, seed=conduct.seed, round_number=opening.number
+    )
+    updates = engine.train(opening.model, clients, opening.number)
+    return close_round(ledger, opening, updates, conduct)
+
+
+def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: Conduct) -> Round:
+    """From clustering on: turn updates, wherever they come from, into the next model, and record it.
+
+    Nothing is returned before it is recorded; whatever must not enter is refused before anything is stored.
+    """
+    policy, number, attempt = ledger.policy, opening.number, opening.attempt
+    updates = accept(updates, layout=ledger.layout, k=policy.k, round_number=number)
+    clipped = clip(updates, policy)
+    clusters = cluster(
+        clipped,
+        policy=policy,
+        layout=ledger.layout,
+        previous=ledger.membership(number - 1) if policy.sticky and number > 1 else (),
+        seed=conduct.seed,
+        round_number=number,
+    )
+    perturbed = choose_and_perturb(
+        clipped, clusters, policy=policy, secrets=conduct.secrets, round_number=number, attempt=attempt
+    )
+    after = aggregate(opening, clusters, perturbed, policy=policy, secrets=conduct.secrets)
+    return record(ledger, opening, updates, clusters, after, secrets=conduct.secrets, at=conduct.clock())

@@ -1,0 +1,46 @@
+"""Round after round, until the ledger holds as many as were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from disavow.federation.local_training import Engine
+from disavow.federation.round import Conduct, run_round
+from disavow.federation.vectors import Model
+from disavow.ledger import Ledger, RoundSummary
+
+OnRound = Callable[[RoundSummary], None]
+BetweenRounds = Callable[[], None]
+
+
+def train(
+    ledger: Ledger,
+    engine: Engine,
+    conduct: Conduct,
+    *,
+    rounds: int,
+    on_round: OnRound = lambda summary: None,
+    between_rounds: BetweenRounds = lambda: None,
+) -> None:
+    """Run and evaluate rounds until `rounds` of them stand. A run that was interrupted goes on where it stood.
+
+    `on_round` sees each new round once it is recorded and evaluated; `between_rounds` is called before each.
+    """
+    evaluate_missing(ledger, engine)
+    between_rounds()
+    while ledger.next_round()[0] <= rounds:
+        run_round(ledger, engine, conduct)
+        for summary in evaluate_missing(ledger, engine):
+            on_round(summary)
+        between_rounds()
+
+
+def evaluate_missing(ledger: Ledger, engine: Engine) -> list[RoundSummary]:
+    """Evaluate the standing rounds that were recorded without getting so far; what they came to."""
+    missing = ledger.unevaluated()
+    for number in missing:
+        model = Model(ledger.layout, torch.from_numpy(ledger.model_after(number)))
+        ledger.note_evaluation(number, engine.evaluate(model))
+    return [ledger.summary(number) for number in missing]

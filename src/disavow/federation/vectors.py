@@ -1,0 +1,75 @@
+"""Models and updates as flat float32 vectors, on whatever device the engine works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from disavow.domain import Layout
+
+VARIANCE_FLOOR = 1e-5
+"""Running variances stay at or above this after noise, or batch norm would take the root of a negative."""
+
+_BLOCK_NUMBERS = 1 << 24
+"""Large updates are walked through in blocks of rows of about this many numbers (64 MiB of float32)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Parameters and floating buffers of a network, in the order of its layout."""
+
+    layout: Layout
+    vector: Tensor
+
+    def __post_init__(self) -> None:
+        if self.vector.shape != (self.layout.size,) or self.vector.dtype != torch.float32:
+            raise ValueError(f"a model is a float32 vector of {self.layout.size} numbers")
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The named tensors, as views of the vector."""
+        return {s.name: self.vector[start:end].view(s.shape) for s, start, end in self.layout.spans()}
+
+
+@dataclass(frozen=True, eq=False)
+class Updates:
+    """What the clients of a round returned: one row each, their model minus the broadcast model."""
+
+    clients: tuple[str, ...]
+    samples: tuple[int, ...]
+    vectors: Tensor
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def in_id_order(self) -> Updates:
+        """The same updates sorted by client id, so that the order of arrival cannot matter."""
+        order = sorted(range(len(self)), key=self.clients.__getitem__)
+        if order == list(range(len(self))):
+            return self
+        return replace(
+            self,
+            clients=tuple(self.clients[i] for i in order),
+            samples=tuple(self.samples[i] for i in order),
+            vectors=self.vectors[torch.tensor(order, device=self.vectors.device)],
+        )
+
+
+def row_blocks(vectors: Tensor) -> Iterator[slice]:
+    """Slices that cover all rows, each small enough to work on a copy of it."""
+    rows = max(1, _BLOCK_NUMBERS // max(1, vectors.shape[1]))
+    for start in range(0, len(vectors), rows):
+        yield slice(start, min(start + rows, len(vectors)))
+
+
+def floor_variances(model: Model) -> Model:
+    """The model with every running variance at or above `VARIANCE_FLOOR`."""
+    spans = list(model.layout.variances())
+    if not spans:
+        return model
+    vector = model.vector.clone()
+    for start, end in spans:
+        vector[start:end].clamp_(min=VARIANCE_FLOOR)
+    return Model(model.layout, vector)

@@ -1,0 +1,10 @@
+"""Everything the server keeps: per round the cluster membership and the global model.
+
+A run directory holds ``config.toml`` (settings, no ids), ``ledger.sqlite3`` (rows), ``models/`` (one file per
+model, named by its digest) and ``lock`` (who is writing).
+"""
+
+from disavow.ledger.fsck import Finding, fsck
+from disavow.ledger.ledger import Ledger, RoundSummary
+
+__all__ = ["Finding", "Ledger", "RoundSummary", "fsck"]

@@ -1,0 +1,261 @@
+"""Check a run from its stored bytes: every digest recomputed, every invariant tested, every fault named."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import sqlalchemy as sa
+
+from disavow.domain import Layout, Policy
+from disavow.errors import IntegrityError, LedgerError, RunError
+from disavow.ledger import database, rows
+from disavow.ledger.ledger import CONFIG, MODELS
+from disavow.ledger.models import ModelStore, from_safetensors
+from disavow.ledger.schema import clients, clusters, memberships, models, rounds, run, slots
+from disavow.proof.commitment import commit
+
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something fsck noticed. A fault means the run cannot be trusted; a note needs no action."""
+
+    where: str
+    what: str
+    fault: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What the checks look at: one consistent view of the ledger, and the files beside it."""
+
+    directory: Path
+    connection: sa.Connection
+    run_id: str
+    policy: Policy
+    layout: Layout
+    initial_model: str
+    store: ModelStore
+    rounds: tuple[sa.Row[tuple[object, ...]], ...]
+
+
+Progress = Callable[[int, int], None]
+
+
+def fsck(directory: Path, progress: Progress = lambda done, total: None) -> list[Finding]:
+    """Everything that is wrong with a run; an empty list when nothing is. Changes nothing.
+
+    `progress` is called with what has been checked so far and the total, in models and rounds.
+    """
+    path = directory / database.NAME
+    if not path.is_file():
+        raise RunError(f"{directory} holds no run: there is no {database.NAME}")
+    engine = database.connect(path, write=False)
+    try:
+        with engine.connect() as connection:
+            return _check(directory, connection, progress)
+    except (sa.exc.DatabaseError, sqlite3.DatabaseError) as error:
+        return [Finding(database.NAME, f"is damaged: {getattr(error, 'orig', error)}")]
+    finally:
+        engine.dispose()
+
+
+def _check(directory: Path, connection: sa.Connection, progress: Progress) -> list[Finding]:
+    found = list(_database(connection))
+    if found:
+        return found  # nothing read from a damaged file means anything
+    database.check_revision(connection.engine, directory)
+    if not (directory / CONFIG).is_file():
+        found.append(Finding(CONFIG, "is missing"))
+    if not (directory / MODELS).is_dir():
+        return [*found, Finding(MODELS, "the folder is missing")]
+    try:
+        checked = _load(directory, connection)
+    except (LedgerError, ValueError, TypeError, KeyError) as error:
+        return [*found, Finding("table run", str(error))]
+    digests = connection.execute(sa.select(models.c.digest, models.c.stored_bytes)).all()
+    total = len(digests) + len(checked.rounds)
+    for done, (digest, stored_bytes) in enumerate(digests):
+        progress(done, total)
+        found += _model(checked, digest, stored_bytes)
+    found += _chain(checked)
+    for done, header in enumerate(checked.rounds):
+        progress(len(digests) + done, total)
+        found += _round(checked, header)
+    found += _leftovers(checked, {digest for digest, _ in digests})
+    progress(total, total)
+    return found
+
+
+def _database(connection: sa.Connection) -> Iterator[Finding]:
+    for (message,) in connection.exec_driver_sql("PRAGMA integrity_check"):
+        if message != "ok":
+            yield Finding(database.NAME, f"is damaged: {message}")
+    for table, _, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
+        yield Finding(f"table {table}", f"a row refers to a row of {parent} that is not there")
+
+
+def _load(directory: Path, connection: sa.Connection) -> _Run:
+    found = connection.execute(sa.select(run)).all()
+    if len(found) != 1:
+        raise LedgerError(f"holds {len(found)} rows instead of one")
+    [row] = found
+    return _Run(
+        directory=directory,
+        connection=connection,
+        run_id=row.run_id,
+        policy=rows.policy_from_json(row.policy),
+        layout=Layout.from_json(row.layout),
+        initial_model=row.initial_model,
+        store=ModelStore(directory / MODELS),
+        rounds=tuple(connection.execute(sa.select(rounds).order_by(rounds.c.id))),
+    )
+
+
+def _model(checked: _Run, digest: str, stored_bytes: int) -> Iterator[Finding]:
+    where = f"model {digest[:12]}"
+    try:
+        vector = from_safetensors(checked.layout, checked.store.read_bytes(checked.layout, digest))
+    except IntegrityError as error:
+        yield Finding(where, str(error))
+        return
+    if not np.isfinite(vector).all():
+        yield Finding(where, "holds numbers that are not finite")
+    size = checked.store.path(digest).stat().st_size
+    if size != stored_bytes:
+        yield Finding(where, f"its file has {size} bytes, recorded were {stored_bytes}")
+
+
+def _chain(checked: _Run) -> Iterator[Finding]:
+    """Rounds are numbered without gaps, and each starts from the model that the one before it produced."""
+    ids = [header.id for header in checked.rounds]
+    query = "SELECT seq FROM sqlite_sequence WHERE name = 'rounds'"
+    given = checked.connection.exec_driver_sql(query).scalar() or 0
+    for missing in sorted(set(range(1, given + 1)) - set(ids)):
+        yield Finding("table rounds", f"the row with id {missing} is missing")
+    attempts: defaultdict[int, list[int]] = defaultdict(list)
+    for header in checked.rounds:
+        attempts[header.number].append(header.attempt)
+    for number, found in sorted(attempts.items()):
+        if found != list(range(1, len(found) + 1)):
+            yield Finding(f"round {number}", f"its attempts are {found}, not counted from 1")
+    standing = sorted((h for h in checked.rounds if h.standing), key=lambda header: header.number)
+    numbers = [header.number for header in standing]
+    for number in sorted(set(range(1, (max(numbers, default=0)) + 1)) - set(numbers)):
+        yield Finding(f"round {number}", "no standing round has this number: there is a gap")
+    if standing and standing[0].number == 1 and standing[0].before != checked.initial_model:
+        yield Finding("round 1", "does not start from the initial model")
+    for one, two in pairwise(standing):
+        if two.number == one.number + 1 and two.before != one.after:
+            yield Finding(f"round {two.number}", f"does not start from the model of round {one.number}")
+
+
+def _round(checked: _Run, header: sa.Row[tuple[object, ...]]) -> Iterator[Finding]:
+    where = f"round {header.number}" + (f", attempt {header.attempt}" if header.attempt > 1 else "")
+    mine = sa.select(clusters).where(clusters.c.round_id == header.id).order_by(clusters.c.position)
+    groups = [dict(row._mapping) for row in checked.connection.execute(mine)]
+    mine = sa.select(slots).where(slots.c.round_id == header.id).order_by(slots.c.slot)
+    places = [dict(row._mapping) for row in checked.connection.execute(mine)]
+    complete = True
+    for missing in sorted(set(range(header.clusters)) - {row["position"] for row in groups}):
+        complete = False
+        yield Finding(where, f"the row of cluster {missing} is missing")
+    for missing in sorted(set(range(header.participants)) - {row["slot"] for row in places}):
+        complete = False
+        yield Finding(where, f"the row of slot {missing} is missing")
+    if not complete:
+        return
+    if rows.round_digest(checked.run_id, dict(header._mapping), groups, places) != header.digest:
+        yield Finding(where, "its rows are not those that were recorded: they have another digest")
+        return
+    yield from _clusters(checked.policy, header, groups, where)
+    yield from _neighbours(header.participants, places, where)
+    yield from _members(checked, header, groups, places, where)
+
+
+def _clusters(
+    policy: Policy, header: sa.Row[tuple[object, ...]], groups: list[rows.Row], where: str
+) -> Iterator[Finding]:
+    expected = 0
+    for row in groups:
+        if not policy.k <= row["size"] < 2 * policy.k:
+            yield Finding(where, f"cluster {row['position']} has {row['size']} members; k is {policy.k}")
+        if row["first_slot"] != expected:
+            yield Finding(where, f"cluster {row['position']} starts at slot {row['first_slot']}, not {expected}")
+        if not (math.isfinite(row["spread"]) and row["spread"] >= 0):
+            yield Finding(where, f"cluster {row['position']} has a spread of {row['spread']}")
+        expected += row["size"]
+    if expected != header.participants:
+        yield Finding(where, f"its clusters hold {expected} slots, its participants were {header.participants}")
+    if abs(sum(row["weight"] for row in groups) - 1) > _TOLERANCE:
+        yield Finding(where, "the weights of its clusters do not sum to 1")
+    due = policy.delta if policy.delta is not None else max(row["spread"] for row in groups)
+    if header.delta != due:
+        yield Finding(where, f"Δ is {header.delta}, the policy makes it {due}")
+
+
+def _neighbours(participants: int, places: list[rows.Row], where: str) -> Iterator[Finding]:
+    lists = [rows.unpack_slots(row["neighbours"], participants) for row in places]
+    for slot, listed in enumerate(lists):
+        if len(set(listed)) != len(listed) or slot in listed or any(n >= participants for n in listed):
+            yield Finding(where, f"the neighbour list of slot {slot} is impossible")
+            return
+    for slot, (row, due) in enumerate(zip(places, rows.inverse(lists), strict=True)):
+        if rows.unpack_slots(row["listed_by"], participants) != tuple(due):
+            yield Finding(where, f"slot {slot} is listed by other slots than its reverse index says")
+
+
+def _members(
+    checked: _Run,
+    header: sa.Row[tuple[object, ...]],
+    groups: list[rows.Row],
+    places: list[rows.Row],
+    where: str,
+) -> Iterator[Finding]:
+    query = (
+        sa.select(memberships, clients.c.id)
+        .join(clients, clients.c.number == memberships.c.client)
+        .where(memberships.c.round_id == header.id)
+    )
+    members = {row.slot: row for row in checked.connection.execute(query)}
+    for place in places:
+        member = members.get(place["slot"])
+        if member is None:
+            yield Finding(where, f"the membership row of slot {place['slot']} is missing")
+            continue
+        due = commit(
+            run_id=checked.run_id,
+            round_number=header.number,
+            salt=member.salt,
+            client=member.id,
+            update_digest=member.update_digest,
+        )
+        if due != place["commitment"]:
+            yield Finding(where, f"the membership row of slot {place['slot']} is not the one that was recorded")
+    if len(members) < header.participants:
+        return  # weights can be recomputed only while every member's samples are there
+    total = sum(member.samples for member in members.values())
+    for row in groups:
+        first, size = row["first_slot"], row["size"]
+        share = sum(members[slot].samples for slot in range(first, first + size)) / total
+        if abs(share - row["weight"]) > _TOLERANCE:
+            yield Finding(
+                where, f"cluster {row['position']} has weight {row['weight']}, its members' shares {share}"
+            )
+
+
+def _leftovers(checked: _Run, named: set[str]) -> Iterator[Finding]:
+    for path in checked.store.leftovers(named):
+        what = "no row names this file; the next command that writes to the run removes it"
+        yield Finding(f"{MODELS}/{path.name}", what, fault=False)

@@ -1,0 +1,64 @@
+"""One writer at a time, and a name for whoever holds the run."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from disavow.errors import RunInUse
+
+NAME = "lock"
+
+
+class Lock:
+    """Exclusive use of a run directory, given back when the process ends, however it ends."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / NAME
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = self._holder()
+            os.close(self._descriptor)
+            raise RunInUse(f"{directory} is in use by {holder}; wait for it, or stop it, then try again") from None
+        self._sign()
+
+    def _sign(self) -> None:
+        command = Path(sys.argv[0]).name if sys.argv else "python"
+        holder = {
+            "pid": os.getpid(),
+            # only the sub-command: the arguments may hold client ids
+            "command": " ".join([command, *sys.argv[1:2]]),
+            "since": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, json.dumps(holder).encode(), 0)
+
+    def _holder(self) -> str:
+        try:
+            holder = json.loads(os.pread(self._descriptor, 4096, 0))
+            return f"process {holder['pid']} ({holder['command']}, since {holder['since']})"
+        except (ValueError, KeyError, TypeError):
+            return "another process"
+
+    def release(self) -> None:
+        """Let others in. Releasing twice is releasing once."""
+        if self._descriptor >= 0:
+            os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

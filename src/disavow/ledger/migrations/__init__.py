@@ -1,0 +1,1 @@
+"""The ledger's formats, one file for each change, shipped with the package."""

@@ -1,0 +1,1 @@
+"""One module for each format of the ledger, in the order of their names."""

@@ -1,0 +1,137 @@
+"""The model store: one file per model, named by its digest, immutable, durable before it is named.
+
+The digest is SHA-256 of the *uncompressed* safetensors file with tensors sorted by name and no metadata, so
+that anyone can check a published model with `sha256sum`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.numpy
+import zstandard
+from safetensors import SafetensorError
+
+from disavow.domain import Layout
+from disavow.errors import IntegrityError
+
+Vector = npt.NDArray[np.float32]
+
+_SUFFIX = ".safetensors.zst"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_HEADER_ALLOWANCE = 1 << 20
+"""No header of ours is larger; bounds what a damaged file can make us unpack."""
+
+
+def to_safetensors(layout: Layout, vector: Vector) -> bytes:
+    """The canonical file of a model: float32 tensors sorted by name, no metadata."""
+    if vector.shape != (layout.size,) or vector.dtype != np.float32:
+        raise ValueError(f"a model is a float32 vector of {layout.size} numbers")
+    tensors = {spec.name: vector[start:end].reshape(spec.shape) for spec, start, end in layout.spans()}
+    return bytes(safetensors.numpy.save(dict(sorted(tensors.items()))))
+
+
+def from_safetensors(layout: Layout, data: bytes) -> Vector:
+    """The vector of a canonical file; refuses a file of another layout."""
+    try:
+        tensors = safetensors.numpy.load(data)
+    except SafetensorError as error:
+        raise IntegrityError(f"not a safetensors file: {error}") from None
+    found = {name: tensor.shape for name, tensor in tensors.items()}
+    if found != {spec.name: spec.shape for spec in layout.tensors}:
+        raise IntegrityError("holds other tensors than this run's model")
+    return np.concatenate([tensors[spec.name].ravel() for spec in layout.tensors]).astype(np.float32, copy=False)
+
+
+def digest_of(data: bytes) -> str:
+    """The name of a model: SHA-256 of its canonical file, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class ModelStore:
+    """The folder of model files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, digest: str) -> Path:
+        """Where the model of that digest lies."""
+        return self.folder / f"{digest}{_SUFFIX}"
+
+    def write(self, layout: Layout, vector: Vector) -> tuple[str, int]:
+        """Store a model durably; its digest and the bytes it takes. Storing it twice is storing it once."""
+        data = to_safetensors(layout, vector)
+        digest = digest_of(data)
+        target = self.path(digest)
+        if not target.exists():
+            write_durably(target, zstandard.ZstdCompressor(level=3).compress(data))
+        return digest, target.stat().st_size
+
+    def read(self, layout: Layout, digest: str) -> Vector:
+        """The model of that digest, checked against it."""
+        return from_safetensors(layout, self.read_bytes(layout, digest))
+
+    def read_bytes(self, layout: Layout, digest: str) -> bytes:
+        """The canonical file of that digest, checked against it."""
+        path = self.path(digest)
+        try:
+            data = zstandard.ZstdDecompressor().decompress(
+                path.read_bytes(), max_output_size=4 * layout.size + _HEADER_ALLOWANCE
+            )
+        except FileNotFoundError:
+            raise IntegrityError(f"model file {path.name} is missing") from None
+        except zstandard.ZstdError as error:
+            raise IntegrityError(f"model file {path.name} is damaged: {error}") from None
+        if digest_of(data) != digest:
+            raise IntegrityError(f"model file {path.name} is damaged: its content has another digest")
+        return data
+
+    def digests(self) -> Iterator[str]:
+        """The digests of all model files here."""
+        for path in self.folder.iterdir():
+            name = path.name.removesuffix(_SUFFIX)
+            if path.name.endswith(_SUFFIX) and _DIGEST.fullmatch(name):
+                yield name
+
+    def leftovers(self, named: set[str]) -> list[Path]:
+        """Files that no row names: half-written ones, and models of rounds that were never recorded."""
+        keep = {self.path(digest).name for digest in named}
+        return sorted(path for path in self.folder.iterdir() if path.name not in keep)
+
+    def remove(self, paths: list[Path]) -> None:
+        """Delete files durably."""
+        for path in paths:
+            path.unlink(missing_ok=True)
+        if paths:
+            sync_folder(self.folder)
+
+
+def write_durably(target: Path, data: bytes) -> None:
+    """Write a file so that after a crash it is there whole or not at all."""
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and deletions inside a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

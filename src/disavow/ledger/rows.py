@@ -1,0 +1,140 @@
+"""Between the domain's values and the rows that store them, and the digest that binds a round's rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import struct
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from itertools import accumulate
+from typing import Any
+
+from disavow.domain import Policy, Round
+from disavow.proof.commitment import SALT_BYTES, commit
+
+Row = dict[str, Any]
+
+_SHORT = 1 << 16
+"""Rounds of at most this many slots store slot numbers in two bytes, larger ones in four."""
+
+
+def pack_slots(numbers: Iterable[int], participants: int) -> bytes:
+    """Slot numbers as little-endian bytes, two or four for each.
+
+    >>> pack_slots([1, 258], participants=300).hex()
+    '01000201'
+    """
+    packed = array("H" if participants <= _SHORT else "I", numbers)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack_slots(data: bytes, participants: int) -> tuple[int, ...]:
+    """Read back what `pack_slots` wrote."""
+    packed = array("H" if participants <= _SHORT else "I")
+    packed.frombytes(data)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return tuple(packed)
+
+
+def inverse(neighbours: Sequence[Sequence[int]]) -> list[list[int]]:
+    """For each slot, the slots whose lists name it.
+
+    >>> inverse([[1], [], [1, 0]])
+    [[2], [0, 2], []]
+    """
+    listed_by: list[list[int]] = [[] for _ in neighbours]
+    for slot, listed in enumerate(neighbours):
+        for other in listed:
+            listed_by[other].append(slot)
+    return listed_by
+
+
+def rows_of(record: Round, *, run_id: str, numbers: dict[str, int]) -> dict[str, list[Row]]:
+    """The rows of a round that is about to be recorded, by table, without its row in `rounds`.
+
+    Every slot gets a fresh salt; `numbers` maps client ids to the random numbers that stand for them.
+    """
+    participants = len(record.slots)
+    listed_by = inverse([slot.neighbours for slot in record.slots])
+    slots: list[Row] = []
+    memberships: list[Row] = []
+    for number, slot in enumerate(record.slots):
+        if slot.member is None:
+            raise ValueError("a round is recorded with all its members")
+        salt = secrets.token_bytes(SALT_BYTES)
+        commitment = commit(
+            run_id=run_id,
+            round_number=record.number,
+            salt=salt,
+            client=slot.member.client,
+            update_digest=slot.member.update_digest,
+        )
+        slots.append(
+            {
+                "slot": number,
+                "commitment": commitment,
+                "neighbours": pack_slots(slot.neighbours, participants),
+                "listed_by": pack_slots(listed_by[number], participants),
+            }
+        )
+        memberships.append(
+            {
+                "slot": number,
+                "client": numbers[slot.member.client],
+                "samples": slot.member.samples,
+                "salt": salt,
+                "update_digest": slot.member.update_digest,
+            }
+        )
+    return {"clusters": _cluster_rows(record), "slots": slots, "memberships": memberships}
+
+
+def _cluster_rows(record: Round) -> list[Row]:
+    sizes = [len(cluster.slots) for cluster in record.clusters]
+    starts = accumulate([0, *sizes[:-1]])
+    return [
+        {"position": i, "first_slot": start, "size": size, "weight": cluster.weight, "spread": cluster.spread}
+        for i, (cluster, size, start) in enumerate(zip(record.clusters, sizes, starts, strict=True))
+    ]
+
+
+def round_digest(run_id: str, header: Row, clusters: Iterable[Row], slots: Iterable[Row]) -> bytes:
+    """SHA-256 over everything of a round that must never change.
+
+    What a withdrawal deletes is bound through the slots' commitments, so the digest outlives it.
+    """
+    hashed = hashlib.sha256(b"disavow/round/v1\x00")
+    head = [run_id, *(header[c] for c in ("number", "attempt", "before", "after", "recorded_at"))]
+    hashed.update(json.dumps([*head, header["participants"], header["clusters"]]).encode())
+    hashed.update(struct.pack(">d", header["delta"]))
+    for row in clusters:
+        hashed.update(
+            struct.pack(">QQQdd", *(row[c] for c in ("position", "first_slot", "size", "weight", "spread")))
+        )
+    for row in slots:
+        for part in (row["commitment"], row["neighbours"]):
+            hashed.update(struct.pack(">I", len(part)) + part)
+    return hashed.digest()
+
+
+def policy_to_json(policy: Policy) -> str:
+    """A policy as the ledger stores it."""
+    return json.dumps(asdict(policy), sort_keys=True)
+
+
+def policy_from_json(text: str) -> Policy:
+    """Read back what `policy_to_json` wrote."""
+    return Policy(**json.loads(text))
+
+
+def time_to_text(moment: datetime) -> str:
+    """A moment as UTC in ISO 8601."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")

@@ -1,0 +1,117 @@
+"""The tables. A client's id stands in `clients` alone; everywhere else stands its random number.
+
+    run 1 ── rounds * ── clusters * ── slots * ── memberships 0..1 ── clients
+                └── models (before, after)      └── evaluations 0..1 per round
+
+`slots` is permanent; `memberships` holds what names a client in a round (number, samples, salt, update digest)
+and is deleted when that client leaves, so that its slot stays, nameless.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+run = sa.Table(
+    "run",
+    metadata,
+    sa.Column("run_id", sa.String, primary_key=True, comment="random, 32 hexadecimal digits"),
+    sa.Column("created_at", sa.String, nullable=False, comment="UTC, ISO 8601"),
+    sa.Column("created_by", sa.String, nullable=False, comment="name and version of the software"),
+    sa.Column("policy", sa.Text, nullable=False, comment="JSON"),
+    sa.Column("layout", sa.Text, nullable=False, comment="JSON: names and shapes, in vector order"),
+    sa.Column("initial_model", sa.ForeignKey("models.digest"), nullable=False),
+)
+
+models = sa.Table(
+    "models",
+    metadata,
+    sa.Column("digest", sa.String, primary_key=True, comment="SHA-256 of the uncompressed safetensors file"),
+    sa.Column("stored_bytes", sa.Integer, nullable=False, comment="size of the compressed file"),
+)
+
+clients = sa.Table(
+    "clients",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False, comment="random"),
+    sa.Column("id", sa.String, nullable=False, unique=True),
+)
+
+rounds = sa.Table(
+    "rounds",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False, comment="counts the recorded rounds of this number"),
+    sa.Column("before", sa.ForeignKey("models.digest"), nullable=False),
+    sa.Column("after", sa.ForeignKey("models.digest"), nullable=False),
+    sa.Column("delta", sa.Float, nullable=False, comment="how near counted as alike"),
+    sa.Column("participants", sa.Integer, nullable=False),
+    sa.Column("clusters", sa.Integer, nullable=False),
+    sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the record; see ledger/rows.py"),
+    sa.Column("recorded_at", sa.String, nullable=False, comment="UTC, ISO 8601"),
+    sa.Column("standing", sa.Boolean, nullable=False, comment="false once undone by a rollback"),
+    sa.UniqueConstraint("number", "attempt"),
+    # ids are never given twice, so that a missing last row is noticed
+    sqlite_autoincrement=True,
+)
+sa.Index(
+    "ix_rounds_standing_number",
+    rounds.c.number,
+    unique=True,
+    sqlite_where=rounds.c.standing,
+    postgresql_where=rounds.c.standing,
+)
+
+clusters = sa.Table(
+    "clusters",
+    metadata,
+    sa.Column("round_id", sa.ForeignKey("rounds.id"), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("first_slot", sa.Integer, nullable=False),
+    sa.Column("size", sa.Integer, nullable=False, comment="slots, whether or not their members still are in"),
+    sa.Column("weight", sa.Float, nullable=False, comment="sum of its members' data shares"),
+    sa.Column("spread", sa.Float, nullable=False, comment="largest L2 distance between two members' updates"),
+    sqlite_with_rowid=False,
+)
+
+slots = sa.Table(
+    "slots",
+    metadata,
+    sa.Column("round_id", sa.ForeignKey("rounds.id"), primary_key=True),
+    sa.Column("slot", sa.Integer, primary_key=True, comment="from 0 through all clusters of the round"),
+    sa.Column("commitment", sa.LargeBinary, nullable=False, comment="to who filled it; see proof/commitment.py"),
+    sa.Column("neighbours", sa.LargeBinary, nullable=False, comment="slots within Δ; see ledger/rows.py"),
+    sa.Column("listed_by", sa.LargeBinary, nullable=False, comment="slots that list this one: the inverse"),
+    sqlite_with_rowid=False,
+)
+
+memberships = sa.Table(
+    "memberships",
+    metadata,
+    sa.Column("round_id", sa.Integer, primary_key=True),
+    sa.Column("slot", sa.Integer, primary_key=True),
+    sa.Column("client", sa.ForeignKey("clients.number"), nullable=False),
+    sa.Column("samples", sa.Integer, nullable=False),
+    sa.Column("salt", sa.LargeBinary, nullable=False),
+    sa.Column("update_digest", sa.LargeBinary, nullable=False),
+    sa.ForeignKeyConstraint(["round_id", "slot"], ["slots.round_id", "slots.slot"]),
+    sa.Index("ix_memberships_client_round_id", "client", "round_id", unique=True),
+    sqlite_with_rowid=False,
+)
+
+evaluations = sa.Table(
+    "evaluations",
+    metadata,
+    sa.Column("round_id", sa.ForeignKey("rounds.id"), primary_key=True),
+    sa.Column("accuracy", sa.Float, nullable=False),
+    sa.Column("loss", sa.Float, comment="NULL where it was not finite"),
+)

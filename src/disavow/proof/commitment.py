@@ -1,0 +1,37 @@
+"""A commitment to who filled a slot, made when the round is recorded.
+
+It binds the server to one story told before any request, and names nobody: without the salt it cannot be
+linked to a client id, and when a leaver's salt is deleted nothing can link it any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+TAG = b"disavow/slot/v1\x00"
+SALT_BYTES = 32
+
+
+def commit(*, run_id: str, round_number: int, salt: bytes, client: str, update_digest: bytes) -> bytes:
+    """SHA-256(tag ‖ run ‖ round ‖ salt ‖ client id ‖ update digest).
+
+    Run id and client id are UTF-8 behind their length in 4 bytes, the round number has 8 bytes, all
+    big-endian; salt and digest have 32 bytes each. No two different inputs share an encoding.
+    """
+    if len(salt) != SALT_BYTES or len(update_digest) != hashlib.sha256().digest_size:
+        raise ValueError("a salt and an update digest have 32 bytes each")
+    parts = (
+        TAG,
+        _with_length(run_id),
+        struct.pack(">Q", round_number),
+        salt,
+        _with_length(client),
+        update_digest,
+    )
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def _with_length(text: str) -> bytes:
+    data = text.encode("utf-8")
+    return struct.pack(">I", len(data)) + data
