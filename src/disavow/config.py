@@ -124,7 +124,7 @@ class EngineSettings(_Section):
 class Settings(_Section):
     """All settings of a run."""
 
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         1, description="every training draw (data split, initial model, batches) derives from it"
     )
     rounds: Count = Field(20, description="rounds to train")
@@ -267,7 +267,8 @@ def _allowed(kind: Any, metadata: list[Any]) -> str:
 def _bounds(metadata: list[Any]) -> Iterator[str]:
     words = {"gt": "above", "ge": "of at least", "lt": "below", "le": "of at most"}
     found = [(w, getattr(m, key)) for key, w in words.items() for m in metadata if hasattr(m, key)]
-    yield from (" and ".join(f"{word} {bound:g}" for word, bound in found),) if found else ()
+    if found:
+        yield " and ".join(f"{word} {bound:,}" for word, bound in found)
 
 
 def sections() -> Iterator[tuple[str, str, dict[str, FieldInfo]]]:

@@ -25,8 +25,8 @@ def demo(directory: Path | None, *, rounds: int, as_json: bool) -> None:
         progress().print(
             f"{_CLIENTS} clients hold real handwritten digits and train {settings.model.name} "
             f"({parameters:,} numbers).\n"
-            f"Each round they are clustered into groups of at least k = {policy.k}; one member of each group is "
-            "drawn in secret, perturbed,\nand only those enter the model.\n"
+            f"Each round they are clustered into groups of at least k = {policy.k}; one member of\n"
+            "each group is drawn in secret and perturbed, and only those enter the model.\n"
         )
         go_on(run, directory)
     if as_json:

@@ -1,0 +1,55 @@
+"""Run benchmarks, each in a process of its own, print what they measured, and keep it as JSON.
+
+python -m benchmarks             all of them
+python -m benchmarks clustering  only that one
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from disavow import __version__
+
+NAMES = ("clustering", "recording")
+RESULTS = Path("bench-results")
+
+
+def main(names: list[str]) -> None:
+    """Run the benchmarks of these names."""
+    unknown = sorted(set(names) - set(NAMES))
+    if unknown:
+        sys.exit(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    results: list[dict[str, object]] = []
+    for name in names or NAMES:
+        done = subprocess.run(
+            [sys.executable, "-m", f"benchmarks.{name}"], check=True, stdout=subprocess.PIPE, text=True
+        )
+        for line in done.stdout.splitlines():
+            results.append({"benchmark": name, **json.loads(line)})
+            print("  ".join(f"{key} {_shown(value)}" for key, value in results[-1].items()), flush=True)
+    machine = {
+        "disavow": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "processor": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+    path.write_text(json.dumps({"machine": machine, "results": results}, indent=2))
+    print(f"kept in {path}")
+
+
+def _shown(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+main(sys.argv[1:])
