@@ -46,7 +46,7 @@ def main() -> None:
                     ids, (1200,) * CLIENTS, 0.01 * torch.randn(CLIENTS, initial.layout.size, generator=generator)
                 )
                 start = time.perf_counter()
-                close_round(ledger, broadcast(ledger), updates, conduct)
+                close_round(ledger, broadcast(ledger, now()), updates, conduct)
                 seconds += time.perf_counter() - start
         sizes = {path: path.stat().st_size for path in directory.rglob("*") if path.is_file()}
     models = sum(size for path, size in sizes.items() if path.parent.name == "models")

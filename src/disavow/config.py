@@ -43,7 +43,7 @@ class DataSettings(_Section):
     partition: Literal["iid", "quantity", "dirichlet"] = Field(
         "iid", description="iid; quantity: unequal sizes; dirichlet: unequal sizes and labels"
     )
-    alpha: Positive = Field(
+    alpha: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
         0.5, description="concentration of quantity and dirichlet partitions; smaller is more unequal"
     )
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
@@ -115,6 +115,14 @@ class NoiseSettings(_Section):
     )
 
 
+class RequestSettings(_Section):
+    """A stream of erasure requests, for experiments."""
+
+    rate: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0, description="probability that after a round one client asks to be forgotten; seeded by seed"
+    )
+
+
 class EngineSettings(_Section):
     """What runs the local training."""
 
@@ -139,6 +147,7 @@ class Settings(_Section):
     clustering: ClusteringSettings = ClusteringSettings()
     deniability: DeniabilitySettings = DeniabilitySettings()
     noise: NoiseSettings = NoiseSettings()
+    requests: RequestSettings = RequestSettings()
     engine: EngineSettings = EngineSettings()
 
     @property

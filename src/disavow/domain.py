@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from functools import cached_property
 
 VARIANCE_SUFFIX = "running_var"
@@ -172,3 +173,96 @@ class Evaluation:
 
     accuracy: float
     loss: float
+
+
+class VerdictKind(StrEnum):
+    """What a judgement can come to."""
+
+    NEVER_PRESENT = "never present"
+    DENIABLE = "deniable"
+    ROLLBACK = "rollback"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A judgement over standing rounds. `round` is the first broken round of a rollback.
+
+    >>> str(Verdict(VerdictKind.DENIABLE)), str(Verdict(VerdictKind.ROLLBACK, round=7))
+    ('deniable', 'rollback to round 7')
+    """
+
+    kind: VerdictKind
+    round: int | None = None
+
+    def __str__(self) -> str:
+        return self.kind.value if self.round is None else f"{self.kind.value} to round {self.round}"
+
+
+def model_name(number: int) -> str:
+    """What people call the model that a round produced; round 0 stands for the initial one."""
+    return f"the model of round {number}" if number else "the initial model"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What rebuilding takes: rounds, client-epochs, bytes exchanged with clients, seconds."""
+
+    rounds: int = 0
+    client_epochs: int = 0
+    exchanged_bytes: int = 0
+    seconds: float = 0.0
+
+
+class RequestState(StrEnum):
+    """How far a request has come. Every step is journalled; a crash resumes at the step it interrupted."""
+
+    WAITING = "waiting"
+    REBUILDING = "rebuilding"
+    DELETING = "deleting"
+    PURGING = "purging"
+    ANSWERED = "answered"
+
+
+@dataclass(frozen=True)
+class ErasureRequest:
+    """A client's wish to be forgotten, and what became of it.
+
+    `client` is None once the id has been deleted. `remark` says what the verdict alone does not, such as why
+    a model could not be retrained.
+    """
+
+    number: int
+    client: str | None
+    asked_at: datetime
+    state: RequestState
+    verdict: Verdict | None = None
+    cost: Cost | None = None
+    answered_at: datetime | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class SlotEvidence:
+    """One slot of a cluster as the judge sees it, after the withdrawal.
+
+    `surviving_neighbours` counts the participants still in whose updates lay within Δ of this slot's, itself
+    left out; None where the criterion does not ask.
+    """
+
+    survives: bool
+    surviving_neighbours: int | None = None
+
+
+@dataclass(frozen=True)
+class ClusterEvidence:
+    """A cluster of a standing round that a withdrawal touches."""
+
+    round: int
+    delta: float
+    spread: float
+    slots: tuple[SlotEvidence, ...]
+
+    @property
+    def survivors(self) -> int:
+        """How many of its members are still in."""
+        return sum(slot.survives for slot in self.slots)

@@ -5,6 +5,8 @@ Each error carries a message that a person can act on, and the exit code of the 
     DisavowError
     ├── ConfigError          2   a setting, argument or input file that cannot be used
     │   └── MissingExtra     2   the command needs an optional part that is not installed
+    ├── UnknownClient        7   a client that this run does not have
+    ├── StorageFull          8   no room to write; the run stays at its last good state
     ├── RunError             2   a run directory that cannot be used as asked
     │   ├── RunExists        2   it is there already, and nothing is ever overwritten
     │   ├── RunMissing       2   there is no run
@@ -34,6 +36,18 @@ class ConfigError(DisavowError):
 
 class MissingExtra(ConfigError):
     """The command needs an optional part of disavow that is not installed."""
+
+
+class UnknownClient(DisavowError):
+    """A client that this run does not have, and never had."""
+
+    exit_code = 7
+
+
+class StorageFull(DisavowError):
+    """There is no room to write. The run stays at its last good state."""
+
+    exit_code = 8
 
 
 class RunError(DisavowError):

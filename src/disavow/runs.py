@@ -1,14 +1,18 @@
 """A run, assembled from its settings: data, network, engine and ledger put together.
 
-settings = config.load(Path("config.toml"))
-with runs.start(settings, Path("runs/first")) as run:
-run.train()
+For example::
+
+    settings = config.load(Path("config.toml"))
+    with runs.start(settings, Path("runs/first")) as run:
+        run.train()
+
+The directory holds everything; `reopen` goes on from it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,16 +23,24 @@ from disavow import __version__, config
 from disavow.config import Settings
 from disavow.data import FederatedData
 from disavow.data import load as load_data
+from disavow.domain import ErasureRequest
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.state import model_of
-from disavow.errors import RunExists, RunMissing
+from disavow.erasure.erase import OnVerdict, erase
+from disavow.erasure.mechanisms import Mechanism
+from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.erasure.stream import place_from_stream
+from disavow.errors import RunMissing
 from disavow.federation.local_training import Engine
 from disavow.federation.randomness import Secrets
 from disavow.federation.round import Clock, Conduct, now
-from disavow.federation.training import BetweenRounds, OnRound, train
+from disavow.federation.training import OnRound, train
 from disavow.ledger import Ledger
-from disavow.ledger.ledger import CONFIG
+from disavow.ledger.keys import default_folder, tombstone_key
+from disavow.ledger.ledger import CONFIG, refuse_existing
 from disavow.models import build
+
+OnAnswer = Callable[[ErasureRequest], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +51,28 @@ class Run:
     ledger: Ledger
     engine: Engine
     conduct: Conduct
+    keys: Path
+    mechanism: Mechanism = Retrain()
 
-    def train(self, on_round: OnRound = lambda summary: None, between_rounds: BetweenRounds = lambda: None) -> None:
-        """Train until the rounds of the settings stand."""
+    def train(
+        self,
+        on_round: OnRound = lambda summary: None,
+        on_verdict: OnVerdict = lambda verdict, requests: None,
+        on_answer: OnAnswer = lambda request: None,
+    ) -> None:
+        """Train until the rounds of the settings stand; requests are honoured between rounds.
+
+        `on_round` sees each recorded round, `on_verdict` each judgement, `on_answer` each request once it is
+        answered and its client deleted.
+        """
+
+        def between_rounds() -> None:
+            rate = self.settings.requests.rate
+            if rate > 0:
+                place_from_stream(self.ledger, self.conduct, rate=rate, key=self.tombstone_key())
+            for request in self.honour_requests(on_round, on_verdict):
+                on_answer(request)
+
         train(
             self.ledger,
             self.engine,
@@ -50,6 +81,20 @@ class Run:
             on_round=on_round,
             between_rounds=between_rounds,
         )
+
+    def honour_requests(
+        self,
+        on_round: OnRound = lambda summary: None,
+        on_verdict: OnVerdict = lambda verdict, requests: None,
+    ) -> tuple[ErasureRequest, ...]:
+        """Answer every request that waits, and complete what was interrupted."""
+        return erase(
+            self.ledger, self.engine, self.conduct, self.mechanism, on_verdict=on_verdict, on_round=on_round
+        )
+
+    def tombstone_key(self) -> bytes:
+        """The operator's key of the tombstones."""
+        return tombstone_key(self.keys, run=self.ledger.directory)
 
     def close(self) -> None:
         """Let go of the run."""
@@ -64,12 +109,9 @@ class Run:
         self.close()
 
 
-def start(settings: Settings, directory: Path, *, clock: Clock = now) -> Run:
-    """A new run in a directory that does not exist yet, or is empty."""
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise RunExists(
-            f"{directory} exists and is never overwritten; `disavow resume {directory}` continues a run"
-        )
+def start(settings: Settings, directory: Path, *, keys: Path | None = None, clock: Clock = now) -> Run:
+    """A new run in a directory that does not exist yet, or is empty. `keys` holds the operator's keys."""
+    refuse_existing(directory)
     data = load_data(settings.data, seed=settings.seed)
     network = _network(settings, data)
     initial = model_of(network)
@@ -81,17 +123,17 @@ def start(settings: Settings, directory: Path, *, clock: Clock = now) -> Run:
         clients=data.parts,
         config=config.to_toml(settings),
         created_by=f"disavow {__version__}",
-        at=datetime.now(UTC),
+        at=clock(),
     )
-    return Run(settings, ledger, _engine(settings, network, data), _conduct(settings, clock))
+    return _assemble(settings, ledger, network, data, keys, clock)
 
 
-def reopen(directory: Path, *, clock: Clock = now) -> Run:
+def reopen(directory: Path, *, keys: Path | None = None, clock: Clock = now) -> Run:
     """A run that was started before, opened for writing."""
     settings = settings_of(directory)
     data = load_data(settings.data, seed=settings.seed)
     ledger = Ledger.open(directory, write=True)
-    return Run(settings, ledger, _engine(settings, _network(settings, data), data), _conduct(settings, clock))
+    return _assemble(settings, ledger, _network(settings, data), data, keys, clock)
 
 
 def settings_of(directory: Path) -> Settings:
@@ -102,12 +144,25 @@ def settings_of(directory: Path) -> Settings:
     return config.load(path)
 
 
+def conduct_of(settings: Settings, clock: Clock = now) -> Conduct:
+    """How these settings run rounds."""
+    return Conduct(
+        seed=settings.seed,
+        fraction=settings.training.fraction,
+        epochs=settings.training.epochs,
+        secrets=Secrets(settings.seed if settings.draws == "seeded" else None),
+        clock=clock,
+    )
+
+
 def _network(settings: Settings, data: FederatedData) -> nn.Module:
     return build(settings.model.name, data.train.shape, data.train.classes, seed=settings.seed)
 
 
-def _engine(settings: Settings, network: nn.Module, data: FederatedData) -> Engine:
-    return SequentialEngine(
+def _assemble(
+    settings: Settings, ledger: Ledger, network: nn.Module, data: FederatedData, keys: Path | None, clock: Clock
+) -> Run:
+    engine = SequentialEngine(
         network,
         images=data.train.images,
         labels=data.train.labels,
@@ -117,12 +172,4 @@ def _engine(settings: Settings, network: nn.Module, data: FederatedData) -> Engi
         settings=settings.training,
         seed=settings.seed,
     )
-
-
-def _conduct(settings: Settings, clock: Clock) -> Conduct:
-    return Conduct(
-        seed=settings.seed,
-        fraction=settings.training.fraction,
-        secrets=Secrets(settings.seed if settings.draws == "seeded" else None),
-        clock=clock,
-    )
+    return Run(settings, ledger, engine, conduct_of(settings, clock), keys or default_folder())

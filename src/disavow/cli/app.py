@@ -47,7 +47,7 @@ def demo(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds to train.")] = 20,
     json: Json = False,
 ) -> None:
-    """Train a federation of 20 clients on real handwritten digits, and keep its ledger.
+    """Train a federation of 20 clients on real handwritten digits, let some of them leave, check the ledger.
 
     Nothing is downloaded. The demo uses seeded draws, so that everybody sees the same numbers.
 
@@ -111,11 +111,84 @@ def status(run: RunDirectory, json: Json = False) -> None:
 
 
 @app.command()
-def fsck(run: RunDirectory, json: Json = False) -> None:
+def fsck(
+    run: RunDirectory,
+    absent: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="Also prove that no file of the run contains this id; may be repeated."),
+    ] = None,
+    json: Json = False,
+) -> None:
     """Check a run from its stored bytes: every digest, every invariant. Exit 1 names what is wrong.
 
-    **Example:** `disavow fsck runs/first`
+    **Example:** `disavow fsck runs/first --absent client-07`
     """
     with needs("train"):
         from disavow.cli import fsck as command
-    command.fsck(run, as_json=json)
+    command.fsck(run, absent=absent or [], as_json=json)
+
+
+@app.command()
+def erase(
+    run: RunDirectory,
+    clients: Annotated[list[str], typer.Argument(metavar="CLIENT...", help="Who asks to be forgotten.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost; change nothing.")] = False,
+    wait: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait for another process that holds the run to answer.")
+    ] = 60,
+    skip_fsck: Annotated[
+        bool, typer.Option("--skip-fsck", help="Do not check the whole ledger first (large runs).")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Honour the wish of clients to be forgotten: at once where it is deniable, by retraining where it is not.
+
+    Asking twice gives the first answer. A run that is being trained honours the request between two rounds.
+
+    **Example:** `disavow erase runs/first client-07 --dry-run`
+    """
+    with needs("train"):
+        from disavow.cli import erase as command
+    command.erase(run, clients, dry_run=dry_run, wait=wait, skip_fsck=skip_fsck, as_json=json)
+
+
+@app.command()
+def requests(run: RunDirectory, json: Json = False) -> None:
+    """List all erasure requests: state, verdict, cost, time taken.
+
+    **Example:** `disavow requests runs/first`
+    """
+    with needs("train"):
+        from disavow.cli import erase as command
+    command.requests(run, as_json=json)
+
+
+@app.command()
+def plan(
+    clients: Annotated[int, typer.Option(help="Clients that take part in every round.")],
+    rounds: Annotated[int, typer.Option(help="Rounds to train.")],
+    k: Annotated[list[int], typer.Option(help="Least members of a cluster; several times to compare.")],
+    x: Annotated[list[int], typer.Option(help="Survivors a cluster must keep; several times to compare.")],
+    request_rate: Annotated[float, typer.Option(help="The chance of an erasure request after each round.")] = 0.2,
+    simulations: Annotated[int, typer.Option(help="Simulated runs a row; more give narrower intervals.")] = 4000,
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal numbers.")] = 1,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it: .png, .pdf or .svg.")] = None,
+    json: Json = False,
+) -> None:
+    """Tell what erasures will cost before anything is trained, so that k and x can be chosen.
+
+    **Example:** `disavow plan --clients 50 --rounds 50 --k 4 --k 8 --x 2 --x 3 --request-rate 0.2`
+    """
+    with needs("train"):
+        from disavow.cli import plan as command
+    command.plan(
+        clients=clients,
+        rounds=rounds,
+        ks=k,
+        xs=x,
+        request_rate=request_rate,
+        simulations=simulations,
+        seed=seed,
+        plot=plot,
+        as_json=json,
+    )

@@ -8,25 +8,43 @@ from pathlib import Path
 import typer
 
 from disavow.cli.output import bar, print_json, progress, results
+from disavow.ledger import Finding, Ledger
 from disavow.ledger import fsck as check
+from disavow.ledger.absent import files_with
 
 
-def fsck(directory: Path, *, as_json: bool) -> None:
-    """Check a run; exit 1 when something is wrong with it."""
+def fsck(directory: Path, *, absent: list[str], as_json: bool) -> None:
+    """Check a run, and that ids are absent from it; exit 1 when something is wrong."""
     console = progress()
     with bar(console, "checking", 1) as shown:
 
         def on_progress(done: int, total: int) -> None:
-            if shown.task_ids:
-                shown.update(shown.task_ids[0], completed=done, total=total)
+            shown.update(shown.task_ids[0], completed=done, total=total)
 
         found = check(directory, on_progress)
+    found += _still_there(directory, absent)
     faults = [finding for finding in found if finding.fault]
     if as_json:
         print_json({"run": str(directory), "clean": not faults, "findings": [asdict(finding) for finding in found]})
     else:
         for finding in found:
             results().print(f"{'fault' if finding.fault else 'note'}: {finding}")
+        for client in absent:
+            if not any(finding.what.startswith(repr(client)) for finding in found):
+                results().print(f"{client!r} is in no file of {directory}")
         results().print(f"{directory}: {f'{len(faults)} faults' if faults else 'clean'}")
     if faults:
         raise typer.Exit(1)
+
+
+def _still_there(directory: Path, ids: list[str]) -> list[Finding]:
+    """Files that contain one of these ids, whole: rows, free pages, write-ahead log, names."""
+    if not ids:
+        return []
+    with Ledger.open(directory) as ledger:
+        known = ledger.clients()
+    return [
+        Finding(str(path.relative_to(directory)), f"{client!r} is in this file")
+        for client in ids
+        for path in files_with(directory, client, known)
+    ]

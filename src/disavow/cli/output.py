@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -26,9 +24,10 @@ def progress() -> Console:
 
 
 def _console(*, stderr: bool) -> Console:
-    console = Console(stderr=stderr, highlight=False, soft_wrap=True)
+    # no markup: what is printed holds names of runs and clients, which may look like it
+    console = Console(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
     if not console.is_terminal:
-        console = Console(stderr=stderr, highlight=False, soft_wrap=True, no_color=True, width=_PLAIN_WIDTH)
+        console.width, console.no_color = _PLAIN_WIDTH, True
     return console
 
 
@@ -47,19 +46,17 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@contextmanager
-def bar(console: Console, what: str, total: int, done: int = 0) -> Iterator[Progress]:
-    """A progress bar on a terminal; elsewhere nothing. Advance it with `advance(bar)`."""
+def bar(console: Console, what: str, total: int | None, done: int = 0) -> Progress:
+    """A progress bar with one task, on a terminal; elsewhere nothing. Use it as a context manager."""
     columns = (TextColumn(f"[bold]{what}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
-        shown.add_task(what, total=total, completed=done)
-        yield shown
+    shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    shown.add_task(what, total=total, completed=done)
+    return shown
 
 
 def advance(shown: Progress, steps: int = 1) -> None:
     """Move the bar on."""
-    if shown.task_ids:
-        shown.advance(shown.task_ids[0], steps)
+    shown.advance(shown.task_ids[0], steps)
 
 
 def size(count: int) -> str:

@@ -1,15 +1,15 @@
-"""Rounds as people and machines read them."""
+"""Rounds and verdicts as people and machines read them, as they come."""
 
 from __future__ import annotations
 
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import Progress
 
-from disavow.cli.output import advance, bar, progress
+from disavow.cli.output import bar
+from disavow.domain import ErasureRequest, Verdict
 from disavow.ledger import RoundSummary
-from disavow.runs import Run
 
 HEADER = " round   accuracy      loss   clusters   participants     spread"
 
@@ -43,17 +43,41 @@ def as_json(summary: RoundSummary) -> dict[str, Any]:
     }
 
 
-def watch(run: Run) -> None:
-    """Train a run to its end, a row for each round and a bar below them."""
-    console = progress()
-    done = run.ledger.next_round()[0] - 1
-    if done >= run.settings.rounds:
-        return
-    console.print(HEADER, style="bold")
-    with bar(console, "training", run.settings.rounds, done) as shown:
-        run.train(on_round=lambda summary: _show(shown, console, summary))
+class Watch:
+    """Shows a run at work: a row for each round, a line for each verdict, and a bar below them."""
 
+    def __init__(self, console: Console, *, total: int | None = None) -> None:
+        self._console = console
+        self._bar = bar(console, "training" if total else "retraining", total)
+        self._headed = False
 
-def _show(shown: Progress, console: Console, summary: RoundSummary) -> None:
-    (shown.console if shown.live.is_started else console).print(line(summary))
-    advance(shown)
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def on_round(self, summary: RoundSummary) -> None:
+        """A round was recorded."""
+        if not self._headed:
+            self._console.print(HEADER, style="bold")
+            self._headed = True
+        self._console.print(line(summary))
+        for task in self._bar.task_ids:
+            self._bar.update(task, completed=summary.number)
+
+    def on_verdict(self, verdict: Verdict, requests: int) -> None:
+        """Requests were judged."""
+        asked = "1 request" if requests == 1 else f"{requests} requests"
+        self._console.print(f"       {asked} to be forgotten: {verdict}", style="bold")
+        if self._bar.tasks and self._bar.tasks[0].total is None and verdict.round is not None:
+            self._bar.update(self._bar.task_ids[0], completed=verdict.round - 1)
+
+    def on_answer(self, request: ErasureRequest) -> None:
+        """A request was answered, and its client deleted."""
+        cost = request.cost
+        work = f", {cost.rounds} rounds retrained" if cost and cost.rounds else ""
+        self._console.print(f"       request {request.number} answered{work}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+from rich.text import Text
+
 from disavow.cli import rounds
 from disavow.cli.output import print_json, results, size
 from disavow.ledger import Ledger
@@ -54,9 +56,9 @@ def _print(directory: Path, ledger: Ledger, wanted: int) -> None:
         "model": ledger.digest_before(len(standing) + 1),
     }
     for name, fact in facts.items():
-        console.print(f"[bold]{name:>9}[/bold]  {fact}")
+        console.print(Text.assemble((f"{name:>9}", "bold"), f"  {fact}"))
     if standing:
-        console.print(f"\n[bold]{rounds.HEADER}[/bold]")
+        console.print(f"\n{rounds.HEADER}", style="bold")
         for summary in standing:
             console.print(rounds.line(summary))
 

@@ -9,8 +9,8 @@ import typer
 
 from disavow import config, runs
 from disavow.cli.output import print_json, progress, results, size
+from disavow.cli.rounds import Watch
 from disavow.cli.rounds import as_json as round_as_json
-from disavow.cli.rounds import watch
 from disavow.ledger import Ledger
 from disavow.runs import Run
 
@@ -37,7 +37,8 @@ def resume(directory: Path, *, as_json: bool) -> None:
 def go_on(run: Run, directory: Path) -> None:
     """Train to the end, or to an interruption from the keyboard."""
     try:
-        watch(run)
+        with Watch(progress(), total=run.settings.rounds) as watch:
+            run.train(watch.on_round, watch.on_verdict, watch.on_answer)
     except KeyboardInterrupt:
         print(f"interrupted; `disavow resume {directory}` goes on", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
@@ -56,6 +57,9 @@ def report(directory: Path, *, as_json: bool) -> None:
                     "rounds": [round_as_json(summary) for summary in standing],
                 }
             )
+            return
+        if not standing:
+            results().print(f"no rounds stand in {directory}; the initial model is served")
             return
         last = standing[-1]
         accuracy = f"accuracy {last.evaluation.accuracy:.1%}, " if last.evaluation else ""

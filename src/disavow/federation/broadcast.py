@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import torch
 
@@ -21,19 +22,20 @@ class Broadcast:
     attempt: int
     model: Model
     digest: str
+    opened_at: datetime
 
 
-def broadcast(ledger: Ledger) -> Broadcast:
+def broadcast(ledger: Ledger, at: datetime) -> Broadcast:
     """The next round's number and attempt, and the model the ledger says it starts from."""
     number, attempt = ledger.next_round()
     vector = torch.from_numpy(ledger.model_before(number))
-    return Broadcast(number, attempt, Model(ledger.layout, vector), ledger.digest_before(number))
+    return Broadcast(number, attempt, Model(ledger.layout, vector), ledger.digest_before(number), at)
 
 
 def participants(clients: Sequence[str], *, fraction: float, seed: int, round_number: int) -> tuple[str, ...]:
     """Those of `clients` who take part: the ones with the lowest hash of seed, round and id, sorted by id.
 
-    A hash, not a draw: when a client leaves, at most one other takes its place, and nobody else is moved.
+    A hash, not a draw: when a client leaves, at most one other participant changes.
 
     >>> participants(["a", "b", "c", "d"], fraction=0.5, seed=1, round_number=1)
     ('b', 'c')

@@ -31,27 +31,49 @@ class Engine(Protocol):
         """How well a model does on held-out data, in evaluation mode."""
 
 
-def accept(updates: Updates, *, layout: Layout, k: int, round_number: int) -> Updates:
-    """The updates in id order; or `RoundRefused`, saying why none of them may enter."""
+def refuse_too_few(participants: int, *, k: int, round_number: int) -> None:
+    """Raise before anybody trains in vain: fewer than k make no cluster."""
+    if participants < k:
+        raise _refusal(round_number, f"{participants} participants are fewer than k = {k}")
 
-    def refuse(reason: str) -> RoundRefused:
-        return RoundRefused(f"round {round_number} refused: {reason}; nothing was recorded, the run is unchanged")
 
-    if len(updates) < k:
-        raise refuse(f"{len(updates)} participants are fewer than k = {k}")
+def refuse_overflow(model: Model, *, round_number: int) -> None:
+    """Raise if updates, each of them finite, have summed up to a model that is not."""
+    if not bool(torch.isfinite(model.vector).all()):
+        raise _refusal(round_number, "the aggregate holds NaN or infinity")
+
+
+def _refusal(round_number: int, reason: str) -> RoundRefused:
+    return RoundRefused(f"round {round_number} refused: {reason}; nothing was recorded, the run is unchanged")
+
+
+def accept(
+    updates: Updates, *, layout: Layout, k: int, round_number: int, strangers: Sequence[str] = ()
+) -> Updates:
+    """The updates in id order; or `RoundRefused`, saying why none of them may enter.
+
+    `strangers` are those among the clients who are not, or no longer, in the run.
+    """
+    refuse_too_few(len(updates), k=k, round_number=round_number)
     twice = [client for client, count in Counter(updates.clients).items() if count > 1]
     if twice:
-        raise refuse(f"{_names(twice)} returned more than one update")
+        raise _refusal(round_number, f"{_names(twice)} returned more than one update")
+    if strangers:
+        raise _refusal(round_number, f"{_names(list(strangers))} is not, or no longer, a client of this run")
     if updates.vectors.dtype != torch.float32:
-        raise refuse(f"updates are {updates.vectors.dtype}, not torch.float32")
+        raise _refusal(round_number, f"updates are {updates.vectors.dtype}, not torch.float32")
     if updates.vectors.shape != (len(updates), layout.size):
-        raise refuse(f"updates have {_length(updates.vectors)} numbers, the model has {layout.size}")
+        raise _refusal(
+            round_number, f"updates have {_length(updates.vectors)} numbers, the model has {layout.size}"
+        )
     if len(updates.samples) != len(updates) or any(samples < 1 for samples in updates.samples):
-        raise refuse("every participant must hold at least one sample")
+        raise _refusal(round_number, "every participant must hold at least one sample")
     bad = _not_finite(updates.vectors)
     if bad:
         names = _names([updates.clients[i] for i in bad])
-        raise refuse(f"the update of {names} holds NaN or infinity (is the learning rate too high?)")
+        raise _refusal(
+            round_number, f"the update of {names} holds NaN or infinity (is the learning rate too high?)"
+        )
     return updates.in_id_order()
 
 

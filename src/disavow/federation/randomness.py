@@ -57,17 +57,19 @@ class Stream:
         return word % bound
 
     def uniform(self, count: int) -> Floats:
-        """Numbers strictly between 0 and 1, in steps of 2^-53."""
-        return ((self.words(count) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        """Numbers strictly between 0 and 1, in steps of 2^-52: one bit less, or the largest would round to 1."""
+        return ((self.words(count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
     def normal(self, count: int) -> Floats:
         """Standard Gaussian numbers."""
-        return np.asarray(scipy.special.ndtri(self.uniform(count)), dtype=np.float64)
+        numbers: Floats = scipy.special.ndtri(self.uniform(count))
+        return numbers
 
     def laplace(self, count: int) -> Floats:
         """Laplace numbers of mean 0 and standard deviation 1."""
         u = self.uniform(count) - 0.5
-        return -np.sign(u) * np.log1p(-2 * np.abs(u)) / np.sqrt(2)
+        numbers: Floats = -np.sign(u) * np.log1p(-2 * np.abs(u)) / np.sqrt(2)
+        return numbers
 
     def permutation(self, count: int) -> Ints:
         """The numbers from 0 to `count` - 1 in random order."""

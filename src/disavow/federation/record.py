@@ -50,4 +50,5 @@ def record(
             Cluster(clusters.weights[c], clusters.spreads[c], tuple(map(slot, items))) for c, items in order
         ),
         at=at,
+        seconds=(at - broadcast.opened_at).total_seconds(),
     )

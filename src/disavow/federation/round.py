@@ -15,7 +15,7 @@ from disavow.domain import Round
 from disavow.federation.aggregate import aggregate
 from disavow.federation.broadcast import Broadcast, broadcast, participants
 from disavow.federation.cluster import cluster
-from disavow.federation.local_training import Engine, accept
+from disavow.federation.local_training import Engine, accept, refuse_overflow, refuse_too_few
 from disavow.federation.perturb import choose_and_perturb, clip
 from disavow.federation.randomness import Secrets
 from disavow.federation.record import record
@@ -32,20 +32,22 @@ def now() -> datetime:
 
 @dataclass(frozen=True)
 class Conduct:
-    """How rounds are run, beyond the policy in the ledger: seeds, participation, the clock."""
+    """How rounds are run, beyond the policy in the ledger: seeds, participation, local epochs, the clock."""
 
     seed: int
     fraction: float = 1.0
+    epochs: int = 1
     secrets: Secrets = Secrets()
     clock: Clock = now
 
 
 def run_round(ledger: Ledger, engine: Engine, conduct: Conduct) -> Round:
     """Run the next round from broadcast to record."""
-    opening = broadcast(ledger)
+    opening = broadcast(ledger, conduct.clock())
     clients = participants(
         ledger.clients(), fraction=conduct.fraction, seed=conduct.seed, round_number=opening.number
     )
+    refuse_too_few(len(clients), k=ledger.policy.k, round_number=opening.number)
     updates = engine.train(opening.model, clients, opening.number)
     return close_round(ledger, opening, updates, conduct)
 
@@ -56,7 +58,13 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
     Nothing is returned before it is recorded; whatever must not enter is refused before anything is stored.
     """
     policy, number, attempt = ledger.policy, opening.number, opening.attempt
-    updates = accept(updates, layout=ledger.layout, k=policy.k, round_number=number)
+    updates = accept(
+        updates,
+        layout=ledger.layout,
+        k=policy.k,
+        strangers=ledger.strangers(updates.clients),
+        round_number=number,
+    )
     clipped = clip(updates, policy)
     clusters = cluster(
         clipped,
@@ -70,4 +78,5 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
         clipped, clusters, policy=policy, secrets=conduct.secrets, round_number=number, attempt=attempt
     )
     after = aggregate(opening, clusters, perturbed, policy=policy, secrets=conduct.secrets)
+    refuse_overflow(after, round_number=number)
     return record(ledger, opening, updates, clusters, after, secrets=conduct.secrets, at=conduct.clock())

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, ExceptionContext
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from disavow.errors import LedgerVersion, RunMissing
+from disavow.errors import LedgerError, LedgerVersion, RunMissing, StorageFull
 
 NAME = "ledger.sqlite3"
-HEAD = "0001"
+HEAD = "0002"
 """The revision this version of disavow reads and writes: the newest file in migrations/versions."""
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _BUSY_SECONDS = 30
+_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def connect(path: Path, *, write: bool) -> sa.Engine:
     """An engine on a ledger file. Without `write`, nothing can be changed through it."""
-    query = "mode=rwc" if write else "mode=rw"
-    if not write and not os.access(path.parent, os.W_OK):
-        query = "immutable=1"  # on a read-only medium SQLite cannot keep its shared-memory file
+    query = "mode=rwc" if write else _reading(path)
     quoted = str(path.resolve()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     uri = f"file:{quoted}?{query}"
 
@@ -35,9 +37,15 @@ def connect(path: Path, *, write: bool) -> sa.Engine:
 
     engine = sa.create_engine("sqlite://", creator=open_file, poolclass=QueuePool)
 
+    @sa.event.listens_for(engine, "handle_error")
+    def translate(context: ExceptionContext) -> None:
+        original = context.original_exception
+        if getattr(original, "sqlite_errorname", "").startswith(_DAMAGED):
+            raise _damaged(path.parent, original) from original
+
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
-        with closing(connection.cursor()) as cursor:
+        with reading(path.parent), closing(connection.cursor()) as cursor:
             cursor.execute("PRAGMA foreign_keys = ON")
             cursor.execute("PRAGMA secure_delete = ON")
             cursor.execute("PRAGMA synchronous = FULL")
@@ -54,13 +62,67 @@ def connect(path: Path, *, write: bool) -> sa.Engine:
     return engine
 
 
+def _reading(path: Path) -> str:
+    """How to open a ledger so that looking at it changes none of its bytes."""
+    log = path.with_name(path.name + "-wal")
+    unread = log.exists() and log.stat().st_size > 0
+    if os.access(path.parent, os.W_OK):
+        # with a log beside it (a writer at work, or a crash) closing must not move the log into the file
+        return "mode=ro" if unread else "mode=rw"
+    if unread:
+        raise LedgerError(
+            f"{path.parent} is read-only and {log.name} is not empty: copy the run, then read the copy"
+        )
+    return "immutable=1"  # SQLite cannot keep its shared-memory file there
+
+
+@contextmanager
+def reading(directory: Path) -> Iterator[None]:
+    """Turn what SQLite says of a damaged file into an error that says what to do."""
+    try:
+        yield
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        name = getattr(error, "sqlite_errorname", _DAMAGED[0])  # its words may not even be text
+        if not name.startswith(_DAMAGED) or "not a database" in str(error):
+            raise
+        raise _damaged(directory, error) from error
+
+
+def _damaged(directory: Path, reason: BaseException) -> LedgerError:
+    return LedgerError(f"the ledger of {directory} is damaged: {reason}; `disavow fsck {directory}` says more")
+
+
+@contextmanager
+def room_to_write(directory: Path) -> Iterator[None]:
+    """Turn a full disk into an error that says how to go on."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise _full(directory, error.strerror) from error
+    except sa.exc.OperationalError as error:
+        if getattr(error.orig, "sqlite_errorname", "") not in ("SQLITE_FULL", "SQLITE_IOERR_WRITE"):
+            raise
+        raise _full(directory, str(error.orig)) from error
+
+
+def _full(directory: Path, reason: str | None) -> StorageFull:
+    return StorageFull(
+        f"{directory} cannot be written: {reason}; the run stays at its last good state: make room, then "
+        f"`disavow resume {directory}` goes on"
+    )
+
+
 def revision_of(engine: sa.Engine) -> str | None:
     """The format of a ledger file; None where there is no ledger in it."""
     try:
         with engine.connect() as connection:
             found = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
-    except sa.exc.DatabaseError:
-        return None
+    except (sa.exc.DatabaseError, sqlite3.DatabaseError, LedgerError) as error:
+        if "no such table" in str(error) or "file is not a database" in str(error):
+            return None
+        raise
     return None if found is None else str(found)
 
 
@@ -69,9 +131,13 @@ def known_revisions() -> list[str]:
     return sorted(path.stem[:4] for path in (_MIGRATIONS / "versions").glob("[0-9]*.py"))
 
 
-def check_revision(engine: sa.Engine, directory: Path) -> str:
+def check_revision(directory: Path) -> str:
     """The format of a ledger that this version can read or migrate; otherwise what to do about it."""
-    found = revision_of(engine)
+    engine = connect(directory / NAME, write=False)
+    try:
+        found = revision_of(engine)
+    finally:
+        engine.dispose()
     if found is None:
         raise RunMissing(f"{directory / NAME} is not a disavow ledger")
     if found not in known_revisions():

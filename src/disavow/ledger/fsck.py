@@ -4,24 +4,40 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import islice, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
-from disavow.domain import Layout, Policy
-from disavow.errors import IntegrityError, LedgerError, RunError
+from disavow.domain import Layout, Policy, RequestState
+from disavow.errors import IntegrityError, LedgerError, LedgerVersion, RunError
 from disavow.ledger import database, rows
 from disavow.ledger.ledger import CONFIG, MODELS
 from disavow.ledger.models import ModelStore, from_safetensors
-from disavow.ledger.schema import clients, clusters, memberships, models, rounds, run, slots
+from disavow.ledger.schema import (
+    clients,
+    clusters,
+    erasures,
+    memberships,
+    models,
+    requests,
+    rounds,
+    run,
+    slots,
+    withdrawals,
+)
 from disavow.proof.commitment import commit
 
 _TOLERANCE = 1e-9
+_NAMED = 5
+_DELETED = (RequestState.PURGING, RequestState.ANSWERED)
 
 
 @dataclass(frozen=True)
@@ -47,7 +63,7 @@ class _Run:
     layout: Layout
     initial_model: str
     store: ModelStore
-    rounds: tuple[sa.Row[tuple[object, ...]], ...]
+    rounds: tuple[sa.Row[Any], ...]
 
 
 Progress = Callable[[int, int], None]
@@ -65,40 +81,63 @@ def fsck(directory: Path, progress: Progress = lambda done, total: None) -> list
     try:
         with engine.connect() as connection:
             return _check(directory, connection, progress)
-    except (sa.exc.DatabaseError, sqlite3.DatabaseError) as error:
+    except (sa.exc.DatabaseError, sqlite3.DatabaseError, UnicodeDecodeError, LedgerError) as error:
+        if isinstance(error, LedgerVersion):
+            raise
         return [Finding(database.NAME, f"is damaged: {getattr(error, 'orig', error)}")]
     finally:
         engine.dispose()
 
 
 def _check(directory: Path, connection: sa.Connection, progress: Progress) -> list[Finding]:
-    found = list(_database(connection))
+    found = list(_database(directory / database.NAME, connection))
     if found:
         return found  # nothing read from a damaged file means anything
-    database.check_revision(connection.engine, directory)
+    database.check_revision(directory)
     if not (directory / CONFIG).is_file():
         found.append(Finding(CONFIG, "is missing"))
     if not (directory / MODELS).is_dir():
         return [*found, Finding(MODELS, "the folder is missing")]
     try:
         checked = _load(directory, connection)
+        found += _promises(connection)
     except (LedgerError, ValueError, TypeError, KeyError) as error:
         return [*found, Finding("table run", str(error))]
-    digests = connection.execute(sa.select(models.c.digest, models.c.stored_bytes)).all()
+    query = sa.select(models.c.digest, models.c.stored_bytes).where(models.c.present)
+    digests = connection.execute(query).all()
     total = len(digests) + len(checked.rounds)
     for done, (digest, stored_bytes) in enumerate(digests):
         progress(done, total)
-        found += _model(checked, digest, stored_bytes)
-    found += _chain(checked)
+        found += _model(checked, str(digest), stored_bytes)
+    present = {digest for digest, _ in digests}
+    found += _readable("table rounds", partial(_chain, checked, present))
+    found += _readable("table erasures", partial(_erasures, checked))
     for done, header in enumerate(checked.rounds):
         progress(len(digests) + done, total)
-        found += _round(checked, header)
+        found += _readable(_name(header), partial(_round, checked, header))
     found += _leftovers(checked, {digest for digest, _ in digests})
     progress(total, total)
     return found
 
 
-def _database(connection: sa.Connection) -> Iterator[Finding]:
+def _readable(where: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    """What a check finds; where values are not even of the right kind, that."""
+    try:
+        return list(check())
+    except (TypeError, ValueError, ArithmeticError, LookupError, struct.error, AttributeError) as error:
+        return [Finding(where, f"holds values that cannot be: {error}")]
+
+
+def _gaps(present: Collection[object], numbers: range) -> list[int]:
+    """The first few of these numbers that are not there; a damaged count must not make us list millions."""
+    return list(islice((number for number in numbers if number not in present), _NAMED))
+
+
+def _database(path: Path, connection: sa.Connection) -> Iterator[Finding]:
+    pages, size = (connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("page_count", "page_size"))
+    log = path.with_name(path.name + "-wal")
+    if not (log.exists() and log.stat().st_size) and path.stat().st_size != (pages or 0) * (size or 0):
+        yield Finding(path.name, f"is damaged: it has {path.stat().st_size} bytes, not {pages} pages of {size}")
     for (message,) in connection.exec_driver_sql("PRAGMA integrity_check"):
         if message != "ok":
             yield Finding(database.NAME, f"is damaged: {message}")
@@ -123,6 +162,12 @@ def _load(directory: Path, connection: sa.Connection) -> _Run:
     )
 
 
+def _promises(connection: sa.Connection) -> Iterator[Finding]:
+    row = connection.execute(sa.select(run)).one()
+    if rows.run_digest(dict(row._mapping)) != row.digest:
+        yield Finding("table run", "is not what was recorded when the run was created: it has another digest")
+
+
 def _model(checked: _Run, digest: str, stored_bytes: int) -> Iterator[Finding]:
     where = f"model {digest[:12]}"
     try:
@@ -137,13 +182,41 @@ def _model(checked: _Run, digest: str, stored_bytes: int) -> Iterator[Finding]:
         yield Finding(where, f"its file has {size} bytes, recorded were {stored_bytes}")
 
 
-def _chain(checked: _Run) -> Iterator[Finding]:
+def _missing_rows(checked: _Run, table: sa.Table) -> Iterator[Finding]:
+    """Rows of this table are numbered and never deleted: a number that was given and is not there is a fault."""
+    query = sa.text("SELECT seq FROM sqlite_sequence WHERE name = :name")
+    given = checked.connection.execute(query, {"name": table.name}).scalar() or 0
+    ids = set(checked.connection.execute(sa.select(table.c.id)).scalars())
+    for missing in _gaps(ids, range(1, int(given) + 1)):
+        yield Finding(f"table {table.name}", f"the row with id {missing} is missing")
+
+
+def _erasures(checked: _Run) -> Iterator[Finding]:
+    """Every undone round was undone by an erasure, and every request is either waiting or part of one."""
+    yield from _missing_rows(checked, erasures)
+    yield from _missing_rows(checked, requests)
+    query = sa.select(erasures.c.id, erasures.c.rollback_to)
+    targets = {row.id: row.rollback_to for row in checked.connection.execute(query)}
+    for header in checked.rounds:
+        if header.standing and header.superseded_by is not None:
+            yield Finding(_name(header), f"is standing, though erasure {header.superseded_by} undid it")
+        first = targets.get(header.superseded_by)
+        if not header.standing and (first is None or header.number < first):
+            yield Finding(_name(header), "is superseded, though no erasure undid it")
+    for row in checked.connection.execute(sa.select(requests)):
+        if row.erasure is None and (row.client is None or row.verdict is not None):
+            yield Finding(f"request {row.id}", "is waiting, yet has no client or has a verdict")
+        if row.erasure is not None and row.verdict is None:
+            yield Finding(f"request {row.id}", "was judged, yet has no verdict")
+
+
+def _name(header: sa.Row[Any]) -> str:
+    return f"round {header.number}" + (f", attempt {header.attempt}" if header.attempt != 1 else "")
+
+
+def _chain(checked: _Run, present: set[str]) -> Iterator[Finding]:
     """Rounds are numbered without gaps, and each starts from the model that the one before it produced."""
-    ids = [header.id for header in checked.rounds]
-    query = "SELECT seq FROM sqlite_sequence WHERE name = 'rounds'"
-    given = checked.connection.exec_driver_sql(query).scalar() or 0
-    for missing in sorted(set(range(1, given + 1)) - set(ids)):
-        yield Finding("table rounds", f"the row with id {missing} is missing")
+    yield from _missing_rows(checked, rounds)
     attempts: defaultdict[int, list[int]] = defaultdict(list)
     for header in checked.rounds:
         attempts[header.number].append(header.attempt)
@@ -152,8 +225,13 @@ def _chain(checked: _Run) -> Iterator[Finding]:
             yield Finding(f"round {number}", f"its attempts are {found}, not counted from 1")
     standing = sorted((h for h in checked.rounds if h.standing), key=lambda header: header.number)
     numbers = [header.number for header in standing]
-    for number in sorted(set(range(1, (max(numbers, default=0)) + 1)) - set(numbers)):
+    for number in _gaps(set(numbers), range(1, max(numbers, default=0) + 1)):
         yield Finding(f"round {number}", "no standing round has this number: there is a gap")
+    if checked.initial_model not in present:
+        yield Finding("table models", "the initial model is marked as deleted")
+    for header in standing:
+        if not {header.before, header.after} <= present:
+            yield Finding(_name(header), "is standing, but its model is marked as deleted")
     if standing and standing[0].number == 1 and standing[0].before != checked.initial_model:
         yield Finding("round 1", "does not start from the initial model")
     for one, two in pairwise(standing):
@@ -161,17 +239,17 @@ def _chain(checked: _Run) -> Iterator[Finding]:
             yield Finding(f"round {two.number}", f"does not start from the model of round {one.number}")
 
 
-def _round(checked: _Run, header: sa.Row[tuple[object, ...]]) -> Iterator[Finding]:
-    where = f"round {header.number}" + (f", attempt {header.attempt}" if header.attempt > 1 else "")
+def _round(checked: _Run, header: sa.Row[Any]) -> Iterator[Finding]:
+    where = _name(header)
     mine = sa.select(clusters).where(clusters.c.round_id == header.id).order_by(clusters.c.position)
     groups = [dict(row._mapping) for row in checked.connection.execute(mine)]
     mine = sa.select(slots).where(slots.c.round_id == header.id).order_by(slots.c.slot)
     places = [dict(row._mapping) for row in checked.connection.execute(mine)]
     complete = True
-    for missing in sorted(set(range(header.clusters)) - {row["position"] for row in groups}):
+    for missing in _gaps({row["position"] for row in groups}, range(header.clusters)):
         complete = False
         yield Finding(where, f"the row of cluster {missing} is missing")
-    for missing in sorted(set(range(header.participants)) - {row["slot"] for row in places}):
+    for missing in _gaps({row["slot"] for row in places}, range(header.participants)):
         complete = False
         yield Finding(where, f"the row of slot {missing} is missing")
     if not complete:
@@ -184,9 +262,7 @@ def _round(checked: _Run, header: sa.Row[tuple[object, ...]]) -> Iterator[Findin
     yield from _members(checked, header, groups, places, where)
 
 
-def _clusters(
-    policy: Policy, header: sa.Row[tuple[object, ...]], groups: list[rows.Row], where: str
-) -> Iterator[Finding]:
+def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where: str) -> Iterator[Finding]:
     expected = 0
     for row in groups:
         if not policy.k <= row["size"] < 2 * policy.k:
@@ -207,6 +283,10 @@ def _clusters(
 
 def _neighbours(participants: int, places: list[rows.Row], where: str) -> Iterator[Finding]:
     lists = [rows.unpack_slots(row["neighbours"], participants) for row in places]
+    for slot, row in enumerate(places):
+        if len(row["listed_by"]) % len(rows.pack_slots([0], participants)):
+            yield Finding(where, f"the reverse index of slot {slot} cannot be read")
+            return
     for slot, listed in enumerate(lists):
         if len(set(listed)) != len(listed) or slot in listed or any(n >= participants for n in listed):
             yield Finding(where, f"the neighbour list of slot {slot} is impossible")
@@ -218,7 +298,7 @@ def _neighbours(participants: int, places: list[rows.Row], where: str) -> Iterat
 
 def _members(
     checked: _Run,
-    header: sa.Row[tuple[object, ...]],
+    header: sa.Row[Any],
     groups: list[rows.Row],
     places: list[rows.Row],
     where: str,
@@ -229,19 +309,17 @@ def _members(
         .where(memberships.c.round_id == header.id)
     )
     members = {row.slot: row for row in checked.connection.execute(query)}
+    withdrawn = _withdrawn(checked, header.id)
     for place in places:
         member = members.get(place["slot"])
+        deleted = withdrawn.get(place["slot"]) in _DELETED
         if member is None:
-            yield Finding(where, f"the membership row of slot {place['slot']} is missing")
+            if not deleted:
+                yield Finding(where, f"the membership row of slot {place['slot']} is missing")
             continue
-        due = commit(
-            run_id=checked.run_id,
-            round_number=header.number,
-            salt=member.salt,
-            client=member.id,
-            update_digest=member.update_digest,
-        )
-        if due != place["commitment"]:
+        if deleted:
+            yield Finding(where, f"slot {place['slot']} was withdrawn, but its membership row is still there")
+        if not _as_recorded(checked, header, place, member):
             yield Finding(where, f"the membership row of slot {place['slot']} is not the one that was recorded")
     if len(members) < header.participants:
         return  # weights can be recomputed only while every member's samples are there
@@ -253,6 +331,32 @@ def _members(
             yield Finding(
                 where, f"cluster {row['position']} has weight {row['weight']}, its members' shares {share}"
             )
+
+
+def _as_recorded(checked: _Run, header: sa.Row[Any], place: rows.Row, member: sa.Row[Any]) -> bool:
+    """Whether a membership fits the commitment of its slot and its own checksum."""
+    try:
+        due = commit(
+            run_id=checked.run_id,
+            round_number=header.number,
+            salt=member.salt,
+            client=member.id,
+            update_digest=member.update_digest,
+        )
+        checksum = rows.membership_checksum(dict(member._mapping))
+    except (ValueError, TypeError, AttributeError, struct.error):
+        return False
+    return bool(due == place["commitment"] and checksum == member.checksum)
+
+
+def _withdrawn(checked: _Run, round_id: int) -> dict[int, str]:
+    """The withdrawn slots of a round, with how far their erasure has come."""
+    query = (
+        sa.select(withdrawals.c.slot, erasures.c.state)
+        .join(erasures, erasures.c.id == withdrawals.c.erasure)
+        .where(withdrawals.c.round_id == round_id)
+    )
+    return {row.slot: row.state for row in checked.connection.execute(query)}
 
 
 def _leftovers(checked: _Run, named: set[str]) -> Iterator[Finding]:

@@ -5,28 +5,44 @@ A round is one transaction. Its model file is durable before a row names it. Eve
 
 from __future__ import annotations
 
+import glob
 import math
 import secrets
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import sqlalchemy as sa
 
-from disavow.domain import Cluster, Evaluation, Layout, Member, Policy, Round, Slot
-from disavow.errors import LedgerError, LedgerVersion, RunExists, RunMissing
+from disavow.domain import Cluster, ErasureRequest, Evaluation, Layout, Member, Policy, Round, Slot
+from disavow.errors import LedgerError, LedgerVersion, RunError, RunExists, RunInUse, RunMissing
 from disavow.ledger import database, rows
+from disavow.ledger.absent import files_with
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import ModelStore, Vector, sync_folder, write_durably
-from disavow.ledger.schema import clients, clusters, evaluations, memberships, models, rounds, run, slots
+from disavow.ledger.requests import listed, place, refuse_leavers
+from disavow.ledger.schema import (
+    clients,
+    clusters,
+    evaluations,
+    memberships,
+    models,
+    requests,
+    rounds,
+    run,
+    slots,
+    withdrawals,
+)
 
 CONFIG = "config.toml"
 MODELS = "models"
 _CLIENT_NUMBER_BITS = 63
+_RECENT = 10
 _BATCH = 500
 """How many values one statement may carry; SQLite allows at least 999."""
 
@@ -54,14 +70,19 @@ class Ledger:
         self.directory = directory
         self._engine = engine
         self._lock = lock
-        with engine.connect() as connection:
-            row = connection.execute(sa.select(run)).one()
-        self.run_id: str = row.run_id
-        self.created_at = datetime.fromisoformat(row.created_at)
-        self.created_by: str = row.created_by
-        self.policy: Policy = rows.policy_from_json(row.policy)
-        self.layout = Layout.from_json(row.layout)
-        self.initial_model: str = row.initial_model
+        try:
+            with engine.connect() as connection:
+                row = connection.execute(sa.select(run)).one()
+            self.run_id: str = row.run_id
+            self.created_at = datetime.fromisoformat(row.created_at)
+            self.created_by: str = row.created_by
+            self.policy: Policy = rows.policy_from_json(row.policy)
+            self.layout = Layout.from_json(row.layout)
+            self.initial_model: str = row.initial_model
+        except (sa.exc.SQLAlchemyError, ValueError, TypeError) as error:
+            raise LedgerError(
+                f"the ledger of {directory} is damaged; `disavow fsck {directory}` says more"
+            ) from error
         self.store = ModelStore(directory / MODELS)
 
     # -- coming into being ---------------------------------------------------------------------------------
@@ -79,71 +100,110 @@ class Ledger:
         created_by: str,
         at: datetime,
     ) -> Ledger:
-        """A new run, opened for writing. The directory appears whole, or not at all."""
-        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-            raise RunExists(
-                f"{directory} exists and is never overwritten; `disavow resume {directory}` continues a run"
-            )
-        directory.parent.mkdir(parents=True, exist_ok=True)
+        """A new run, opened for writing. The directory appears whole, or not at all.
+
+        In a directory that was there, empty, the ledger file appears last.
+        """
+        refuse_existing(directory)
+        directory = directory.resolve()
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"{directory} cannot be made: {error.strerror}") from None
         prefix = f".{directory.name}.new-"
-        for stale in directory.parent.glob(f"{prefix}*"):
+        for stale in directory.parent.glob(f"{glob.escape(prefix)}*"):
             shutil.rmtree(stale, ignore_errors=True)
         workshop = directory.with_name(prefix + secrets.token_hex(4))
+        try:
+            with database.room_to_write(directory):
+                cls._furnish(workshop, policy, layout, initial, clients, config, created_by, at)
+            if directory.exists():
+                # an empty directory stays the one it is, or whoever stands in it would be left nowhere
+                for name in (CONFIG, MODELS, database.NAME):
+                    (workshop / name).rename(directory / name)
+                workshop.rmdir()
+            else:
+                workshop.rename(directory)
+        except BaseException:
+            shutil.rmtree(workshop, ignore_errors=True)
+            raise
+        sync_folder(directory.parent)
+        return cls.open(directory, write=True)
+
+    @staticmethod
+    def _furnish(
+        workshop: Path,
+        policy: Policy,
+        layout: Layout,
+        initial: Vector,
+        ids: Iterable[str],
+        config: str,
+        created_by: str,
+        at: datetime,
+    ) -> None:
+        """Everything a new run starts with, durable, in a folder that nobody looks at yet."""
         store = ModelStore(workshop / MODELS)
         store.folder.mkdir(parents=True)
         write_durably(workshop / CONFIG, config.encode())
         digest, stored_bytes = store.write(layout, initial)
+        row: rows.Row = {
+            "run_id": secrets.token_hex(16),
+            "created_at": rows.time_to_text(at),
+            "created_by": created_by,
+            "policy": rows.policy_to_json(policy),
+            "layout": layout.to_json(),
+            "initial_model": digest,
+        }
         engine = database.connect(workshop / database.NAME, write=True)
-        database.migrate(engine)
-        with engine.begin() as connection:
-            connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
-            connection.execute(
-                run.insert().values(
-                    run_id=secrets.token_hex(16),
-                    created_at=rows.time_to_text(at),
-                    created_by=created_by,
-                    policy=rows.policy_to_json(policy),
-                    layout=layout.to_json(),
-                    initial_model=digest,
-                )
-            )
-            _register(connection, clients)
-        engine.dispose()
+        try:
+            database.migrate(engine)
+            with engine.begin() as connection:
+                connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
+                connection.execute(run.insert().values(**row, digest=rows.run_digest(row)))
+                _register(connection, ids)
+        finally:
+            engine.dispose()
         sync_folder(workshop)
-        workshop.rename(directory)
-        sync_folder(directory.parent)
-        return cls.open(directory, write=True)
 
     @classmethod
-    def open(cls, directory: Path, *, write: bool = False) -> Ledger:
-        """A run that exists. For writing, it is locked, brought to the newest format and tidied."""
+    def open(cls, directory: Path, *, write: bool = False, shared: bool = False) -> Ledger:
+        """A run that exists. For writing, it is locked, brought to the newest format and tidied.
+
+        `shared` opens it for short writes beside the process that holds the lock, such as placing a request.
+        """
         path = directory / database.NAME
         if not path.is_file():
             raise RunMissing(f"{directory} holds no run; `disavow train CONFIG.toml --run {directory}` starts one")
         lock = Lock(directory) if write else None
+        engine = None
         try:
-            engine = database.connect(path, write=write)
-            found = database.check_revision(engine, directory)
+            found = database.check_revision(directory)
+            if found != database.HEAD and not write:
+                raise LedgerVersion(
+                    f"{directory} has ledger format {found}, older than this version's {database.HEAD}; "
+                    f"`disavow resume {directory}` migrates it"
+                )
+            engine = database.connect(path, write=write or shared)
             if found != database.HEAD:
-                if not write:
-                    raise LedgerVersion(
-                        f"{directory} has ledger format {found}, older than this version's {database.HEAD}; "
-                        f"`disavow resume {directory}` migrates it"
-                    )
                 database.migrate(engine)
             ledger = cls(directory, engine, lock)
             if write:
-                ledger._remove_leftovers()
+                ledger.remove_leftovers()
         except BaseException:
+            if engine is not None:
+                engine.dispose()
             if lock is not None:
                 lock.release()
             raise
         return ledger
 
-    def _remove_leftovers(self) -> None:
-        """Delete model files that no row names: they could be a second draw of the same round."""
+    def remove_leftovers(self) -> None:
+        """Delete model files that no row keeps: superseded ones, and those of rounds never recorded.
+
+        The latter could be a second draw of the same round.
+        """
         with self._engine.connect() as connection:
-            named = set(connection.execute(sa.select(models.c.digest)).scalars())
+            named = set(connection.execute(sa.select(models.c.digest).where(models.c.present)).scalars())
         self.store.remove(self.store.leftovers(named))
 
     def close(self) -> None:
@@ -160,12 +220,56 @@ class Ledger:
     ) -> None:
         self.close()
 
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """Several steps at once: all of them, or none."""
+        with database.room_to_write(self.directory), self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sa.Connection]:
+        """Several looks at one state of the ledger."""
+        with self._engine.connect() as connection:
+            yield connection
+
     # -- writing -------------------------------------------------------------------------------------------
 
-    def register(self, ids: Iterable[str]) -> None:
-        """Make clients known. Registering one twice is registering it once."""
-        with self._engine.begin() as connection:
+    def register(self, ids: Sequence[str], *, key: bytes) -> None:
+        """Make clients known. Registering one twice is registering it once; a leaver is refused.
+
+        `key` is the operator's tombstone key: only with it can a leaver be recognised.
+        """
+        with self.transaction() as connection:
+            refuse_leavers(connection, ids, key)
             _register(connection, ids)
+
+    def place_requests(
+        self, ids: Sequence[str], *, key: bytes, at: datetime, stream_round: int | None = None
+    ) -> tuple[int, ...]:
+        """Make erasure requests wait for whoever holds the run; their numbers. See `requests.place`."""
+        with self.transaction() as connection:
+            return place(connection, ids, key=key, at=at, stream_round=stream_round)
+
+    def purge(self, ids: Iterable[str] | None) -> None:
+        """Make sure that deleted rows are gone from the files too, not only from the tables.
+
+        `ids` are those that must not be found any more; None when they are no longer known, after a crash.
+        """
+        self._checkpoint()
+        if ids is None or any(files_with(self.directory, client, self.clients()) for client in ids):
+            with closing(self._engine.raw_connection()) as connection:
+                connection.cursor().execute("VACUUM")
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Move the write-ahead log into the ledger file and empty it."""
+        with closing(self._engine.raw_connection()) as connection:
+            busy, *_ = connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise RunInUse(
+                f"{self.directory} is being read by another process, so its log cannot be emptied; "
+                f"`disavow resume {self.directory}` completes the deletion"
+            )
 
     def record(
         self,
@@ -177,24 +281,38 @@ class Ledger:
         delta: float,
         clusters_of_round: tuple[Cluster, ...],
         at: datetime,
+        seconds: float | None = None,
     ) -> Round:
-        """Store a round and its model: all of it, or nothing. Only the next round can be recorded."""
-        digest, stored_bytes = self.store.write(self.layout, after)
+        """Store a round and its model: all of it, or nothing. Only the next round can be recorded.
+
+        `seconds` is what it took, from broadcast to now.
+        """
+        with self._engine.connect() as connection:
+            self._refuse_out_of_turn(connection, number, attempt, before)
+        with database.room_to_write(self.directory):
+            digest, stored_bytes = self.store.write(self.layout, after)
         record = Round(number, attempt, before, digest, delta, clusters_of_round, at)
-        with self._engine.begin() as connection:
-            expected = _next(connection)
-            if (number, attempt) != expected or before != self._digest_before(connection, number):
-                raise LedgerError(
-                    f"round {number}, attempt {attempt} does not follow what the ledger holds "
-                    f"(next is round {expected[0]}, attempt {expected[1]}); nothing was recorded"
-                )
-            known = sa.select(models.c.digest).where(models.c.digest == digest)
-            if connection.execute(known).scalar() is None:
-                connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
-            self._insert(connection, record)
+        try:
+            with self.transaction() as connection:
+                self._refuse_out_of_turn(connection, number, attempt, before)
+                known = models.update().where(models.c.digest == digest).values(present=True)
+                if connection.execute(known).rowcount == 0:
+                    connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
+                self._insert(connection, record, seconds)
+        except BaseException:
+            self.remove_leftovers()  # the model of a round that was not recorded must not stay
+            raise
         return record
 
-    def _insert(self, connection: sa.Connection, record: Round) -> None:
+    def _refuse_out_of_turn(self, connection: sa.Connection, number: int, attempt: int, before: str) -> None:
+        expected = _next(connection)
+        if (number, attempt) != expected or before != self._digest_before(connection, number):
+            raise LedgerError(
+                f"round {number}, attempt {attempt} does not follow what the ledger holds "
+                f"(next is round {expected[0]}, attempt {expected[1]}); nothing was recorded"
+            )
+
+    def _insert(self, connection: sa.Connection, record: Round, seconds: float | None) -> None:
         members = [slot.member.client for slot in record.slots if slot.member is not None]
         parts = rows.rows_of(record, run_id=self.run_id, numbers=_numbers(connection, members))
         header: rows.Row = {
@@ -207,6 +325,7 @@ class Ledger:
             "clusters": len(record.clusters),
             "recorded_at": rows.time_to_text(record.recorded_at),
             "standing": True,
+            "seconds": seconds,
         }
         header["digest"] = rows.round_digest(self.run_id, header, parts["clusters"], parts["slots"])
         round_id = connection.execute(rounds.insert().values(header).returning(rounds.c.id)).scalar_one()
@@ -215,7 +334,7 @@ class Ledger:
 
     def note_evaluation(self, number: int, evaluation: Evaluation) -> None:
         """Remember how well a standing round's model does."""
-        with self._engine.begin() as connection:
+        with self.transaction() as connection:
             round_id = _standing(connection, number).id
             connection.execute(evaluations.delete().where(evaluations.c.round_id == round_id))
             loss = evaluation.loss if math.isfinite(evaluation.loss) else None
@@ -232,8 +351,28 @@ class Ledger:
 
     def clients(self) -> tuple[str, ...]:
         """The ids of all clients still in, sorted."""
+        query = sa.select(clients.c.id).where(clients.c.number.not_in(_gone())).order_by(clients.c.id)
         with self._engine.connect() as connection:
-            return tuple(connection.execute(sa.select(clients.c.id).order_by(clients.c.id)).scalars())
+            return tuple(connection.execute(query).scalars())
+
+    def strangers(self, ids: Sequence[str]) -> tuple[str, ...]:
+        """Those of these who are not clients of the run, or have been withdrawn from it."""
+        with self._engine.connect() as connection:
+            known = _numbers(connection, ids)
+            gone: set[int] = set(connection.execute(_gone()).scalars())
+        return tuple(client for client in ids if client not in known or known[client] in gone)
+
+    def requests(self, numbers: Sequence[int] | None = None) -> tuple[ErasureRequest, ...]:
+        """Erasure requests with what became of them: all, or those of these numbers."""
+        with self._engine.connect() as connection:
+            return listed(connection, numbers)
+
+    def seconds_per_round(self) -> float | None:
+        """What a round took lately: the mean over the last ten that were measured."""
+        last = sa.select(rounds.c.seconds).where(rounds.c.seconds.is_not(None)).order_by(rounds.c.id.desc())
+        with self._engine.connect() as connection:
+            found = list(connection.execute(last.limit(_RECENT)).scalars())
+        return sum(found) / len(found) if found else None
 
     def model_before(self, number: int) -> Vector:
         """The model broadcast in a round: a standing one, or the one that comes next."""
@@ -300,11 +439,25 @@ class Ledger:
             return tuple(connection.execute(query).scalars())
 
     def stored_bytes(self) -> int:
-        """What the run takes on disk, all files together."""
-        return sum(path.stat().st_size for path in self.directory.rglob("*") if path.is_file())
+        """What the run takes on disk, SQLite's working files left out."""
+        found = (path for path in self.directory.rglob("*") if not path.name.endswith(("-wal", "-shm")))
+        return sum(path.stat().st_size for path in found if path.is_file())
 
 
-def _summary_query() -> sa.Select[tuple[object, ...]]:
+def _gone() -> sa.Select[int]:
+    """The numbers of clients who are withdrawn, but not deleted yet."""
+    return sa.select(requests.c.client).where(requests.c.client.is_not(None), requests.c.erasure.is_not(None))
+
+
+def refuse_existing(directory: Path) -> None:
+    """A run starts in a directory that does not exist yet, or is empty."""
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise RunExists(
+            f"{directory} exists and is never overwritten; `disavow resume {directory}` continues a run"
+        )
+
+
+def _summary_query() -> sa.Select[Any]:
     spread = sa.select(sa.func.max(clusters.c.spread)).where(clusters.c.round_id == rounds.c.id)
     return (
         sa.select(rounds, spread.scalar_subquery().label("spread"), evaluations.c.accuracy, evaluations.c.loss)
@@ -313,7 +466,7 @@ def _summary_query() -> sa.Select[tuple[object, ...]]:
     )
 
 
-def _summary(row: sa.Row[tuple[object, ...]]) -> RoundSummary:
+def _summary(row: sa.Row[Any]) -> RoundSummary:
     return RoundSummary(
         number=row.number,
         attempt=row.attempt,
@@ -338,7 +491,7 @@ def _next(connection: sa.Connection) -> tuple[int, int]:
     return last + 1, connection.execute(attempts).scalar_one() + 1
 
 
-def _standing(connection: sa.Connection, number: int) -> sa.Row[tuple[object, ...]]:
+def _standing(connection: sa.Connection, number: int) -> sa.Row[Any]:
     query = sa.select(rounds).where(rounds.c.number == number, rounds.c.standing)
     found = connection.execute(query).one_or_none()
     if found is None:
@@ -364,11 +517,12 @@ def _numbers(connection: sa.Connection, ids: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def _load(connection: sa.Connection, header: sa.Row[tuple[object, ...]]) -> Round:
+def _load(connection: sa.Connection, header: sa.Row[Any]) -> Round:
     members = (
         sa.select(slots.c.neighbours, clients.c.id, memberships.c.samples, memberships.c.update_digest)
         .outerjoin(memberships, (memberships.c.round_id == slots.c.round_id) & (memberships.c.slot == slots.c.slot))
-        .outerjoin(clients, clients.c.number == memberships.c.client)
+        .outerjoin(withdrawals, (withdrawals.c.round_id == slots.c.round_id) & (withdrawals.c.slot == slots.c.slot))
+        .outerjoin(clients, (clients.c.number == memberships.c.client) & withdrawals.c.slot.is_(None))
         .where(slots.c.round_id == header.id)
         .order_by(slots.c.slot)
     )

@@ -6,6 +6,7 @@ that anyone can check a published model with `sha256sum`.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -81,10 +82,12 @@ class ModelStore:
     def read_bytes(self, layout: Layout, digest: str) -> bytes:
         """The canonical file of that digest, checked against it."""
         path = self.path(digest)
+        limit = 4 * layout.size + _HEADER_ALLOWANCE
         try:
-            data = zstandard.ZstdDecompressor().decompress(
-                path.read_bytes(), max_output_size=4 * layout.size + _HEADER_ALLOWANCE
-            )
+            packed = path.read_bytes()
+            if zstandard.frame_content_size(packed) > limit:
+                raise IntegrityError(f"model file {path.name} is damaged: it claims to be larger than the model")
+            data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=limit)
         except FileNotFoundError:
             raise IntegrityError(f"model file {path.name} is missing") from None
         except zstandard.ZstdError as error:
@@ -103,7 +106,7 @@ class ModelStore:
     def leftovers(self, named: set[str]) -> list[Path]:
         """Files that no row names: half-written ones, and models of rounds that were never recorded."""
         keep = {self.path(digest).name for digest in named}
-        return sorted(path for path in self.folder.iterdir() if path.name not in keep)
+        return sorted(path for path in self.folder.iterdir() if path.name not in keep and not path.is_dir())
 
     def remove(self, paths: list[Path]) -> None:
         """Delete files durably."""
@@ -113,15 +116,23 @@ class ModelStore:
             sync_folder(self.folder)
 
 
-def write_durably(target: Path, data: bytes) -> None:
-    """Write a file so that after a crash it is there whole or not at all."""
+def write_durably(target: Path, data: bytes, *, mode: int = 0o644, replace: bool = True) -> None:
+    """Write a file so that after a crash it is there whole or not at all.
+
+    Without `replace`, a file that is there already stays as it is.
+    """
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        with temporary.open("xb") as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(target)
+        if replace:
+            temporary.replace(target)
+        else:
+            with contextlib.suppress(FileExistsError):
+                target.hardlink_to(temporary)
+            temporary.unlink()
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -85,15 +85,14 @@ def rows_of(record: Round, *, run_id: str, numbers: dict[str, int]) -> dict[str,
                 "listed_by": pack_slots(listed_by[number], participants),
             }
         )
-        memberships.append(
-            {
-                "slot": number,
-                "client": numbers[slot.member.client],
-                "samples": slot.member.samples,
-                "salt": salt,
-                "update_digest": slot.member.update_digest,
-            }
-        )
+        row = {
+            "slot": number,
+            "client": numbers[slot.member.client],
+            "samples": slot.member.samples,
+            "salt": salt,
+            "update_digest": slot.member.update_digest,
+        }
+        memberships.append({**row, "checksum": membership_checksum(row)})
     return {"clusters": _cluster_rows(record), "slots": slots, "memberships": memberships}
 
 
@@ -123,6 +122,18 @@ def round_digest(run_id: str, header: Row, clusters: Iterable[Row], slots: Itera
         for part in (row["commitment"], row["neighbours"]):
             hashed.update(struct.pack(">I", len(part)) + part)
     return hashed.digest()
+
+
+def membership_checksum(row: Row) -> bytes:
+    """Eight bytes that notice a changed membership row, and are deleted with it."""
+    packed = struct.pack(">qqq", row["slot"], row["client"], row["samples"]) + row["salt"] + row["update_digest"]
+    return hashlib.sha256(b"disavow/membership/v1\x00" + packed).digest()[:8]
+
+
+def run_digest(row: Row) -> bytes:
+    """SHA-256 over what a run promised when it was created."""
+    told = [row[c] for c in ("run_id", "created_at", "created_by", "policy", "layout", "initial_model")]
+    return hashlib.sha256(b"disavow/run/v1\x00" + json.dumps(told).encode()).digest()
 
 
 def policy_to_json(policy: Policy) -> str:

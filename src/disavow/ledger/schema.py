@@ -1,7 +1,8 @@
 """The tables. A client's id stands in `clients` alone; everywhere else stands its random number.
 
-    run 1 ── rounds * ── clusters * ── slots * ── memberships 0..1 ── clients
-                └── models (before, after)      └── evaluations 0..1 per round
+    run 1 ── rounds * ── clusters * ── slots * ─┬─ memberships 0..1 ── clients ── requests 0..1
+              ├─ models (before, after)         └─ withdrawals 0..1 ── erasures ──┘
+              └─ evaluations 0..1
 
 `slots` is permanent; `memberships` holds what names a client in a round (number, samples, salt, update digest)
 and is deleted when that client leaves, so that its slot stays, nameless.
@@ -29,6 +30,8 @@ run = sa.Table(
     sa.Column("policy", sa.Text, nullable=False, comment="JSON"),
     sa.Column("layout", sa.Text, nullable=False, comment="JSON: names and shapes, in vector order"),
     sa.Column("initial_model", sa.ForeignKey("models.digest"), nullable=False),
+    sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the above; see ledger/rows.py"),
+    sa.Column("tombstone_key", sa.String, comment="fingerprint of the key, once there is a request"),
 )
 
 models = sa.Table(
@@ -36,6 +39,7 @@ models = sa.Table(
     metadata,
     sa.Column("digest", sa.String, primary_key=True, comment="SHA-256 of the uncompressed safetensors file"),
     sa.Column("stored_bytes", sa.Integer, nullable=False, comment="size of the compressed file"),
+    sa.Column("present", sa.Boolean, nullable=False, server_default=sa.true(), comment="false once deleted"),
 )
 
 clients = sa.Table(
@@ -59,6 +63,8 @@ rounds = sa.Table(
     sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the record; see ledger/rows.py"),
     sa.Column("recorded_at", sa.String, nullable=False, comment="UTC, ISO 8601"),
     sa.Column("standing", sa.Boolean, nullable=False, comment="false once undone by a rollback"),
+    sa.Column("superseded_by", sa.Integer, comment="the erasure that undid it"),
+    sa.Column("seconds", sa.Float, comment="from broadcast to record"),
     sa.UniqueConstraint("number", "attempt"),
     # ids are never given twice, so that a missing last row is noticed
     sqlite_autoincrement=True,
@@ -80,6 +86,7 @@ clusters = sa.Table(
     sa.Column("size", sa.Integer, nullable=False, comment="slots, whether or not their members still are in"),
     sa.Column("weight", sa.Float, nullable=False, comment="sum of its members' data shares"),
     sa.Column("spread", sa.Float, nullable=False, comment="largest L2 distance between two members' updates"),
+    sa.Index("ix_clusters_round_id_first_slot", "round_id", "first_slot", unique=True),
     sqlite_with_rowid=False,
 )
 
@@ -103,6 +110,7 @@ memberships = sa.Table(
     sa.Column("samples", sa.Integer, nullable=False),
     sa.Column("salt", sa.LargeBinary, nullable=False),
     sa.Column("update_digest", sa.LargeBinary, nullable=False),
+    sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of this row; see ledger/rows.py"),
     sa.ForeignKeyConstraint(["round_id", "slot"], ["slots.round_id", "slots.slot"]),
     sa.Index("ix_memberships_client_round_id", "client", "round_id", unique=True),
     sqlite_with_rowid=False,
@@ -114,4 +122,46 @@ evaluations = sa.Table(
     sa.Column("round_id", sa.ForeignKey("rounds.id"), primary_key=True),
     sa.Column("accuracy", sa.Float, nullable=False),
     sa.Column("loss", sa.Float, comment="NULL where it was not finite"),
+)
+
+erasures = sa.Table(
+    "erasures",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("state", sa.String, nullable=False, comment="how far it has come; see domain.RequestState"),
+    sa.Column("rollback_to", sa.Integer, comment="the first broken round, if there was one"),
+    sa.Column("target", sa.Integer, comment="the last round to rebuild"),
+    sa.Column("rounds_before", sa.Integer, nullable=False, comment="rows in rounds when it was opened"),
+    sa.Column("mechanism", sa.String, nullable=False),
+    sa.Column("opened_at", sa.String, nullable=False, comment="UTC, ISO 8601"),
+    sa.Column("finished_at", sa.String, comment="UTC, ISO 8601"),
+    sa.Column("rounds", sa.Integer, nullable=False, server_default="0", comment="rebuilt"),
+    sa.Column("client_epochs", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("exchanged_bytes", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("seconds", sa.Float, nullable=False, server_default="0"),
+    sa.Column("remark", sa.Text, nullable=False, server_default=""),
+    sqlite_autoincrement=True,
+)
+
+requests = sa.Table(
+    "requests",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("client", sa.ForeignKey("clients.number"), index=True, comment="NULL once the client is deleted"),
+    sa.Column("tombstone", sa.LargeBinary, nullable=False, unique=True, comment="keyed hash of the client's id"),
+    sa.Column("asked_at", sa.String, nullable=False, comment="UTC, ISO 8601"),
+    sa.Column("stream_round", sa.Integer, unique=True, comment="the round after which a request stream asked"),
+    sa.Column("erasure", sa.ForeignKey("erasures.id"), index=True, comment="NULL while it waits"),
+    sa.Column("verdict", sa.String),
+    sqlite_autoincrement=True,
+)
+
+withdrawals = sa.Table(
+    "withdrawals",
+    metadata,
+    sa.Column("round_id", sa.Integer, primary_key=True),
+    sa.Column("slot", sa.Integer, primary_key=True),
+    sa.Column("erasure", sa.ForeignKey("erasures.id"), nullable=False),
+    sa.ForeignKeyConstraint(["round_id", "slot"], ["slots.round_id", "slots.slot"]),
+    sqlite_with_rowid=False,
 )

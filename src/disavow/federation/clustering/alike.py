@@ -53,6 +53,8 @@ def neighbours(
             others = _candidates(geometry, members, everyone, k)
             joined = torch.cat([members, others])
             squared = squared_l2(vectors[joined.to(vectors.device)])[: len(members)]
+            # the very numbers that the spread was taken from, or the widest pair could miss Δ by a bit
+            squared[:, : len(members)] = _pairs(vectors, geometry, members)
             others = joined
         squared = squared.cpu()
         outside = ~torch.isin(others, members)

@@ -106,14 +106,11 @@ def project(vectors: Tensor, norms: Tensor | None, stream: Stream) -> Tensor:
     """Rows in `_DIMENSIONS` dimensions (Johnson and Lindenstrauss), centred first to keep the digits."""
     seed = stream.below(1 << 62)
     generator = torch.Generator().manual_seed(seed)
-    matrix = torch.randn(vectors.shape[1], _DIMENSIONS, generator=generator).to(vectors.device)
-    matrix /= _DIMENSIONS**0.5
-    origin = vectors[0]
+    matrix = torch.randn(vectors.shape[1], _DIMENSIONS, generator=generator, dtype=torch.float64)
+    matrix = matrix.to(vectors.device) / _DIMENSIONS**0.5
+    origin = vectors[0].double()
     parts = []
     for block in row_blocks(vectors):
-        rows = vectors[block]
-        if norms is not None:
-            parts.append((rows / norms[block, None]).float() @ matrix)
-        else:
-            parts.append((rows - origin) @ matrix)
+        rows = vectors[block].double()
+        parts.append((rows - origin if norms is None else rows / norms[block, None]) @ matrix)
     return torch.cat(parts)

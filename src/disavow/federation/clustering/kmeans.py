@@ -45,5 +45,5 @@ def constrained_kmeans(geometry: Geometry, items: Tensor, k: int, stream: Stream
         n_init=3,
         n_jobs=1,
     )
-    labels = torch.from_numpy(method.fit_predict(points.numpy())).to(items.device)
+    labels = torch.from_numpy(method.fit_predict(points.numpy()))
     return [items[labels == label] for label in range(count)]

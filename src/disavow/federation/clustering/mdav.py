@@ -13,24 +13,27 @@ from disavow.federation.clustering.geometry import Geometry
 
 
 def mdav(geometry: Geometry, items: Tensor, k: int) -> list[Tensor]:
-    """Partition `items` (ascending numbers, at least k of them). Ties go to the lower number."""
+    """Partition `items` (ascending numbers, at least k of them). Ties go to the lower number.
+
+    Numbers of participants stay on the CPU; only distances are where the updates are.
+    """
     left = items
     clusters: list[Tensor] = []
 
     def take_around(point: int) -> None:
         nonlocal left
-        order = torch.argsort(geometry.from_point(point, left), stable=True)
+        order = torch.argsort(geometry.from_point(point, left), stable=True).cpu()
         clusters.append(left[order[:k]].sort().values)
-        rest = torch.ones(len(left), dtype=torch.bool, device=left.device)
+        rest = torch.ones(len(left), dtype=torch.bool)
         rest[order[:k]] = False
         left = left[rest]
 
     def farthest_from_centre() -> int:
-        return int(left[geometry.from_centre(left).argmax()])
+        return int(left[int(geometry.from_centre(left).argmax())])
 
     while len(left) >= 3 * k:
         one = farthest_from_centre()
-        other = int(left[geometry.from_point(one, left).argmax()])
+        other = int(left[int(geometry.from_point(one, left).argmax())])
         take_around(one)
         # `other` may be among the nearest of `one` when points coincide; the farthest that is left serves then
         take_around(other if bool((left == other).any()) else farthest_from_centre())

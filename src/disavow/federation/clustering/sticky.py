@@ -38,6 +38,7 @@ def sticky(
         present = sorted(position[client] for client in group if client in position)
         if k <= len(present) and not too_wide(torch.tensor(present)):
             kept.append(present)
+    kept.sort()  # ties go in id order, not in the order in which the ledger numbers clusters
     settled = {i for group in kept for i in group}
     homeless = [i for i in range(len(clients)) if i not in settled]
     homeless = _join_nearest(geometry, kept, homeless, k)

@@ -23,6 +23,7 @@ def upgrade() -> None:
         sa.Column("policy", sa.Text, nullable=False),
         sa.Column("layout", sa.Text, nullable=False),
         sa.Column("initial_model", sa.String, sa.ForeignKey("models.digest"), nullable=False),
+        sa.Column("digest", sa.LargeBinary, nullable=False),
     )
     op.create_table(
         "clients",
@@ -81,6 +82,7 @@ def upgrade() -> None:
         sa.Column("samples", sa.Integer, nullable=False),
         sa.Column("salt", sa.LargeBinary, nullable=False),
         sa.Column("update_digest", sa.LargeBinary, nullable=False),
+        sa.Column("checksum", sa.LargeBinary, nullable=False),
         sa.ForeignKeyConstraint(["round_id", "slot"], ["slots.round_id", "slots.slot"]),
         sqlite_with_rowid=False,
     )

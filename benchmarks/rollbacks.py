@@ -1,0 +1,116 @@
+"""How often the model rolls back, with real training: fresh against sticky clusters, both criteria.
+
+50 clients of digits, 50 rounds, a request after each round with probability 0.2; the same request streams for every
+row.
+
+python -m benchmarks.rollbacks 20    that many streams, a Markdown table
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from disavow import config, runs
+from disavow.domain import VerdictKind
+
+CHOICES = ((4, 2), (6, 3))
+STREAMS = 20
+Key = tuple[int, int, bool, str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one request stream came to."""
+
+    requests: int
+    rollbacks: int
+    retrained_rounds: int
+    accuracy: float
+
+
+def one(choice: Key, seed: int) -> Outcome:
+    """Train one run to its end, requests and all."""
+    k, x, sticky, criterion = choice
+    settings = config.from_values(
+        {
+            "seed": seed,
+            "rounds": 50,
+            "draws": "seeded",
+            "data": {"clients": 50},
+            "training": {"epochs": 1, "batch_size": 32, "learning_rate": 0.3},
+            "clustering": {"k": k, "sticky": sticky},
+            "deniability": {"x": x, "criterion": criterion},
+            "requests": {"rate": 0.2},
+        },
+        source="benchmark",
+    )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        runs.start(settings, Path(folder) / "run", keys=Path(folder) / "keys") as run,
+    ):
+        run.train()
+        asked = run.ledger.requests()
+        evaluation = run.ledger.summary(settings.rounds).evaluation
+        retrained = len(run.ledger.summaries()) - settings.rounds
+    rollbacks = sum(r.verdict is not None and r.verdict.kind is VerdictKind.ROLLBACK for r in asked)
+    return Outcome(len(asked), rollbacks, retrained, evaluation.accuracy if evaluation else 0.0)
+
+
+def main(streams: int) -> None:
+    """Run every choice on every stream and print the table."""
+    choices: list[Key] = [(*c, s, t) for c, s, t in product(CHOICES, (False, True), ("cluster", "neighbourhood"))]
+    jobs = [(choice, seed) for seed in range(1, streams + 1) for choice in choices]
+    found: dict[Key, list[Outcome]] = {choice: [] for choice in choices}
+    with ProcessPoolExecutor(
+        2, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        for done, (job, outcome) in enumerate(zip(jobs, pool.map(_call, jobs), strict=True), start=1):
+            found[job[0]].append(outcome)
+            print(f"\r{done} of {len(jobs)} runs", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    print("| k | x | criterion | clusters | rollbacks | retrained rounds | of fresh | accuracy |")
+    print("|---|---|---|---|---|---|---|---|")
+    for (k, x), criterion, sticky in product(CHOICES, ("cluster", "neighbourhood"), (False, True)):
+        mine, fresh = found[k, x, sticky, criterion], found[k, x, False, criterion]
+        ratio = _ratio(mine, fresh) if sticky else "1"
+        print(
+            f"| {k} | {x} | {criterion} | {'sticky' if sticky else 'fresh'} | {_mean([o.rollbacks for o in mine])} "
+            f"| {_mean([o.retrained_rounds for o in mine])} | {ratio} | {np.mean([o.accuracy for o in mine]):.3f} |"
+        )
+    for choice, outcomes in found.items():
+        print(json.dumps({"choice": choice, "streams": [asdict(o) for o in outcomes]}), file=sys.stderr)
+
+
+def _call(job: tuple[Key, int]) -> Outcome:
+    return one(*job)
+
+
+def _mean(values: Sequence[float]) -> str:
+    """Mean with its 95 % interval."""
+    half = 1.96 * np.std(values, ddof=1) / np.sqrt(len(values))
+    return f"{np.mean(values):.1f} ({max(0, np.mean(values) - half):.1f} to {np.mean(values) + half:.1f})"
+
+
+def _ratio(mine: list[Outcome], fresh: list[Outcome]) -> str:
+    """Ratio of means with a bootstrap interval over streams, which the two share."""
+    pairs = np.array([(a.retrained_rounds, b.retrained_rounds) for a, b in zip(mine, fresh, strict=True)])
+    generator = np.random.default_rng(1)
+    drawn = pairs[generator.integers(len(pairs), size=(10_000, len(pairs)))].mean(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = np.nanquantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
+        return f"{pairs[:, 0].mean() / pairs[:, 1].mean():.2f} ({low:.2f} to {high:.2f})"
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else STREAMS)

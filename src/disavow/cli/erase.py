@@ -1,0 +1,186 @@
+"""`disavow erase` and `disavow requests`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from disavow import runs
+from disavow.cli.output import print_json, progress, results, size
+from disavow.cli.rounds import Watch
+from disavow.domain import ErasureRequest, RequestState, model_name
+from disavow.erasure.dry_run import Forecast, foresee
+from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.errors import IntegrityError, RunInUse
+from disavow.federation.round import now
+from disavow.ledger import Ledger, fsck
+from disavow.ledger.keys import default_folder, tombstone_key
+
+_POLL_SECONDS = 0.2
+_INTERRUPTED = 130
+
+
+def erase(
+    directory: Path, clients: list[str], *, dry_run: bool, wait: float, skip_fsck: bool, as_json: bool
+) -> None:
+    """Honour the wish of these clients to be forgotten."""
+    if dry_run:
+        _show_forecast(directory, clients, as_json=as_json)
+        return
+    if not skip_fsck:
+        _refuse_damaged(directory)
+    key = tombstone_key(default_folder(), run=directory)
+    with Ledger.open(directory, shared=True) as ledger:
+        numbers = ledger.place_requests(list(dict.fromkeys(clients)), key=key, at=now())
+    try:
+        _see_to_it(directory, numbers, wait)
+    except KeyboardInterrupt:
+        print(f"interrupted; `disavow resume {directory}` completes the erasure", file=sys.stderr)
+        raise typer.Exit(_INTERRUPTED) from None
+    with Ledger.open(directory) as ledger:
+        answered = ledger.requests(numbers)
+    if as_json:
+        asked = dict(zip(dict.fromkeys(clients), numbers, strict=True))
+        names = {number: client for client, number in asked.items()}
+        print_json({"run": str(directory), "requests": [{**_json(r), "client": names[r.number]} for r in answered]})
+        return
+    for client, number in zip(dict.fromkeys(clients), numbers, strict=True):
+        [request] = [request for request in answered if request.number == number]
+        results().print(f"{client}: {sentence(request)}")
+
+
+def _refuse_damaged(directory: Path) -> None:
+    faults = [finding for finding in fsck(directory) if finding.fault]
+    if faults:
+        raise IntegrityError(
+            f"{directory} fails fsck ({faults[0]}{f' and {len(faults) - 1} more' if len(faults) > 1 else ''}); "
+            "restore it from a backup first, nothing was changed"
+        )
+
+
+def _see_to_it(directory: Path, numbers: tuple[int, ...], wait: float) -> None:
+    """Answer the requests here, or wait for the process that holds the run to answer them between its rounds."""
+    console, deadline, told = progress(), time.monotonic() + wait, False
+    while True:
+        with Ledger.open(directory) as ledger:
+            if all(request.state is RequestState.ANSWERED for request in ledger.requests(numbers)):
+                return
+        try:
+            with runs.reopen(directory) as run, Watch(console) as watch:
+                run.honour_requests(on_round=watch.on_round, on_verdict=watch.on_verdict)
+        except RunInUse as error:
+            if time.monotonic() >= deadline:
+                raise RunInUse(
+                    f"{error}. The request is placed and will be honoured between its rounds: "
+                    f"`disavow requests {directory}` shows it"
+                ) from None
+            if not told:
+                console.print(f"{error}; the request is placed, waiting for it to be honoured")
+                told = True
+            time.sleep(_POLL_SECONDS)
+
+
+def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> None:
+    with Ledger.open(directory) as ledger:
+        conduct = runs.conduct_of(runs.settings_of(directory))
+        forecast = foresee(ledger, clients, conduct, Retrain())
+    if as_json:
+        print_json(
+            {
+                "run": str(directory),
+                "dry_run": True,
+                "clients": clients,
+                "verdict": forecast.verdict.kind.value,
+                "first_broken_round": forecast.verdict.round,
+                "cost": asdict(forecast.cost),
+                "served_round": forecast.served,
+                "obstacle": forecast.obstacle,
+            }
+        )
+        return
+    results().print(f"{', '.join(clients)}: {foretold(forecast)}\nNothing was changed.")
+
+
+def foretold(forecast: Forecast) -> str:
+    """A forecast in words."""
+    cost = forecast.cost
+    if forecast.verdict.round is None:
+        return f"{forecast.verdict}; the answer is immediate and the model stays"
+    if forecast.obstacle is not None:
+        return (
+            f"{forecast.verdict}; it cannot be retrained ({forecast.obstacle}): "
+            f"{model_name(forecast.served)} is served"
+        )
+    return (
+        f"{forecast.verdict}; {cost.rounds} rounds to retrain, {cost.client_epochs:,} client-epochs, "
+        f"{size(cost.exchanged_bytes)} to exchange with clients, about {cost.seconds:.0f} s"
+    )
+
+
+def sentence(request: ErasureRequest) -> str:
+    """What became of a request, in words."""
+    cost = request.cost
+    parts = [str(request.verdict)]
+    if cost is not None and cost.rounds:
+        parts.append(
+            f"{cost.rounds} rounds retrained, {cost.client_epochs:,} client-epochs, "
+            f"{size(cost.exchanged_bytes)} exchanged, {cost.seconds:.1f} s"
+        )
+    if request.remark:
+        parts.append(request.remark)
+    answered = f"; answered {request.answered_at:%Y-%m-%d %H:%M:%S} UTC" if request.answered_at else ""
+    return f"request {request.number}: " + "; ".join(parts) + answered
+
+
+def requests(directory: Path, *, as_json: bool) -> None:
+    """List all requests with state, verdict, cost and time taken."""
+    with Ledger.open(directory) as ledger:
+        found = ledger.requests()
+    if as_json:
+        print_json({"run": str(directory), "requests": [{**_json(r), "client": r.client} for r in found]})
+        return
+    if not found:
+        results().print("no requests")
+        return
+    console = results()
+    console.print(
+        "request  asked at (UTC)       state       verdict               "
+        "rounds  client-epochs  retraining     taken  client",
+        style="bold",
+    )
+    for request in found:
+        cost = request.cost
+        console.print(
+            f"{request.number:7d}  {request.asked_at:%Y-%m-%d %H:%M:%S}  {request.state.value:10s}  "
+            f"{request.verdict or '-'!s:20s}  {cost.rounds if cost else 0:6d}  "
+            f"{cost.client_epochs if cost else 0:13,d}  {f'{cost.seconds:.1f} s' if cost else '-':>10s}  "
+            f"{_taken(request):>8s}  {request.client or '(erased)'}"
+        )
+        if request.remark:
+            console.print(f"         {request.remark}")
+
+
+def _taken(request: ErasureRequest) -> str:
+    if request.answered_at is None:
+        return "-"
+    return f"{(request.answered_at - request.asked_at).total_seconds():.1f} s"
+
+
+def _json(request: ErasureRequest) -> dict[str, Any]:
+    taken = request.answered_at - request.asked_at if request.answered_at else None
+    return {
+        "number": request.number,
+        "state": request.state.value,
+        "verdict": request.verdict.kind.value if request.verdict else None,
+        "first_broken_round": request.verdict.round if request.verdict else None,
+        "cost": asdict(request.cost) if request.cost else None,
+        "asked_at": request.asked_at.isoformat(),
+        "answered_at": request.answered_at.isoformat() if request.answered_at else None,
+        "seconds_taken": taken.total_seconds() if taken is not None else None,
+        "remark": request.remark,
+    }

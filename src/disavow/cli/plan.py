@@ -1,0 +1,253 @@
+"""`disavow plan`: what erasures will cost, before anything is trained."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from disavow.cli.extras import needs
+from disavow.cli.output import advance, bar, print_json, progress, results
+from disavow.erasure.plan import CLUSTERINGS, Clustering, Estimate, Federation, Plan
+from disavow.erasure.plan import plan as simulate
+from disavow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HEADER = "  k   x  clusters            rollbacks       retrained rounds  no rollback at all  likely at request"
+FORMATS = (".png", ".pdf", ".svg")
+"""What a plot can be written as."""
+
+_FEWEST = 2
+_LARGEST = 50_000_000
+_LARGEST_SEED = 2**32 - 1
+# blue and vermillion of Okabe and Ito's palette, and two shapes: told apart by everyone, and in grey
+_LOOKS: dict[Clustering, dict[str, Any]] = {
+    "fresh": {"color": "#D55E00", "marker": "o"},
+    "sticky": {"color": "#0072B2", "marker": "D"},
+}
+
+
+def plan(
+    *,
+    clients: int,
+    rounds: int,
+    ks: Sequence[int],
+    xs: Sequence[int],
+    request_rate: float,
+    simulations: int,
+    seed: int,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Simulate every choice with both kinds of clusters; print, and plot when asked to."""
+    federation = Federation(clients, rounds, request_rate)
+    _check(federation, ks, xs, simulations, seed)
+    if plot is not None:
+        _check_plot(plot)
+    plans = _simulate(federation, _choices(ks, xs), simulations, seed)
+    if plot is not None:
+        _write_plot(plot, federation, plans)
+    if as_json:
+        print_json({**asdict(federation), "seed": seed, "plans": [asdict(found) for found in plans]})
+    else:
+        _print(federation, plans)
+
+
+def _check(federation: Federation, ks: Sequence[int], xs: Sequence[int], simulations: int, seed: int) -> None:
+    """Refuse, before any work, what no run could have."""
+    clients, rounds, rate = federation.clients, federation.rounds, federation.request_rate
+    _require(clients >= _FEWEST, "clients", clients, f"a whole number of at least {_FEWEST}")
+    _require(rounds >= 1, "rounds", rounds, "a whole number of at least 1")
+    fits = clients * rounds <= _LARGEST
+    _require(fits, "rounds", rounds, f"clients times rounds up to {_LARGEST:,}; there are {clients} clients")
+    _require(0 <= rate <= 1, "request-rate", rate, "0 to 1, the chance of a request after each round")
+    for k in ks:
+        _require(_FEWEST <= k <= clients, "k", k, f"{_FEWEST} to the number of clients, which is {clients}")
+    for x in xs:
+        _require(1 <= x <= max(ks), "x", x, f"1 to the largest --k, which is {max(ks)}")
+    for k in ks:  # what was asked for must not drop out of the table unsaid
+        _require(k >= min(xs), "k", k, f"at least the smallest --x, which is {min(xs)}")
+    _require(simulations >= _FEWEST, "simulations", simulations, f"a whole number of at least {_FEWEST}")
+    _require(0 <= seed <= _LARGEST_SEED, "seed", seed, f"0 to {_LARGEST_SEED}")
+
+
+def _check_plot(path: Path) -> None:
+    """Find out before the simulation, not after it, that a plot cannot be made."""
+    _require(path.suffix.lower() in FORMATS, "plot", path, f"a file name that ends in {', '.join(FORMATS)}")
+    _require(path.parent.is_dir(), "plot", path, f"a file in a directory that exists; {path.parent} does not")
+    _require(not path.is_dir(), "plot", path, "a file; this is a directory")
+    with needs("train"):
+        import matplotlib.figure  # noqa: F401
+
+
+def _require(condition: bool, option: str, value: object, allowed: str) -> None:
+    if not condition:
+        raise ConfigError(f"--{option} is {value}; allowed: {allowed}")
+
+
+def _choices(ks: Sequence[int], xs: Sequence[int]) -> list[tuple[int, int]]:
+    return [(k, x) for k in sorted(set(ks)) for x in sorted(set(xs)) if x <= k]
+
+
+def _simulate(
+    federation: Federation, choices: Sequence[tuple[int, int]], simulations: int, seed: int
+) -> list[Plan]:
+    """Fresh and sticky, one after the other, for each choice."""
+    found = []
+    with bar(progress(), "simulating runs", 2 * len(choices) * simulations) as shown:
+        for k, x in choices:
+            for clustering in CLUSTERINGS:
+                # each starts from the same seed, so that no row depends on which others were asked for
+                rng = np.random.default_rng(seed)
+                found.append(
+                    simulate(
+                        federation,
+                        k=k,
+                        x=x,
+                        clustering=clustering,
+                        simulations=simulations,
+                        rng=rng,
+                        on_progress=lambda runs: advance(shown, runs),
+                    )
+                )
+    return found
+
+
+def _print(federation: Federation, plans: Sequence[Plan]) -> None:
+    console = results()
+    console.print(f"{_about(federation, plans)}; 95 % intervals in brackets\n")
+    console.print(HEADER, style="bold")
+    for row in plans:
+        console.print(line(row))
+    console.print()
+    for sentence in reading(federation, plans):
+        console.print(sentence)
+
+
+def _about(federation: Federation, plans: Sequence[Plan]) -> str:
+    rate, rounds = federation.request_rate, federation.rounds
+    return (
+        f"{federation.clients} clients, {rounds} rounds, request rate {rate:g} (about {rate * rounds:.3g} requests "
+        f"a run),\n{plans[0].simulations:,} simulated runs a row"
+    )
+
+
+def line(row: Plan) -> str:
+    """One row under `HEADER`."""
+    none, likely = row.chance_of_none, f"not within {row.requests_within}"
+    chance = f"{none.mean:.1%} ({none.low:.1%}-{none.high:.1%})".replace("%-", "-").replace("100.0", "100")
+    return (
+        f"{row.k:3d} {row.x:3d}  {row.clustering:8} {_shown(row.rollbacks, 2):>20} "
+        f"{_shown(row.retrained_rounds, 1):>22} {chance:>19} {row.likely_at or likely:>18}"
+    )
+
+
+def _shown(value: Estimate, digits: int) -> str:
+    return f"{value.mean:.{digits}f} ({value.low:.{digits}f}-{value.high:.{digits}f})"
+
+
+def reading(federation: Federation, plans: Sequence[Plan]) -> Iterator[str]:
+    """What the table says, in sentences."""
+    if all(row.rollbacks.mean == 0 for row in plans):
+        yield "No simulated run rolled back: each of these choices is expected to cost no retraining."
+    else:
+        # x is what a leaver is promised, so only choices of equal x are compared
+        least = [_least([row for row in plans if row.x == x]) for x in sorted({row.x for row in plans})]
+        yield f"The least retraining, on top of {federation.rounds} rounds: {'; '.join(least)}."
+    yield from _what_sticky_buys(plans)
+    if len({(row.k, row.x) for row in plans}) > 1:
+        yield "Retraining is not all: a smaller x promises a leaver less, a larger k draws fewer clients a round."
+    early = [row for row in plans if row.ended_early.mean > 0]
+    if early:
+        most = max(row.ended_early.mean for row in early)
+        yield (
+            f"Up to {most:.1%} of the runs were left with fewer than k clients and ended there: "
+            "what they could not retrain is not counted."
+        )
+
+
+def _what_sticky_buys(plans: Sequence[Plan]) -> Iterator[str]:
+    pairs = [(fresh.retrained_rounds.mean, sticky.retrained_rounds.mean) for fresh, sticky in _pairs(plans)]
+    saved = sorted((fresh - sticky) / fresh for fresh, sticky in pairs if fresh > 0)
+    if not saved:
+        return
+    span = f"{saved[0]:.0%}" if len(saved) == 1 else f"{saved[0]:.0%} to {saved[-1]:.0%}"
+    if len(pairs) == 1:
+        span = f"{pairs[0][0] - pairs[0][1]:.1f} of {pairs[0][0]:.1f} retrained rounds ({span})"
+    else:
+        span += " of the retrained rounds, depending on k and x"
+    yield f"Sticky clusters save {span}." if saved[0] >= 0 else f"Sticky clusters do not pay everywhere: {span}."
+
+
+def _pairs(plans: Sequence[Plan]) -> Iterator[tuple[Plan, Plan]]:
+    fresh = {(row.k, row.x): row for row in plans if row.clustering == "fresh"}
+    return ((fresh[row.k, row.x], row) for row in plans if row.clustering == "sticky")
+
+
+def _least(rows: Sequence[Plan]) -> str:
+    """The choice that needs the least retraining, with those that cannot be told from it."""
+    lowest = min((row.retrained_rounds for row in rows), key=lambda value: value.mean)
+    names = [f"k = {row.k} {row.clustering}" for row in rows if row.retrained_rounds.low <= lowest.high]
+    return f"at x = {rows[0].x}, {' or '.join(names)} ({lowest.mean:.1f})"
+
+
+def _write_plot(path: Path, federation: Federation, plans: Sequence[Plan]) -> None:
+    image = io.BytesIO()
+    figure(federation, plans).savefig(image, format=path.suffix[1:].lower())
+    try:
+        path.write_bytes(image.getvalue())
+    except OSError as error:
+        raise ConfigError(f"--plot is {path}; allowed: a file that can be written ({error.strerror})") from None
+
+
+def figure(federation: Federation, plans: Sequence[Plan]) -> Figure:
+    """Three panels side by side, a line for each choice, an interval for each estimate."""
+    from matplotlib.figure import Figure
+
+    choices = list(dict.fromkeys((row.k, row.x) for row in plans))
+    drawn = Figure(figsize=(10, 2.1 + 0.42 * len(choices)), dpi=150, layout="constrained")
+    panels = drawn.subplots(1, 3, sharey=True)
+    _panel(panels[0], plans, [row.rollbacks for row in plans], "rollbacks per run")
+    _panel(panels[1], plans, [row.retrained_rounds for row in plans], "retrained rounds per run")
+    percent = [Estimate(*(100 * value for value in asdict(row.chance_of_none).values())) for row in plans]
+    _panel(panels[2], plans, percent, "runs without any rollback [%]")
+    panels[2].set_xlim(-4, 104)
+    panels[0].set_yticks(range(len(choices)), [f"k = {k}, x = {x}" for k, x in choices])
+    panels[0].set_ylim(len(choices) - 0.5, -0.5)
+    panels[0].set_ylabel("choice")
+    handles, labels = panels[0].get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    drawn.suptitle(f"{_about(federation, plans)}; means and 95 % intervals", fontsize="medium")
+    return drawn
+
+
+def _panel(panel: Axes, plans: Sequence[Plan], values: Sequence[Estimate], title: str) -> None:
+    choices = list(dict.fromkeys((row.k, row.x) for row in plans))
+    for clustering, offset in zip(CLUSTERINGS, (-0.13, 0.13), strict=True):
+        chosen = [(row, value) for row, value in zip(plans, values, strict=True) if row.clustering == clustering]
+        panel.errorbar(
+            [value.mean for _, value in chosen],
+            [choices.index((row.k, row.x)) + offset for row, _ in chosen],
+            xerr=np.array([[v.mean - v.low, v.high - v.mean] for _, v in chosen]).T,
+            linestyle="none",
+            markersize=4.5,
+            capsize=4.5,
+            label=f"{clustering} clusters",
+            **_LOOKS[clustering],
+        )
+    panel.set_xlabel(title)
+    right = max(1.0, *(value.high for value in values)) * 1.04
+    panel.set_xlim(-0.04 * right, right)
+    panel.grid(axis="x", color="0.85")
+    for place in range(0, len(choices), 2):
+        panel.axhspan(place - 0.5, place + 0.5, color="0.955", zorder=0)
+    panel.tick_params(axis="y", length=0)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right", "left"]].set_visible(False)

@@ -1,0 +1,1 @@
+"""An erasure: withdraw, judge, prove or roll back, rebuild, delete, report."""

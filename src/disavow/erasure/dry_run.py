@@ -1,0 +1,75 @@
+"""What an erasure would cost, known before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from disavow.config import participants_of
+from disavow.domain import Cost, Verdict, VerdictKind
+from disavow.erasure.judge import judge
+from disavow.erasure.mechanisms import Mechanism
+from disavow.errors import UnknownClient
+from disavow.federation.round import Conduct
+from disavow.ledger import Ledger
+from disavow.ledger.evidence import evidence
+from disavow.ledger.journal import never_present
+from disavow.ledger.requests import refuse_broken_text
+from disavow.ledger.schema import clients
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The verdict these clients would get together, and what it would take.
+
+    `served` is the round whose model is served in the end; `obstacle` says why nothing can be retrained.
+    """
+
+    verdict: Verdict
+    cost: Cost
+    served: int
+    obstacle: str | None = None
+
+
+def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mechanism) -> Forecast:
+    """Judge these clients as if they left now. Changes nothing."""
+    policy = ledger.policy
+    with ledger.snapshot() as connection:
+        leavers = _numbers(connection, ids)
+        if never_present(connection, leavers) == set(leavers):
+            verdict = Verdict(VerdictKind.NEVER_PRESENT)
+        else:
+            touched = evidence(connection, leavers, criterion=policy.criterion)
+            verdict = judge(touched, x=policy.x, criterion=policy.criterion)
+    standing = ledger.next_round()[0] - 1
+    if verdict.round is None:
+        return Forecast(verdict, Cost(), served=standing)
+    obstacle = mechanism.obstacle(ledger, conduct, leavers=len(leavers))
+    if obstacle is not None:
+        return Forecast(verdict, Cost(), served=verdict.round - 1, obstacle=obstacle)
+    return Forecast(verdict, _cost(ledger, conduct, standing - verdict.round + 1, len(leavers)), served=standing)
+
+
+def _cost(ledger: Ledger, conduct: Conduct, rounds: int, leavers: int) -> Cost:
+    before = participants_of(len(ledger.clients()), conduct.fraction)
+    participants = participants_of(len(ledger.clients()) - leavers, conduct.fraction)
+    seconds = (ledger.seconds_per_round() or 0.0) * rounds * participants / before
+    return Cost(
+        rounds=rounds,
+        client_epochs=rounds * participants * conduct.epochs,
+        exchanged_bytes=2 * rounds * participants * 4 * ledger.layout.size,
+        seconds=seconds,
+    )
+
+
+def _numbers(connection: sa.Connection, ids: Sequence[str]) -> list[int]:
+    numbers = []
+    for client in dict.fromkeys(ids):
+        refuse_broken_text(client)
+        found = connection.execute(sa.select(clients.c.number).where(clients.c.id == client)).scalar()
+        if found is None:
+            raise UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed")
+        numbers.append(found)
+    return numbers

@@ -1,0 +1,100 @@
+"""An erasure, from the request to the report.
+
+    ① withdraw -> ② judge -> ③a prove                                  (deniable)
+                          -> ③b roll back -> ④ mechanism -> prove      (otherwise) -> ⑤ delete, report
+
+Every arrow is a transaction in the ledger's journal. Killed at any instant and called again, `erase` goes on with
+the step that was interrupted: no request is lost, none is applied twice, no round is half recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from disavow.domain import ErasureRequest, Verdict, model_name
+from disavow.erasure.judge import judge
+from disavow.erasure.mechanisms import Mechanism
+from disavow.federation.local_training import Engine
+from disavow.federation.round import Conduct
+from disavow.federation.training import OnRound, evaluate_missing
+from disavow.ledger import Ledger, journal
+from disavow.ledger.evidence import evidence
+
+OnVerdict = Callable[[Verdict, int], None]
+"""Told a verdict and how many requests it answers, as soon as it is in the ledger."""
+
+
+def erase(
+    ledger: Ledger,
+    engine: Engine,
+    conduct: Conduct,
+    mechanism: Mechanism,
+    *,
+    on_verdict: OnVerdict = lambda verdict, requests: None,
+    on_round: OnRound = lambda summary: None,
+) -> tuple[ErasureRequest, ...]:
+    """Answer every request that waits, and complete whatever an earlier call left undone."""
+    answer(ledger, conduct, mechanism, on_verdict)
+    while rebuild_next(ledger, engine, conduct, mechanism, on_round):
+        answer(ledger, conduct, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
+    # ③ the proof of each answer belongs here: after the rebuild, before what it opens is deleted
+    return delete(ledger, conduct)
+
+
+def answer(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verdict: OnVerdict) -> None:
+    """① Withdraw the leavers, ② judge, ③b roll back where it must be: all in one transaction.
+
+    Requests that wait together are judged together: one rollback, to the earliest broken round.
+    """
+    policy = ledger.policy
+    with ledger.transaction() as connection:
+        requested = journal.waiting(connection)
+        if not requested.clients:
+            return
+        leavers = list(requested.clients.values())
+        touched = evidence(connection, leavers, criterion=policy.criterion)
+        verdict = judge(touched, x=policy.x, criterion=policy.criterion)
+        erasure = journal.open_erasure(connection, requested, verdict, mechanism=mechanism.name, at=conduct.clock())
+        if verdict.round is not None:
+            journal.supersede(connection, verdict.round, erasure)
+    on_verdict(verdict, len(leavers))
+
+
+def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Mechanism, on_round: OnRound) -> bool:
+    """④ Rebuild one superseded round; False once there is none left, or none that can be rebuilt.
+
+    Then the models of the superseded rounds, which hold the leaver undeniably, are deleted.
+    """
+    with ledger.snapshot() as connection:
+        wanted = journal.rebuilding(connection)
+    if wanted is None:
+        return False
+    number, _ = ledger.next_round()
+    obstacle = mechanism.obstacle(ledger, conduct)
+    if number <= wanted.target and obstacle is None:
+        mechanism.rebuild_next(ledger, engine, conduct)
+        for summary in evaluate_missing(ledger, engine):
+            on_round(summary)
+        return True
+    remark = f"not retrained: {obstacle}; {model_name(number - 1)} is served" if obstacle else ""
+    with ledger.transaction() as connection:
+        journal.finish_rebuilding(
+            connection, epochs=conduct.epochs, model_bytes=4 * ledger.layout.size, remark=remark
+        )
+    ledger.remove_leftovers()
+    return False
+
+
+def delete(ledger: Ledger, conduct: Conduct) -> tuple[ErasureRequest, ...]:
+    """⑤ Delete what names the leavers, first from the tables, then from the files; what was answered."""
+    with ledger.snapshot() as connection:
+        leavers = journal.leavers_to_delete(connection)
+        interrupted = journal.purging(connection)
+    if not leavers and not interrupted:
+        return ()
+    with ledger.transaction() as connection:
+        journal.delete_leavers(connection, list(leavers))
+    ledger.purge(None if interrupted else leavers.values())
+    with ledger.transaction() as connection:
+        answered = journal.finish(connection, at=conduct.clock())
+    return ledger.requests(answered)

@@ -1,0 +1,34 @@
+"""A stream of requests for experiments: after each round, with some probability, a client asks to be forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from disavow.federation.randomness import derive, training_stream
+from disavow.federation.round import Conduct
+from disavow.ledger import Ledger
+from disavow.ledger.schema import requests
+
+
+def asks(clients: Sequence[str], *, rate: float, seed: int, round_number: int) -> str | None:
+    """Who asks after a round: with probability `rate` one of `clients`, drawn uniformly. A training draw.
+
+    Drawn by a hash of each id, so that who asks does not depend on who else has left.
+    """
+    if not clients or training_stream(seed, "request", round_number=round_number).uniform(1)[0] >= rate:
+        return None
+    return min(clients, key=lambda client: derive("request", seed, round_number, client))
+
+
+def place_from_stream(ledger: Ledger, conduct: Conduct, *, rate: float, key: bytes) -> None:
+    """Place what the stream asks after the newest standing round. Once for each round, whatever happens."""
+    newest = ledger.next_round()[0] - 1
+    with ledger.snapshot() as connection:
+        latest = connection.execute(sa.select(sa.func.max(requests.c.stream_round))).scalar() or 0
+    if newest <= latest:
+        return  # a round that was rebuilt, or an interruption after the request was placed
+    client = asks(ledger.clients(), rate=rate, seed=conduct.seed, round_number=newest)
+    if client is not None:
+        ledger.place_requests([client], key=key, at=conduct.clock(), stream_round=newest)

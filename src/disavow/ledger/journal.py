@@ -1,0 +1,164 @@
+"""The journal of erasures: every step is one transaction, so that a crash resumes where it struck.
+
+open (withdrawn, judged, superseded) -> REBUILDING -> DELETING -> PURGING -> ANSWERED
+-> DELETING (nothing to rebuild)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from disavow.domain import Cost, RequestState, Verdict, VerdictKind
+from disavow.ledger.rows import time_to_text
+from disavow.ledger.schema import (
+    clients,
+    erasures,
+    memberships,
+    models,
+    requests,
+    rounds,
+    run,
+    withdrawals,
+)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Requests that wait to be answered: request number to client number."""
+
+    clients: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Rebuilding:
+    """What open erasures still need: every round up to `target`."""
+
+    target: int
+
+
+def waiting(connection: sa.Connection) -> Waiting:
+    """All requests that nobody has answered yet."""
+    query = sa.select(requests.c.id, requests.c.client).where(requests.c.erasure.is_(None))
+    return Waiting({row.id: row.client for row in connection.execute(query)})
+
+
+def never_present(connection: sa.Connection, leavers: Sequence[int]) -> set[int]:
+    """Those of these clients who never took part in a round, standing or superseded."""
+    query = sa.select(memberships.c.client).where(memberships.c.client.in_(leavers)).distinct()
+    return set(leavers) - set(connection.execute(query).scalars())
+
+
+def open_erasure(
+    connection: sa.Connection, requested: Waiting, verdict: Verdict, *, mechanism: str, at: datetime
+) -> int:
+    """Withdraw the leavers of these requests from every stored cluster and write the verdict down."""
+    newest = sa.select(sa.func.max(rounds.c.number)).where(rounds.c.standing)
+    state = RequestState.REBUILDING if verdict.round is not None else RequestState.DELETING
+    values = {
+        "state": state.value,
+        "rollback_to": verdict.round,
+        "target": connection.execute(newest).scalar() if verdict.round is not None else None,
+        "rounds_before": connection.execute(sa.select(sa.func.max(rounds.c.id))).scalar() or 0,
+        "mechanism": mechanism,
+        "opened_at": time_to_text(at),
+    }
+    erasure: int = connection.execute(erasures.insert().values(values).returning(erasures.c.id)).scalar_one()
+    absent = never_present(connection, list(requested.clients.values()))
+    for number, client in requested.clients.items():
+        kind = VerdictKind.NEVER_PRESENT if client in absent else verdict.kind
+        connection.execute(
+            requests.update().where(requests.c.id == number).values(erasure=erasure, verdict=kind.value)
+        )
+        places = sa.select(memberships.c.round_id, memberships.c.slot, sa.literal(erasure)).where(
+            memberships.c.client == client
+        )
+        connection.execute(withdrawals.insert().from_select(["round_id", "slot", "erasure"], places))
+    return erasure
+
+
+def supersede(connection: sa.Connection, first: int, erasure: int) -> None:
+    """Undo the standing rounds from `first` on."""
+    connection.execute(
+        rounds.update()
+        .where(rounds.c.standing, rounds.c.number >= first)
+        .values(standing=False, superseded_by=erasure)
+    )
+
+
+def rebuilding(connection: sa.Connection) -> Rebuilding | None:
+    """What has to be rebuilt before open erasures can go on; None when nothing has."""
+    query = sa.select(sa.func.max(erasures.c.target)).where(erasures.c.state == RequestState.REBUILDING.value)
+    target = connection.execute(query).scalar()
+    return None if target is None else Rebuilding(target)
+
+
+def finish_rebuilding(connection: sa.Connection, *, epochs: int, model_bytes: int, remark: str = "") -> None:
+    """The rebuild is complete, or cannot go on: write its cost down and give up the superseded models."""
+    open_ones = sa.select(erasures).where(erasures.c.state == RequestState.REBUILDING.value)
+    for row in connection.execute(open_ones).all():
+        done = sa.select(sa.func.count(), sa.func.sum(rounds.c.participants), sa.func.sum(rounds.c.seconds)).where(
+            rounds.c.id > row.rounds_before, rounds.c.number <= row.target
+        )
+        count, participants, seconds = connection.execute(done).one()
+        trained = participants or 0
+        cost = Cost(count, trained * epochs, 2 * trained * model_bytes, seconds or 0.0)
+        connection.execute(
+            erasures.update()
+            .where(erasures.c.id == row.id)
+            .values(
+                state=RequestState.DELETING.value,
+                rounds=cost.rounds,
+                client_epochs=cost.client_epochs,
+                exchanged_bytes=cost.exchanged_bytes,
+                seconds=cost.seconds,
+                remark=remark,
+            )
+        )
+    kept = (
+        sa.select(rounds.c.before)
+        .where(rounds.c.standing)
+        .union(sa.select(rounds.c.after).where(rounds.c.standing), sa.select(run.c.initial_model))
+    )
+    connection.execute(models.update().where(models.c.digest.not_in(kept)).values(present=False))
+
+
+def leavers_to_delete(connection: sa.Connection) -> dict[int, str]:
+    """The clients whose erasure waits for their deletion: number to id."""
+    query = (
+        sa.select(clients.c.number, clients.c.id)
+        .join_from(requests, clients, clients.c.number == requests.c.client)
+        .join(erasures, erasures.c.id == requests.c.erasure)
+        .where(erasures.c.state == RequestState.DELETING.value)
+    )
+    return {row.number: row.id for row in connection.execute(query)}
+
+
+def delete_leavers(connection: sa.Connection, leavers: Sequence[int]) -> None:
+    """Delete ids and memberships of these clients; their slots stay, nameless."""
+    connection.execute(memberships.delete().where(memberships.c.client.in_(leavers)))
+    connection.execute(requests.update().where(requests.c.client.in_(leavers)).values(client=None))
+    connection.execute(clients.delete().where(clients.c.number.in_(leavers)))
+    _advance(connection, RequestState.DELETING, RequestState.PURGING)
+
+
+def purging(connection: sa.Connection) -> bool:
+    """Whether deleted rows still have to be purged from the files."""
+    query = sa.select(erasures.c.id).where(erasures.c.state == RequestState.PURGING.value)
+    return connection.execute(query).first() is not None
+
+
+def finish(connection: sa.Connection, *, at: datetime) -> tuple[int, ...]:
+    """Purged erasures are answered; the numbers of their requests."""
+    mine = sa.select(erasures.c.id).where(erasures.c.state == RequestState.PURGING.value)
+    query = sa.select(requests.c.id).where(requests.c.erasure.in_(mine)).order_by(requests.c.id)
+    numbers = tuple(connection.execute(query).scalars())
+    _advance(connection, RequestState.PURGING, RequestState.ANSWERED, finished_at=time_to_text(at))
+    return numbers
+
+
+def _advance(connection: sa.Connection, old: RequestState, new: RequestState, **values: str) -> None:
+    connection.execute(erasures.update().where(erasures.c.state == old.value).values(state=new.value, **values))

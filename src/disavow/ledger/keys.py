@@ -1,0 +1,49 @@
+"""The operator's keys, which lie outside every run directory.
+
+So far there is one: the key of the tombstones. A tombstone is a keyed hash of a leaver's id; without the key it
+says nothing about who left, with it the operator can refuse the leaver's return and answer a second request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from disavow.errors import ConfigError
+from disavow.ledger.models import write_durably
+
+ENVIRONMENT = "DISAVOW_KEYS"
+_TOMBSTONE = "tombstone.key"
+_KEY_BYTES = 32
+
+
+def default_folder() -> Path:
+    """Where the operator's keys lie: `DISAVOW_KEYS`, or .disavow/keys in the home directory."""
+    return Path(os.environ.get(ENVIRONMENT) or Path.home() / ".disavow" / "keys")
+
+
+def tombstone_key(folder: Path, *, run: Path) -> bytes:
+    """The key of the tombstones, made on first use; it never lies inside a run."""
+    if folder.resolve().is_relative_to(run.resolve()):
+        raise ConfigError(f"{ENVIRONMENT} is {folder}; allowed: a folder outside the run directory {run}")
+    path = folder / _TOMBSTONE
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_durably(path, secrets.token_bytes(_KEY_BYTES), mode=0o600, replace=False)
+    key = path.read_bytes()
+    if len(key) != _KEY_BYTES:
+        raise ConfigError(f"{path} has {len(key)} bytes; it must have {_KEY_BYTES}: restore it from a backup")
+    return key
+
+
+def fingerprint(key: bytes) -> str:
+    """What the ledger remembers of the key, to notice another one."""
+    return hashlib.sha256(b"disavow/tombstone-key/v1\x00" + key).hexdigest()[:32]
+
+
+def tombstone(key: bytes, run_id: str, client: str) -> bytes:
+    """The keyed hash that stands for a leaver of a run."""
+    return hmac.digest(key, b"disavow/tombstone/v1\x00" + run_id.encode() + b"\x00" + client.encode(), "sha256")

@@ -1,0 +1,105 @@
+"""Erasure requests as rows: placed by anyone, found again by tombstone, listed with what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from disavow.domain import Cost, ErasureRequest, RequestState, Verdict, VerdictKind
+from disavow.errors import LedgerError, UnknownClient
+from disavow.ledger.keys import fingerprint, tombstone
+from disavow.ledger.rows import time_to_text
+from disavow.ledger.schema import clients, erasures, requests, run
+
+
+def place(
+    connection: sa.Connection,
+    ids: Sequence[str],
+    *,
+    key: bytes,
+    at: datetime,
+    stream_round: int | None = None,
+) -> tuple[int, ...]:
+    """Make requests wait; their numbers. Asking twice gives the number of the first request.
+
+    A client that the ledger has never known is refused, and then nothing is placed.
+    """
+    run_id = _check_key(connection, key)
+    numbers = []
+    for client in ids:
+        refuse_broken_text(client)
+        stone = tombstone(key, run_id, client)
+        known = sa.select(requests.c.id).where(requests.c.tombstone == stone)
+        number = connection.execute(known).scalar()
+        if number is None:
+            found = connection.execute(sa.select(clients.c.number).where(clients.c.id == client)).scalar()
+            if found is None:
+                raise UnknownClient(f"{client!r} is not a client of this run, and never was; nothing was changed")
+            placed = requests.insert().values(
+                client=found, tombstone=stone, asked_at=time_to_text(at), stream_round=stream_round
+            )
+            number = connection.execute(placed.returning(requests.c.id)).scalar_one()
+        numbers.append(number)
+    return tuple(numbers)
+
+
+def refuse_broken_text(client: str) -> None:
+    """An id that is no proper text (bytes of a command line that are not UTF-8) can be no client's."""
+    try:
+        client.encode()
+    except UnicodeEncodeError:
+        raise UnknownClient(f"{client!r} is not a client of this run, and never was; nothing was changed") from None
+
+
+def _check_key(connection: sa.Connection, key: bytes) -> str:
+    """The run's id, once it is sure that this is the key its tombstones are made with."""
+    row = connection.execute(sa.select(run.c.run_id, run.c.tombstone_key)).one()
+    if row.tombstone_key is None:
+        connection.execute(run.update().values(tombstone_key=fingerprint(key)))
+    elif row.tombstone_key != fingerprint(key):
+        raise LedgerError(
+            "the tombstones of this run were made with another key: point DISAVOW_KEYS to the folder that holds it"
+        )
+    run_id: str = row.run_id
+    return run_id
+
+
+def refuse_leavers(connection: sa.Connection, ids: Sequence[str], key: bytes) -> None:
+    """Raise if one of these has asked to be forgotten: it cannot come back under the same id."""
+    run_id = _check_key(connection, key)
+    for client in ids:
+        stone = tombstone(key, run_id, client)
+        if connection.execute(sa.select(requests.c.id).where(requests.c.tombstone == stone)).first():
+            raise LedgerError(f"{client!r} has asked to be forgotten and cannot return under this id")
+
+
+def listed(connection: sa.Connection, numbers: Sequence[int] | None = None) -> tuple[ErasureRequest, ...]:
+    """Requests in the order in which they were placed: all, or those of these numbers."""
+    query = (
+        sa.select(requests, clients.c.id.label("client_id"), erasures)
+        .outerjoin(clients, clients.c.number == requests.c.client)
+        .outerjoin(erasures, erasures.c.id == requests.c.erasure)
+        .order_by(requests.c.id)
+    )
+    if numbers is not None:
+        query = query.where(requests.c.id.in_(numbers))
+    return tuple(_request(row) for row in connection.execute(query))
+
+
+def _request(row: sa.Row[Any]) -> ErasureRequest:
+    if row.erasure is None:
+        return ErasureRequest(row.id, row.client_id, datetime.fromisoformat(row.asked_at), RequestState.WAITING)
+    kind = VerdictKind(row.verdict)
+    return ErasureRequest(
+        number=row.id,
+        client=row.client_id,
+        asked_at=datetime.fromisoformat(row.asked_at),
+        state=RequestState(row.state),
+        verdict=Verdict(kind, row.rollback_to if kind is VerdictKind.ROLLBACK else None),
+        cost=Cost(row.rounds, row.client_epochs, row.exchanged_bytes, row.seconds),
+        answered_at=None if row.finished_at is None else datetime.fromisoformat(row.finished_at),
+        remark=row.remark,
+    )

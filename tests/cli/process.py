@@ -1,0 +1,59 @@
+"""The command line as a person runs it: a process of its own, its output in pipes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+COMMAND = [sys.executable, "-m", "disavow"]
+
+_SHAPES_OUTPUT = {"FORCE_COLOR", "NO_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS"}
+"""What the shell of whoever runs the tests may have set, and what would change what is printed."""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a child, without what would shape its output."""
+    kept = {name: value for name, value in os.environ.items() if name not in _SHAPES_OUTPUT}
+    return {**kept, "PYTHONUTF8": "1", **more}
+
+
+def disavow(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def write_config(path: Path, values: Mapping[str, Any]) -> Path:
+    """A settings file of just these values."""
+
+    def line(key: str, value: object) -> str:
+        return f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {str(value).lower()}"
+
+    top = [line(key, value) for key, value in values.items() if not isinstance(value, Mapping)]
+    for section, inner in values.items():
+        if isinstance(inner, Mapping):
+            top += [f"[{section}]", *(line(key, value) for key, value in inner.items())]
+    path.write_text("\n".join(top) + "\n", encoding="utf-8")
+    return path
+
+
+def only_error(result: subprocess.CompletedProcess[str]) -> str:
+    """The one line on stderr of a command that refused; it printed nothing else."""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert result.stdout == ""
+    assert lines[0].startswith("error: ")
+    return lines[0]

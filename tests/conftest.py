@@ -1,0 +1,50 @@
+"""One small run, trained once for each worker and copied for each test that needs a run of its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+SMALL: dict[str, Any] = {
+    "seed": 7,
+    "rounds": 3,
+    "draws": "seeded",
+    "data": {"clients": 8},
+    "model": {"name": "convnet"},
+    "training": {"epochs": 1, "batch_size": 64},
+    "clustering": {"k": 3},
+}
+"""Two clusters a round, about 60 ms a round."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keys of its own, never the operator's; and one thread, because two workers share two cores."""
+    keys = str(tmp_path_factory.mktemp("keys"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DISAVOW_KEYS", keys)
+        patch.setenv("OMP_NUM_THREADS", "1")
+        torch.set_num_threads(1)
+        yield
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A complete run of `SMALL`. Look, do not touch: every test of this worker shares it."""
+    from disavow import config, runs
+
+    directory = tmp_path_factory.mktemp("trained") / "run"
+    with runs.start(config.from_values(SMALL, source="tests"), directory) as run:
+        run.train()
+    return directory
+
+
+@pytest.fixture
+def run_dir(trained: Path, tmp_path: Path) -> Path:
+    """A copy of `trained`, to be damaged at will."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))

@@ -1,0 +1,197 @@
+"""The dry run: what it says is what then happens, and saying it changes nothing."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from dataclasses import asdict
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disavow import runs
+from disavow.domain import Cost, Verdict, VerdictKind
+from disavow.erasure.dry_run import Forecast, foresee
+from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.errors import UnknownClient
+from disavow.ledger import Ledger
+from disavow.runs import Run
+from tests.erasure.mechanisms.contract import (
+    ask,
+    digests,
+    leave,
+    reopen_toy,
+    rolled_back,
+    standing,
+    start_toy,
+    toy_settings,
+)
+from tests.ledger.making import files_of
+
+VARIETY: list[dict[str, Any]] = [
+    {},
+    {"clustering": {"sticky": False}},
+    {"clustering": {"sticky": False}, "deniability": {"criterion": "neighbourhood"}},
+    {"deniability": {"delta": 0.3}},
+    {"training": {"fraction": 0.6, "epochs": 5}},
+    {"clients": 5, "deniability": {"x": 3}},
+]
+
+
+def forecast(run: Run, *clients: str) -> Forecast:
+    return foresee(run.ledger, clients, run.conduct, run.mechanism)
+
+
+def check_against_what_happens(run: Run, leavers: list[str]) -> Forecast:
+    told = forecast(run, *leavers)
+    before = digests(run.ledger)
+    answered = leave(run, *leavers)
+    verdicts = {request.verdict for request in answered} - {Verdict(VerdictKind.NEVER_PRESENT)}
+    assert (verdicts or {Verdict(VerdictKind.NEVER_PRESENT)}) == {told.verdict}
+    cost = answered[0].cost
+    assert cost is not None
+    assert (cost.rounds, cost.client_epochs, cost.exchanged_bytes) == (
+        told.cost.rounds,
+        told.cost.client_epochs,
+        told.cost.exchanged_bytes,
+    )
+    assert run.ledger.next_round()[0] - 1 == told.served
+    assert bool(answered[0].remark) == (told.obstacle is not None)
+    if told.obstacle is not None:
+        assert told.obstacle in answered[0].remark
+    if told.verdict.round is None:
+        assert digests(run.ledger) == before
+    return told
+
+
+@pytest.mark.parametrize("variety", range(len(VARIETY)))
+def test_it_is_what_then_really_happens(tmp_path: Path, variety: int) -> None:
+    history = random.Random(variety)
+    seen: set[str] = set()
+    with start_toy(tmp_path / "run", toy_settings(**VARIETY[variety])) as run:
+        run.train()
+        while len(run.ledger.clients()) > 1:
+            some = history.sample(run.ledger.clients(), min(len(run.ledger.clients()), history.choice([1, 2])))
+            told = check_against_what_happens(run, some)
+            seen.add(f"{told.verdict.kind.value} {told.obstacle is not None}")
+    # histories in which everything comes out alike would show little
+    assert len(seen) >= 2, seen
+
+
+@pytest.mark.parametrize("clients", [["client-01"], ["client-01", "client-02", "client-03", "client-04"]])
+def test_saying_it_changes_no_byte_and_needs_no_right_to_write(tmp_path: Path, clients: list[str]) -> None:
+    with start_toy(tmp_path / "run", toy_settings()) as run:
+        run.train()
+    before = files_of(tmp_path)
+    with Ledger.open(tmp_path / "run") as ledger:  # nothing can be written through it
+        conduct = runs.conduct_of(runs.settings_of(tmp_path / "run"))
+        first = foresee(ledger, clients, conduct, Retrain())
+        assert foresee(ledger, clients, conduct, Retrain()) == first
+        assert ledger.requests() == ()
+    assert files_of(tmp_path) == before
+
+
+def test_it_can_be_told_while_another_process_holds_the_run(tmp_path: Path) -> None:
+    with start_toy(tmp_path / "run", toy_settings()) as run:
+        run.train()
+        due = forecast(run, "client-01")
+        with Ledger.open(tmp_path / "run") as ledger:
+            assert foresee(ledger, ["client-01"], run.conduct, run.mechanism) == due
+
+
+def test_a_deniable_request_costs_nothing(tmp_path: Path) -> None:
+    with start_toy(tmp_path / "run", toy_settings()) as run:
+        run.train()
+        told = forecast(run, "client-01")
+        assert told == Forecast(Verdict(VerdictKind.DENIABLE), Cost(), served=4)
+
+
+def test_it_counts_rounds_epochs_and_bytes(tmp_path: Path) -> None:
+    with start_toy(tmp_path / "run", toy_settings()) as run:
+        run.train()
+        pair = sorted(run.ledger.membership(1)[0])[:2]
+        told = forecast(run, *pair)
+        assert told.verdict == Verdict(VerdictKind.ROLLBACK, 1)
+        assert (told.served, told.obstacle) == (4, None)
+        assert {**asdict(told.cost), "seconds": 0} == {
+            "rounds": 4,
+            "client_epochs": 4 * 7 * 2,  # seven survivors, two local epochs
+            "exchanged_bytes": 2 * 4 * 7 * 4 * run.ledger.layout.size,  # there and back, float32
+            "seconds": 0,
+        }
+        assert told.cost.seconds > 0
+        # naming somebody twice is naming them once
+        assert forecast(run, *pair, *pair) == told
+
+
+def test_it_says_first_that_nothing_can_be_retrained(tmp_path: Path) -> None:
+    with start_toy(tmp_path / "run", toy_settings(clients=4)) as run:
+        run.train()
+        told = forecast(run, "client-01", "client-02", "client-03")
+        assert told.verdict == Verdict(VerdictKind.ROLLBACK, 1)
+        assert (told.served, told.cost) == (0, Cost())
+        assert told.obstacle == "1 participants are left, fewer than k = 3"
+
+
+def test_who_never_took_part_is_foretold_so_and_in_company_shares_its_fate(tmp_path: Path) -> None:
+    with start_toy(tmp_path / "run", toy_settings()) as run:
+        run.train()
+        run.ledger.register(["newcomer"], key=run.tombstone_key())
+        assert forecast(run, "newcomer").verdict == Verdict(VerdictKind.NEVER_PRESENT)
+        assert forecast(run, "newcomer", "client-01").verdict == Verdict(VerdictKind.DENIABLE)
+
+
+def test_before_the_first_round_everybody_is_never_present(tmp_path: Path) -> None:
+    with start_toy(tmp_path / "run", toy_settings()) as run:
+        assert forecast(run, "client-01") == Forecast(Verdict(VerdictKind.NEVER_PRESENT), Cost(), served=0)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_who_is_not_there_is_refused(tmp_path: Path, gone: bool) -> None:
+    with start_toy(tmp_path / "run", toy_settings()) as run:
+        run.train()
+        if gone:
+            leave(run, "client-01")
+        with pytest.raises(UnknownClient, match="is not a client of this run, or has left it; nothing was changed"):
+            forecast(run, "client-02", "client-01" if gone else "nobody")
+
+
+# -- in the middle of something ----------------------------------------------------------------------------------
+
+
+def test_requests_that_wait_are_judged_with_it_and_so_foretold_with_it(tmp_path: Path) -> None:
+    """Somebody has asked and was not answered yet: whoever asks now leaves together with them."""
+    with start_toy(tmp_path / "run", toy_settings()) as run:
+        run.train()
+        one, two = sorted(run.ledger.membership(1)[0])[:2]
+        ask(run, one)
+        told = forecast(run, two)
+        [_, request] = [*run.ledger.requests(), *leave(run, two)]
+        assert told.verdict == request.verdict
+
+
+def test_an_interrupted_rebuild_is_taken_into_account(tmp_path: Path) -> None:
+    """Killed in the middle of a rebuild, the run holds fewer rounds than it will: they must be trained as well."""
+    with start_toy(tmp_path / "run", toy_settings(clients=12)) as run:
+        run.train()
+        rolled_back(run, [sorted(run.ledger.membership(1)[0])[0]], 1)
+        for _ in range(2):
+            run.mechanism.rebuild_next(run.ledger, run.engine, run.conduct)
+        # two of the four rounds are rebuilt when the next ones come
+        pairs = combinations(sorted(run.ledger.membership(1)[0]), 2)
+        pair = next(pair for pair in pairs if forecast(run, *pair).verdict.round == 1)
+        told = forecast(run, *pair)
+        assert told.served == 4
+        leave(run, *pair)
+        assert [s.number for s in standing(run.ledger)] == list(range(1, told.served + 1))
+
+
+def test_a_copy_of_a_run_is_told_the_same(tmp_path: Path) -> None:
+    with start_toy(tmp_path / "run", toy_settings()) as run:
+        run.train()
+        due = forecast(run, "client-01", "client-02")
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    with reopen_toy(tmp_path / "copy") as copy:
+        assert forecast(copy, "client-01", "client-02") == due

@@ -1,0 +1,340 @@
+"""What the judge gets to see, against a naive reading of the whole ledger."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disavow.domain import Cluster, Slot, Verdict, VerdictKind
+from disavow.erasure.judge import judge
+from disavow.ledger import Ledger, fsck, journal
+from disavow.ledger.evidence import evidence
+from disavow.ledger.schema import clients
+from tests.federation.builders import MOMENT, PROPERTY
+from tests.ledger.making import LAYOUT, POLICY, create, files_of, member, record_next
+
+KEY = b"k" * 32
+POPULATION = tuple(f"c{i:02d}" for i in range(14))
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """A round as a naive server would remember it."""
+
+    groups: tuple[tuple[str, ...], ...]
+    spreads: tuple[float, ...]
+    near: dict[str, frozenset[str]]
+    delta: float
+
+
+@dataclass
+class Story:
+    """A ledger with a random history, and the same history in plain lists."""
+
+    ledger: Ledger
+    rng: random.Random
+    delta: float | None
+    standing: list[Remembered]
+    gone: set[str]
+
+    def record(self) -> None:
+        present = [client for client in POPULATION if client not in self.gone]
+        taking_part = self.rng.sample(present, self.rng.randint(2, len(present)))
+        groups = self._partition(taking_part)
+        spreads = tuple(self.rng.choice([0.25, 0.5, 1.0]) for _ in groups)
+        delta = self.delta if self.delta is not None else max(spreads)
+        order = [client for group in groups for client in group]
+        slot_of = {client: slot for slot, client in enumerate(order)}
+        near = {
+            client: frozenset(
+                self.rng.sample([c for c in order if c != client], self.rng.randint(0, len(order) - 1))
+            )
+            for client in order
+        }
+        record_next(
+            self.ledger,
+            after=np.full(LAYOUT.size, self.rng.random(), dtype=np.float32),
+            delta=delta,
+            clusters_of_round=tuple(
+                Cluster(
+                    len(group) / len(order),
+                    spread,
+                    tuple(Slot(member(c), tuple(sorted(slot_of[n] for n in near[c]))) for c in group),
+                )
+                for group, spread in zip(groups, spreads, strict=True)
+            ),
+        )
+        self.standing.append(Remembered(groups, spreads, near, delta))
+
+    def _partition(self, taking_part: list[str]) -> tuple[tuple[str, ...], ...]:
+        found, left = [], list(taking_part)
+        while left:
+            size = self.rng.randint(2, 3)
+            size = 5 - size if len(left) - size == 1 else size  # nobody stays alone
+            found.append(tuple(left[:size]))
+            left = left[size:]
+        return tuple(found)
+
+    def naive(self, leavers: set[str], x: int, criterion: str) -> Verdict:
+        """The definition over the whole ledger, without any index."""
+        gone = self.gone | leavers
+        for number, remembered in enumerate(self.standing, start=1):
+            for group, spread in zip(remembered.groups, remembered.spreads, strict=True):
+                held = bool(set(group) & leavers)
+                if criterion == "cluster":
+                    broken = held and (len(set(group) - gone) < x or spread > remembered.delta)
+                else:
+                    lists = any(remembered.near[client] & leavers for client in group)
+                    concerned = held or (bool(set(group) & self.gone) and lists)
+                    broken = concerned and any(
+                        len((remembered.near[client] | {client}) - gone) < x for client in group
+                    )
+                if broken:
+                    return Verdict(VerdictKind.ROLLBACK, number)
+        return Verdict(VerdictKind.DENIABLE)
+
+    def judged(self, leavers: set[str], x: int, criterion: str) -> Verdict:
+        with self.ledger.snapshot() as connection:
+            return judge(
+                evidence(connection, numbers_of(connection, leavers), criterion=criterion), x=x, criterion=criterion
+            )
+
+    def withdraw(self, leavers: set[str], rollback_to: int | None, *, delete: bool) -> None:
+        """As an erasure does it, whatever the verdict; half of the time also delete the rows that name them."""
+        self.ledger.place_requests(sorted(leavers), key=KEY, at=MOMENT)
+        kind = VerdictKind.DENIABLE if rollback_to is None else VerdictKind.ROLLBACK
+        with self.ledger.transaction() as connection:
+            erasure = journal.open_erasure(
+                connection, journal.waiting(connection), Verdict(kind, rollback_to), mechanism="retrain", at=MOMENT
+            )
+            if rollback_to is not None:
+                journal.supersede(connection, rollback_to, erasure)
+                journal.finish_rebuilding(connection, epochs=1, model_bytes=4)
+                del self.standing[rollback_to - 1 :]
+            if delete:
+                journal.delete_leavers(connection, list(journal.leavers_to_delete(connection)))
+        self.gone |= leavers
+
+
+def numbers_of(connection: sa.Connection, ids: set[str]) -> list[int]:
+    query = sa.select(clients.c.number).where(clients.c.id.in_(ids))
+    return list(connection.execute(query).scalars())
+
+
+def test_random_ledgers_are_judged_as_the_definition_says(tmp_path_factory: pytest.TempPathFactory) -> None:
+    verdicts: set[str] = set()
+
+    @settings(PROPERTY, max_examples=12)
+    @given(st.integers(0, 2**32 - 1), st.sampled_from(["cluster", "neighbourhood"]), st.booleans())
+    def property_holds(seed: int, criterion: str, fixed: bool) -> None:
+        rng = random.Random(seed)
+        policy = replace(POLICY, criterion=criterion, delta=0.5 if fixed else None)
+        with create(tmp_path_factory.mktemp("story") / "run", clients=POPULATION, policy=policy) as ledger:
+            story = Story(ledger, rng, policy.delta, [], set())
+            while len(POPULATION) - len(story.gone) > 4:
+                for _ in range(rng.randint(0, 2)):
+                    story.record()
+                present = sorted(set(POPULATION) - story.gone)
+                # many questions on each state: asking is cheap, and changes nothing
+                for _ in range(12):
+                    asked, x = set(rng.sample(present, rng.randint(1, 3))), rng.randint(1, 4)
+                    due = story.naive(asked, x, criterion)
+                    assert story.judged(asked, x, criterion) == due, (seed, sorted(asked), x)
+                    verdicts.add(str(due))
+                leavers = set(rng.sample(present, rng.randint(1, 2)))
+                due = story.naive(leavers, 1, criterion)
+                # now and then an earlier rollback than due, so that superseded rounds lie about
+                undone = rng.choice([due.round, rng.randint(1, len(story.standing)) if story.standing else None])
+                story.withdraw(leavers, undone, delete=rng.random() < 0.5)
+            # these are ledgers that could be
+            assert [str(finding) for finding in fsck(ledger.directory) if finding.fault] == []
+
+    property_holds()
+    # ledgers on which everything comes to one verdict would show nothing
+    assert {"deniable", "rollback to round 1", "rollback to round 2"} <= verdicts
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> Iterator[Ledger]:
+    """Two clusters of three and two; the second one's neighbourhoods lean on the first cluster's "bo"."""
+    ids = ("al", "bo", "cy", "di", "ed")
+    ledger = create(tmp_path / "run", clients=ids, policy=replace(POLICY, criterion="neighbourhood"))
+    al, bo, cy, di, ed = (member(client) for client in ids)
+    for _ in range(2):
+        record_next(
+            ledger,
+            clusters_of_round=(
+                Cluster(0.6, 0.25, (Slot(al, (1, 2)), Slot(bo, (0, 2)), Slot(cy, (0, 1)))),
+                Cluster(0.4, 0.25, (Slot(di, (4, 1)), Slot(ed, (3, 1)))),
+            ),
+        )
+    with ledger:
+        yield ledger
+
+
+def verdict_on(ledger: Ledger, *leavers: str, x: int = 2, criterion: str = "neighbourhood") -> Verdict:
+    with ledger.snapshot() as connection:
+        told = evidence(connection, numbers_of(connection, set(leavers)), criterion=criterion)
+        return judge(told, x=x, criterion=criterion)
+
+
+def withdrawn(ledger: Ledger, *leavers: str) -> None:
+    Story(ledger, random.Random(), None, [], set()).withdraw(set(leavers), None, delete=True)
+
+
+def test_a_leaver_whom_another_cluster_needed_is_noticed(four: Ledger) -> None:
+    """After ed, di's cluster lives on bo: bo's own cluster holds without bo, and the other one does not."""
+    assert verdict_on(four, "bo") == Verdict(VerdictKind.DENIABLE)
+    assert verdict_on(four, "ed") == Verdict(VerdictKind.DENIABLE)
+    withdrawn(four, "ed")
+    assert verdict_on(four, "bo") == Verdict(VerdictKind.ROLLBACK, 1)
+    # the paper's own criterion looks at the leaver's clusters alone and does not notice
+    assert verdict_on(four, "bo", criterion="cluster") == Verdict(VerdictKind.DENIABLE)
+    # nobody lists al from the other cluster
+    assert verdict_on(four, "al") == Verdict(VerdictKind.DENIABLE)
+
+
+def test_leaving_together_is_noticed_too(four: Ledger) -> None:
+    assert verdict_on(four, "bo", "ed") == Verdict(VerdictKind.ROLLBACK, 1)
+
+
+def test_a_cluster_that_has_lost_nobody_is_not_judged_again(four: Ledger) -> None:
+    """di and ed are both still in: any of their models is denied by nobody, so nothing is owed for it yet."""
+    with four.snapshot() as connection:
+        told = list(evidence(connection, numbers_of(connection, {"bo"}), criterion="neighbourhood"))
+    assert sorted((cluster.round, len(cluster.slots)) for cluster in told) == [(1, 3), (2, 3)]
+
+
+def test_superseded_rounds_are_no_evidence(four: Ledger) -> None:
+    four.place_requests(["ed"], key=KEY, at=MOMENT)
+    with four.transaction() as connection:
+        verdict = Verdict(VerdictKind.ROLLBACK, 2)
+        waiting = journal.waiting(connection)
+        erasure = journal.open_erasure(connection, waiting, verdict, mechanism="retrain", at=MOMENT)
+        journal.supersede(connection, 2, erasure)
+    with four.snapshot() as connection:
+        for criterion in ("cluster", "neighbourhood"):
+            told = evidence(connection, numbers_of(connection, {"al", "di"}), criterion=criterion)
+            assert {cluster.round for cluster in told} == {1}
+
+
+def test_each_cluster_is_shown_once_even_when_it_loses_several(four: Ledger) -> None:
+    with four.snapshot() as connection:
+        for criterion in ("cluster", "neighbourhood"):
+            told = list(evidence(connection, numbers_of(connection, {"al", "bo", "cy"}), criterion=criterion))
+            assert [cluster.survivors for cluster in told if len(cluster.slots) == 3] == [0, 0]
+
+
+def test_nobody_leaving_is_no_evidence(four: Ledger) -> None:
+    with four.snapshot() as connection:
+        assert list(evidence(connection, [], criterion="cluster")) == []
+        assert list(evidence(connection, [], criterion="neighbourhood")) == []
+
+
+@pytest.mark.parametrize("criterion", ["cluster", "neighbourhood"])
+def test_more_leavers_than_one_statement_can_carry(tmp_path: Path, criterion: str) -> None:
+    """1,200 leave at once, in one round of 1,400; every one of them is in the evidence."""
+    ids = [f"n{i:04d}" for i in range(1400)]
+    pairs = [ids[i : i + 2] for i in range(0, 1400, 2)]
+    with create(tmp_path / "run", clients=ids) as ledger:
+        record_next(
+            ledger,
+            clusters_of_round=tuple(
+                Cluster(
+                    2 / 1400,
+                    0.25,
+                    (Slot(member(one), (2 * i + 1,)), Slot(member(two), (2 * i, (2 * i + 2) % 1400))),
+                )
+                for i, (one, two) in enumerate(pairs)
+            ),
+        )
+        with ledger.snapshot() as connection:
+            everyone = {row.id: row.number for row in connection.execute(sa.select(clients))}
+            told = list(evidence(connection, [everyone[c] for c in ids[:1200]], criterion=criterion))
+    assert len(told) == 600
+    assert sum(cluster.survivors for cluster in told) == 0
+
+
+@pytest.mark.parametrize("criterion", ["cluster", "neighbourhood"])
+def test_it_only_reads(four: Ledger, criterion: str) -> None:
+    withdrawn(four, "ed")
+    four.close()
+    before = files_of(four.directory)
+    with Ledger.open(four.directory) as ledger:  # nothing can be written through this one
+        assert verdict_on(ledger, "bo", "di", criterion=criterion).round == 1
+    assert files_of(four.directory) == before
+
+
+SCAN = re.compile(r"\bSCAN (memberships|slots|withdrawals|clusters|rounds)\b")
+
+
+@pytest.mark.parametrize("criterion", ["cluster", "neighbourhood"])
+def test_it_is_answered_from_indexes(four: Ledger, criterion: str) -> None:
+    """The cost of asking grows with the leavers' rounds, not with the ledger: no table is walked through."""
+    withdrawn(four, "ed")
+    plans: list[str] = []
+    asked: list[str] = []
+    with four.snapshot() as connection:
+        leavers = numbers_of(connection, {"bo", "di"})
+
+        @sa.event.listens_for(connection, "before_cursor_execute")
+        def explain(_: Any, cursor: Any, statement: str, parameters: Any, *rest: Any) -> None:
+            asked.append(statement)
+            cursor.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            plans.extend(row[3] for row in cursor.fetchall())
+
+        told = list(evidence(connection, leavers, criterion=criterion))
+    assert told
+    assert len(asked) > 2
+    assert any("SEARCH" in plan for plan in plans)
+    assert [plan for plan in plans if SCAN.search(plan)] == []
+
+
+@pytest.mark.parametrize("criterion", ["cluster", "neighbourhood"])
+def test_its_cost_does_not_grow_with_rounds_without_the_leaver(tmp_path: Path, criterion: str) -> None:
+    """Counted in SQLite's own steps, not in seconds."""
+
+    def steps(others: int) -> int:
+        ids = ("al", "bo", "cy", "di", "leaver", "friend")
+        with create(tmp_path / f"{criterion}-{others}", clients=ids) as ledger:
+
+            def round_of(names: tuple[str, ...]) -> None:
+                record_next(
+                    ledger,
+                    clusters_of_round=tuple(
+                        Cluster(0.5, 0.25, (Slot(member(one), (2 * i + 1,)), Slot(member(two), (2 * i,))))
+                        for i, (one, two) in enumerate((names[:2], names[2:]))
+                    ),
+                )
+
+            for _ in range(2):
+                round_of(("al", "bo", "leaver", "friend"))
+            for _ in range(others):
+                round_of(("al", "bo", "cy", "di"))
+            withdrawn(ledger, "al")
+            count = 0
+
+            def tick() -> int:
+                nonlocal count
+                count += 1
+                return 0
+
+            with ledger.snapshot() as connection:
+                numbers = numbers_of(connection, {"leaver"})
+                raw: Any = connection.connection.driver_connection
+                raw.set_progress_handler(tick, 1)
+                assert len(list(evidence(connection, numbers, criterion=criterion))) == 2
+                raw.set_progress_handler(None, 0)
+            return count
+
+    assert steps(40) == pytest.approx(steps(2), rel=0.05)

@@ -1,0 +1,179 @@
+"""Retraining is exact: bit for bit the run that never had the leaver, from round 1 or from a checkpoint."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from disavow import config, runs
+from disavow.config import Settings
+from disavow.data import load as load_data
+from disavow.engines.sequential import SequentialEngine
+from disavow.engines.state import model_of
+from disavow.federation.randomness import Secrets, Stream
+from disavow.federation.round import Conduct, now
+from disavow.federation.training import train
+from disavow.federation.vectors import Model
+from disavow.ledger import Ledger, fsck
+from disavow.models import build
+from tests.erasure.oracle import Oracle, same_bits
+
+TRAINING = {"epochs": 1, "batch_size": 64, "learning_rate": 0.3}
+
+
+def settings_of(clients: int, **sections: dict[str, Any] | object) -> Settings:
+    values: dict[str, Any] = {
+        "draws": "seeded",
+        "rounds": 8,
+        "data": {"clients": clients, "test_fraction": 0.6},  # one small batch a client keeps it quick
+        "model": {"name": "lenet5"},
+        "training": TRAINING,
+    }
+    for name, value in sections.items():
+        values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value
+    return config.from_values(values, source="test")
+
+
+@dataclass(frozen=True)
+class LaterAttempt(Secrets):
+    """The secret draws of a run whose rounds have each been recorded once before."""
+
+    def stream(self, round_number: int, attempt: int, purpose: str) -> Stream:
+        return super().stream(round_number, attempt + 1, purpose)
+
+
+def run_that_never_had(leavers: set[str], settings: Settings, directory: Path) -> Ledger:
+    """A run of the same settings, seed and data in which the leavers never existed, at the second attempt."""
+    data = load_data(settings.data, seed=settings.seed)
+    network = build(settings.model.name, data.train.shape, data.train.classes, seed=settings.seed)
+    initial = model_of(network)
+    parts = {client: part for client, part in data.parts.items() if client not in leavers}
+    engine = SequentialEngine(
+        network,
+        images=data.train.images,
+        labels=data.train.labels,
+        parts=parts,
+        test_images=data.test.images,
+        test_labels=data.test.labels,
+        settings=settings.training,
+        seed=settings.seed,
+    )
+    ledger = Ledger.create(
+        directory,
+        policy=settings.policy,
+        layout=initial.layout,
+        initial=initial.vector.numpy(),
+        clients=parts,
+        config="",
+        created_by="test",
+        at=now(),
+    )
+    conduct = Conduct(seed=settings.seed, fraction=settings.training.fraction, secrets=LaterAttempt(settings.seed))
+    train(ledger, engine, conduct, rounds=settings.rounds)
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("criterion", "sticky", "method", "fraction", "noise"),
+    [
+        ("cluster", True, "mdav", 1.0, "paper"),
+        ("cluster", False, "mdav", 1.0, "paper"),
+        ("neighbourhood", True, "mdav", 0.8, "paper"),
+        ("neighbourhood", False, "constrained-kmeans", 1.0, "paper"),
+        ("cluster", False, "fixed", 1.0, "none"),
+    ],
+)
+def test_from_round_1_it_is_the_run_that_never_had_the_leavers(
+    tmp_path: Path, criterion: str, sticky: bool, method: str, fraction: float, noise: str
+) -> None:
+    settings = settings_of(
+        13,
+        rounds=4,
+        training={**TRAINING, "fraction": fraction},
+        clustering={"k": 3, "sticky": sticky, "method": method},
+        deniability={"x": 3, "criterion": criterion, "delta": 1e-6},  # nothing is that alike: always round 1
+        noise={"mode": noise},
+    )
+    with runs.start(settings, tmp_path / "run", keys=tmp_path / "keys") as run:
+        run.train()
+        # whoever took part in round 1: its cluster cannot be deniable at this Δ
+        first_round = sorted(client for group in run.ledger.membership(1) for client in group)
+        leavers = {first_round[0], first_round[5]}
+        run.ledger.place_requests(sorted(leavers), key=run.tombstone_key(), at=now())
+        [one, two] = run.honour_requests()
+        assert one.verdict == two.verdict
+        assert one.verdict is not None
+        assert one.verdict.round == 1
+        retrained = [summary.after for summary in run.ledger.summaries() if summary.standing]
+    assert not fsck(tmp_path / "run")
+    with run_that_never_had(leavers, settings, tmp_path / "never") as ledger:
+        never = [summary.after for summary in ledger.summaries()]
+    assert retrained == never
+    assert len(never) == settings.rounds
+
+
+SCENARIOS: list[dict[str, Any]] = [
+    {"clustering": {"k": 2, "sticky": True}, "deniability": {"x": 2}},
+    {"clustering": {"k": 2, "sticky": False}, "deniability": {"x": 2}},
+    {"clustering": {"k": 3, "sticky": True}, "deniability": {"x": 2}},
+    {"clustering": {"k": 3, "sticky": False}, "deniability": {"x": 2, "criterion": "neighbourhood"}},
+    {"clustering": {"k": 3, "sticky": True}, "deniability": {"x": 3, "criterion": "neighbourhood"}},
+    {"clustering": {"k": 3, "sticky": True, "metric": "cosine"}, "deniability": {"x": 2, "delta": 0.4}},
+    {"clustering": {"k": 3, "sticky": False}, "deniability": {"x": 2, "criterion": "neighbourhood", "delta": 0.05}},
+    {"clustering": {"k": 3, "method": "fixed"}, "deniability": {"x": 3}},
+    {"clustering": {"k": 3, "method": "constrained-kmeans"}, "deniability": {"x": 3}},
+    {"clustering": {"k": 3}, "deniability": {"x": 2}, "training": {**TRAINING, "fraction": 0.7}},
+    {"clustering": {"k": 3}, "deniability": {"x": 3}, "noise": {"mode": "calibrated", "clip": 0.5, "tau": 0.001}},
+    {"clustering": {"k": 3}, "deniability": {"x": 3}, "noise": {"distribution": "laplace", "sigma": 0.1}},
+    {"clustering": {"k": 3}, "deniability": {"x": 3}, "model": {"name": "resnet-mini"}},
+    {"clustering": {"k": 3}, "deniability": {"x": 3}, "data": {"partition": "dirichlet"}},
+    {"clustering": {"k": 4, "sticky": False}, "deniability": {"x": 2}},
+]
+
+
+# histories with these seeds roll back to a round after the first, so that a checkpoint is continued
+LATER = {(3, 4), (9, 2)}
+
+
+@pytest.mark.parametrize(("scenario", "seed"), sorted({(i, 1) for i in range(len(SCENARIOS))} | LATER))
+def test_any_history_of_leavers_ends_in_the_bits_of_the_naive_federation(
+    tmp_path: Path, scenario: int, seed: int
+) -> None:
+    """Several leavers, several rollbacks, requests in the middle and after the end, against the oracle."""
+    settings = settings_of(14, seed=seed, **SCENARIOS[scenario])
+    history = random.Random(1000 * scenario + seed)
+    with runs.start(settings, tmp_path / "run", keys=tmp_path / "keys") as run:
+        oracle = Oracle(
+            policy=run.ledger.policy,
+            conduct=run.conduct,
+            engine=run.engine,
+            clients=set(run.ledger.clients()),
+            models=[Model(run.ledger.layout, torch.from_numpy(run.ledger.model_before(1)))],
+        )
+        firsts: set[int | None] = set()
+        for until in (3, 5, 8, 8, 8):
+            part = replace(run, settings=settings.model_copy(update={"rounds": until}))
+            part.train()
+            oracle.train(until)
+            leavers = set(history.sample(sorted(oracle.clients), history.choice([1, 1, 2])))
+            run.ledger.place_requests(sorted(leavers), key=run.tombstone_key(), at=now())
+            answered = run.honour_requests()
+            broken = oracle.erase(leavers)
+            # somebody who took part in no round at all gets a verdict of its own
+            verdicts = {r.verdict.round for r in answered if r.verdict and r.verdict.kind.value != "never present"}
+            assert verdicts <= {broken}
+            firsts.add(broken)
+            assert run.ledger.next_round()[0] - 1 == len(oracle.rounds)
+            for number, remembered in enumerate(oracle.rounds, start=1):
+                stored = {frozenset(group) for group in run.ledger.membership(number)}
+                assert stored == {group - oracle.gone for group in remembered.clusters}
+        for number, vector in enumerate(oracle.vectors(), start=1):
+            assert same_bits(torch.from_numpy(run.ledger.model_before(number)), vector), number
+        if (scenario, seed) in LATER:
+            assert any(first is not None and first > 1 for first in firsts)
+    assert not fsck(tmp_path / "run")

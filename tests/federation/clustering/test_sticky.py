@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from disavow.data import client_ids
+from disavow.federation.clustering.mdav import mdav
+from disavow.federation.clustering.sticky import sticky
+from tests.federation.builders import PROPERTY, line_geometry
+
+
+def settle(
+    positions: Sequence[float],
+    clients: Sequence[str],
+    previous: Sequence[Sequence[str]],
+    k: int,
+    too_wide: frozenset[frozenset[str]] = frozenset(),
+) -> set[frozenset[str]]:
+    """Who is with whom afterwards; `clients` are in id order and stand at `positions`."""
+    geometry = line_geometry(positions)
+
+    def partition(items: Tensor) -> list[Tensor]:
+        return mdav(geometry, items, k)
+
+    def wide(items: Tensor) -> bool:
+        return frozenset(clients[i] for i in items.tolist()) in too_wide
+
+    groups = sticky(geometry, clients, previous, k, partition=partition, too_wide=wide)
+    placed = sorted(i for group in groups for i in group.tolist())
+    assert placed == list(range(len(clients)))
+    assert all(k <= len(group) < 2 * k for group in groups)
+    return {frozenset(clients[i] for i in group.tolist()) for group in groups}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[int, list[list[str]], list[str], list[float]]:
+    """k, the clusters of the round before, who takes part now (leavers gone, newcomers in), and where they are."""
+    k = draw(st.integers(2, 5))
+    sizes = draw(st.lists(st.integers(k, 2 * k - 1), min_size=1, max_size=6))
+    known = list(draw(st.permutations(client_ids(99)[: sum(sizes)])))
+    previous = [[known.pop() for _ in range(size)] for size in sizes]
+    stay = {client for group in previous for client in group if draw(st.booleans() | st.just(True))}
+    newcomers = {f"new-{i}" for i in range(draw(st.integers(0, 3 * k)))}
+    now = sorted(stay | newcomers)
+    while len(now) < k:
+        now = sorted([*now, f"extra-{len(now)}"])
+    # few places make ties, which are where the order could come through
+    places = draw(st.sampled_from([st.just(0.0), st.sampled_from([0.0, 1.0, 1000.0]), st.floats(-10, 10)]))
+    return k, previous, now, draw(st.lists(places, min_size=len(now), max_size=len(now)))
+
+
+@PROPERTY
+@given(histories())
+def test_who_was_together_in_a_cluster_that_needs_no_repair_stays_together(
+    history: tuple[int, list[list[str]], list[str], list[float]],
+) -> None:
+    k, previous, now, positions = history
+    after = settle(positions, now, previous, k)
+    kept = [frozenset(group) & frozenset(now) for group in previous]
+    broken = [group for group in kept if len(group) >= k and not any(group <= new for new in after)]
+    # only where everything is full and too few are left over may one cluster be opened
+    assert len(broken) <= 1
+    assert all(len(group) <= 2 * k - 1 for group in broken)
+    if broken:
+        settled = sum(len(group) for group in kept if len(group) >= k)
+        room = sum(2 * k - 1 - len(group) for group in kept if len(group) >= k)
+        assert 0 < len(now) - settled - room < k
+
+
+@PROPERTY
+@given(histories())
+def test_nothing_changes_when_everybody_comes_back(
+    history: tuple[int, list[list[str]], list[str], list[float]],
+) -> None:
+    k, previous, _, positions = history
+    clients = sorted(client for group in previous for client in group)
+    places = (positions * len(clients))[: len(clients)]
+    assert settle(places, clients, previous, k) == {frozenset(group) for group in previous}
+
+
+@PROPERTY
+@given(histories(), st.randoms(use_true_random=False))
+def test_the_order_in_which_the_ledger_lists_clusters_and_members_does_not_matter(
+    history: tuple[int, list[list[str]], list[str], list[float]], random: Random
+) -> None:
+    # the ledger shuffles both, from secret draws: were they to matter, who is grouped would hang on them
+    k, previous, now, positions = history
+    shuffled = [random.sample(group, len(group)) for group in random.sample(previous, len(previous))]
+    assert settle(positions, now, shuffled, k) == settle(positions, now, previous, k)
+
+
+def test_newcomers_join_the_nearest_cluster_with_room() -> None:
+    clients = ["a", "b", "c", "d", "near-a", "near-c"]
+    after = settle([0, 1, 50, 51, 2, 49], clients, [["a", "b"], ["c", "d"]], 2)
+    assert after == {frozenset({"a", "b", "near-a"}), frozenset({"c", "d", "near-c"})}
+
+
+def test_newcomers_skip_a_full_cluster_and_go_in_id_order() -> None:
+    # both are next to a and b, where there is room for one: the lower id gets it
+    after = settle([0, 1, 50, 51, 2, 2], ["a", "b", "c", "d", "x", "y"], [["a", "b"], ["c", "d"]], 2)
+    assert after == {frozenset({"a", "b", "x"}), frozenset({"c", "d", "y"})}
+
+
+def test_members_of_a_cluster_that_ran_short_join_the_nearest() -> None:
+    previous = [["a", "b", "c"], ["d", "e", "f"], ["g", "h", "i"]]
+    after = settle([0, 50, 51, 52, 90, 91, 92], ["a", "d", "e", "f", "g", "h", "i"], previous, 3)
+    assert after == {frozenset({"a", "d", "e", "f"}), frozenset({"g", "h", "i"})}
+
+
+def test_several_short_clusters_are_repaired_at_once() -> None:
+    previous = [["a", "b", "c"], ["d", "e", "f"], ["g", "h", "i"]]
+    after = settle([0, 1, 99, 98, 50, 51, 52], ["a", "b", "d", "e", "g", "h", "i"], previous, 3)
+    # two find room with the third cluster (a and b come first); the other two, with it full, open it
+    assert {len(group) for group in after} == {3, 4}
+    assert frozenset({"a", "b"}) <= min(after, key=lambda group: "a" not in group)
+    assert frozenset({"d", "e"}) <= min(after, key=lambda group: "d" not in group)
+
+
+def test_when_all_are_short_everybody_is_partitioned_anew() -> None:
+    previous = [["a", "x", "y"], ["b", "z", "w"], ["c", "d", "v"]]
+    after = settle([0, 100, 1, 101, 2, 102], ["a", "b", "c", "d", "e", "f"], previous, 3)
+    assert after == {frozenset({"a", "c", "e"}), frozenset({"b", "d", "f"})}
+
+
+def test_when_all_are_full_enough_newcomers_make_clusters_of_their_own() -> None:
+    previous = [["a", "b", "c"], ["d", "e", "f"]]
+    after = settle([0, 0, 0, 9, 9, 9, 0, 9], ["a", "b", "c", "d", "e", "f", "x", "y"], previous, 2)
+    assert after == {frozenset("abc"), frozenset("def"), frozenset("xy")}
+
+
+def test_when_all_are_full_a_single_newcomer_opens_the_nearest_cluster_alone() -> None:
+    previous = [["a", "b", "c"], ["d", "e", "f"]]
+    after = settle([0, 0, 0, 9, 9.5, 8, 8.1], ["a", "b", "c", "d", "e", "f", "x"], previous, 2)
+    assert after == {frozenset("abc"), frozenset("de"), frozenset("fx")}
+
+
+def test_a_cluster_that_is_too_wide_is_taken_apart() -> None:
+    clients, previous = ["a", "b", "c", "d", "e", "f"], [["a", "f"], ["b", "c"], ["d", "e"]]
+    after = settle([0, 1, 2, 98, 99, 100], clients, previous, 2, too_wide=frozenset({frozenset({"a", "f"})}))
+    assert after == {frozenset({"a", "b", "c"}), frozenset({"d", "e", "f"})}
+
+
+def test_without_anybody_known_everybody_is_partitioned_anew() -> None:
+    after = settle([0, 100, 1, 101], ["a", "b", "c", "d"], [["x", "y"], ["z", "w"]], 2)
+    assert after == {frozenset({"a", "c"}), frozenset({"b", "d"})}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_ties_between_clusters_go_to_the_one_whose_first_member_comes_first(order: tuple[int, int]) -> None:
+    clients = ["a", "b", "c", "d", "x"]
+    previous = [["a", "b"], ["c", "d"]]
+    after = settle([1.0] * 5, clients, [previous[i] for i in order], 2)
+    assert after == {frozenset({"a", "b", "x"}), frozenset({"c", "d"})}

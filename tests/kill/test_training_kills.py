@@ -1,0 +1,145 @@
+"""Training is killed at any instant, and goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disavow import config, runs
+from disavow.ledger import Ledger, fsck
+from tests.cli.process import COMMAND, disavow, environment, write_config
+from tests.conftest import SMALL
+
+pytestmark = pytest.mark.kill
+
+ROUNDS = 24
+TINY: dict[str, Any] = {**SMALL, "rounds": ROUNDS}
+ROW = re.compile(rb"^ +(\d+) ")
+SIGKILLED = -9
+
+
+def launch(*arguments: str | Path) -> subprocess.Popen[bytes]:
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def kill_in_round(process: subprocess.Popen[bytes], number: int, pause: float) -> bool:
+    """Wait for the row of a round (0: the head of the table), pause, kill -9. Whether it was still alive."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if number == 0 or ((row := ROW.match(line)) and int(row[1]) >= number):
+            break
+    time.sleep(pause)
+    process.kill()
+    process.stderr.close()
+    return process.wait() == SIGKILLED
+
+
+def kill_once(process: subprocess.Popen[bytes], seen: Callable[[], bool]) -> bool:
+    """Kill -9 as soon as something is seen on disk. Whether it was still alive."""
+    while process.poll() is None and not seen():
+        time.sleep(0.0005)
+    process.kill()
+    assert process.stderr is not None
+    process.stderr.close()
+    return process.wait() == SIGKILLED
+
+
+def faults(run: Path) -> list[str]:
+    return [str(finding) for finding in fsck(run) if finding.fault]
+
+
+def go_on(file: Path, run: Path) -> list[str | Path]:
+    """The command that goes on: one killed before the run came into being has to be started again."""
+    return ["resume", run] if run.exists() else ["train", file, "--run", run]
+
+
+def finish(file: Path, run: Path) -> None:
+    result = disavow(*go_on(file, run))
+    assert result.returncode == 0, result.stderr
+    assert fsck(run) == []
+
+
+def models_of(run: Path) -> list[str]:
+    with Ledger.open(run) as ledger:
+        summaries = ledger.summaries()
+        assert [(s.number, s.attempt, s.standing) for s in summaries] == [
+            (number, 1, True) for number in range(1, len(summaries) + 1)
+        ]
+        assert ledger.unevaluated() == ()
+        return [ledger.initial_model, *(summary.after for summary in summaries)]
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], float]:
+    """The models of a run that nobody killed, and the seconds that one of its rounds takes."""
+    directory = tmp_path_factory.mktemp("undisturbed") / "run"
+    with runs.start(config.from_values(TINY, source="tests"), directory) as run:
+        started = time.monotonic()
+        run.train()
+        seconds = (time.monotonic() - started) / ROUNDS
+    return models_of(directory), seconds
+
+
+def kill_again_and_again(
+    folder: Path, seed: int, kills: int, draws: str, undisturbed: tuple[list[str], float]
+) -> None:
+    models, seconds = undisturbed
+    chance = random.Random(seed)
+    file, run = write_config(folder / "config.toml", {**TINY, "draws": draws}), folder / "run"
+    # spread over the run: each kill waits for a row from its own stretch, then for a random part of a round
+    stretch = (ROUNDS - 4) // kills
+    killed = 0
+    for number in (chance.randrange(i * stretch, (i + 1) * stretch) for i in range(kills)):
+        killed += kill_in_round(launch(*go_on(file, run)), number, chance.uniform(0, 2 * seconds))
+        assert faults(run) == []
+    assert killed > 0
+    finish(file, run)
+    if draws == "seeded":
+        assert models_of(run) == models
+    else:
+        assert len(models_of(run)) == ROUNDS + 1
+        assert models_of(run)[0] == models[0]
+
+
+@pytest.mark.parametrize(("seed", "draws"), [(1, "seeded"), (2, "seeded"), (3, "fresh")])
+def test_killed_three_times_a_run_ends_as_one_that_never_was(
+    tmp_path: Path, undisturbed: tuple[list[str], float], seed: int, draws: str
+) -> None:
+    kill_again_and_again(tmp_path, seed, 3, draws, undisturbed)
+
+
+@pytest.mark.parametrize("instant", ["first sign of it", "models folder", "database", "run directory", "lock"])
+def test_killed_while_it_comes_into_being_a_run_is_whole_or_not_there(
+    tmp_path: Path, trained: Path, instant: str
+) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    file, run = write_config(tmp_path / "config.toml", SMALL), folder / "run"
+    seen = {
+        "first sign of it": lambda: any(folder.iterdir()),
+        "models folder": lambda: any(folder.glob("*/models/*")),
+        "database": lambda: any(folder.glob("*/ledger.sqlite3")),
+        "run directory": run.exists,
+        "lock": (run / "lock").exists,
+    }
+    assert kill_once(launch("train", file, "--run", run), seen[instant])
+    if run.exists():
+        assert faults(run) == []
+    finish(file, run)
+    assert models_of(run) == models_of(trained)
+    # nothing half-made stays beside it
+    assert list(folder.iterdir()) == [run]
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_fifty_kills(tmp_path: Path, undisturbed: tuple[list[str], float], seed: int) -> None:
+    kill_again_and_again(tmp_path, seed, 5, "fresh" if seed % 5 == 0 else "seeded", undisturbed)

@@ -1,0 +1,126 @@
+"""Small ledgers made by hand, without training anything."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from disavow.domain import Cluster, Layout, Member, Policy, Round, Slot, TensorSpec
+from disavow.ledger import Ledger
+from disavow.ledger.database import NAME
+from disavow.ledger.models import Vector
+
+# neither the names nor the sizes are in order, so that a store that forgets to sort is noticed
+LAYOUT = Layout((TensorSpec("out.weight", (2, 3)), TensorSpec("body.bias", (4,)), TensorSpec("scale", ())))
+MOMENT = datetime(2024, 2, 29, 12, 30, 15, 123456, tzinfo=UTC)
+IDS = ("ada", "bela", "cleo", "dora")
+
+POLICY = Policy(
+    k=2,
+    x=2,
+    criterion="cluster",
+    delta=None,
+    clustering="mdav",
+    sticky=True,
+    metric="l2",
+    noise="paper",
+    distribution="gaussian",
+    sigma=0.02,
+    clip=None,
+    tau=None,
+    draws="fresh",
+)
+
+TABLES = ("run", "models", "clients", "rounds", "clusters", "slots", "memberships", "evaluations")
+
+
+def vector(number: float) -> Vector:
+    """A model that no other number gives."""
+    return np.arange(LAYOUT.size, dtype=np.float32) + np.float32(number)
+
+
+def create(directory: Path, *, clients: Sequence[str] = IDS, policy: Policy = POLICY, config: str = "") -> Ledger:
+    """A new ledger whose initial model is `vector(0)`."""
+    return Ledger.create(
+        directory,
+        policy=policy,
+        layout=LAYOUT,
+        initial=vector(0),
+        clients=clients,
+        config=config,
+        created_by="tests",
+        at=MOMENT,
+    )
+
+
+def member(client: str, samples: int = 10) -> Member:
+    """A member whose update has a digest of its own."""
+    return Member(client, samples, hashlib.sha256(client.encode()).digest())
+
+
+def two_clusters(ids: Sequence[str] = IDS) -> tuple[Cluster, ...]:
+    """Four clients in two clusters, each the neighbour of the other one of its cluster."""
+    a, b, c, d = (member(client) for client in ids)
+    return (
+        Cluster(0.5, 0.25, (Slot(a, (1,)), Slot(b, (0, 2)))),
+        Cluster(0.5, 0.125, (Slot(c, (3,)), Slot(d, (2,)))),
+    )
+
+
+def record_next(ledger: Ledger, after: Vector | None = None, **changed: Any) -> Round:
+    """Record the next round; `changed` replaces what `Ledger.record` is told."""
+    number, attempt = ledger.next_round()
+    told: dict[str, Any] = {
+        "number": number,
+        "attempt": attempt,
+        "before": ledger.digest_before(number),
+        "after": vector(number) if after is None else after,
+        "delta": 0.25,
+        "clusters_of_round": two_clusters(),
+        "at": MOMENT,
+    }
+    return ledger.record(**{**told, **changed})
+
+
+def without_neighbours(cluster: Cluster) -> Cluster:
+    """The cluster with empty neighbour lists."""
+    return replace(cluster, slots=tuple(replace(slot, neighbours=()) for slot in cluster.slots))
+
+
+@contextmanager
+def by_hand(directory: Path) -> Iterator[sqlite3.Connection]:
+    """The database as somebody with an editor sees it: foreign keys off, every change goes through."""
+    with closing(sqlite3.connect(directory / NAME)) as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        yield connection
+        connection.commit()
+        # everything into the one file, so that what a test then does to its bytes meets all rows
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def change(directory: Path, *statements: str, **values: Any) -> None:
+    """Run statements by hand, each of which must change something."""
+    with by_hand(directory) as connection:
+        for statement in statements:
+            used = {name: value for name, value in values.items() if f":{name}" in statement}
+            assert connection.execute(statement, used).rowcount > 0, f"changed nothing: {statement}"
+
+
+def all_rows(directory: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of every table."""
+    # not mode=ro: a read-only connection leaves its -wal and -shm files behind
+    with closing(sqlite3.connect(directory / NAME)) as connection:
+        return {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in TABLES}
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    """Every file below a directory, with its bytes."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}

@@ -1,0 +1,391 @@
+"""Every kind of damage is found, and named; fsck itself never breaks, and never changes anything."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from disavow.errors import DisavowError, RunError, RunMissing
+from disavow.ledger import Ledger, fsck
+from disavow.ledger.database import NAME
+from tests.cli.process import disavow, only_error
+from tests.ledger.making import TABLES, all_rows, by_hand, change, create, files_of, record_next
+
+Damage = Callable[[Path], None]
+
+ROOT = Path(__file__).parents[2]
+
+
+def sql(*statements: str) -> Damage:
+    return lambda run: change(run, *statements)
+
+
+def model_of_round(run: Path, number: int) -> Path:
+    with Ledger.open(run) as ledger:
+        return ledger.store.path(ledger.summary(number).after)
+
+
+def truncate_model(run: Path) -> None:
+    path = model_of_round(run, 2)
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def flip_bit_of_model(run: Path) -> None:
+    path = model_of_round(run, 2)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    path.write_bytes(data)
+
+
+def lengthen_model(run: Path) -> None:
+    with model_of_round(run, 2).open("ab") as file:
+        file.write(b"more")
+
+
+def delete_model(run: Path) -> None:
+    model_of_round(run, 2).unlink()
+
+
+def swap_model_files(run: Path) -> None:
+    one, two = model_of_round(run, 2), model_of_round(run, 3)
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+
+
+def swap_two_clients_of_a_round(run: Path) -> None:
+    with by_hand(run) as connection:
+        numbers = dict(connection.execute("SELECT slot, client FROM memberships WHERE round_id = 2"))
+        move = "UPDATE memberships SET client = ? WHERE round_id = 2 AND slot = ?"
+        for client, slot in ((-1, 3), (numbers[3], 4), (numbers[4], 3)):
+            connection.execute(move, [client, slot])
+
+
+def nan_in_a_model(run: Path) -> None:
+    """A model whose digest is right, in a ledger whose rows all name it, but which is no model."""
+    with Ledger.open(run) as ledger:
+        numbers = ledger.model_after(3)
+        numbers[5] = float("nan")
+        digest, size = ledger.store.write(ledger.layout, numbers)
+    with by_hand(run) as connection:
+        connection.execute("INSERT INTO models (digest, stored_bytes) VALUES (?, ?)", [digest, size])
+
+
+LAST_ROUND = [
+    f"DELETE FROM {table} WHERE {key} = 3"
+    for table, key in (
+        ("memberships", "round_id"),
+        ("slots", "round_id"),
+        ("clusters", "round_id"),
+        ("evaluations", "round_id"),
+        ("rounds", "id"),
+    )
+]
+MIDDLE_ROUND = [statement.replace("= 3", "= 2") for statement in LAST_ROUND]
+OF_SLOT = "WHERE round_id = 2 AND slot = 3"
+OF_CLUSTER = "WHERE round_id = 2 AND position = 1"
+OTHER_DIGEST = r"round 2: its rows are not those that were recorded"
+NOT_RECORDED = r"round 2: the membership row of slot 3 is not the one that was recorded"
+
+DAMAGES: dict[str, tuple[Damage, str]] = {
+    # the model files
+    "a model cut short": (truncate_model, r"model [0-9a-f]{12}: .*damaged"),
+    "a bit of a model flipped": (flip_bit_of_model, r"model [0-9a-f]{12}: .*damaged"),
+    "a model with bytes after it": (lengthen_model, r"model [0-9a-f]{12}: .*bytes"),
+    "a model deleted": (delete_model, r"model [0-9a-f]{12}: .*missing"),
+    "two model files swapped": (swap_model_files, r"model [0-9a-f]{12}: .*another digest"),
+    "a model that is not finite": (nan_in_a_model, r"model [0-9a-f]{12}: .*not finite"),
+    "the models folder gone": (lambda run: shutil.rmtree(run / "models"), r"models: the folder is missing"),
+    "the settings gone": (lambda run: (run / "config.toml").unlink(), r"config.toml: is missing"),
+    # a row of every table deleted
+    "run row deleted": (sql("DELETE FROM run"), r"table run: holds 0 rows"),
+    "models row deleted": (
+        sql("DELETE FROM models WHERE digest = (SELECT after FROM rounds WHERE id = 2)"),
+        r"table rounds: a row refers to a row of models",
+    ),
+    "initial models row deleted": (
+        sql("DELETE FROM models WHERE digest = (SELECT initial_model FROM run)"),
+        r"table run: a row refers to a row of models",
+    ),
+    "last models row deleted": (
+        sql("DELETE FROM models WHERE digest = (SELECT after FROM rounds WHERE id = 3)"),
+        r"table rounds: a row refers to a row of models",
+    ),
+    "clients row deleted": (
+        sql("DELETE FROM clients WHERE id = 'client-03'"),
+        r"table memberships: a row refers to a row of clients",
+    ),
+    "middle rounds row deleted": (sql("DELETE FROM rounds WHERE id = 2"), r"table slots: .* row of rounds"),
+    "last rounds row deleted": (sql("DELETE FROM rounds WHERE id = 3"), r"table slots: .* row of rounds"),
+    "middle round deleted whole": (sql(*MIDDLE_ROUND), r"table rounds: the row with id 2 is missing"),
+    "last round deleted whole": (sql(*LAST_ROUND), r"table rounds: the row with id 3 is missing"),
+    "clusters row deleted": (
+        sql(f"DELETE FROM clusters {OF_CLUSTER}"),
+        r"round 2: the row of cluster 1 is missing",
+    ),
+    "slots row deleted": (sql(f"DELETE FROM slots {OF_SLOT}"), r"table memberships: .* row of slots"),
+    "slots and memberships row deleted": (
+        sql(f"DELETE FROM memberships {OF_SLOT}", f"DELETE FROM slots {OF_SLOT}"),
+        r"round 2: the row of slot 3 is missing",
+    ),
+    "memberships row deleted": (
+        sql(f"DELETE FROM memberships {OF_SLOT}"),
+        r"round 2: the membership row of slot 3 is missing",
+    ),
+    # a value changed
+    "spread": (sql(f"UPDATE clusters SET spread = spread + 1e-12 {OF_CLUSTER}"), OTHER_DIGEST),
+    "weight": (sql(f"UPDATE clusters SET weight = weight + 1e-12 {OF_CLUSTER}"), OTHER_DIGEST),
+    "cluster size": (sql(f"UPDATE clusters SET size = size + 1 {OF_CLUSTER}"), OTHER_DIGEST),
+    "delta": (sql("UPDATE rounds SET delta = delta * 2 WHERE id = 2"), OTHER_DIGEST),
+    "recorded_at": (
+        sql("UPDATE rounds SET recorded_at = replace(recorded_at, '+00:00', '+01:00') WHERE id = 2"),
+        OTHER_DIGEST,
+    ),
+    "participants": (sql("UPDATE rounds SET participants = 7 WHERE id = 2"), r"round 2: "),
+    "clusters of a round": (sql("UPDATE rounds SET clusters = 1 WHERE id = 2"), r"round 2: "),
+    "round digest": (sql("UPDATE rounds SET digest = zeroblob(32) WHERE id = 2"), OTHER_DIGEST),
+    "attempt": (sql("UPDATE rounds SET attempt = 2 WHERE id = 2"), r"round 2: its attempts are \[2\]"),
+    "number": (sql("UPDATE rounds SET number = 9 WHERE id = 2"), r"round 2: no standing round .* gap"),
+    "standing flag of a middle round": (
+        sql("UPDATE rounds SET standing = 0 WHERE id = 2"),
+        r"round 2: no standing round",
+    ),
+    "standing flag of the last round": (sql("UPDATE rounds SET standing = 0 WHERE id = 3"), r"round 3"),
+    "neighbours": (sql(f"UPDATE slots SET neighbours = x'0100' {OF_SLOT}"), OTHER_DIGEST),
+    "commitment": (sql(f"UPDATE slots SET commitment = zeroblob(32) {OF_SLOT}"), OTHER_DIGEST),
+    "listed_by": (
+        sql(f"UPDATE slots SET listed_by = x'' {OF_SLOT}"),
+        r"round 2: slot 3 is listed by other slots",
+    ),
+    "half a number in listed_by": (sql(f"UPDATE slots SET listed_by = x'01' {OF_SLOT}"), r"round 2: .*slot 3"),
+    "update_digest": (sql(f"UPDATE memberships SET update_digest = zeroblob(32) {OF_SLOT}"), NOT_RECORDED),
+    "salt": (sql(f"UPDATE memberships SET salt = zeroblob(32) {OF_SLOT}"), NOT_RECORDED),
+    "a short salt": (sql(f"UPDATE memberships SET salt = x'00' {OF_SLOT}"), r"round 2: .*slot 3"),
+    "samples": (sql(f"UPDATE memberships SET samples = samples + 1 {OF_SLOT}"), r"round 2: cluster \d has weight"),
+    "samples moved within a cluster": (
+        sql(
+            f"UPDATE memberships SET samples = samples + 5 {OF_SLOT}",
+            "UPDATE memberships SET samples = samples - 5 WHERE round_id = 2 AND slot = 4",
+        ),
+        r"round 2",
+    ),
+    "no samples at all": (sql("UPDATE memberships SET samples = 0 WHERE round_id = 2"), r"round 2"),
+    "client numbers of a round swapped": (swap_two_clients_of_a_round, NOT_RECORDED),
+    "number of a client": (
+        sql("UPDATE clients SET number = number / 2 WHERE id = 'client-03'"),
+        r"table memberships: a row refers to a row of clients",
+    ),
+    "id of a client": (
+        sql("UPDATE clients SET id = 'somebody else' WHERE id = 'client-03'"),
+        r"round 2: the membership row of slot \d is not the one",
+    ),
+    "stored_bytes": (sql("UPDATE models SET stored_bytes = stored_bytes + 1"), r"model [0-9a-f]{12}: .*bytes"),
+    "models of a round swapped": (
+        sql("UPDATE rounds SET before = after, after = before WHERE id = 2"),
+        r"round 2: does not start from the model of round 1",
+    ),
+    "model after a round is another's": (
+        sql("UPDATE rounds SET after = (SELECT initial_model FROM run) WHERE id = 3"),
+        r"round 3: its rows are not those",
+    ),
+    "initial model": (
+        sql("UPDATE run SET initial_model = (SELECT after FROM rounds WHERE id = 2)"),
+        r"round 1: does not start from the initial model",
+    ),
+    "run id": (sql("UPDATE run SET run_id = 'somebody elses'"), OTHER_DIGEST),
+    "layout": (sql("UPDATE run SET layout = '[]'"), r"model [0-9a-f]{12}: "),
+    "k in the policy": (
+        sql("""UPDATE run SET policy = replace(policy, '"k": 3', '"k": 5')"""),
+        r"round 2: cluster \d has \d members; k is 5",
+    ),
+    "x in the policy": (
+        sql("""UPDATE run SET policy = replace(policy, '"x": 2', '"x": 1')"""),
+        r"policy|table run",
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "named"), DAMAGES.values(), ids=DAMAGES.keys())
+def test_damage_is_found_and_named_and_exits_1(run_dir: Path, damage: Damage, named: str) -> None:
+    damage(run_dir)
+    faults = [str(finding) for finding in fsck(run_dir) if finding.fault]
+    assert any(re.match(named, fault) for fault in faults), faults
+    result = disavow("fsck", run_dir)
+    assert result.returncode == 1
+    assert result.stderr == ""
+    assert [line.removeprefix("fault: ") for line in result.stdout.splitlines()[:-1]] == faults
+
+
+def test_a_clean_run_has_no_findings_and_exits_0(trained: Path) -> None:
+    assert fsck(trained) == []
+    result = disavow("fsck", trained, "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert json.loads(result.stdout) == {"run": str(trained), "clean": True, "findings": []}
+
+
+def test_findings_are_json_too(run_dir: Path) -> None:
+    delete_model(run_dir)
+    (run_dir / "models" / "stray").write_bytes(b"")
+    result = disavow("fsck", run_dir, "--json")
+    assert result.returncode == 1
+    told = json.loads(result.stdout)
+    assert told["clean"] is False
+    assert [finding["fault"] for finding in told["findings"]] == [True, False]
+    assert all(finding.keys() == {"where", "what", "fault"} for finding in told["findings"])
+
+
+def test_notes_alone_exit_0(run_dir: Path) -> None:
+    (run_dir / "models" / "stray").write_bytes(b"")
+    result = disavow("fsck", run_dir)
+    assert result.returncode == 0
+    assert result.stdout.startswith("note: models/stray: ")
+
+
+def test_progress_counts_up_to_all_models_and_rounds(trained: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    fsck(trained, lambda done, total: seen.append((done, total)))
+    assert [done for done, _ in seen] == list(range(8))  # four models, three rounds, the end
+    assert {total for _, total in seen} == {7}
+
+
+def test_no_run_is_no_finding_but_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="holds no run"):
+        fsck(tmp_path)
+    assert disavow("fsck", tmp_path).returncode == 2
+
+
+# -- the database file itself ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [0.99, 0.5, 0.1, 0.01])
+def test_a_database_cut_short_is_found(run_dir: Path, kept: float) -> None:
+    path = run_dir / NAME
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * kept)])
+    [first, *_] = fsck(run_dir)
+    assert first.fault
+    assert str(first).startswith(f"{NAME}: is damaged")
+    assert disavow("fsck", run_dir).returncode == 1
+
+
+def test_an_empty_database_is_no_run(run_dir: Path) -> None:
+    (run_dir / NAME).write_bytes(b"")
+    with pytest.raises(RunMissing, match="not a disavow ledger"):
+        fsck(run_dir)
+
+
+def test_a_page_of_garbage_is_found_wherever_it_is(run_dir: Path) -> None:
+    path = run_dir / NAME
+    data, page = path.read_bytes(), 4096
+    chance = random.Random(3)
+    for start in range(0, len(data), page):
+        path.write_bytes(data[:start] + chance.randbytes(page) + data[start + page :])
+        found = fsck(run_dir)
+        assert any(finding.fault and finding.where == NAME for finding in found), (start, found)
+
+
+@pytest.mark.parametrize("command", ["status", "resume"])
+def test_other_commands_refuse_a_damaged_database_in_one_line(run_dir: Path, command: str) -> None:
+    path, page = run_dir / NAME, 4096
+    with by_hand(run_dir) as connection:
+        [(root,)] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'rounds'")
+    data = path.read_bytes()
+    garbage = random.Random(4).randbytes(page)
+    path.write_bytes(data[: (root - 1) * page] + garbage + data[root * page :])
+    result = disavow(command, run_dir)
+    assert result.returncode == 1
+    assert "damaged" in only_error(result)
+
+
+def _fuzz(*arguments: str | Path) -> dict[str, str]:
+    command = [sys.executable, "-m", "tests.ledger.fuzz", *map(str, arguments)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    complaints: dict[str, str] = json.loads(result.stdout)
+    return complaints
+
+
+@pytest.mark.parametrize("first", range(0, 1000, 250))
+def test_fsck_survives_any_byte_flipped(trained: Path, first: int) -> None:
+    assert _fuzz("flips", trained, str(first), "250") == {}
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("first", range(10_000, 50_000, 5_000))
+def test_fsck_survives_any_byte_flipped_very_often(trained: Path, first: int) -> None:
+    assert _fuzz("flips", trained, str(first), "5000") == {}
+
+
+# what SQLite lets anyone write into any column, whatever type it was declared with
+STRANGE = ("x'00'", "x'ff'", "'text'", "''", "-1", "0", "1.5", "4611686018427387904", "1e999", "'[[1]]'", "'{}'")
+
+
+@pytest.mark.parametrize("table", [*TABLES, "sqlite_sequence", "alembic_version"])
+def test_fsck_survives_a_value_of_any_kind_in_any_column(trained: Path, table: str) -> None:
+    with by_hand(trained) as connection:
+        columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
+        count = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    keys = ", ".join(name for _, name, _, _, _, key in columns if key) or "_rowid_"
+    # a row in the middle, found by its primary key: some of these tables have no row ids
+    row = f"({keys}) IN (SELECT {keys} FROM {table} LIMIT 1 OFFSET {count // 2})"
+    assert count > 0
+    statements = [
+        f"UPDATE OR IGNORE {table} SET {column[1]} = {value} WHERE {row}" for column in columns for value in STRANGE
+    ]
+    assert _fuzz("sql", trained, *statements) == {}
+
+
+def test_fsck_survives_any_one_character_changed_in_the_runs_json(trained: Path, run_dir: Path) -> None:
+    """A comma turned into a point makes a shape a fraction; no bit of the file is then wrong for SQLite."""
+    [row] = all_rows(trained)["run"]
+    texts = {"policy": row[3], "layout": row[4]}
+    chance = random.Random(11)
+    for column, text in texts.items():
+        for _ in range(150):
+            position = chance.randrange(len(text))
+            # characters that are likely to keep it JSON
+            changed = text[:position] + chance.choice('.,-09e"[]{}ntx ') + text[position + 1 :]
+            change(run_dir, f"UPDATE run SET {column} = :value", value=changed)
+            try:
+                fsck(run_dir)
+            except DisavowError:
+                pass
+            except Exception as error:
+                pytest.fail(f"{type(error).__name__}: {error} on {column} = {changed}")
+        change(run_dir, f"UPDATE run SET {column} = :value", value=text)
+
+
+# -- fsck changes nothing -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda run: None, delete_model, sql("DELETE FROM run")], ids=["clean", "model", "run"]
+)
+def test_fsck_changes_no_byte(run_dir: Path, damage: Damage) -> None:
+    damage(run_dir)
+    before = files_of(run_dir)
+    fsck(run_dir)
+    assert files_of(run_dir) == before
+
+
+def test_fsck_changes_no_byte_of_what_a_crash_left(tmp_path: Path) -> None:
+    with create(tmp_path / "run", config="seed = 1\n") as ledger:
+        record_next(ledger)
+        # taken while the writer is alive: the round is in the write-ahead log only, as after kill -9
+        crashed = Path(shutil.copytree(tmp_path / "run", tmp_path / "crashed"))
+    before = files_of(crashed)
+    assert len(before[f"{NAME}-wal"]) > 0
+    assert [finding for finding in fsck(crashed) if finding.fault] == []
+    after = files_of(crashed)
+    # the -shm file is SQLite's scratch memory, rebuilt by whoever opens the file
+    assert {n: d for n, d in after.items() if "-shm" not in n} == {
+        n: d for n, d in before.items() if "-shm" not in n
+    }

@@ -1,0 +1,473 @@
+"""The ledger gives back what it was given, takes only what follows, and keeps ids in one place."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disavow.domain import Cluster, Evaluation, Member, Slot
+from disavow.errors import IntegrityError, LedgerError, RunExists, RunMissing
+from disavow.ledger import Ledger, database, fsck, rows
+from disavow.ledger import ledger as ledger_module
+from disavow.ledger.database import NAME
+from disavow.ledger.models import ModelStore
+from tests.ledger.making import (
+    IDS,
+    LAYOUT,
+    MOMENT,
+    POLICY,
+    TABLES,
+    all_rows,
+    change,
+    create,
+    files_of,
+    member,
+    record_next,
+    two_clusters,
+    vector,
+)
+
+# -- round trips -------------------------------------------------------------------------------------------------
+
+ids = st.lists(st.text(min_size=1, max_size=12), min_size=4, max_size=12, unique=True)
+
+
+@st.composite
+def recorded(draw: st.DrawFn, clients: list[str]) -> dict[str, Any]:
+    """What one round tells the ledger: some of the clients, in clusters of two or three, any neighbours."""
+    chosen = draw(st.permutations(clients))[: draw(st.integers(4, len(clients)))]
+    # two or three members each, so that k = 2 holds
+    sizes: list[int] = []
+    while (left := len(chosen) - sum(sizes)) > 0:
+        sizes.append(left if left <= 3 else draw(st.integers(2, 3 if left != 4 else 2)))
+    samples = draw(st.lists(st.integers(1, 2**40), min_size=len(chosen), max_size=len(chosen)))
+    digests = [draw(st.binary(min_size=32, max_size=32)) for _ in chosen]
+    slots = [
+        Slot(
+            Member(client, samples[i], digests[i]),
+            tuple(draw(st.lists(st.sampled_from([j for j in range(len(chosen)) if j != i]), unique=True))),
+        )
+        for i, client in enumerate(chosen)
+    ]
+    clusters: list[Cluster] = []
+    for size in sizes:
+        start = sum(len(cluster.slots) for cluster in clusters)
+        share = sum(samples[start : start + size]) / sum(samples)
+        spread = draw(st.floats(0.0, allow_infinity=False, allow_nan=False))
+        clusters.append(Cluster(share, spread, tuple(slots[start : start + size])))
+    zone = timezone(timedelta(minutes=draw(st.integers(-14 * 60, 14 * 60))))
+    return {
+        "clusters_of_round": tuple(clusters),
+        "delta": max(cluster.spread for cluster in clusters),
+        "at": draw(st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1))).replace(tzinfo=zone),
+    }
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_whatever_is_recorded_reads_back_equal_and_passes_fsck(data: st.DataObject) -> None:
+    clients = data.draw(ids)
+    told = data.draw(st.lists(recorded(clients), min_size=1, max_size=3))
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder) / "run"
+        with create(directory, clients=clients) as ledger:
+            given_back = [record_next(ledger, **one) for one in told]
+        with Ledger.open(directory) as ledger:
+            assert ledger.clients() == tuple(sorted(clients))
+            assert [ledger.round(number) for number in range(1, len(told) + 1)] == given_back
+            for number, (one, record) in enumerate(zip(told, given_back, strict=True), start=1):
+                assert record.clusters == one["clusters_of_round"]
+                assert record.recorded_at == one["at"]
+                assert ledger.membership(number) == tuple(c.clients for c in one["clusters_of_round"])
+                assert ledger.model_after(number).tobytes() == vector(number).tobytes()
+            for client in clients:
+                took_part = [i for i, r in enumerate(given_back, 1) for c in r.clusters if client in c.clients]
+                assert ledger.rounds_with(client) == tuple(took_part)
+        assert [f for f in fsck(directory) if f.fault and f.where != "config.toml"] == []
+
+
+def test_policy_layout_and_origin_read_back_equal(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as made:
+        run_id = made.run_id
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert (ledger.policy, ledger.layout, ledger.run_id) == (POLICY, LAYOUT, run_id)
+        assert (ledger.created_at, ledger.created_by) == (MOMENT, "tests")
+
+
+def test_rounds_of_more_than_two_to_the_sixteen_slots_keep_their_neighbours(tmp_path: Path) -> None:
+    count = (1 << 16) + 2
+    clients = [f"c{i:06d}" for i in range(count)]
+    slots = [Slot(member(client), ((i + 1) % count,)) for i, client in enumerate(clients)]
+    cluster = Cluster(1.0, 0.5, tuple(slots))
+    with create(tmp_path / "run", clients=clients) as ledger:
+        record_next(ledger, clusters_of_round=(cluster,))
+        assert ledger.round(1).clusters == (cluster,)
+
+
+def test_summaries_and_evaluations_read_back(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        one, two = record_next(ledger), record_next(ledger)
+        assert ledger.unevaluated() == (1, 2)
+        ledger.note_evaluation(1, Evaluation(0.5, 1.25))
+        ledger.note_evaluation(1, Evaluation(0.75, 1.0))
+        ledger.note_evaluation(2, Evaluation(0.125, float("inf")))
+        assert ledger.unevaluated() == ()
+        first, second = ledger.summaries()
+        assert ledger.summary(1) == first
+        assert (first.number, first.attempt, first.standing) == (1, 1, True)
+        assert (first.participants, first.clusters, first.delta, first.spread) == (4, 2, 0.25, 0.25)
+        assert (first.after, first.recorded_at, first.evaluation) == (one.after, MOMENT, Evaluation(0.75, 1.0))
+        assert second.after == two.after
+        assert second.evaluation is not None
+        assert second.evaluation.accuracy == 0.125
+        assert second.evaluation.loss != second.evaluation.loss
+
+
+# -- models before and after -------------------------------------------------------------------------------------
+
+
+def test_models_before_and_after_chain_from_the_initial_to_the_next_round(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        assert ledger.model_before(1).tobytes() == vector(0).tobytes()
+        assert ledger.digest_before(1) == ledger.initial_model
+        for number in (1, 2):
+            record_next(ledger)
+            assert ledger.model_before(number).tobytes() == vector(number - 1).tobytes()
+            assert ledger.model_after(number).tobytes() == vector(number).tobytes()
+        assert ledger.next_round() == (3, 1)
+        assert ledger.model_before(3).tobytes() == vector(2).tobytes()
+        for beyond in (lambda: ledger.model_before(4), lambda: ledger.model_after(3), lambda: ledger.round(0)):
+            with pytest.raises(LedgerError, match="no standing round"):
+                beyond()
+
+
+def test_a_round_that_gives_the_same_model_again_is_recorded(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        record_next(ledger, vector(0))
+        record_next(ledger, vector(0))
+        assert ledger.model_after(2).tobytes() == vector(0).tobytes()
+    assert [f for f in fsck(tmp_path / "run") if f.fault] == []
+
+
+# -- what is refused, and what a failure leaves ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"number": 1},
+        {"number": 3},
+        {"number": 0},
+        {"attempt": 2},
+        {"attempt": 0},
+        {"before": "0" * 64},
+        {"before": "the initial model"},
+    ],
+    ids=str,
+)
+def test_a_round_that_does_not_follow_is_refused_and_leaves_nothing(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with create(tmp_path / "run") as ledger:
+        record_next(ledger)
+        if wrong.get("before") == "the initial model":
+            wrong = {"before": ledger.initial_model}
+        kept, models = all_rows(tmp_path / "run"), files_of(tmp_path / "run" / "models")
+        with pytest.raises(LedgerError, match=r"nothing was recorded|no standing round"):
+            record_next(ledger, vector(99), **wrong)
+        assert all_rows(tmp_path / "run") == kept
+        # a model that no row names could be a second draw of the same round
+        assert files_of(tmp_path / "run" / "models").keys() == models.keys()
+        assert record_next(ledger).number == 2
+
+
+@pytest.mark.parametrize("table", ["models", "rounds", "clusters", "slots", "memberships"])
+def test_a_failure_at_any_insert_leaves_no_rows_and_the_run_usable(tmp_path: Path, table: str) -> None:
+    class DiskOnFireError(Exception):
+        pass
+
+    def fail(_: object, __: object, statement: str, *___: object) -> None:
+        if statement.startswith(f"INSERT INTO {table} "):
+            raise DiskOnFireError
+
+    with create(tmp_path / "run") as ledger:
+        record_next(ledger)
+        kept = all_rows(tmp_path / "run")
+        sa.event.listen(ledger._engine, "before_cursor_execute", fail)
+        with pytest.raises(DiskOnFireError):
+            record_next(ledger)
+        sa.event.remove(ledger._engine, "before_cursor_execute", fail)
+        assert all_rows(tmp_path / "run") == kept
+        assert ledger.next_round() == (2, 1)
+        record_next(ledger)
+    # ids of rounds are never skipped either: a gap would read as a row that somebody deleted
+    assert [f for f in fsck(tmp_path / "run") if f.fault] == []
+
+
+@pytest.mark.parametrize(
+    "clusters",
+    [
+        (Cluster(1.0, 0.1, (Slot(member("ada"), ()), Slot(member("nobody registered this one"), ()))),),
+        (Cluster(1.0, 0.1, (Slot(member("ada"), ()), Slot(member("ada"), ()))),),
+        (Cluster(1.0, float("nan"), (Slot(member("ada"), ()), Slot(member("bela"), ()))),),
+        (Cluster(1.0, 0.1, (Slot(None, ()), Slot(member("bela"), ()))),),
+        (Cluster(1.0, 0.1, (Slot(member("ada"), (7,)), Slot(member("bela"), ()))),),
+    ],
+    ids=["an unknown client", "a client twice", "a spread that is no number", "nobody", "no such neighbour"],
+)
+def test_an_impossible_round_leaves_no_rows_and_the_run_usable(
+    tmp_path: Path, clusters: tuple[Cluster, ...]
+) -> None:
+    with create(tmp_path / "run") as ledger:
+        kept = all_rows(tmp_path / "run")
+        with pytest.raises(Exception):  # noqa: B017, PT011 - whichever it is, it must change nothing
+            record_next(ledger, clusters_of_round=clusters)
+        assert all_rows(tmp_path / "run") == kept
+        record_next(ledger)
+    assert [f for f in fsck(tmp_path / "run") if f.fault] == []
+
+
+def test_registering_twice_is_registering_once_and_an_empty_id_is_refused(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        ledger.register(["ada", "eve", "eve"], key=bytes(32))
+        assert ledger.clients() == ("ada", "bela", "cleo", "dora", "eve")
+        with pytest.raises(LedgerError):
+            ledger.register(["zoe", ""], key=bytes(32))
+        assert "zoe" not in ledger.clients()
+
+
+# -- asking by client ------------------------------------------------------------------------------------------
+
+
+def test_rounds_with_is_answered_from_indices_alone(tmp_path: Path) -> None:
+    asked: list[tuple[str, Any]] = []
+
+    def listen(_: object, __: object, statement: str, parameters: Any, *___: object) -> None:
+        if statement.startswith("SELECT"):
+            asked.append((statement, parameters))
+
+    with create(tmp_path / "run") as ledger:
+        for _ in range(3):
+            record_next(ledger)
+        sa.event.listen(ledger._engine, "before_cursor_execute", listen)
+        assert ledger.rounds_with("ada") == (1, 2, 3)
+        assert ledger.rounds_with("somebody else") == ()
+    with closing(sqlite3.connect(tmp_path / "run" / NAME)) as connection:
+        for statement, parameters in asked:
+            plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+            assert any("memberships USING" in step and "(client=?" in step for step in plan), plan
+            assert not any(step.startswith("SCAN") for step in plan), plan
+
+
+# -- ids stand in one table --------------------------------------------------------------------------------------
+
+NAMES = tuple(f"zeppelin-{i}-quartz" for i in range(4))
+
+
+def run_of_names(directory: Path) -> Path:
+    with create(directory, clients=NAMES, config="seed = 1\n") as ledger:
+        for _ in range(3):
+            record_next(ledger, clusters_of_round=two_clusters(NAMES))
+    return directory
+
+
+def test_client_ids_stand_in_no_table_but_clients(tmp_path: Path) -> None:
+    found = all_rows(run_of_names(tmp_path / "run"))
+    for table in TABLES:
+        cells = [cell for row in found[table] for cell in row]
+        named = [name for name in NAMES for cell in cells if name in str(cell) or name.encode() in _bytes(cell)]
+        assert sorted(named) == (list(NAMES) if table == "clients" else []), table
+
+
+def _bytes(cell: object) -> bytes:
+    return cell if isinstance(cell, bytes) else b""
+
+
+def test_no_byte_of_a_run_names_a_client_once_its_row_in_clients_is_deleted(tmp_path: Path) -> None:
+    directory = run_of_names(tmp_path / "run")
+    assert b"zeppelin" in (directory / NAME).read_bytes()
+    # through the ledger's own connection: it is its secure_delete that overwrites what is deleted
+    with Ledger.open(directory, write=True) as ledger, ledger._engine.begin() as connection:
+        connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
+        connection.exec_driver_sql("DELETE FROM memberships")
+        connection.exec_driver_sql("DELETE FROM clients")
+    for name, data in files_of(directory).items():
+        assert b"zeppelin" not in data, name
+    for path in (directory / "models").iterdir():
+        assert b"zeppelin" not in zstandard.ZstdDecompressor().decompress(path.read_bytes())
+
+
+def test_a_trained_runs_ids_are_in_its_database_only(trained: Path) -> None:
+    with Ledger.open(trained) as ledger:
+        names = ledger.clients()
+    assert len(names) == 8
+    for name, data in files_of(trained).items():
+        found = [client for client in names if client.encode() in data]
+        assert (found != []) == (name == NAME), name
+    for path in (trained / "models").iterdir():
+        data = zstandard.ZstdDecompressor().decompress(path.read_bytes())
+        assert not any(client.encode() in data for client in names)
+
+
+def test_a_client_is_known_by_another_number_in_every_run(tmp_path: Path) -> None:
+    def numbers(directory: Path) -> dict[str, int]:
+        with create(directory):
+            pass
+        return {id_: number for number, id_ in all_rows(directory)["clients"]}
+
+    one, two = numbers(tmp_path / "one"), numbers(tmp_path / "two")
+    assert one.keys() == two.keys() == set(IDS)
+    assert not set(one.values()) & set(two.values())
+
+
+# -- coming into being -------------------------------------------------------------------------------------------
+
+
+class Boom(Exception):
+    pass
+
+
+def _boom(*_: object, **__: object) -> None:
+    raise Boom
+
+
+@pytest.mark.parametrize("name", ["run", "run[1]"])
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [
+        (ledger_module, "write_durably"),
+        (ModelStore, "write"),
+        (database, "migrate"),
+        (ledger_module, "_register"),
+        (rows, "policy_to_json"),
+        (ledger_module, "sync_folder"),
+        (Path, "rename"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_a_failure_while_a_run_is_created_leaves_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, step: str, name: str
+) -> None:
+    directory = tmp_path / name
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, _boom)
+        with pytest.raises(Boom):
+            create(directory)
+    assert not directory.exists()
+    with create(directory) as ledger:
+        assert ledger.next_round() == (1, 1)
+    # what the failure left beside it is gone as well: it held the ids of all clients
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_nothing_that_exists_is_overwritten_but_an_empty_directory_is_filled(tmp_path: Path) -> None:
+    full, file, empty = tmp_path / "full", tmp_path / "file", tmp_path / "empty"
+    full.mkdir()
+    (full / "thesis.tex").write_text("years of work")
+    file.write_text("a file")
+    empty.mkdir()
+    for taken in (full, file):
+        before = files_of(tmp_path)
+        with pytest.raises(RunExists, match=str(taken)):
+            create(taken)
+        assert files_of(tmp_path) == before
+    with create(empty) as ledger:
+        assert ledger.next_round() == (1, 1)
+    with pytest.raises(RunExists):
+        create(empty)
+
+
+def test_a_directory_that_holds_no_run_is_said_to_hold_none(tmp_path: Path) -> None:
+    for directory in (tmp_path, tmp_path / "nowhere"):
+        for write in (False, True):
+            with pytest.raises(RunMissing, match="holds no run"):
+                Ledger.open(directory, write=write)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- leftovers -----------------------------------------------------------------------------------------------------
+
+
+def test_leftovers_are_noted_by_fsck_kept_by_readers_and_removed_by_a_writer(run_dir: Path) -> None:
+    models = run_dir / "models"
+    recorded_models = {path.name for path in models.iterdir()}
+    half = models / f".{'a' * 64}.safetensors.zst.deadbeef"
+    half.write_bytes(b"half a mod")
+    with Ledger.open(run_dir) as ledger:
+        orphan = models / f"{ledger.store.write(ledger.layout, ledger.model_after(1) + 1)[0]}.safetensors.zst"
+    found = fsck(run_dir)
+    assert {finding.where for finding in found} == {f"models/{half.name}", f"models/{orphan.name}"}
+    assert not any(finding.fault for finding in found)
+    with Ledger.open(run_dir):
+        assert half.exists()
+        assert orphan.exists()
+    with Ledger.open(run_dir, write=True):
+        assert {path.name for path in models.iterdir()} == recorded_models
+    assert fsck(run_dir) == []
+
+
+def test_a_folder_among_the_models_does_not_stop_a_writer(run_dir: Path) -> None:
+    (run_dir / "models" / "lost+found").mkdir()
+    with Ledger.open(run_dir, write=True) as ledger:
+        assert ledger.next_round() == (4, 1)
+
+
+def test_a_damaged_model_is_never_handed_out(run_dir: Path) -> None:
+    with Ledger.open(run_dir) as ledger:
+        path = ledger.store.path(ledger.summary(2).after)
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(IntegrityError, match=path.name):
+            ledger.model_after(2)
+        with pytest.raises(IntegrityError, match=path.name):
+            ledger.model_before(3)
+
+
+# -- a ledger that is damaged is refused, not crashed on ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM run",
+        "UPDATE run SET policy = '{}'",
+        "UPDATE run SET layout = 'no JSON'",
+        "UPDATE run SET created_at = 'once upon a time'",
+    ],
+)
+def test_a_run_row_that_makes_no_sense_is_a_ledger_error(run_dir: Path, statement: str) -> None:
+    change(run_dir, statement)
+    with pytest.raises(LedgerError):
+        Ledger.open(run_dir)
+
+
+def test_a_reader_on_a_read_only_medium_sees_what_a_crash_left_in_the_write_ahead_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with create(tmp_path / "run") as ledger:
+        record_next(ledger)
+        # taken while the writer is alive: the round is in the log, not yet in the main file
+        crashed = Path(shutil.copytree(tmp_path / "run", tmp_path / "crashed"))
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+    try:
+        with Ledger.open(crashed) as ledger:
+            assert ledger.next_round() == (2, 1)
+    except LedgerError as refusal:  # refusing is as good as reading; showing fewer rounds than there are is not
+        assert "log" in str(refusal) or "read-only" in str(refusal)  # noqa: PT017
+
+
+def test_times_are_kept_in_utc(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        record_next(ledger, at=MOMENT.astimezone(timezone(timedelta(hours=5, minutes=30))))
+        assert ledger.round(1).recorded_at == MOMENT
+        assert ledger.round(1).recorded_at.tzinfo == UTC

@@ -1,0 +1,158 @@
+"""Requests as rows: placed once, found again, and refused when the key is not the run's."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from disavow.domain import Cost, RequestState, Verdict, VerdictKind
+from disavow.errors import LedgerError, UnknownClient
+from disavow.ledger import Ledger, journal
+from disavow.ledger.absent import files_with
+from tests.ledger.making import IDS, MOMENT, all_rows, by_hand, create, record_next, two_clusters
+
+KEY, OTHER = b"k" * 32, b"o" * 32
+
+
+def place(ledger: Ledger, *ids: str, key: bytes = KEY) -> tuple[int, ...]:
+    return ledger.place_requests(ids, key=key, at=MOMENT)
+
+
+def test_a_request_waits_until_somebody_answers_it(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        assert ledger.requests() == ()
+        [number] = place(ledger, "cleo")
+        [request] = ledger.requests()
+        assert (request.number, request.client, request.state) == (number, "cleo", RequestState.WAITING)
+        assert (request.verdict, request.cost, request.answered_at, request.remark) == (None, None, None, "")
+        assert request.asked_at == MOMENT
+        # whoever waits is still in: only an answer takes it out
+        assert ledger.clients() == IDS
+
+
+def test_numbers_come_in_the_order_of_asking_and_are_listed_so(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        numbers = place(ledger, "dora", "ada")
+        assert numbers == (1, 2)
+        assert place(ledger, "bela", "dora") == (3, 1)
+        assert [request.client for request in ledger.requests()] == ["dora", "ada", "bela"]
+        assert [request.client for request in ledger.requests([3, 1])] == ["dora", "bela"]
+        assert ledger.requests([]) == ()
+        assert ledger.requests([99]) == ()
+
+
+def test_asking_twice_keeps_the_first_time(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        first = place(ledger, "ada")
+        again = ledger.place_requests(["ada", "ada"], key=KEY, at=MOMENT + timedelta(days=1))
+        assert again == first * 2
+        assert [request.asked_at for request in ledger.requests()] == [MOMENT]
+
+
+def test_who_is_unknown_is_refused_and_then_nothing_is_placed(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        with pytest.raises(UnknownClient, match="'nobody' is not a client of this run, and never was; nothing was"):
+            place(ledger, "ada", "nobody")
+        assert ledger.requests() == ()
+        # a name that differs in anything is another name
+        for name in ("Ada", "ada ", "", "ad", "adaa"):
+            with pytest.raises(UnknownClient):
+                place(ledger, name)
+
+
+def test_an_id_that_is_no_proper_text_is_an_unknown_client_like_any_other(tmp_path: Path) -> None:
+    """The command line hands over bytes that are no UTF-8 as lone surrogates."""
+    with create(tmp_path / "run") as ledger, pytest.raises(UnknownClient):
+        place(ledger, "\udcff")
+
+
+def test_another_key_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        place(ledger, "ada")
+        for attempt in ("ada", "bela", "nobody"):
+            with pytest.raises(LedgerError, match="another key: point DISAVOW_KEYS to the folder that holds it"):
+                place(ledger, attempt, key=OTHER)
+        with pytest.raises(LedgerError, match="another key"):
+            ledger.register(["new"], key=OTHER)
+        assert len(ledger.requests()) == 1
+        assert ledger.clients() == IDS
+
+
+def test_a_refused_request_does_not_bind_the_run_to_its_key(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        with pytest.raises(UnknownClient):
+            place(ledger, "nobody", key=OTHER)
+        assert place(ledger, "ada") == (1,)
+
+
+def test_neither_key_nor_id_is_in_a_request(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        place(ledger, "ada")
+    with by_hand(tmp_path / "run") as connection:
+        [row] = connection.execute("SELECT * FROM requests").fetchall()
+    assert not any(b"ada" in value for value in row if isinstance(value, bytes))
+    assert "ada" not in row
+    assert files_with(tmp_path / "run", KEY.decode()) == []
+
+
+def test_who_has_asked_cannot_be_registered_again(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        place(ledger, "ada")
+        with pytest.raises(LedgerError, match="'ada' has asked to be forgotten and cannot return under this id"):
+            ledger.register(["new", "ada"], key=KEY)
+        assert ledger.clients() == IDS
+        ledger.register(["new", "bela"], key=KEY)
+        assert ledger.clients() == (*IDS[:4], "new")
+
+
+def test_requests_can_be_placed_beside_the_process_that_holds_the_run(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as holder:
+        with Ledger.open(tmp_path / "run", shared=True) as guest:
+            assert place(guest, "ada") == (1,)
+        assert [request.client for request in holder.requests()] == ["ada"]
+        record_next(holder)
+    with Ledger.open(tmp_path / "run") as reader:
+        assert len(reader.requests()) == 1
+
+
+def test_a_reader_places_nothing(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        record_next(ledger)
+    before = all_rows(tmp_path / "run")
+    with Ledger.open(tmp_path / "run") as reader, pytest.raises(sa.exc.OperationalError, match="readonly"):
+        place(reader, "ada")
+    assert all_rows(tmp_path / "run") == before
+
+
+def test_what_became_of_requests_is_told_with_the_verdict_of_each(tmp_path: Path) -> None:
+    ids = (*IDS, "never")
+    with create(tmp_path / "run", clients=ids) as ledger:
+        record_next(ledger, clusters_of_round=two_clusters(), seconds=1.5)
+        place(ledger, "ada", "never")
+        verdict = Verdict(VerdictKind.ROLLBACK, 1)
+        with ledger.transaction() as connection:
+            waiting = journal.waiting(connection)
+            erasure = journal.open_erasure(connection, waiting, verdict, mechanism="retrain", at=MOMENT)
+            journal.supersede(connection, 1, erasure)
+        one, two = ledger.requests()
+        assert (one.verdict, one.state) == (verdict, RequestState.REBUILDING)
+        assert two.verdict == Verdict(VerdictKind.NEVER_PRESENT)
+        assert ledger.clients() == ("bela", "cleo", "dora")
+        with ledger.transaction() as connection:
+            journal.finish_rebuilding(connection, epochs=2, model_bytes=10, remark="nobody was left")
+            journal.delete_leavers(connection, list(journal.leavers_to_delete(connection)))
+        one, two = ledger.requests()
+        assert (one.client, one.state, one.remark) == (None, RequestState.PURGING, "nobody was left")
+        assert one.cost == Cost()
+        with ledger.transaction() as connection:
+            assert journal.finish(connection, at=MOMENT + timedelta(seconds=3)) == (1, 2)
+        one, two = ledger.requests()
+        assert one.state is two.state is RequestState.ANSWERED
+        assert one.answered_at == MOMENT + timedelta(seconds=3)
+        # the id is gone, and the tombstone still knows it
+        assert place(ledger, "ada") == (1,)
+        with pytest.raises(LedgerError, match="cannot return"):
+            ledger.register(["ada"], key=KEY)

@@ -1,0 +1,35 @@
+"""Examples in docstrings run."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import disavow
+
+# the first starts the command line when imported; the second runs only inside a migration
+_NOT_IMPORTED = {"disavow.__main__", "disavow.ledger.migrations.env"}
+
+
+def modules() -> list[str]:
+    found = pkgutil.walk_packages(disavow.__path__, prefix="disavow.")
+    return ["disavow", *(name for _, name, _ in found if name not in _NOT_IMPORTED)]
+
+
+def examples(name: str) -> list[doctest.DocTest]:
+    return [test for test in doctest.DocTestFinder().find(importlib.import_module(name)) if test.examples]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_examples_in_docstrings_run(name: str) -> None:
+    results = doctest.testmod(importlib.import_module(name), verbose=False)
+    assert results.failed == 0
+    assert results.attempted == sum(len(test.examples) for test in examples(name))
+
+
+def test_there_are_examples_and_they_are_found() -> None:
+    with_examples = {name for name in modules() if examples(name)}
+    assert {"disavow.domain", "disavow.data", "disavow.federation.broadcast"} <= with_examples

@@ -1,0 +1,121 @@
+"""What an auditor installs is enough for an auditor; whoever needs more is told what to install."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import disavow
+from tests.cli.process import environment
+
+# distribution -> the module it brings
+TRAIN = {
+    "torch": "torch",
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "scikit-learn": "sklearn",
+    "safetensors": "safetensors",
+    "zstandard": "zstandard",
+    "sqlalchemy": "sqlalchemy",
+    "alembic": "alembic",
+    "pydantic": "pydantic",
+    "k-means-constrained": "k_means_constrained",
+}
+
+
+def _required(name: str, marker: str = "") -> set[str]:
+    """What a distribution needs: always, or for one of its extras."""
+    wanted = importlib.metadata.requires(name) or []
+    chosen = [one for one in wanted if (marker in one if marker else "extra ==" not in one)]
+    return {re.split(r"[ <>=!~;\[(]", one)[0].lower().replace("_", "-") for one in chosen}
+
+
+def _base() -> set[str]:
+    """The base install, with all that it brings: typer itself may need pydantic, for one."""
+    found: set[str] = set()
+    queue = _required("disavow")
+    while queue:
+        name = queue.pop()
+        found.add(name)
+        try:
+            queue |= _required(name) - found
+        except importlib.metadata.PackageNotFoundError:  # for another system than this one
+            continue
+    return found
+
+
+BLOCKED = [module for name, module in TRAIN.items() if name not in _base()]
+
+PRELUDE = f"""
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {BLOCKED!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def without_extras(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run code where only the base install can be imported."""
+    return subprocess.run(
+        [sys.executable, "-c", PRELUDE + code, *arguments],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return without_extras("from disavow.cli import main; main()", *arguments)
+
+
+def test_the_block_works_and_covers_the_extras() -> None:
+    assert without_extras("import numpy").returncode != 0
+    assert {"torch", "numpy", "scipy", "sqlalchemy", "safetensors", "zstandard"} <= set(BLOCKED)
+    extras = _required("disavow", 'extra == "train"') | _required("disavow", 'extra == "kmeans"')
+    assert extras - TRAIN.keys() == set()
+    assert len(extras) > 5
+
+
+def test_the_auditors_part_imports_without_the_extras() -> None:
+    result = without_extras("import disavow, disavow.proof.commitment; print(disavow.__version__)")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.strip() == disavow.__version__
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_and_version_need_no_extras(argument: str) -> None:
+    result = command(argument)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert ("disavow " + disavow.__version__ if argument == "--version" else "Federated") in result.stdout
+
+
+@pytest.mark.parametrize("arguments", ["status x", "fsck x", "resume x", "train c.toml --run x", "demo"])
+def test_a_command_that_needs_the_extra_train_says_so_in_one_line(arguments: str, tmp_path: Path) -> None:
+    result = command(*arguments.split())
+    assert result.returncode == 2
+    assert result.stdout == ""
+    [line] = result.stderr.splitlines()
+    assert re.fullmatch(r'error: this command needs \w+: pip install "disavow\[train\]"', line)
+
+
+def test_every_folder_of_code_is_a_package_and_types_are_marked() -> None:
+    """Setuptools leaves out a folder without an __init__.py, and nobody notices before the wheel is installed."""
+    root = Path(disavow.__file__).parent
+    assert (root / "py.typed").is_file()
+    folders = {path.parent for path in root.rglob("*.py")}
+    assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+def test_the_public_names_are_there() -> None:
+    assert [name for name in disavow.__all__ if not hasattr(disavow, name)] == []
