@@ -48,7 +48,7 @@ def one(choice: Key, seed: int) -> Outcome:
             "rounds": 50,
             "draws": "seeded",
             "data": {"clients": 50},
-            "training": {"epochs": 1, "batch_size": 32, "learning_rate": 0.3},
+            "training": {"epochs": 1, "batch_size": 4, "learning_rate": 0.05, "momentum": 0.9},
             "clustering": {"k": k, "sticky": sticky},
             "deniability": {"x": x, "criterion": criterion},
             "requests": {"rate": 0.2},

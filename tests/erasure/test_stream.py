@@ -124,14 +124,14 @@ def test_placing_twice_after_one_round_is_placing_once(tmp_path: Path) -> None:
         run.train()
         for _ in range(3):
             place(run)
-            assert stream_rounds(run.ledger) == [1]
+            assert stream_rounds(run.ledger) == [None, 1]
         run.honour_requests()
         place(run)
-        assert stream_rounds(run.ledger) == [1]
+        assert stream_rounds(run.ledger) == [None, 1]
 
 
-def test_whom_the_stream_draws_may_have_asked_already_and_then_nobody_else_has_to(tmp_path: Path) -> None:
-    """Once for each round, whatever happens: also when the one it draws asked by itself a moment before."""
+def test_the_stream_asks_once_a_round_and_never_for_somebody_who_has_asked(tmp_path: Path) -> None:
+    """Once for each round, whatever happens: also when the one it would draw asked by itself a moment before."""
     with start_toy(tmp_path / "run", toy_settings(rounds=1)) as run:
         run.train()
         drawn = asks(run.ledger.clients(), rate=1.0, seed=run.conduct.seed, round_number=1)
@@ -140,7 +140,8 @@ def test_whom_the_stream_draws_may_have_asked_already_and_then_nobody_else_has_t
         for _ in range(2):
             place(run)
             run.honour_requests()
-        assert len(run.ledger.requests()) == 1
+        assert len(run.ledger.requests()) == 2
+        assert stream_rounds(run.ledger) == [None, 1]
 
 
 class Interrupted(Exception):

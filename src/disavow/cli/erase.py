@@ -71,8 +71,10 @@ def _see_to_it(directory: Path, numbers: tuple[int, ...], wait: float) -> None:
             if all(request.state is RequestState.ANSWERED for request in ledger.requests(numbers)):
                 return
         try:
-            with runs.reopen(directory) as run, Watch(console) as watch:
-                run.honour_requests(on_round=watch.on_round, on_verdict=watch.on_verdict)
+            with runs.reopen(directory) as run:
+                standing = run.ledger.next_round()[0] - 1
+                with Watch(console, "retraining", total=standing, done=standing) as watch:
+                    run.honour_requests(on_round=watch.on_round, on_verdict=watch.on_verdict)
         except RunInUse as error:
             if time.monotonic() >= deadline:
                 raise RunInUse(
@@ -83,6 +85,14 @@ def _see_to_it(directory: Path, numbers: tuple[int, ...], wait: float) -> None:
                 console.print(f"{error}; the request is placed, waiting for it to be honoured")
                 told = True
             time.sleep(_POLL_SECONDS)
+            continue
+        with Ledger.open(directory) as ledger:
+            purging = any(request.state is RequestState.PURGING for request in ledger.requests(numbers))
+        if purging and time.monotonic() >= deadline:
+            raise RunInUse(
+                f"{directory} is being read by another process, so deleted rows cannot be purged from its files; "
+                f"`disavow resume {directory}` completes the erasure"
+            )
 
 
 def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> None:

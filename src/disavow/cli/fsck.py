@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from disavow.cli.output import bar, print_json, progress, results
+from disavow.errors import ConfigError
 from disavow.ledger import Finding, Ledger
 from disavow.ledger import fsck as check
 from disavow.ledger.absent import files_with
@@ -41,6 +42,8 @@ def _still_there(directory: Path, ids: list[str]) -> list[Finding]:
     """Files that contain one of these ids, whole: rows, free pages, write-ahead log, names."""
     if not ids:
         return []
+    if "" in ids:
+        raise ConfigError("--absent is empty; allowed: a client id")
     with Ledger.open(directory) as ledger:
         known = ledger.clients()
     return [

@@ -46,9 +46,9 @@ def as_json(summary: RoundSummary) -> dict[str, Any]:
 class Watch:
     """Shows a run at work: a row for each round, a line for each verdict, and a bar below them."""
 
-    def __init__(self, console: Console, *, total: int | None = None) -> None:
+    def __init__(self, console: Console, what: str, *, total: int, done: int = 0) -> None:
         self._console = console
-        self._bar = bar(console, "training" if total else "retraining", total)
+        self._bar = bar(console, what, total, done)
         self._headed = False
 
     def __enter__(self) -> Self:
@@ -66,14 +66,13 @@ class Watch:
             self._console.print(HEADER, style="bold")
             self._headed = True
         self._console.print(line(summary))
-        for task in self._bar.task_ids:
-            self._bar.update(task, completed=summary.number)
+        self._bar.update(self._bar.task_ids[0], completed=summary.number)
 
     def on_verdict(self, verdict: Verdict, requests: int) -> None:
         """Requests were judged."""
         asked = "1 request" if requests == 1 else f"{requests} requests"
         self._console.print(f"       {asked} to be forgotten: {verdict}", style="bold")
-        if self._bar.tasks and self._bar.tasks[0].total is None and verdict.round is not None:
+        if verdict.round is not None:
             self._bar.update(self._bar.task_ids[0], completed=verdict.round - 1)
 
     def on_answer(self, request: ErasureRequest) -> None:

@@ -37,7 +37,8 @@ def resume(directory: Path, *, as_json: bool) -> None:
 def go_on(run: Run, directory: Path) -> None:
     """Train to the end, or to an interruption from the keyboard."""
     try:
-        with Watch(progress(), total=run.settings.rounds) as watch:
+        standing = run.ledger.next_round()[0] - 1
+        with Watch(progress(), "training", total=run.settings.rounds, done=standing) as watch:
             run.train(watch.on_round, watch.on_verdict, watch.on_answer)
     except KeyboardInterrupt:
         print(f"interrupted; `disavow resume {directory}` goes on", file=sys.stderr)

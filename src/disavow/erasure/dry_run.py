@@ -15,7 +15,7 @@ from disavow.errors import UnknownClient
 from disavow.federation.round import Conduct
 from disavow.ledger import Ledger
 from disavow.ledger.evidence import evidence
-from disavow.ledger.journal import never_present
+from disavow.ledger.journal import never_present, rebuilding, waiting
 from disavow.ledger.requests import refuse_broken_text
 from disavow.ledger.schema import clients
 
@@ -34,22 +34,26 @@ class Forecast:
 
 
 def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mechanism) -> Forecast:
-    """Judge these clients as if they left now. Changes nothing."""
+    """Judge these clients as if they left now, together with whoever waits already. Changes nothing."""
     policy = ledger.policy
     with ledger.snapshot() as connection:
-        leavers = _numbers(connection, ids)
-        if never_present(connection, leavers) == set(leavers):
+        asked = _numbers(connection, ids)
+        leavers = list({*asked, *waiting(connection).clients.values()})
+        unfinished = rebuilding(connection)
+        if never_present(connection, leavers) == set(leavers) and unfinished is None:
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
         else:
             touched = evidence(connection, leavers, criterion=policy.criterion)
             verdict = judge(touched, x=policy.x, criterion=policy.criterion)
     standing = ledger.next_round()[0] - 1
-    if verdict.round is None:
+    last = max(standing, unfinished.target if unfinished else 0)
+    first = verdict.round or standing + 1
+    if first > last:
         return Forecast(verdict, Cost(), served=standing)
     obstacle = mechanism.obstacle(ledger, conduct, leavers=len(leavers))
     if obstacle is not None:
-        return Forecast(verdict, Cost(), served=verdict.round - 1, obstacle=obstacle)
-    return Forecast(verdict, _cost(ledger, conduct, standing - verdict.round + 1, len(leavers)), served=standing)
+        return Forecast(verdict, Cost(), served=first - 1, obstacle=obstacle)
+    return Forecast(verdict, _cost(ledger, conduct, last - first + 1, len(leavers)), served=last)
 
 
 def _cost(ledger: Ledger, conduct: Conduct, rounds: int, leavers: int) -> Cost:

@@ -70,12 +70,13 @@ def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Me
     if wanted is None:
         return False
     number, _ = ledger.next_round()
-    obstacle = mechanism.obstacle(ledger, conduct)
+    obstacle = mechanism.obstacle(ledger, conduct) if number <= wanted.target else None
     if number <= wanted.target and obstacle is None:
         mechanism.rebuild_next(ledger, engine, conduct)
         for summary in evaluate_missing(ledger, engine):
             on_round(summary)
         return True
+    evaluate_missing(ledger, engine)  # an interruption may have come between a round and its evaluation
     remark = f"not retrained: {obstacle}; {model_name(number - 1)} is served" if obstacle else ""
     with ledger.transaction() as connection:
         journal.finish_rebuilding(
@@ -93,8 +94,10 @@ def delete(ledger: Ledger, conduct: Conduct) -> tuple[ErasureRequest, ...]:
     if not leavers and not interrupted:
         return ()
     with ledger.transaction() as connection:
-        journal.delete_leavers(connection, list(leavers))
-    ledger.purge(None if interrupted else leavers.values())
+        journal.delete_leavers(connection, leavers)
+    ledger.remove_leftovers()
+    if not ledger.purge():
+        return ()  # somebody is reading; the next call tries again
     with ledger.transaction() as connection:
         answered = journal.finish(connection, at=conduct.clock())
     return ledger.requests(answered)

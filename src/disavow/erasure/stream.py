@@ -29,6 +29,8 @@ def place_from_stream(ledger: Ledger, conduct: Conduct, *, rate: float, key: byt
         latest = connection.execute(sa.select(sa.func.max(requests.c.stream_round))).scalar() or 0
     if newest <= latest:
         return  # a round that was rebuilt, or an interruption after the request was placed
-    client = asks(ledger.clients(), rate=rate, seed=conduct.seed, round_number=newest)
+    asked = {request.client for request in ledger.requests()}
+    free = [client for client in ledger.clients() if client not in asked]
+    client = asks(free, rate=rate, seed=conduct.seed, round_number=newest)
     if client is not None:
         ledger.place_requests([client], key=key, at=conduct.clock(), stream_round=newest)

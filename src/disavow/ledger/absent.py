@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+_CHUNK = 1 << 24
 
 
 def files_with(directory: Path, client: str, others: Iterable[str] = ()) -> list[Path]:
@@ -12,6 +14,9 @@ def files_with(directory: Path, client: str, others: Iterable[str] = ()) -> list
 
     `others` are the ids of clients still in. Where one of them contains this id (client-1 in client-10), its
     occurrences do not count; every other occurrence does.
+
+    Never call it in a process that has the run open: closing a file drops all locks that a process holds on
+    it, SQLite's too.
     """
     wanted = client.encode()
     longer = [other.encode() for other in others if client in other and other != client]
@@ -23,27 +28,41 @@ def files_with(directory: Path, client: str, others: Iterable[str] = ()) -> list
 
 
 def _contains(path: Path, wanted: bytes, longer: list[bytes]) -> bool:
-    if not path.is_file() or path.stat().st_size == 0:
-        return False
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return _whole(data, wanted, longer)
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return any(_pieces(file.fileno(), wanted, longer))
+    except FileNotFoundError:
+        return False  # a run at work deletes files of its own
 
 
-def _whole(data: bytes | mmap.mmap, wanted: bytes, longer: list[bytes]) -> bool:
-    """Whether the id occurs other than as a part of a longer one."""
+def _pieces(descriptor: int, wanted: bytes, longer: list[bytes]) -> Iterator[bool]:
+    """Whether the id starts in each piece of a file; a margin on both sides shows the longer ids around it."""
+    margin = max(map(len, [wanted, *longer]))
+    for start in range(0, os.fstat(descriptor).st_size, _CHUNK):
+        before = min(margin, start)
+        data = os.pread(descriptor, before + _CHUNK + margin, start - before)
+        yield _whole(data, wanted, longer, range(before, before + _CHUNK))
+
+
+def _whole(data: bytes, wanted: bytes, longer: list[bytes], within: range | None = None) -> bool:
+    """Whether the id occurs other than as a part of a longer one, starting `within` the data."""
     return any(
-        not any(_covers(data, other, wanted, position) for other in longer) for position in _all(data, wanted)
+        not any(_covers(data, other, wanted, position) for other in longer)
+        for position in _all(data, wanted)
+        if within is None or position in within
     )
 
 
-def _all(data: bytes | mmap.mmap, wanted: bytes) -> Iterator[int]:
+def _all(data: bytes, wanted: bytes) -> Iterator[int]:
     position = data.find(wanted)
     while position >= 0:
         yield position
         position = data.find(wanted, position + 1)
 
 
-def _covers(data: bytes | mmap.mmap, other: bytes, wanted: bytes, position: int) -> bool:
+def _covers(data: bytes, other: bytes, wanted: bytes, position: int) -> bool:
     """Whether a longer id stands in the data so that this occurrence is a part of it."""
     return any(
         position >= offset and data[position - offset : position - offset + len(other)] == other

@@ -101,10 +101,11 @@ def room_to_write(directory: Path) -> Iterator[None]:
         if error.errno not in _FULL:
             raise
         raise _full(directory, error.strerror) from error
-    except sa.exc.OperationalError as error:
-        if getattr(error.orig, "sqlite_errorname", "") not in ("SQLITE_FULL", "SQLITE_IOERR_WRITE"):
+    except (sa.exc.OperationalError, sqlite3.OperationalError) as error:
+        original = getattr(error, "orig", error)
+        if getattr(original, "sqlite_errorname", "") not in ("SQLITE_FULL", "SQLITE_IOERR_WRITE"):
             raise
-        raise _full(directory, str(error.orig)) from error
+        raise _full(directory, str(original)) from error
 
 
 def _full(directory: Path, reason: str | None) -> StorageFull:
@@ -129,6 +130,14 @@ def revision_of(engine: sa.Engine) -> str | None:
 def known_revisions() -> list[str]:
     """All formats that can be migrated to the newest, oldest first."""
     return sorted(path.stem[:4] for path in (_MIGRATIONS / "versions").glob("[0-9]*.py"))
+
+
+def too_old(directory: Path, found: str) -> LedgerVersion:
+    """What to do about a format that could be migrated, where nothing may be changed."""
+    return LedgerVersion(
+        f"{directory} has ledger format {found}, older than this version's {HEAD}; "
+        f"`disavow resume {directory}` migrates it"
+    )
 
 
 def check_revision(directory: Path) -> str:

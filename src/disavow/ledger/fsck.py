@@ -90,10 +90,12 @@ def fsck(directory: Path, progress: Progress = lambda done, total: None) -> list
 
 
 def _check(directory: Path, connection: sa.Connection, progress: Progress) -> list[Finding]:
+    revision = database.check_revision(directory)
+    if revision != database.HEAD:
+        raise database.too_old(directory, revision)
     found = list(_database(directory / database.NAME, connection))
     if found:
         return found  # nothing read from a damaged file means anything
-    database.check_revision(directory)
     if not (directory / CONFIG).is_file():
         found.append(Finding(CONFIG, "is missing"))
     if not (directory / MODELS).is_dir():
@@ -173,7 +175,8 @@ def _model(checked: _Run, digest: str, stored_bytes: int) -> Iterator[Finding]:
     try:
         vector = from_safetensors(checked.layout, checked.store.read_bytes(checked.layout, digest))
     except IntegrityError as error:
-        yield Finding(where, str(error))
+        if _still_present(checked, digest):
+            yield Finding(where, str(error))
         return
     if not np.isfinite(vector).all():
         yield Finding(where, "holds numbers that are not finite")
@@ -212,6 +215,13 @@ def _erasures(checked: _Run) -> Iterator[Finding]:
 
 def _name(header: sa.Row[Any]) -> str:
     return f"round {header.number}" + (f", attempt {header.attempt}" if header.attempt != 1 else "")
+
+
+def _still_present(checked: _Run, digest: str) -> bool:
+    """Whether a model ought to be there now: a run at work may have given it up since we began."""
+    with checked.connection.engine.connect() as fresh:
+        query = sa.select(models.c.present).where(models.c.digest == digest)
+        return bool(fresh.execute(query).scalar())
 
 
 def _chain(checked: _Run, present: set[str]) -> Iterator[Finding]:

@@ -126,15 +126,14 @@ def finish_rebuilding(connection: sa.Connection, *, epochs: int, model_bytes: in
     connection.execute(models.update().where(models.c.digest.not_in(kept)).values(present=False))
 
 
-def leavers_to_delete(connection: sa.Connection) -> dict[int, str]:
-    """The clients whose erasure waits for their deletion: number to id."""
+def leavers_to_delete(connection: sa.Connection) -> list[int]:
+    """The clients whose erasure waits for their deletion, by their numbers."""
     query = (
-        sa.select(clients.c.number, clients.c.id)
-        .join_from(requests, clients, clients.c.number == requests.c.client)
+        sa.select(requests.c.client)
         .join(erasures, erasures.c.id == requests.c.erasure)
         .where(erasures.c.state == RequestState.DELETING.value)
     )
-    return {row.number: row.id for row in connection.execute(query)}
+    return list(connection.execute(query).scalars())
 
 
 def delete_leavers(connection: sa.Connection, leavers: Sequence[int]) -> None:

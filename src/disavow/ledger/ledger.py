@@ -20,9 +20,8 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from disavow.domain import Cluster, ErasureRequest, Evaluation, Layout, Member, Policy, Round, Slot
-from disavow.errors import LedgerError, LedgerVersion, RunError, RunExists, RunInUse, RunMissing
+from disavow.errors import LedgerError, RunError, RunExists, RunMissing
 from disavow.ledger import database, rows
-from disavow.ledger.absent import files_with
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import ModelStore, Vector, sync_folder, write_durably
 from disavow.ledger.requests import listed, place, refuse_leavers
@@ -179,10 +178,7 @@ class Ledger:
         try:
             found = database.check_revision(directory)
             if found != database.HEAD and not write:
-                raise LedgerVersion(
-                    f"{directory} has ledger format {found}, older than this version's {database.HEAD}; "
-                    f"`disavow resume {directory}` migrates it"
-                )
+                raise database.too_old(directory, found)
             engine = database.connect(path, write=write or shared)
             if found != database.HEAD:
                 database.migrate(engine)
@@ -250,26 +246,23 @@ class Ledger:
         with self.transaction() as connection:
             return place(connection, ids, key=key, at=at, stream_round=stream_round)
 
-    def purge(self, ids: Iterable[str] | None) -> None:
+    def purge(self) -> bool:
         """Make sure that deleted rows are gone from the files too, not only from the tables.
 
-        `ids` are those that must not be found any more; None when they are no longer known, after a crash.
+        SQLite overwrites what it deletes, but copies that page splits left behind, and the log, keep old bytes:
+        so the file is written anew and the log emptied. False if a reader is in the way; then try again later.
         """
-        self._checkpoint()
-        if ids is None or any(files_with(self.directory, client, self.clients()) for client in ids):
+        with database.room_to_write(self.directory):
+            if not self._checkpoint():
+                return False
             with closing(self._engine.raw_connection()) as connection:
                 connection.cursor().execute("VACUUM")
-            self._checkpoint()
+            return self._checkpoint()
 
-    def _checkpoint(self) -> None:
-        """Move the write-ahead log into the ledger file and empty it."""
+    def _checkpoint(self) -> bool:
         with closing(self._engine.raw_connection()) as connection:
             busy, *_ = connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if busy:
-            raise RunInUse(
-                f"{self.directory} is being read by another process, so its log cannot be emptied; "
-                f"`disavow resume {self.directory}` completes the deletion"
-            )
+        return not busy
 
     def record(
         self,

@@ -16,6 +16,15 @@ from disavow.errors import RunInUse
 NAME = "lock"
 
 
+def _command() -> str:
+    """What this process was called with, without its arguments: they may hold client ids."""
+    program, *arguments = sys.argv or ["python"]
+    path = Path(program)
+    if path.name != "disavow" and path.parts[-2:] != ("disavow", "__main__.py"):
+        return path.name
+    return " ".join(["disavow", *(word for word in arguments[:1] if word.isalpha())])
+
+
 class Lock:
     """Exclusive use of a run directory, given back when the process ends, however it ends."""
 
@@ -31,11 +40,9 @@ class Lock:
         self._sign()
 
     def _sign(self) -> None:
-        command = Path(sys.argv[0]).name if sys.argv else "python"
         holder = {
             "pid": os.getpid(),
-            # only the sub-command: the arguments may hold client ids
-            "command": " ".join([command, *sys.argv[1:2]]),
+            "command": _command(),
             "since": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         os.ftruncate(self._descriptor, 0)

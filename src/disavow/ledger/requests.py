@@ -99,7 +99,11 @@ def _request(row: sa.Row[Any]) -> ErasureRequest:
         asked_at=datetime.fromisoformat(row.asked_at),
         state=RequestState(row.state),
         verdict=Verdict(kind, row.rollback_to if kind is VerdictKind.ROLLBACK else None),
-        cost=Cost(row.rounds, row.client_epochs, row.exchanged_bytes, row.seconds),
+        cost=(
+            Cost(row.rounds, row.client_epochs, row.exchanged_bytes, row.seconds)
+            if kind is VerdictKind.ROLLBACK
+            else Cost()
+        ),
         answered_at=None if row.finished_at is None else datetime.fromisoformat(row.finished_at),
         remark=row.remark,
     )

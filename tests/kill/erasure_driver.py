@@ -1,0 +1,300 @@
+"""A process that has imported everything once and forks a real child for each command, so that hundreds can die.
+
+The parent talks to it in lines of JSON: what to run, then whom to wait for. A child is a process like any other: it
+has its own pid, its own open files and locks, and dies of SIGKILL. Only the seconds of importing torch are saved.
+
+Run as `python -m tests.kill.erasure_driver`; `Driver` is the parent's side of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.cli.process import environment
+
+ROOT = Path(__file__).parents[2]
+IMPATIENT = 120
+
+ALONE = "client-02"
+TOGETHER = ("client-03", "client-05", "client-07")
+ALL = (ALONE, *TOGETHER)
+
+
+# -- the parent's side -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What became of a command: a negative status is the signal that ended it."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class Child:
+    """A command under way."""
+
+    driver: Driver
+    pid: int
+    folder: Path
+
+    def kill(self) -> None:
+        """End it at once, as a power cut would."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def told(self, name: str = "stderr") -> str:
+        """What it has written so far."""
+        return (self.folder / name).read_text(encoding="utf-8")
+
+    def wait_until_told(self, text: str, name: str = "stderr") -> None:
+        """Return once it has written this text; one that ends without it is an error."""
+        while text not in self.told(name):
+            assert self.running() or text in self.told(name), self.told()
+            time.sleep(0.005)
+
+    def running(self) -> bool:
+        """Whether it still runs: one that has ended stays a zombie until it is waited for."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+    def wait(self) -> Ended:
+        """What became of it, once it has ended."""
+        status = self.driver.call({"wait": self.pid})["status"]
+        out, err = ((self.folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
+        shutil.rmtree(self.folder)
+        return Ended(status, out, err)
+
+
+class Driver:
+    """The forking process. Use it as a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._count = 0
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.kill.erasure_driver"],
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+
+    def call(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """One line there, one line back."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def start(
+        self,
+        *command: str | Path,
+        keys: Path | None = None,
+        cwd: Path | None = None,
+        task: str = "disavow",
+        **more: int | None,
+    ) -> Child:
+        """Fork a child that runs a command of `disavow`, or another of the tasks below."""
+        self._count += 1
+        folder = self._folder / str(self._count)
+        folder.mkdir()
+        for name in ("stdout", "stderr"):
+            (folder / name).touch()
+        told = {"task": task, "arguments": [*map(str, command)], "folder": str(folder), **more}
+        keys_of = str(keys or self._folder / "keys")
+        pid = self.call({**told, "cwd": str(cwd or self._folder), "environment": {"DISAVOW_KEYS": keys_of}})["pid"]
+        return Child(self, pid, folder)
+
+    def run(self, *command: str | Path, **more: Any) -> Ended:
+        """Run a command to its end."""
+        return self.start(*command, **more).wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=IMPATIENT)
+        self._process.stdout.close()
+
+
+# -- the forking process -----------------------------------------------------------------------------------------
+
+
+def serve() -> None:
+    """Import what children need, then fork one for each line until there are no more."""
+    _warm_up()
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "wait" in message:
+            _, status = os.waitpid(message["wait"], 0)
+            answer = {"status": os.waitstatus_to_exitcode(status)}
+        else:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            pid = os.fork()
+            if pid == 0:
+                _child(message)
+            answer = {"pid": pid}
+        print(json.dumps(answer), flush=True)
+
+
+def _warm_up() -> None:
+    """Only imports: no tensor is touched before a fork, and no thread is running at one."""
+    import alembic.command  # noqa: F401
+    import sklearn.datasets  # noqa: F401
+
+    import tests.erasure.mechanisms.contract  # noqa: F401
+
+
+def _child(message: Mapping[str, Any]) -> None:
+    """Never returns: whatever happens, the child ends here."""
+    status = 1
+    try:
+        folder = Path(message["folder"])
+        for number, name, flags in (
+            (0, os.devnull, os.O_RDONLY),
+            (1, folder / "stdout", os.O_WRONLY),
+            (2, folder / "stderr", os.O_WRONLY),
+        ):
+            os.dup2(os.open(name, flags, 0o644), number)
+        os.environ.update(message["environment"])
+        os.chdir(message["cwd"])
+        if message.get("limit"):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (message["limit"], message["limit"]))
+        status = TASKS[message["task"]](message)
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(status)
+
+
+def _disavow(message: Mapping[str, Any]) -> int:
+    """A command, as the entry point runs it."""
+    from disavow.cli import main
+
+    sys.argv = ["disavow", *message["arguments"]]
+    main()
+    return 0
+
+
+def _hold(message: Mapping[str, Any]) -> int:
+    """Hold the run and answer nobody, until killed."""
+    from disavow.ledger import Ledger
+
+    with Ledger.open(Path(message["arguments"][0]), write=True):
+        print("held", flush=True)
+        signal.pause()
+    return 0
+
+
+# -- crash points ------------------------------------------------------------------------------------------------
+
+
+def story(run: Any) -> None:
+    """Somebody leaves and is deniable; then three leave together, and it takes a rollback."""
+    from tests.erasure.mechanisms.contract import ask
+
+    for leavers in ((ALONE,), TOGETHER):
+        ask(run, *leavers)
+        run.honour_requests()
+
+
+def _crash(message: Mapping[str, Any]) -> int:
+    """Live the story and die at the given event; without one, live to the end and print what happened."""
+    from tests.erasure.mechanisms.contract import reopen_toy
+
+    with reopen_toy(Path(message["arguments"][0])) as run:
+        events = _count_events(message.get("die_at"))
+        story(run)
+    print(json.dumps(events))
+    return 0
+
+
+def _resume(message: Mapping[str, Any]) -> int:
+    """What `disavow resume` does; then whoever had not even asked yet asks."""
+    from tests.erasure.mechanisms.contract import reopen_toy
+
+    with reopen_toy(Path(message["arguments"][0])) as run:
+        run.train()
+        story(run)
+    return 0
+
+
+def _count_events(die_at: int | None) -> list[str]:
+    """From now on, list every statement, commit, sync, rename, deletion and step of a purge; die at one of them."""
+    import sqlalchemy as sa
+
+    from disavow.ledger import Ledger
+
+    events: list[str] = []
+
+    def happens(what: str) -> None:
+        events.append(what)
+        if len(events) == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def first_word(_: Any, __: Any, statement: str, *rest: Any) -> None:
+        happens(" ".join(statement.split()[:3]))
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", first_word)
+    sa.event.listen(sa.Engine, "commit", lambda _: happens("commit"))
+    places: Sequence[tuple[Any, str]] = (
+        (os, "fsync"),
+        (os, "unlink"),
+        (Path, "replace"),
+        (Path, "unlink"),
+        (Ledger, "_checkpoint"),
+        (Ledger, "purge"),
+        (Ledger, "remove_leftovers"),
+    )
+    for owner, name in places:
+        setattr(owner, name, _watched(getattr(owner, name), name, happens))
+    return events
+
+
+def _watched(real: Callable[..., Any], name: str, happens: Callable[[str], None]) -> Callable[..., Any]:
+    def wrapper(*arguments: Any, **named: Any) -> Any:
+        happens(f"before {name}")
+        result = real(*arguments, **named)
+        happens(f"after {name}")
+        return result
+
+    return wrapper
+
+
+TASKS: Mapping[str, Callable[[Mapping[str, Any]], int]] = {
+    "disavow": _disavow,
+    "hold": _hold,
+    "crash": _crash,
+    "resume": _resume,
+}
+
+if __name__ == "__main__":
+    serve()
