@@ -24,6 +24,7 @@ TRAIN = {
     "sqlalchemy": "sqlalchemy",
     "alembic": "alembic",
     "pydantic": "pydantic",
+    "matplotlib": "matplotlib",
     "k-means-constrained": "k_means_constrained",
 }
 
