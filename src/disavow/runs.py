@@ -36,8 +36,8 @@ from disavow.federation.randomness import Secrets
 from disavow.federation.round import Clock, Conduct, now
 from disavow.federation.training import OnRound, train
 from disavow.ledger import Ledger
+from disavow.ledger.creation import CONFIG, refuse_existing
 from disavow.ledger.keys import default_folder, tombstone_key
-from disavow.ledger.ledger import CONFIG, refuse_existing
 from disavow.models import build
 
 OnAnswer = Callable[[ErasureRequest], None]

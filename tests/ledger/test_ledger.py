@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from disavow.domain import Cluster, Evaluation, Member, Slot
 from disavow.errors import IntegrityError, LedgerError, RunExists, RunMissing
-from disavow.ledger import Ledger, database, fsck, rows
-from disavow.ledger import ledger as ledger_module
+from disavow.ledger import Ledger, creation, database, fsck, rows
 from disavow.ledger.database import NAME
 from disavow.ledger.models import ModelStore
 from tests.ledger.making import (
@@ -344,12 +343,12 @@ def _boom(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     ("owner", "step"),
     [
-        (ledger_module, "write_durably"),
+        (creation, "write_durably"),
         (ModelStore, "write"),
         (database, "migrate"),
-        (ledger_module, "_register"),
+        (creation, "register"),
         (rows, "policy_to_json"),
-        (ledger_module, "sync_folder"),
+        (creation, "sync_folder"),
         (Path, "rename"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,

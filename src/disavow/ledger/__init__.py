@@ -4,7 +4,9 @@ A run directory holds ``config.toml`` (settings, no ids), ``ledger.sqlite3`` (ro
 model, named by its digest) and ``lock`` (who is writing).
 """
 
-from disavow.ledger.fsck import Finding, fsck
-from disavow.ledger.ledger import Ledger, RoundSummary
+from disavow.ledger.findings import Finding
+from disavow.ledger.fsck import fsck
+from disavow.ledger.ledger import Ledger
+from disavow.ledger.rounds import RoundSummary
 
 __all__ = ["Finding", "Ledger", "RoundSummary", "fsck"]

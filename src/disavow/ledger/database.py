@@ -57,9 +57,17 @@ def connect(path: Path, *, write: bool) -> sa.Engine:
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
         # a writer takes its lock at once: upgrading a read lock later could fail halfway
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+        immediate = connection.get_execution_options().get("immediate", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
     return engine
+
+
+@contextmanager
+def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A transaction that writes: committed at the end, rolled back by any exception."""
+    with engine.execution_options(immediate=True).begin() as connection:
+        yield connection
 
 
 def _reading(path: Path) -> str:
@@ -164,6 +172,6 @@ def migrate(engine: sa.Engine) -> None:
 
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")

@@ -2,69 +2,31 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
-from disavow.domain import Layout, Policy, RequestState
+from disavow.domain import Layout
 from disavow.errors import IntegrityError, LedgerError, LedgerVersion, RunError
 from disavow.ledger import database, rows
-from disavow.ledger.ledger import CONFIG, MODELS
+from disavow.ledger.creation import CONFIG, MODELS
+from disavow.ledger.findings import Checked, Finding, gaps, name_of
+from disavow.ledger.fsck_rounds import check_round
 from disavow.ledger.models import ModelStore, from_safetensors
 from disavow.ledger.schema import (
-    clients,
-    clusters,
     erasures,
-    memberships,
     models,
     requests,
     rounds,
     run,
-    slots,
-    withdrawals,
 )
-from disavow.proof.commitment import commit
-
-_TOLERANCE = 1e-9
-_NAMED = 5
-_DELETED = (RequestState.PURGING, RequestState.ANSWERED)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something fsck noticed. A fault means the run cannot be trusted; a note needs no action."""
-
-    where: str
-    what: str
-    fault: bool = True
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.what}"
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What the checks look at: one consistent view of the ledger, and the files beside it."""
-
-    directory: Path
-    connection: sa.Connection
-    run_id: str
-    policy: Policy
-    layout: Layout
-    initial_model: str
-    store: ModelStore
-    rounds: tuple[sa.Row[Any], ...]
-
 
 Progress = Callable[[int, int], None]
 
@@ -116,7 +78,7 @@ def _check(directory: Path, connection: sa.Connection, progress: Progress) -> li
     found += _readable("table erasures", partial(_erasures, checked))
     for done, header in enumerate(checked.rounds):
         progress(len(digests) + done, total)
-        found += _readable(_name(header), partial(_round, checked, header))
+        found += _readable(name_of(header), partial(check_round, checked, header))
     found += _leftovers(checked, {digest for digest, _ in digests})
     progress(total, total)
     return found
@@ -128,11 +90,6 @@ def _readable(where: str, check: Callable[[], Iterator[Finding]]) -> list[Findin
         return list(check())
     except (TypeError, ValueError, ArithmeticError, LookupError, struct.error, AttributeError) as error:
         return [Finding(where, f"holds values that cannot be: {error}")]
-
-
-def _gaps(present: Collection[object], numbers: range) -> list[int]:
-    """The first few of these numbers that are not there; a damaged count must not make us list millions."""
-    return list(islice((number for number in numbers if number not in present), _NAMED))
 
 
 def _database(path: Path, connection: sa.Connection) -> Iterator[Finding]:
@@ -147,12 +104,12 @@ def _database(path: Path, connection: sa.Connection) -> Iterator[Finding]:
         yield Finding(f"table {table}", f"a row refers to a row of {parent} that is not there")
 
 
-def _load(directory: Path, connection: sa.Connection) -> _Run:
+def _load(directory: Path, connection: sa.Connection) -> Checked:
     found = connection.execute(sa.select(run)).all()
     if len(found) != 1:
         raise LedgerError(f"holds {len(found)} rows instead of one")
     [row] = found
-    return _Run(
+    return Checked(
         directory=directory,
         connection=connection,
         run_id=row.run_id,
@@ -170,7 +127,7 @@ def _promises(connection: sa.Connection) -> Iterator[Finding]:
         yield Finding("table run", "is not what was recorded when the run was created: it has another digest")
 
 
-def _model(checked: _Run, digest: str, stored_bytes: int) -> Iterator[Finding]:
+def _model(checked: Checked, digest: str, stored_bytes: int) -> Iterator[Finding]:
     where = f"model {digest[:12]}"
     try:
         vector = from_safetensors(checked.layout, checked.store.read_bytes(checked.layout, digest))
@@ -185,16 +142,16 @@ def _model(checked: _Run, digest: str, stored_bytes: int) -> Iterator[Finding]:
         yield Finding(where, f"its file has {size} bytes, recorded were {stored_bytes}")
 
 
-def _missing_rows(checked: _Run, table: sa.Table) -> Iterator[Finding]:
+def _missing_rows(checked: Checked, table: sa.Table) -> Iterator[Finding]:
     """Rows of this table are numbered and never deleted: a number that was given and is not there is a fault."""
     query = sa.text("SELECT seq FROM sqlite_sequence WHERE name = :name")
     given = checked.connection.execute(query, {"name": table.name}).scalar() or 0
     ids = set(checked.connection.execute(sa.select(table.c.id)).scalars())
-    for missing in _gaps(ids, range(1, int(given) + 1)):
+    for missing in gaps(ids, range(1, int(given) + 1)):
         yield Finding(f"table {table.name}", f"the row with id {missing} is missing")
 
 
-def _erasures(checked: _Run) -> Iterator[Finding]:
+def _erasures(checked: Checked) -> Iterator[Finding]:
     """Every undone round was undone by an erasure, and every request is either waiting or part of one."""
     yield from _missing_rows(checked, erasures)
     yield from _missing_rows(checked, requests)
@@ -202,10 +159,10 @@ def _erasures(checked: _Run) -> Iterator[Finding]:
     targets = {row.id: row.rollback_to for row in checked.connection.execute(query)}
     for header in checked.rounds:
         if header.standing and header.superseded_by is not None:
-            yield Finding(_name(header), f"is standing, though erasure {header.superseded_by} undid it")
+            yield Finding(name_of(header), f"is standing, though erasure {header.superseded_by} undid it")
         first = targets.get(header.superseded_by)
         if not header.standing and (first is None or header.number < first):
-            yield Finding(_name(header), "is superseded, though no erasure undid it")
+            yield Finding(name_of(header), "is superseded, though no erasure undid it")
     for row in checked.connection.execute(sa.select(requests)):
         if row.erasure is None and (row.client is None or row.verdict is not None):
             yield Finding(f"request {row.id}", "is waiting, yet has no client or has a verdict")
@@ -213,18 +170,14 @@ def _erasures(checked: _Run) -> Iterator[Finding]:
             yield Finding(f"request {row.id}", "was judged, yet has no verdict")
 
 
-def _name(header: sa.Row[Any]) -> str:
-    return f"round {header.number}" + (f", attempt {header.attempt}" if header.attempt != 1 else "")
-
-
-def _still_present(checked: _Run, digest: str) -> bool:
+def _still_present(checked: Checked, digest: str) -> bool:
     """Whether a model ought to be there now: a run at work may have given it up since we began."""
     with checked.connection.engine.connect() as fresh:
         query = sa.select(models.c.present).where(models.c.digest == digest)
         return bool(fresh.execute(query).scalar())
 
 
-def _chain(checked: _Run, present: set[str]) -> Iterator[Finding]:
+def _chain(checked: Checked, present: set[str]) -> Iterator[Finding]:
     """Rounds are numbered without gaps, and each starts from the model that the one before it produced."""
     yield from _missing_rows(checked, rounds)
     attempts: defaultdict[int, list[int]] = defaultdict(list)
@@ -235,13 +188,13 @@ def _chain(checked: _Run, present: set[str]) -> Iterator[Finding]:
             yield Finding(f"round {number}", f"its attempts are {found}, not counted from 1")
     standing = sorted((h for h in checked.rounds if h.standing), key=lambda header: header.number)
     numbers = [header.number for header in standing]
-    for number in _gaps(set(numbers), range(1, max(numbers, default=0) + 1)):
+    for number in gaps(set(numbers), range(1, max(numbers, default=0) + 1)):
         yield Finding(f"round {number}", "no standing round has this number: there is a gap")
     if checked.initial_model not in present:
         yield Finding("table models", "the initial model is marked as deleted")
     for header in standing:
         if not {header.before, header.after} <= present:
-            yield Finding(_name(header), "is standing, but its model is marked as deleted")
+            yield Finding(name_of(header), "is standing, but its model is marked as deleted")
     if standing and standing[0].number == 1 and standing[0].before != checked.initial_model:
         yield Finding("round 1", "does not start from the initial model")
     for one, two in pairwise(standing):
@@ -249,127 +202,7 @@ def _chain(checked: _Run, present: set[str]) -> Iterator[Finding]:
             yield Finding(f"round {two.number}", f"does not start from the model of round {one.number}")
 
 
-def _round(checked: _Run, header: sa.Row[Any]) -> Iterator[Finding]:
-    where = _name(header)
-    mine = sa.select(clusters).where(clusters.c.round_id == header.id).order_by(clusters.c.position)
-    groups = [dict(row._mapping) for row in checked.connection.execute(mine)]
-    mine = sa.select(slots).where(slots.c.round_id == header.id).order_by(slots.c.slot)
-    places = [dict(row._mapping) for row in checked.connection.execute(mine)]
-    complete = True
-    for missing in _gaps({row["position"] for row in groups}, range(header.clusters)):
-        complete = False
-        yield Finding(where, f"the row of cluster {missing} is missing")
-    for missing in _gaps({row["slot"] for row in places}, range(header.participants)):
-        complete = False
-        yield Finding(where, f"the row of slot {missing} is missing")
-    if not complete:
-        return
-    if rows.round_digest(checked.run_id, dict(header._mapping), groups, places) != header.digest:
-        yield Finding(where, "its rows are not those that were recorded: they have another digest")
-        return
-    yield from _clusters(checked.policy, header, groups, where)
-    yield from _neighbours(header.participants, places, where)
-    yield from _members(checked, header, groups, places, where)
-
-
-def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where: str) -> Iterator[Finding]:
-    expected = 0
-    for row in groups:
-        if not policy.k <= row["size"] < 2 * policy.k:
-            yield Finding(where, f"cluster {row['position']} has {row['size']} members; k is {policy.k}")
-        if row["first_slot"] != expected:
-            yield Finding(where, f"cluster {row['position']} starts at slot {row['first_slot']}, not {expected}")
-        if not (math.isfinite(row["spread"]) and row["spread"] >= 0):
-            yield Finding(where, f"cluster {row['position']} has a spread of {row['spread']}")
-        expected += row["size"]
-    if expected != header.participants:
-        yield Finding(where, f"its clusters hold {expected} slots, its participants were {header.participants}")
-    if abs(sum(row["weight"] for row in groups) - 1) > _TOLERANCE:
-        yield Finding(where, "the weights of its clusters do not sum to 1")
-    due = policy.delta if policy.delta is not None else max(row["spread"] for row in groups)
-    if header.delta != due:
-        yield Finding(where, f"Δ is {header.delta}, the policy makes it {due}")
-
-
-def _neighbours(participants: int, places: list[rows.Row], where: str) -> Iterator[Finding]:
-    lists = [rows.unpack_slots(row["neighbours"], participants) for row in places]
-    for slot, row in enumerate(places):
-        if len(row["listed_by"]) % len(rows.pack_slots([0], participants)):
-            yield Finding(where, f"the reverse index of slot {slot} cannot be read")
-            return
-    for slot, listed in enumerate(lists):
-        if len(set(listed)) != len(listed) or slot in listed or any(n >= participants for n in listed):
-            yield Finding(where, f"the neighbour list of slot {slot} is impossible")
-            return
-    for slot, (row, due) in enumerate(zip(places, rows.inverse(lists), strict=True)):
-        if rows.unpack_slots(row["listed_by"], participants) != tuple(due):
-            yield Finding(where, f"slot {slot} is listed by other slots than its reverse index says")
-
-
-def _members(
-    checked: _Run,
-    header: sa.Row[Any],
-    groups: list[rows.Row],
-    places: list[rows.Row],
-    where: str,
-) -> Iterator[Finding]:
-    query = (
-        sa.select(memberships, clients.c.id)
-        .join(clients, clients.c.number == memberships.c.client)
-        .where(memberships.c.round_id == header.id)
-    )
-    members = {row.slot: row for row in checked.connection.execute(query)}
-    withdrawn = _withdrawn(checked, header.id)
-    for place in places:
-        member = members.get(place["slot"])
-        deleted = withdrawn.get(place["slot"]) in _DELETED
-        if member is None:
-            if not deleted:
-                yield Finding(where, f"the membership row of slot {place['slot']} is missing")
-            continue
-        if deleted:
-            yield Finding(where, f"slot {place['slot']} was withdrawn, but its membership row is still there")
-        if not _as_recorded(checked, header, place, member):
-            yield Finding(where, f"the membership row of slot {place['slot']} is not the one that was recorded")
-    if len(members) < header.participants:
-        return  # weights can be recomputed only while every member's samples are there
-    total = sum(member.samples for member in members.values())
-    for row in groups:
-        first, size = row["first_slot"], row["size"]
-        share = sum(members[slot].samples for slot in range(first, first + size)) / total
-        if abs(share - row["weight"]) > _TOLERANCE:
-            yield Finding(
-                where, f"cluster {row['position']} has weight {row['weight']}, its members' shares {share}"
-            )
-
-
-def _as_recorded(checked: _Run, header: sa.Row[Any], place: rows.Row, member: sa.Row[Any]) -> bool:
-    """Whether a membership fits the commitment of its slot and its own checksum."""
-    try:
-        due = commit(
-            run_id=checked.run_id,
-            round_number=header.number,
-            salt=member.salt,
-            client=member.id,
-            update_digest=member.update_digest,
-        )
-        checksum = rows.membership_checksum(dict(member._mapping))
-    except (ValueError, TypeError, AttributeError, struct.error):
-        return False
-    return bool(due == place["commitment"] and checksum == member.checksum)
-
-
-def _withdrawn(checked: _Run, round_id: int) -> dict[int, str]:
-    """The withdrawn slots of a round, with how far their erasure has come."""
-    query = (
-        sa.select(withdrawals.c.slot, erasures.c.state)
-        .join(erasures, erasures.c.id == withdrawals.c.erasure)
-        .where(withdrawals.c.round_id == round_id)
-    )
-    return {row.slot: row.state for row in checked.connection.execute(query)}
-
-
-def _leftovers(checked: _Run, named: set[str]) -> Iterator[Finding]:
+def _leftovers(checked: Checked, named: set[str]) -> Iterator[Finding]:
     for path in checked.store.leftovers(named):
         what = "no row names this file; the next command that writes to the run removes it"
         yield Finding(f"{MODELS}/{path.name}", what, fault=False)

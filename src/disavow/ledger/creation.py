@@ -1,0 +1,100 @@
+"""How a run directory comes into being: whole, or not at all."""
+
+from __future__ import annotations
+
+import glob
+import secrets
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from disavow.domain import Layout, Policy
+from disavow.errors import RunError, RunExists
+from disavow.ledger import database, rows
+from disavow.ledger.clients import register
+from disavow.ledger.models import ModelStore, Vector, sync_folder, write_durably
+from disavow.ledger.schema import models, run
+
+CONFIG = "config.toml"
+MODELS = "models"
+
+
+@dataclass(frozen=True, eq=False)
+class Beginning:
+    """What a run starts with."""
+
+    policy: Policy
+    layout: Layout
+    initial: Vector
+    clients: Iterable[str]
+    config: str
+    created_by: str
+    at: datetime
+
+
+def refuse_existing(directory: Path) -> None:
+    """A run starts in a directory that does not exist yet, or is empty."""
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise RunExists(
+            f"{directory} exists and is never overwritten; `disavow resume {directory}` continues a run"
+        )
+
+
+def make(directory: Path, beginning: Beginning) -> None:
+    """Furnish a new run beside its place and move it there.
+
+    In a directory that was there, empty, the ledger file appears last.
+    """
+    refuse_existing(directory)
+    directory = directory.resolve()
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{directory} cannot be made: {error.strerror}") from None
+    prefix = f".{directory.name}.new-"
+    for stale in directory.parent.glob(f"{glob.escape(prefix)}*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    workshop = directory.with_name(prefix + secrets.token_hex(4))
+    try:
+        with database.room_to_write(directory):
+            _furnish(workshop, beginning)
+        if directory.exists():
+            # an empty directory stays the one it is, or whoever stands in it would be left nowhere
+            for name in (CONFIG, MODELS, database.NAME):
+                (workshop / name).rename(directory / name)
+            workshop.rmdir()
+            sync_folder(directory)
+        else:
+            workshop.rename(directory)
+    except BaseException:
+        shutil.rmtree(workshop, ignore_errors=True)
+        raise
+    sync_folder(directory.parent)
+
+
+def _furnish(workshop: Path, beginning: Beginning) -> None:
+    """Everything a new run starts with, durable, in a folder that nobody looks at yet."""
+    store = ModelStore(workshop / MODELS)
+    store.folder.mkdir(parents=True)
+    write_durably(workshop / CONFIG, beginning.config.encode())
+    digest, stored_bytes = store.write(beginning.layout, beginning.initial)
+    row: rows.Row = {
+        "run_id": secrets.token_hex(16),
+        "created_at": rows.time_to_text(beginning.at),
+        "created_by": beginning.created_by,
+        "policy": rows.policy_to_json(beginning.policy),
+        "layout": beginning.layout.to_json(),
+        "initial_model": digest,
+    }
+    engine = database.connect(workshop / database.NAME, write=True)
+    try:
+        database.migrate(engine)
+        with database.writing(engine) as connection:
+            connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
+            connection.execute(run.insert().values(**row, digest=rows.run_digest(row)))
+            register(connection, beginning.clients)
+    finally:
+        engine.dispose()
+    sync_folder(workshop)

@@ -1,0 +1,52 @@
+"""What fsck looks at, and what it can find."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from disavow.domain import Layout, Policy
+from disavow.ledger.models import ModelStore
+
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something fsck noticed. A fault means the run cannot be trusted; a note needs no action."""
+
+    where: str
+    what: str
+    fault: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the checks look at: one consistent view of the ledger, and the files beside it."""
+
+    directory: Path
+    connection: sa.Connection
+    run_id: str
+    policy: Policy
+    layout: Layout
+    initial_model: str
+    store: ModelStore
+    rounds: tuple[sa.Row[Any], ...]
+
+
+def gaps(present: Collection[object], numbers: range) -> list[int]:
+    """The first few of these numbers that are not there; a damaged count must not make us list millions."""
+    return list(islice((number for number in numbers if number not in present), _NAMED))
+
+
+def name_of(header: sa.Row[Any]) -> str:
+    """What people call a recorded round."""
+    return f"round {header.number}" + (f", attempt {header.attempt}" if header.attempt != 1 else "")

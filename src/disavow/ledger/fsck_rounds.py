@@ -1,0 +1,140 @@
+"""The part of fsck that checks a recorded round: rows, digest, clusters, neighbours, members."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import sqlalchemy as sa
+
+from disavow.domain import Policy, RequestState
+from disavow.ledger import rows
+from disavow.ledger.findings import Checked, Finding, gaps, name_of
+from disavow.ledger.schema import clients, clusters, erasures, memberships, slots, withdrawals
+from disavow.proof.commitment import commit
+
+_TOLERANCE = 1e-9
+_DELETED = (RequestState.PURGING, RequestState.ANSWERED)
+
+
+def check_round(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
+    """Everything that is wrong with one recorded round."""
+    where = name_of(header)
+    mine = sa.select(clusters).where(clusters.c.round_id == header.id).order_by(clusters.c.position)
+    groups = [dict(row._mapping) for row in checked.connection.execute(mine)]
+    mine = sa.select(slots).where(slots.c.round_id == header.id).order_by(slots.c.slot)
+    places = [dict(row._mapping) for row in checked.connection.execute(mine)]
+    complete = True
+    for missing in gaps({row["position"] for row in groups}, range(header.clusters)):
+        complete = False
+        yield Finding(where, f"the row of cluster {missing} is missing")
+    for missing in gaps({row["slot"] for row in places}, range(header.participants)):
+        complete = False
+        yield Finding(where, f"the row of slot {missing} is missing")
+    if not complete:
+        return
+    if rows.round_digest(checked.run_id, dict(header._mapping), groups, places) != header.digest:
+        yield Finding(where, "its rows are not those that were recorded: they have another digest")
+        return
+    yield from _clusters(checked.policy, header, groups, where)
+    yield from _neighbours(header.participants, places, where)
+    yield from _members(checked, header, groups, places, where)
+
+
+def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where: str) -> Iterator[Finding]:
+    expected = 0
+    for row in groups:
+        if not policy.k <= row["size"] < 2 * policy.k:
+            yield Finding(where, f"cluster {row['position']} has {row['size']} members; k is {policy.k}")
+        if row["first_slot"] != expected:
+            yield Finding(where, f"cluster {row['position']} starts at slot {row['first_slot']}, not {expected}")
+        if not (math.isfinite(row["spread"]) and row["spread"] >= 0):
+            yield Finding(where, f"cluster {row['position']} has a spread of {row['spread']}")
+        expected += row["size"]
+    if expected != header.participants:
+        yield Finding(where, f"its clusters hold {expected} slots, its participants were {header.participants}")
+    if abs(sum(row["weight"] for row in groups) - 1) > _TOLERANCE:
+        yield Finding(where, "the weights of its clusters do not sum to 1")
+    due = policy.delta if policy.delta is not None else max(row["spread"] for row in groups)
+    if header.delta != due:
+        yield Finding(where, f"Δ is {header.delta}, the policy makes it {due}")
+
+
+def _neighbours(participants: int, places: list[rows.Row], where: str) -> Iterator[Finding]:
+    lists = [rows.unpack_slots(row["neighbours"], participants) for row in places]
+    for slot, row in enumerate(places):
+        if len(row["listed_by"]) % len(rows.pack_slots([0], participants)):
+            yield Finding(where, f"the reverse index of slot {slot} cannot be read")
+            return
+    for slot, listed in enumerate(lists):
+        if len(set(listed)) != len(listed) or slot in listed or any(n >= participants for n in listed):
+            yield Finding(where, f"the neighbour list of slot {slot} is impossible")
+            return
+    for slot, (row, due) in enumerate(zip(places, rows.inverse(lists), strict=True)):
+        if rows.unpack_slots(row["listed_by"], participants) != tuple(due):
+            yield Finding(where, f"slot {slot} is listed by other slots than its reverse index says")
+
+
+def _members(
+    checked: Checked,
+    header: sa.Row[Any],
+    groups: list[rows.Row],
+    places: list[rows.Row],
+    where: str,
+) -> Iterator[Finding]:
+    query = (
+        sa.select(memberships, clients.c.id)
+        .join(clients, clients.c.number == memberships.c.client)
+        .where(memberships.c.round_id == header.id)
+    )
+    members = {row.slot: row for row in checked.connection.execute(query)}
+    withdrawn = _withdrawn(checked, header.id)
+    for place in places:
+        member = members.get(place["slot"])
+        deleted = withdrawn.get(place["slot"]) in _DELETED
+        if member is None:
+            if not deleted:
+                yield Finding(where, f"the membership row of slot {place['slot']} is missing")
+            continue
+        if deleted:
+            yield Finding(where, f"slot {place['slot']} was withdrawn, but its membership row is still there")
+        if not _as_recorded(checked, header, place, member):
+            yield Finding(where, f"the membership row of slot {place['slot']} is not the one that was recorded")
+    if len(members) < header.participants:
+        return  # weights can be recomputed only while every member's samples are there
+    total = sum(member.samples for member in members.values())
+    for row in groups:
+        first, size = row["first_slot"], row["size"]
+        share = sum(members[slot].samples for slot in range(first, first + size)) / total
+        if abs(share - row["weight"]) > _TOLERANCE:
+            yield Finding(
+                where, f"cluster {row['position']} has weight {row['weight']}, its members' shares {share}"
+            )
+
+
+def _as_recorded(checked: Checked, header: sa.Row[Any], place: rows.Row, member: sa.Row[Any]) -> bool:
+    """Whether a membership fits the commitment of its slot and its own checksum."""
+    try:
+        due = commit(
+            run_id=checked.run_id,
+            round_number=header.number,
+            salt=member.salt,
+            client=member.id,
+            update_digest=member.update_digest,
+        )
+        checksum = rows.membership_checksum(dict(member._mapping))
+    except (ValueError, TypeError, AttributeError, struct.error):
+        return False
+    return bool(due == place["commitment"] and checksum == member.checksum)
+
+
+def _withdrawn(checked: Checked, round_id: int) -> dict[int, str]:
+    """The withdrawn slots of a round, with how far their erasure has come."""
+    query = (
+        sa.select(withdrawals.c.slot, erasures.c.state)
+        .join(erasures, erasures.c.id == withdrawals.c.erasure)
+        .where(withdrawals.c.round_id == round_id)
+    )
+    return {row.slot: row.state for row in checked.connection.execute(query)}

@@ -1,0 +1,182 @@
+"""Recorded rounds: rows in, rounds out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from disavow.domain import Cluster, Evaluation, Member, Round, Slot
+from disavow.errors import LedgerError
+from disavow.ledger import rows
+from disavow.ledger.clients import numbers_of
+from disavow.ledger.schema import clients, clusters, evaluations, memberships, rounds, slots, withdrawals
+
+_RECENT = 10
+
+
+@dataclass(frozen=True)
+class RoundSummary:
+    """A recorded round in one line: what a table of rounds shows."""
+
+    number: int
+    attempt: int
+    standing: bool
+    participants: int
+    clusters: int
+    delta: float
+    spread: float
+    after: str
+    recorded_at: datetime
+    evaluation: Evaluation | None
+
+
+def _summary_query() -> sa.Select[Any]:
+    spread = sa.select(sa.func.max(clusters.c.spread)).where(clusters.c.round_id == rounds.c.id)
+    return (
+        sa.select(rounds, spread.scalar_subquery().label("spread"), evaluations.c.accuracy, evaluations.c.loss)
+        .outerjoin(evaluations, evaluations.c.round_id == rounds.c.id)
+        .order_by(rounds.c.id)
+    )
+
+
+def _summary(row: sa.Row[Any]) -> RoundSummary:
+    return RoundSummary(
+        number=row.number,
+        attempt=row.attempt,
+        standing=row.standing,
+        participants=row.participants,
+        clusters=row.clusters,
+        delta=row.delta,
+        spread=row.spread,
+        after=row.after,
+        recorded_at=datetime.fromisoformat(row.recorded_at),
+        evaluation=None if row.accuracy is None else Evaluation(row.accuracy, _number(row.loss)),
+    )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def next_round(connection: sa.Connection) -> tuple[int, int]:
+    """The number and the attempt of the round that comes next."""
+    last = connection.execute(sa.select(sa.func.max(rounds.c.number)).where(rounds.c.standing)).scalar() or 0
+    attempts = sa.select(sa.func.count()).select_from(rounds).where(rounds.c.number == last + 1)
+    return last + 1, connection.execute(attempts).scalar_one() + 1
+
+
+def standing_round(connection: sa.Connection, number: int) -> sa.Row[Any]:
+    """The row of a standing round."""
+    query = sa.select(rounds).where(rounds.c.number == number, rounds.c.standing)
+    found = connection.execute(query).one_or_none()
+    if found is None:
+        raise LedgerError(f"the ledger holds no standing round {number}")
+    return found
+
+
+def insert(connection: sa.Connection, record: Round, *, run_id: str, seconds: float | None) -> None:
+    """Store the rows of a round."""
+    members = [slot.member.client for slot in record.slots if slot.member is not None]
+    parts = rows.rows_of(record, run_id=run_id, numbers=numbers_of(connection, members))
+    header: rows.Row = {
+        "number": record.number,
+        "attempt": record.attempt,
+        "before": record.before,
+        "after": record.after,
+        "delta": record.delta,
+        "participants": len(record.slots),
+        "clusters": len(record.clusters),
+        "recorded_at": rows.time_to_text(record.recorded_at),
+        "standing": True,
+        "seconds": seconds,
+    }
+    header["digest"] = rows.round_digest(run_id, header, parts["clusters"], parts["slots"])
+    round_id = connection.execute(rounds.insert().values(header).returning(rounds.c.id)).scalar_one()
+    for table in (clusters, slots, memberships):
+        connection.execute(table.insert(), [{"round_id": round_id, **row} for row in parts[table.name]])
+
+
+def load(connection: sa.Connection, number: int) -> Round:
+    """A standing round, whole; withdrawn slots are nameless."""
+    header = standing_round(connection, number)
+    members = (
+        sa.select(slots.c.neighbours, clients.c.id, memberships.c.samples, memberships.c.update_digest)
+        .outerjoin(memberships, (memberships.c.round_id == slots.c.round_id) & (memberships.c.slot == slots.c.slot))
+        .outerjoin(withdrawals, (withdrawals.c.round_id == slots.c.round_id) & (withdrawals.c.slot == slots.c.slot))
+        .outerjoin(clients, (clients.c.number == memberships.c.client) & withdrawals.c.slot.is_(None))
+        .where(slots.c.round_id == header.id)
+        .order_by(slots.c.slot)
+    )
+    loaded = [
+        Slot(
+            None if row.id is None else Member(row.id, row.samples, row.update_digest),
+            rows.unpack_slots(row.neighbours, header.participants),
+        )
+        for row in connection.execute(members)
+    ]
+    groups = sa.select(clusters).where(clusters.c.round_id == header.id).order_by(clusters.c.position)
+    return Round(
+        number=header.number,
+        attempt=header.attempt,
+        before=header.before,
+        after=header.after,
+        delta=header.delta,
+        clusters=tuple(
+            Cluster(row.weight, row.spread, tuple(loaded[row.first_slot : row.first_slot + row.size]))
+            for row in connection.execute(groups)
+        ),
+        recorded_at=datetime.fromisoformat(header.recorded_at),
+    )
+
+
+def summaries(connection: sa.Connection) -> tuple[RoundSummary, ...]:
+    """All recorded rounds, superseded ones too, in the order in which they were recorded."""
+    return tuple(_summary(row) for row in connection.execute(_summary_query()))
+
+
+def summary(connection: sa.Connection, number: int) -> RoundSummary:
+    """A standing round in one line."""
+    round_id = standing_round(connection, number).id
+    return _summary(connection.execute(_summary_query().where(rounds.c.id == round_id)).one())
+
+
+def note_evaluation(connection: sa.Connection, number: int, evaluation: Evaluation) -> None:
+    """Remember how well a standing round's model does."""
+    round_id = standing_round(connection, number).id
+    loss = evaluation.loss if math.isfinite(evaluation.loss) else None
+    connection.execute(evaluations.delete().where(evaluations.c.round_id == round_id))
+    connection.execute(evaluations.insert().values(round_id=round_id, accuracy=evaluation.accuracy, loss=loss))
+
+
+def unevaluated(connection: sa.Connection) -> tuple[int, ...]:
+    """The numbers of the standing rounds whose model has not been evaluated."""
+    query = (
+        sa.select(rounds.c.number)
+        .outerjoin(evaluations, evaluations.c.round_id == rounds.c.id)
+        .where(rounds.c.standing, evaluations.c.round_id.is_(None))
+        .order_by(rounds.c.number)
+    )
+    return tuple(connection.execute(query).scalars())
+
+
+def rounds_with(connection: sa.Connection, client: str) -> tuple[int, ...]:
+    """The numbers of the standing rounds in which a client took part; answered from an index."""
+    query = (
+        sa.select(rounds.c.number)
+        .join_from(clients, memberships, clients.c.number == memberships.c.client)
+        .join(rounds, rounds.c.id == memberships.c.round_id)
+        .where(clients.c.id == client, rounds.c.standing)
+        .order_by(rounds.c.number)
+    )
+    return tuple(connection.execute(query).scalars())
+
+
+def seconds_per_round(connection: sa.Connection) -> float | None:
+    """What a round took lately: the mean over the last ten that were measured."""
+    last = sa.select(rounds.c.seconds).where(rounds.c.seconds.is_not(None)).order_by(rounds.c.id.desc())
+    found = list(connection.execute(last.limit(_RECENT)).scalars())
+    return sum(found) / len(found) if found else None
