@@ -25,6 +25,7 @@ from disavow import config, runs
 from disavow.domain import VerdictKind
 
 CHOICES = ((4, 2), (6, 3))
+CRITERIA = ("cluster", "neighbourhood")
 STREAMS = 20
 Key = tuple[int, int, bool, str]
 
@@ -48,7 +49,7 @@ def one(choice: Key, seed: int) -> Outcome:
             "rounds": 50,
             "draws": "seeded",
             "data": {"clients": 50},
-            "training": {"epochs": 1, "batch_size": 4, "learning_rate": 0.05, "momentum": 0.9},
+            "training": {"epochs": 1, "batch_size": 8, "learning_rate": 0.1, "momentum": 0.9},
             "clustering": {"k": k, "sticky": sticky},
             "deniability": {"x": x, "criterion": criterion},
             "requests": {"rate": 0.2},
@@ -69,27 +70,28 @@ def one(choice: Key, seed: int) -> Outcome:
 
 def main(streams: int) -> None:
     """Run every choice on every stream and print the table."""
-    choices: list[Key] = [(*c, s, t) for c, s, t in product(CHOICES, (False, True), ("cluster", "neighbourhood"))]
-    jobs = [(choice, seed) for seed in range(1, streams + 1) for choice in choices]
+    choices: list[Key] = [(*c, s, t) for c, s, t in product(CHOICES, (False, True), CRITERIA)]
+    jobs = [(c, s) for t in CRITERIA for s in range(1, streams + 1) for c in choices if c[3] == t]
     found: dict[Key, list[Outcome]] = {choice: [] for choice in choices}
     with ProcessPoolExecutor(
         2, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
         for done, (job, outcome) in enumerate(zip(jobs, pool.map(_call, jobs), strict=True), start=1):
             found[job[0]].append(outcome)
-            print(f"\r{done} of {len(jobs)} runs", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
+            print(
+                json.dumps({"run": done, "of": len(jobs), "choice": job[0], "seed": job[1], **asdict(outcome)}),
+                file=sys.stderr,
+                flush=True,
+            )
     print("| k | x | criterion | clusters | rollbacks | retrained rounds | of fresh | accuracy |")
     print("|---|---|---|---|---|---|---|---|")
-    for (k, x), criterion, sticky in product(CHOICES, ("cluster", "neighbourhood"), (False, True)):
+    for (k, x), criterion, sticky in product(CHOICES, CRITERIA, (False, True)):
         mine, fresh = found[k, x, sticky, criterion], found[k, x, False, criterion]
         ratio = _ratio(mine, fresh) if sticky else "1"
         print(
             f"| {k} | {x} | {criterion} | {'sticky' if sticky else 'fresh'} | {_mean([o.rollbacks for o in mine])} "
             f"| {_mean([o.retrained_rounds for o in mine])} | {ratio} | {np.mean([o.accuracy for o in mine]):.3f} |"
         )
-    for choice, outcomes in found.items():
-        print(json.dumps({"choice": choice, "streams": [asdict(o) for o in outcomes]}), file=sys.stderr)
 
 
 def _call(job: tuple[Key, int]) -> Outcome:
@@ -108,6 +110,8 @@ def _ratio(mine: list[Outcome], fresh: list[Outcome]) -> str:
     generator = np.random.default_rng(1)
     drawn = pairs[generator.integers(len(pairs), size=(10_000, len(pairs)))].mean(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
+        if not pairs[:, 1].any():
+            return "-"
         low, high = np.nanquantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
         return f"{pairs[:, 0].mean() / pairs[:, 1].mean():.2f} ({low:.2f} to {high:.2f})"
 

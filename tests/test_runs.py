@@ -175,3 +175,25 @@ def test_a_round_whose_numbers_are_not_finite_is_refused_and_the_run_stays_clean
             run.train()
         assert run.ledger.next_round() == (1, 1)
     assert fsck(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('draws = "fresh"', 'draws = "seeded"'), ("k = 3", "k = 2"), ("seed = 7", "seed = 8")]
+)
+def test_settings_that_were_changed_after_the_start_are_refused_by_resume_and_by_fsck(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    directory = tmp_path / "run"
+    train(settings_with(draws="fresh"), directory)
+    file = directory / "config.toml"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match="was changed since the run was started"):
+        runs.reopen(directory)
+    assert [str(finding) for finding in fsck(directory)] == [
+        "config.toml: was changed since the run was started; only `rounds` may be"
+    ]
+    file.write_text(text.replace("rounds = ", "rounds = 1"))  # 3 becomes 13: more rounds are welcome
+    assert fsck(directory) == []
+    runs.reopen(directory).close()

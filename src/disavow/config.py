@@ -6,6 +6,7 @@ Every key, its default and its meaning is declared here and nowhere else: `disav
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -194,6 +195,12 @@ class Settings(_Section):
                 if getattr(self.noise, key) is None:
                     raise ValueError(f'noise.{key} is not set; noise.mode "calibrated" needs a number above 0')
         return self
+
+
+def settings_digest(settings: Settings) -> str:
+    """SHA-256 over all settings but `rounds`, the only one that may change once a run has started."""
+    fixed = settings.model_copy(update={"rounds": 1})
+    return hashlib.sha256(to_toml(fixed, comments=False).encode()).hexdigest()
 
 
 def participants_of(clients: int, fraction: float) -> int:

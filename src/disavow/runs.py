@@ -30,7 +30,8 @@ from disavow.erasure.erase import OnVerdict, erase
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.erasure.stream import place_from_stream
-from disavow.errors import RunMissing
+from disavow.errors import ConfigError, RunMissing
+from disavow.federation.clustering.kmeans import require_kmeans
 from disavow.federation.local_training import Engine
 from disavow.federation.randomness import Secrets
 from disavow.federation.round import Clock, Conduct, now
@@ -112,6 +113,8 @@ class Run:
 def start(settings: Settings, directory: Path, *, keys: Path | None = None, clock: Clock = now) -> Run:
     """A new run in a directory that does not exist yet, or is empty. `keys` holds the operator's keys."""
     refuse_existing(directory)
+    if settings.clustering.method == "constrained-kmeans":
+        require_kmeans()
     data = load_data(settings.data, seed=settings.seed)
     network = _network(settings, data)
     initial = model_of(network)
@@ -124,6 +127,7 @@ def start(settings: Settings, directory: Path, *, keys: Path | None = None, cloc
         config=config.to_toml(settings),
         created_by=f"disavow {__version__}",
         at=clock(),
+        settings_digest=config.settings_digest(settings),
     )
     return _assemble(settings, ledger, network, data, keys, clock)
 
@@ -131,9 +135,17 @@ def start(settings: Settings, directory: Path, *, keys: Path | None = None, cloc
 def reopen(directory: Path, *, keys: Path | None = None, clock: Clock = now) -> Run:
     """A run that was started before, opened for writing."""
     settings = settings_of(directory)
-    data = load_data(settings.data, seed=settings.seed)
     ledger = Ledger.open(directory, write=True)
-    return _assemble(settings, ledger, _network(settings, data), data, keys, clock)
+    try:
+        if ledger.settings_digest != config.settings_digest(settings):
+            raise ConfigError(
+                f"{directory / CONFIG} was changed since the run was started; only `rounds` may be: restore it"
+            )
+        data = load_data(settings.data, seed=settings.seed)
+        return _assemble(settings, ledger, _network(settings, data), data, keys, clock)
+    except BaseException:
+        ledger.close()
+        raise
 
 
 def settings_of(directory: Path) -> Settings:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from disavow import config, runs
 from disavow.domain import Evaluation, RequestState, Verdict, VerdictKind
 from disavow.errors import LedgerError, RoundRefused, RunInUse
-from disavow.federation.vectors import Model
+from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger, RoundSummary, database, fsck
 from disavow.ledger.absent import files_with
 from disavow.ledger.ledger import Ledger as LedgerClass
@@ -430,7 +430,7 @@ def test_a_request_that_arrives_during_a_rebuild_waits_for_one_round_at_most(tmp
     assert fsck(tmp_path / "run") == []
 
 
-def test_a_deniable_request_during_a_rebuild_is_answered_with_it(tmp_path: Path) -> None:
+def test_a_deniable_request_during_a_rebuild_does_not_wait_for_its_end(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
         pair = sorted(run.ledger.membership(1)[0])[:2]
         ask(run, *pair)
@@ -442,7 +442,9 @@ def test_a_deniable_request_during_a_rebuild_is_answered_with_it(tmp_path: Path)
                 ask(run, *asked)
 
         answered = run.honour_requests(on_round)
-        assert [str(request.verdict) for request in answered] == ["rollback to round 1"] * 2 + ["deniable"]
+        assert [str(request.verdict) for request in answered] == ["deniable"] + ["rollback to round 1"] * 2
+        assert answered[0].answered_at is not None
+        assert answered[0].answered_at < standing(run.ledger)[2].recorded_at
         assert [s.participants for s in standing(run.ledger)] == [7, 6, 6, 6]
         for client in (*pair, *asked):
             assert files_with(tmp_path / "run", client) == []
@@ -461,9 +463,9 @@ def test_a_rebuild_that_was_complete_is_not_said_to_have_been_impossible(tmp_pat
             if summary.number == 4:
                 ask(run, max(other))
 
-        *first, last = run.honour_requests(on_round)
+        deniable, *first = run.honour_requests(on_round)
         assert {request.verdict for request in first} == {rollback(1)}
-        assert last.verdict == DENIABLE
+        assert deniable.verdict == DENIABLE
         assert [(s.number, s.attempt) for s in standing(run.ledger)] == [(n, 2) for n in range(1, 5)]
         assert [request.cost.rounds for request in first if request.cost] == [4, 4, 4]
         assert [request.remark for request in first] == [""] * 3
@@ -482,8 +484,8 @@ def test_survivors_who_leave_during_a_rebuild_can_stop_it(tmp_path: Path) -> Non
         assert all(request.state is RequestState.ANSWERED for request in answered)
         # the four who were left made one cluster: two of them leaving keeps x = 2, so rounds 1 and 2 stand
         assert [(s.number, s.attempt) for s in standing(run.ledger)] == [(1, 2), (2, 2)]
-        assert answered[0].remark.endswith("fewer than k = 3; the model of round 2 is served")
-        assert str(answered[-1].verdict) == "deniable"
+        assert answered[-1].remark.endswith("fewer than k = 3; the model of round 2 is served")
+        assert str(answered[0].verdict) == "deniable"
     assert fsck(tmp_path / "run") == []
 
 
@@ -787,3 +789,29 @@ def test_the_clock_of_the_run_is_the_clock_of_its_answers(tmp_path: Path) -> Non
         then = replace(run, conduct=replace(run.conduct, clock=lambda: MOMENT))
         [request] = leave(then, "client-01")
         assert (request.asked_at, request.answered_at) == (MOMENT, MOMENT)
+
+
+@dataclass(frozen=True)
+class Diverging(ToyEngine):
+    """From the second attempt on, somebody returns what cannot be aggregated."""
+
+    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+        updates = super().train(model, clients, round_number)
+        if round_number == 3:
+            updates.vectors[0, 0] = float("nan")
+        return updates
+
+
+def test_a_retraining_that_is_refused_serves_the_earlier_model_instead_of_failing_for_ever(tmp_path: Path) -> None:
+    with toy(tmp_path / "run") as run:
+        pair = sorted(run.ledger.membership(1)[0])[:2]
+        ask(run, *pair)
+        answered = replace(run, engine=Diverging(run.conduct.seed)).honour_requests()
+        assert [str(request.verdict) for request in answered] == ["rollback to round 1"] * 2
+        assert "round 3 refused" in answered[0].remark
+        assert answered[0].remark.endswith("the model of round 2 is served")
+        assert [(s.number, s.attempt) for s in standing(run.ledger)] == [(1, 2), (2, 2)]
+        assert not set(pair) & set(run.ledger.clients())
+    assert fsck(tmp_path / "run") == []
+    for client in pair:
+        assert files_with(tmp_path / "run", client) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from disavow.errors import LedgerVersion, RunMissing
+from disavow.errors import LedgerVersion, RunInUse, RunMissing
 from disavow.ledger import Ledger, database, fsck
 from disavow.ledger.schema import metadata
 from tests.cli.process import disavow, only_error
@@ -202,3 +203,22 @@ def test_another_programs_database_is_no_run(tmp_path: Path) -> None:
         connection.execute("CREATE TABLE bookmarks (url TEXT)")
     with pytest.raises(RunMissing, match="not a disavow ledger"):
         Ledger.open(tmp_path)
+
+
+def test_an_error_of_the_database_says_nothing_of_the_values_it_was_given(run_dir: Path) -> None:
+    """Values are client ids, salts and digests; an exception ends up in logs."""
+    engine = database.connect(run_dir / database.NAME, write=False)
+    with engine.connect() as connection, pytest.raises(sa.exc.OperationalError) as caught:
+        connection.execute(sa.text("SELECT * FROM nowhere WHERE id = :id"), {"id": "client-03"})
+    assert "client-03" not in str(caught.value)
+    engine.dispose()
+
+
+def test_a_ledger_that_somebody_is_writing_is_in_use_not_damaged(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.1)
+    with closing(sqlite3.connect(run_dir / database.NAME, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with Ledger.open(run_dir, shared=True) as ledger, pytest.raises(RunInUse, match="being written"):
+            ledger.place_requests(["client-01"], key=bytes(32), at=datetime.now(UTC))

@@ -470,3 +470,20 @@ def test_times_are_kept_in_utc(tmp_path: Path) -> None:
         record_next(ledger, at=MOMENT.astimezone(timezone(timedelta(hours=5, minutes=30))))
         assert ledger.round(1).recorded_at == MOMENT
         assert ledger.round(1).recorded_at.tzinfo == UTC
+
+
+def test_of_two_who_create_one_run_the_slower_is_refused_and_overwrites_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = creation._furnish
+
+    def overtaken(workshop: Path, beginning: creation.Beginning) -> None:
+        monkeypatch.setattr(creation, "_furnish", real)
+        create(tmp_path / "run").close()
+        real(workshop, beginning)
+
+    monkeypatch.setattr(creation, "_furnish", overtaken)
+    with pytest.raises(RunExists):
+        create(tmp_path / "run")
+    assert [finding for finding in fsck(tmp_path / "run") if finding.fault] == []
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

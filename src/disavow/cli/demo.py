@@ -62,11 +62,12 @@ def _let_leave(run: runs.Run, leavers: list[str], console: Console) -> None:
     forecast = foresee(run.ledger, leavers, run.conduct, run.mechanism)
     console.print(f"\n{names}: forget me.\nForeseen: {foretold(forecast)}.")
     started = time.monotonic()
-    run.ledger.place_requests(leavers, key=run.tombstone_key(), at=run.conduct.clock())
+    numbers = run.ledger.place_requests(leavers, key=run.tombstone_key(), at=run.conduct.clock())
     standing = run.ledger.next_round()[0] - 1
     with Watch(console, "retraining", total=standing, done=standing) as watch:
-        answered = run.honour_requests(watch.on_round, watch.on_verdict)
-    console.print(f"{names}: {sentence(answered[0])} ({time.monotonic() - started:.1f} s)")
+        run.honour_requests(watch.on_round, watch.on_verdict)
+    [request] = run.ledger.requests(numbers[:1])
+    console.print(f"{names}: {sentence(request)} ({time.monotonic() - started:.1f} s)")
 
 
 def _conclude(directory: Path, gone: list[str]) -> None:

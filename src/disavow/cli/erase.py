@@ -20,6 +20,7 @@ from disavow.errors import IntegrityError, RunInUse
 from disavow.federation.round import now
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.keys import default_folder, tombstone_key
+from disavow.ledger.requests import find
 
 _POLL_SECONDS = 0.2
 _INTERRUPTED = 130
@@ -95,7 +96,27 @@ def _see_to_it(directory: Path, numbers: tuple[int, ...], wait: float) -> None:
             )
 
 
+def _asked_before(directory: Path, clients: list[str]) -> dict[str, ErasureRequest]:
+    """Those of these clients who have been answered already, or are about to be."""
+    with Ledger.open(directory) as ledger, ledger.snapshot() as connection:
+        if not ledger.requests():
+            return {}  # nobody has asked: then there may be no key yet, and looking must not make one
+        key = tombstone_key(default_folder(), run=directory)
+        asked = {client: find(connection, client, key=key) for client in clients}
+    return {c: r for c, r in asked.items() if r is not None and r.state is not RequestState.WAITING}
+
+
 def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> None:
+    before = _asked_before(directory, clients)
+    clients = [client for client in clients if client not in before]
+    if not as_json:
+        for client, request in before.items():
+            results().print(f"{client} has asked before: {sentence(request)}")
+    if not clients:
+        if as_json:
+            told = [{**_json(request), "client": client} for client, request in before.items()]
+            print_json({"run": str(directory), "dry_run": True, "requests": told})
+        return
     with Ledger.open(directory) as ledger:
         conduct = runs.conduct_of(runs.settings_of(directory))
         forecast = foresee(ledger, clients, conduct, Retrain())
@@ -119,8 +140,10 @@ def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> Non
 def foretold(forecast: Forecast) -> str:
     """A forecast in words."""
     cost = forecast.cost
-    if forecast.verdict.round is None:
+    if forecast.verdict.round is None and not cost.rounds:
         return f"{forecast.verdict}; the answer is immediate and the model stays"
+    if forecast.verdict.round is None:
+        return f"{forecast.verdict}; an earlier rollback still has {cost.rounds} rounds to retrain"
     if forecast.obstacle is not None:
         return (
             f"{forecast.verdict}; it cannot be retrained ({forecast.obstacle}): "

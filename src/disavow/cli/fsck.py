@@ -12,6 +12,7 @@ from disavow.errors import ConfigError
 from disavow.ledger import Finding, Ledger
 from disavow.ledger import fsck as check
 from disavow.ledger.absent import files_with
+from disavow.ledger.requests import refuse_broken_text
 
 
 def fsck(directory: Path, *, absent: list[str], as_json: bool) -> None:
@@ -42,6 +43,8 @@ def _still_there(directory: Path, ids: list[str]) -> list[Finding]:
     """Files that contain one of these ids, whole: rows, free pages, write-ahead log, names."""
     if not ids:
         return []
+    for client in ids:
+        refuse_broken_text(client)
     if "" in ids:
         raise ConfigError("--absent is empty; allowed: a client id")
     with Ledger.open(directory) as ledger:

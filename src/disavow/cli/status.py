@@ -44,13 +44,16 @@ def _print(directory: Path, ledger: Ledger, wanted: int) -> None:
     standing = [summary for summary in ledger.summaries() if summary.standing]
     superseded = len(ledger.summaries()) - len(standing)
     delta = "adaptive" if policy.delta is None else f"{policy.delta:g}"
+    left = len(ledger.clients())
     state = "complete" if len(standing) >= wanted else f"`disavow resume {directory}` goes on"
+    if len(standing) < wanted and left < policy.k:
+        state = f"no more can be trained: {left} clients are fewer than k"
     facts = {
         "run": f"{ledger.run_id}, started {ledger.created_at:%Y-%m-%d %H:%M} UTC by {ledger.created_by}",
         "policy": f"k = {policy.k}, x = {policy.x}, criterion {policy.criterion}, Δ {delta}",
         "clusters": f"{'sticky ' if policy.sticky else ''}{policy.clustering} by {policy.metric}",
         "noise": _noise(ledger),
-        "clients": str(len(ledger.clients())),
+        "clients": str(left),
         "rounds": f"{len(standing)} of {wanted}; {state}" + (f"; {superseded} superseded" if superseded else ""),
         "on disk": size(ledger.stored_bytes()),
         "model": ledger.digest_before(len(standing) + 1),

@@ -17,7 +17,7 @@ from disavow.ledger import Ledger
 from disavow.ledger.evidence import evidence
 from disavow.ledger.journal import never_present, rebuilding, waiting
 from disavow.ledger.requests import refuse_broken_text
-from disavow.ledger.schema import clients
+from disavow.ledger.schema import clients, requests
 
 
 @dataclass(frozen=True)
@@ -76,4 +76,6 @@ def _numbers(connection: sa.Connection, ids: Sequence[str]) -> list[int]:
         if found is None:
             raise UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed")
         numbers.append(found)
-    return numbers
+    gone = sa.select(requests.c.client).where(requests.c.client.in_(numbers), requests.c.erasure.is_not(None))
+    withdrawn = set(connection.execute(gone).scalars())
+    return [number for number in numbers if number not in withdrawn]

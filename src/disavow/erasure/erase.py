@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from disavow.domain import ErasureRequest, Verdict, model_name
+from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
 from disavow.erasure.judge import judge
 from disavow.erasure.mechanisms import Mechanism
+from disavow.errors import RoundRefused
 from disavow.federation.local_training import Engine
 from disavow.federation.round import Conduct
 from disavow.federation.training import OnRound, evaluate_missing
@@ -35,10 +36,12 @@ def erase(
 ) -> tuple[ErasureRequest, ...]:
     """Answer every request that waits, and complete whatever an earlier call left undone."""
     answer(ledger, conduct, mechanism, on_verdict)
+    # ③ the proof of each answer belongs before its `delete`: after the rebuild, while what it opens is there
+    answered = delete(ledger, conduct)
     while rebuild_next(ledger, engine, conduct, mechanism, on_round):
         answer(ledger, conduct, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
-    # ③ the proof of each answer belongs here: after the rebuild, before what it opens is deleted
-    return delete(ledger, conduct)
+        answered += delete(ledger, conduct)
+    return answered + delete(ledger, conduct)
 
 
 def answer(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verdict: OnVerdict) -> None:
@@ -57,6 +60,8 @@ def answer(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verdict: O
         erasure = journal.open_erasure(connection, requested, verdict, mechanism=mechanism.name, at=conduct.clock())
         if verdict.round is not None:
             journal.supersede(connection, verdict.round, erasure)
+        elif journal.never_present(connection, leavers) == set(leavers):
+            verdict = Verdict(VerdictKind.NEVER_PRESENT)
     on_verdict(verdict, len(leavers))
 
 
@@ -72,10 +77,14 @@ def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Me
     number, _ = ledger.next_round()
     obstacle = mechanism.obstacle(ledger, conduct) if number <= wanted.target else None
     if number <= wanted.target and obstacle is None:
-        mechanism.rebuild_next(ledger, engine, conduct)
-        for summary in evaluate_missing(ledger, engine):
-            on_round(summary)
-        return True
+        try:
+            mechanism.rebuild_next(ledger, engine, conduct)
+        except RoundRefused as refusal:
+            obstacle = str(refusal)  # it would be refused again and again: the earlier model is served instead
+        else:
+            for summary in evaluate_missing(ledger, engine):
+                on_round(summary)
+            return True
     evaluate_missing(ledger, engine)  # an interruption may have come between a round and its evaluation
     remark = f"not retrained: {obstacle}; {model_name(number - 1)} is served" if obstacle else ""
     with ledger.transaction() as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import secrets
 import shutil
@@ -11,9 +12,11 @@ from datetime import datetime
 from pathlib import Path
 
 from disavow.domain import Layout, Policy
-from disavow.errors import RunError, RunExists
+from disavow.errors import RunError, RunExists, RunInUse
 from disavow.ledger import database, rows
 from disavow.ledger.clients import register
+from disavow.ledger.lock import NAME as LOCK
+from disavow.ledger.lock import Lock
 from disavow.ledger.models import ModelStore, Vector, sync_folder, write_durably
 from disavow.ledger.schema import models, run
 
@@ -32,6 +35,7 @@ class Beginning:
     config: str
     created_by: str
     at: datetime
+    settings_digest: str
 
 
 def refuse_existing(directory: Path) -> None:
@@ -53,25 +57,43 @@ def make(directory: Path, beginning: Beginning) -> None:
         directory.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{directory} cannot be made: {error.strerror}") from None
-    prefix = f".{directory.name}.new-"
-    for stale in directory.parent.glob(f"{glob.escape(prefix)}*"):
-        shutil.rmtree(stale, ignore_errors=True)
-    workshop = directory.with_name(prefix + secrets.token_hex(4))
+    workshop = directory.with_name(f".{directory.name}.new-{secrets.token_hex(4)}")
+    _remove_stale(directory)
     try:
-        with database.room_to_write(directory):
+        workshop.mkdir()
+        with Lock(workshop), database.room_to_write(directory):
             _furnish(workshop, beginning)
-        if directory.exists():
-            # an empty directory stays the one it is, or whoever stands in it would be left nowhere
-            for name in (CONFIG, MODELS, database.NAME):
-                (workshop / name).rename(directory / name)
-            workshop.rmdir()
-            sync_folder(directory)
-        else:
-            workshop.rename(directory)
+            _move(workshop, directory)
+    except OSError as error:
+        shutil.rmtree(workshop, ignore_errors=True)
+        refuse_existing(directory)  # somebody else was faster
+        raise RunError(f"{directory} cannot be made: {error.strerror}") from None
     except BaseException:
         shutil.rmtree(workshop, ignore_errors=True)
         raise
     sync_folder(directory.parent)
+
+
+def _remove_stale(directory: Path) -> None:
+    """Delete what a killed process left half furnished; whoever is still at work there holds a lock."""
+    for stale in directory.parent.glob(f"{glob.escape(f'.{directory.name}.new-')}*"):
+        with contextlib.suppress(RunInUse, OSError), Lock(stale):
+            shutil.rmtree(stale, ignore_errors=True)
+
+
+def _move(workshop: Path, directory: Path) -> None:
+    """Put a furnished run in its place. Nothing that is there is ever replaced."""
+    if not directory.exists():
+        workshop.rename(directory)  # fails where somebody else has put a run meanwhile
+        return
+    # an empty directory stays the one it is, or whoever stands in it would be left nowhere
+    with Lock(directory):
+        if {path.name for path in directory.iterdir()} != {LOCK}:
+            raise RunExists(f"{directory} is no longer empty; nothing was overwritten")
+        for name in (CONFIG, MODELS, database.NAME):
+            (workshop / name).rename(directory / name)
+        sync_folder(directory)
+    shutil.rmtree(workshop)
 
 
 def _furnish(workshop: Path, beginning: Beginning) -> None:
@@ -87,6 +109,7 @@ def _furnish(workshop: Path, beginning: Beginning) -> None:
         "policy": rows.policy_to_json(beginning.policy),
         "layout": beginning.layout.to_json(),
         "initial_model": digest,
+        "settings_digest": beginning.settings_digest,
     }
     engine = database.connect(workshop / database.NAME, write=True)
     try:

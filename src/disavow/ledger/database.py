@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection, ExceptionContext
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from disavow.errors import LedgerError, LedgerVersion, RunMissing, StorageFull
+from disavow.errors import LedgerError, LedgerVersion, RunInUse, RunMissing, StorageFull
 
 NAME = "ledger.sqlite3"
 HEAD = "0002"
@@ -22,6 +22,8 @@ HEAD = "0002"
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _BUSY_SECONDS = 30
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+_NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")
+_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -35,13 +37,18 @@ def connect(path: Path, *, write: bool) -> sa.Engine:
         # isolation_level None: no implicit transactions; `begin` below opens them explicitly
         return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_SECONDS, check_same_thread=False)
 
-    engine = sa.create_engine("sqlite://", creator=open_file, poolclass=QueuePool)
+    engine = sa.create_engine("sqlite://", creator=open_file, poolclass=QueuePool, hide_parameters=True)
 
     @sa.event.listens_for(engine, "handle_error")
     def translate(context: ExceptionContext) -> None:
         original = context.original_exception
-        if getattr(original, "sqlite_errorname", "").startswith(_DAMAGED):
+        name = getattr(original, "sqlite_errorname", "")
+        if name.startswith(_DAMAGED):
             raise _damaged(path.parent, original) from original
+        if name.startswith(_NO_ROOM):
+            raise _full(path.parent, str(original)) from original
+        if name.startswith(_BUSY):
+            raise RunInUse(f"{path.parent} is being written by another process; try again") from original
 
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
@@ -91,6 +98,8 @@ def reading(directory: Path) -> Iterator[None]:
         yield
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         name = getattr(error, "sqlite_errorname", _DAMAGED[0])  # its words may not even be text
+        if name.startswith(_NO_ROOM):
+            raise _full(directory, str(error)) from error
         if not name.startswith(_DAMAGED) or "not a database" in str(error):
             raise
         raise _damaged(directory, error) from error
@@ -111,7 +120,7 @@ def room_to_write(directory: Path) -> Iterator[None]:
         raise _full(directory, error.strerror) from error
     except (sa.exc.OperationalError, sqlite3.OperationalError) as error:
         original = getattr(error, "orig", error)
-        if getattr(original, "sqlite_errorname", "") not in ("SQLITE_FULL", "SQLITE_IOERR_WRITE"):
+        if not getattr(original, "sqlite_errorname", "").startswith(_NO_ROOM):
             raise
         raise _full(directory, str(original)) from error
 

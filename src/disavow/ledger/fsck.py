@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import sqlalchemy as sa
 
-from disavow.domain import Layout
-from disavow.errors import IntegrityError, LedgerError, LedgerVersion, RunError
+from disavow.config import load as load_settings
+from disavow.config import settings_digest
+from disavow.domain import Layout, RequestState, VerdictKind
+from disavow.errors import ConfigError, IntegrityError, LedgerError, LedgerVersion, RunError
 from disavow.ledger import database, rows
 from disavow.ledger.creation import CONFIG, MODELS
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
@@ -58,13 +60,12 @@ def _check(directory: Path, connection: sa.Connection, progress: Progress) -> li
     found = list(_database(directory / database.NAME, connection))
     if found:
         return found  # nothing read from a damaged file means anything
-    if not (directory / CONFIG).is_file():
-        found.append(Finding(CONFIG, "is missing"))
     if not (directory / MODELS).is_dir():
         return [*found, Finding(MODELS, "the folder is missing")]
     try:
         checked = _load(directory, connection)
         found += _promises(connection)
+        found += _settings(directory / CONFIG, connection)
     except (LedgerError, ValueError, TypeError, KeyError) as error:
         return [*found, Finding("table run", str(error))]
     query = sa.select(models.c.digest, models.c.stored_bytes).where(models.c.present)
@@ -127,6 +128,19 @@ def _promises(connection: sa.Connection) -> Iterator[Finding]:
         yield Finding("table run", "is not what was recorded when the run was created: it has another digest")
 
 
+def _settings(path: Path, connection: sa.Connection) -> Iterator[Finding]:
+    if not path.is_file():
+        yield Finding(path.name, "is missing")
+        return
+    bound: str = connection.execute(sa.select(run.c.settings_digest)).scalar_one()
+    try:
+        if bound and settings_digest(load_settings(path)) != bound:
+            yield Finding(path.name, "was changed since the run was started; only `rounds` may be")
+    except ConfigError as error:
+        if bound:
+            yield Finding(path.name, f"cannot be used: {error}")
+
+
 def _model(checked: Checked, digest: str, stored_bytes: int) -> Iterator[Finding]:
     where = f"model {digest[:12]}"
     try:
@@ -155,8 +169,9 @@ def _erasures(checked: Checked) -> Iterator[Finding]:
     """Every undone round was undone by an erasure, and every request is either waiting or part of one."""
     yield from _missing_rows(checked, erasures)
     yield from _missing_rows(checked, requests)
-    query = sa.select(erasures.c.id, erasures.c.rollback_to)
-    targets = {row.id: row.rollback_to for row in checked.connection.execute(query)}
+    journal = checked.connection.execute(sa.select(erasures)).all()
+    targets = {row.id: row.rollback_to for row in journal}
+    states = {row.id: row.state for row in journal}
     for header in checked.rounds:
         if header.standing and header.superseded_by is not None:
             yield Finding(name_of(header), f"is standing, though erasure {header.superseded_by} undid it")
@@ -164,9 +179,13 @@ def _erasures(checked: Checked) -> Iterator[Finding]:
         if not header.standing and (first is None or header.number < first):
             yield Finding(name_of(header), "is superseded, though no erasure undid it")
     for row in checked.connection.execute(sa.select(requests)):
+        if rows.request_checksum(dict(row._mapping)) != row.checksum:
+            yield Finding(f"request {row.id}", "is not what was recorded: it has another checksum")
+        if states.get(row.erasure) in (RequestState.PURGING, RequestState.ANSWERED) and row.client is not None:
+            yield Finding(f"request {row.id}", "is answered, though its client has not been deleted")
         if row.erasure is None and (row.client is None or row.verdict is not None):
             yield Finding(f"request {row.id}", "is waiting, yet has no client or has a verdict")
-        if row.erasure is not None and row.verdict is None:
+        if row.erasure is not None and row.verdict not in set(VerdictKind):
             yield Finding(f"request {row.id}", "was judged, yet has no verdict")
 
 

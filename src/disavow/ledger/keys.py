@@ -30,10 +30,15 @@ def tombstone_key(folder: Path, *, run: Path) -> bytes:
     if folder.resolve().is_relative_to(run.resolve()):
         raise ConfigError(f"{ENVIRONMENT} is {folder}; allowed: a folder outside the run directory {run}")
     path = folder / _TOMBSTONE
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_durably(path, secrets.token_bytes(_KEY_BYTES), mode=0o600, replace=False)
-    key = path.read_bytes()
+    try:
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_durably(path, secrets.token_bytes(_KEY_BYTES), mode=0o600, replace=False)
+        key = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{ENVIRONMENT} is {folder}, which cannot be used: {error.strerror}; allowed: a folder for keys"
+        ) from None
     if len(key) != _KEY_BYTES:
         raise ConfigError(f"{path} has {len(key)} bytes; it must have {_KEY_BYTES}: restore it from a backup")
     return key

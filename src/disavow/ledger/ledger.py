@@ -42,7 +42,8 @@ class Ledger:
             self.policy: Policy = rows.policy_from_json(row.policy)
             self.layout = Layout.from_json(row.layout)
             self.initial_model: str = row.initial_model
-        except (sa.exc.SQLAlchemyError, ValueError, TypeError) as error:
+            self.settings_digest: str = row.settings_digest
+        except (sa.exc.NoResultFound, sa.exc.MultipleResultsFound, ValueError, TypeError) as error:
             raise LedgerError(
                 f"the ledger of {directory} is damaged; `disavow fsck {directory}` says more"
             ) from error
@@ -62,9 +63,14 @@ class Ledger:
         config: str,
         created_by: str,
         at: datetime,
+        settings_digest: str = "",
     ) -> Ledger:
-        """A new run, opened for writing. The directory appears whole, or not at all."""
-        make(directory, Beginning(policy, layout, initial, clients, config, created_by, at))
+        """A new run, opened for writing. The directory appears whole, or not at all.
+
+        `settings_digest` binds `config`, the text of the settings file; "" leaves it unbound.
+        """
+        start = Beginning(policy, layout, initial, clients, config, created_by, at, settings_digest)
+        make(directory, start)
         return cls.open(directory, write=True)
 
     @classmethod

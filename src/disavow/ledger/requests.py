@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from disavow.domain import Cost, ErasureRequest, RequestState, Verdict, VerdictKind
 from disavow.errors import LedgerError, UnknownClient
 from disavow.ledger.keys import fingerprint, tombstone
-from disavow.ledger.rows import time_to_text
+from disavow.ledger.rows import request_checksum, time_to_text
 from disavow.ledger.schema import clients, erasures, requests, run
 
 
@@ -38,9 +38,8 @@ def place(
             found = connection.execute(sa.select(clients.c.number).where(clients.c.id == client)).scalar()
             if found is None:
                 raise UnknownClient(f"{client!r} is not a client of this run, and never was; nothing was changed")
-            placed = requests.insert().values(
-                client=found, tombstone=stone, asked_at=time_to_text(at), stream_round=stream_round
-            )
+            row = {"tombstone": stone, "asked_at": time_to_text(at), "stream_round": stream_round}
+            placed = requests.insert().values(**row, client=found, checksum=request_checksum(row))
             number = connection.execute(placed.returning(requests.c.id)).scalar_one()
         numbers.append(number)
     return tuple(numbers)
@@ -65,6 +64,15 @@ def _check_key(connection: sa.Connection, key: bytes) -> str:
         )
     run_id: str = row.run_id
     return run_id
+
+
+def find(connection: sa.Connection, client: str, *, key: bytes) -> ErasureRequest | None:
+    """The request of a client, if it has asked before."""
+    refuse_broken_text(client)
+    run_id: str = connection.execute(sa.select(run.c.run_id)).scalar_one()
+    mine = sa.select(requests.c.id).where(requests.c.tombstone == tombstone(key, run_id, client))
+    number = connection.execute(mine).scalar()
+    return None if number is None else listed(connection, [number])[0]
 
 
 def refuse_leavers(connection: sa.Connection, ids: Sequence[str], key: bytes) -> None:

@@ -130,9 +130,18 @@ def membership_checksum(row: Row) -> bytes:
     return hashlib.sha256(b"disavow/membership/v1\x00" + packed).digest()[:8]
 
 
+def request_checksum(row: Row) -> bytes:
+    """Eight bytes that notice a changed request: its tombstone, its time, its place in a stream."""
+    told = json.dumps([row["tombstone"].hex(), row["asked_at"], row["stream_round"]])
+    return hashlib.sha256(b"disavow/request/v1\x00" + told.encode()).digest()[:8]
+
+
 def run_digest(row: Row) -> bytes:
     """SHA-256 over what a run promised when it was created."""
-    told = [row[c] for c in ("run_id", "created_at", "created_by", "policy", "layout", "initial_model")]
+    told = [
+        row[c]
+        for c in ("run_id", "created_at", "created_by", "policy", "layout", "initial_model", "settings_digest")
+    ]
     return hashlib.sha256(b"disavow/run/v1\x00" + json.dumps(told).encode()).digest()
 
 

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from disavow.data import client_ids
+from disavow.federation.clustering.geometry import ExactGeometry
 from disavow.federation.clustering.mdav import mdav
 from disavow.federation.clustering.sticky import sticky
 from tests.federation.builders import PROPERTY, line_geometry
@@ -156,3 +158,19 @@ def test_ties_between_clusters_go_to_the_one_whose_first_member_comes_first(orde
     previous = [["a", "b"], ["c", "d"]]
     after = settle([1.0] * 5, clients, [previous[i] for i in order], 2)
     assert after == {frozenset({"a", "b", "x"}), frozenset({"c", "d"})}
+
+
+def test_nobody_joins_a_cluster_that_would_become_too_wide_while_others_are_near() -> None:
+    """Two who lost their mates are alike: under a fixed Δ they stay together instead of widening the others."""
+    places = torch.tensor([0.0, 0.1, 10.0, 10.1, 20.0, 20.1], dtype=torch.float64)
+    geometry = ExactGeometry((places[:, None] - places).square())
+    clients = ["a", "b", "c", "d", "e", "f"]
+    groups = sticky(
+        geometry,
+        clients,
+        [["a", "b"], ["c", "d"], ["e", "x"], ["f", "y"]],
+        2,
+        partition=lambda items: [items],
+        too_wide=lambda items: bool(geometry.between(items, items).max() > 1),
+    )
+    assert sorted(group.tolist() for group in groups) == [[0, 1], [2, 3], [4, 5]]

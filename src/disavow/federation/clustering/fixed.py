@@ -14,7 +14,10 @@ from disavow.federation.randomness import derive
 
 
 def fixed(clients: Sequence[str], k: int, seed: int) -> list[Tensor]:
-    """Partition clients, given in id order, into floor(n/k) runs of their hash order, as equal as can be."""
+    """Partition clients, given in id order, into floor(n/k) runs of their hash order, as equal as can be.
+
+    The same participants are always grouped alike; when one leaves, the borders between runs move with it.
+    """
     order = sorted(range(len(clients)), key=lambda i: (derive("fixed", seed, clients[i]), clients[i]))
     count = len(clients) // k
     bounds = [len(clients) * i // count for i in range(count + 1)]

@@ -8,6 +8,8 @@ distance.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor
 
@@ -19,14 +21,17 @@ _LARGEST_DISTANCE = 2e5
 """Times 1,000 this fits in 32 bits with room to spare."""
 
 
+def require_kmeans() -> None:
+    """Raise unless the package is there."""
+    if find_spec("k_means_constrained") is None:
+        raise MissingExtra('clustering.method is "constrained-kmeans", which needs `pip install "disavow[kmeans]"`')
+
+
 def constrained_kmeans(geometry: Geometry, items: Tensor, k: int, stream: Stream) -> list[Tensor]:
     """Partition `items` into floor(n/k) clusters of at least k and fewer than 2k."""
-    try:
-        from k_means_constrained import KMeansConstrained
-    except ImportError:
-        raise MissingExtra(
-            'clustering.method is "constrained-kmeans", which needs `pip install "disavow[kmeans]"`'
-        ) from None
+    require_kmeans()
+    from k_means_constrained import KMeansConstrained
+
     count = len(items) // k
     if count == 1:
         return [items]

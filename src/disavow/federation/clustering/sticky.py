@@ -29,8 +29,9 @@ def sticky(
     """Partition clients, given in id order, along the `previous` membership.
 
     Clusters that kept at least k members and are not too wide stay as they are. The members of the others, and
-    newcomers, join the nearest cluster with room, in id order; those for whom no room is left are partitioned
-    among themselves, together with one full cluster if they are too few.
+    newcomers, join the nearest cluster with room that does not become too wide, in id order; those who find none
+    are partitioned among themselves. Where they are too few for that, they join wherever there is room, and where
+    there is none, one full cluster is opened for them.
     """
     position = {client: i for i, client in enumerate(clients)}
     kept: list[list[int]] = []
@@ -41,7 +42,10 @@ def sticky(
     kept.sort()  # ties go in id order, not in the order in which the ledger numbers clusters
     settled = {i for group in kept for i in group}
     homeless = [i for i in range(len(clients)) if i not in settled]
-    homeless = _join_nearest(geometry, kept, homeless, k)
+    homeless = _join_nearest(geometry, kept, homeless, k, too_wide)
+    if len(homeless) < k:
+        # too few to stay among themselves: width gives way to size
+        homeless = _join_nearest(geometry, kept, homeless, k, lambda items: False)
     if homeless and len(homeless) < k:
         # every cluster is full: open the one nearest to them, which with them is enough for two
         nearest = min(range(len(kept)), key=lambda c: float(_distance(geometry, homeless, kept[c]).mean()))
@@ -50,16 +54,20 @@ def sticky(
     return clusters + (partition(torch.tensor(homeless)) if homeless else [])
 
 
-def _join_nearest(geometry: Geometry, kept: list[list[int]], homeless: list[int], k: int) -> list[int]:
-    """Let each join the nearest cluster that has room; those for whom there is none come back."""
+def _join_nearest(
+    geometry: Geometry, kept: list[list[int]], homeless: list[int], k: int, too_wide: TooWide
+) -> list[int]:
+    """Let each join the nearest cluster that has room and stays narrow; those who find none come back."""
     left = []
     for item in homeless:
         with_room = [group for group in kept if len(group) < 2 * k - 1]
-        if with_room:
-            distances = [float(_distance(geometry, [item], group)) for group in with_room]
-            with_room[distances.index(min(distances))].append(item)
-        else:
+        with_room.sort(key=lambda group: float(_distance(geometry, [item], group)))
+        nearest = (group for group in with_room if not too_wide(torch.tensor(sorted([*group, item]))))
+        home = next(nearest, None)
+        if home is None:
             left.append(item)
+        else:
+            home.append(item)
     return left
 
 

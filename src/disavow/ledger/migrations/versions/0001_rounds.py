@@ -23,6 +23,7 @@ def upgrade() -> None:
         sa.Column("policy", sa.Text, nullable=False),
         sa.Column("layout", sa.Text, nullable=False),
         sa.Column("initial_model", sa.String, sa.ForeignKey("models.digest"), nullable=False),
+        sa.Column("settings_digest", sa.String, nullable=False),
         sa.Column("digest", sa.LargeBinary, nullable=False),
     )
     op.create_table(

@@ -41,6 +41,7 @@ def upgrade() -> None:
         sa.Column("stream_round", sa.Integer, unique=True),
         sa.Column("erasure", sa.Integer, sa.ForeignKey("erasures.id")),
         sa.Column("verdict", sa.String),
+        sa.Column("checksum", sa.LargeBinary, nullable=False),
         sqlite_autoincrement=True,
     )
     op.create_index("ix_requests_client", "requests", ["client"])
