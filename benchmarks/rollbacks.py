@@ -3,7 +3,8 @@
 50 clients of digits, 50 rounds, a request after each round with probability 0.2; the same request streams for every
 row.
 
-python -m benchmarks.rollbacks 20    that many streams, a Markdown table
+python -m benchmarks.rollbacks 20            that many streams, a Markdown table; goes on where it was interrupted
+python -m benchmarks.rollbacks 20 cluster    one criterion only
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from disavow.domain import VerdictKind
 CHOICES = ((4, 2), (6, 3))
 CRITERIA = ("cluster", "neighbourhood")
 STREAMS = 20
+RESULTS = Path("bench-results") / "rollbacks.jsonl"
 Key = tuple[int, int, bool, str]
 
 
@@ -68,30 +70,48 @@ def one(choice: Key, seed: int) -> Outcome:
     return Outcome(len(asked), rollbacks, retrained, evaluation.accuracy if evaluation else 0.0)
 
 
-def main(streams: int) -> None:
-    """Run every choice on every stream and print the table."""
-    choices: list[Key] = [(*c, s, t) for c, s, t in product(CHOICES, (False, True), CRITERIA)]
-    jobs = [(c, s) for t in CRITERIA for s in range(1, streams + 1) for c in choices if c[3] == t]
-    found: dict[Key, list[Outcome]] = {choice: [] for choice in choices}
-    with ProcessPoolExecutor(
-        2, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
+def main(streams: int, criteria: Sequence[str]) -> None:
+    """Run every choice on every stream and print the table. Runs that were finished before are not repeated."""
+    choices: list[Key] = [(*c, s, t) for t, c, s in product(criteria, CHOICES, (False, True))]
+    found = _finished()
+    jobs = [(c, s) for s in range(1, streams + 1) for c in choices if (c, s) not in found]
+    RESULTS.parent.mkdir(exist_ok=True)
+    with (
+        ProcessPoolExecutor(
+            2, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+        ) as pool,
+        RESULTS.open("a") as kept,
+    ):
         for done, (job, outcome) in enumerate(zip(jobs, pool.map(_call, jobs), strict=True), start=1):
-            found[job[0]].append(outcome)
-            print(
-                json.dumps({"run": done, "of": len(jobs), "choice": job[0], "seed": job[1], **asdict(outcome)}),
-                file=sys.stderr,
-                flush=True,
-            )
+            found[job] = outcome
+            kept.write(json.dumps({"choice": job[0], "seed": job[1], **asdict(outcome)}) + "\n")
+            kept.flush()
+            print(f"\r{done} of {len(jobs)} runs", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    print(f"{streams} request streams; 95 % intervals in brackets\n")
     print("| k | x | criterion | clusters | rollbacks | retrained rounds | of fresh | accuracy |")
     print("|---|---|---|---|---|---|---|---|")
-    for (k, x), criterion, sticky in product(CHOICES, CRITERIA, (False, True)):
-        mine, fresh = found[k, x, sticky, criterion], found[k, x, False, criterion]
-        ratio = _ratio(mine, fresh) if sticky else "1"
+    for k, x, sticky, criterion in choices:
+        seeds = range(1, streams + 1)
+        mine = [found[(k, x, sticky, criterion), seed] for seed in seeds]
+        fresh = [found[(k, x, False, criterion), seed] for seed in seeds]
         print(
             f"| {k} | {x} | {criterion} | {'sticky' if sticky else 'fresh'} | {_mean([o.rollbacks for o in mine])} "
-            f"| {_mean([o.retrained_rounds for o in mine])} | {ratio} | {np.mean([o.accuracy for o in mine]):.3f} |"
+            f"| {_mean([o.retrained_rounds for o in mine])} | {_ratio(mine, fresh) if sticky else '1'} "
+            f"| {np.mean([o.accuracy for o in mine]):.3f} |"
         )
+
+
+def _finished() -> dict[tuple[Key, int], Outcome]:
+    """What earlier calls have finished."""
+    if not RESULTS.exists():
+        return {}
+    found = {}
+    for line in RESULTS.read_text().splitlines():
+        row = json.loads(line)
+        k, x, sticky, criterion = row.pop("choice")
+        found[(k, x, sticky, criterion), row.pop("seed")] = Outcome(**row)
+    return found
 
 
 def _call(job: tuple[Key, int]) -> Outcome:
@@ -117,4 +137,4 @@ def _ratio(mine: list[Outcome], fresh: list[Outcome]) -> str:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else STREAMS)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else STREAMS, sys.argv[2:] or CRITERIA)

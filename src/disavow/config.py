@@ -20,6 +20,9 @@ from pydantic_core import ErrorDetails
 from disavow.domain import Policy
 from disavow.errors import ConfigError
 
+CHANGEABLE = ("rounds", "training", "requests", "engine")
+"""Settings that may be edited in a run's config.toml; the others are its data, its model and its promises."""
+
 PROJECTION_LIMIT = 2000
 """Above this many participants, a random projection decides who is grouped with whom."""
 
@@ -198,8 +201,9 @@ class Settings(_Section):
 
 
 def settings_digest(settings: Settings) -> str:
-    """SHA-256 over all settings but `rounds`, the only one that may change once a run has started."""
-    fixed = settings.model_copy(update={"rounds": 1})
+    """SHA-256 over the settings that a run keeps from its start: all but `CHANGEABLE`."""
+    defaults = {name: Settings.model_fields[name].default for name in CHANGEABLE}
+    fixed = settings.model_copy(update=defaults)
     return hashlib.sha256(to_toml(fixed, comments=False).encode()).hexdigest()
 
 

@@ -139,7 +139,8 @@ def reopen(directory: Path, *, keys: Path | None = None, clock: Clock = now) -> 
     try:
         if ledger.settings_digest != config.settings_digest(settings):
             raise ConfigError(
-                f"{directory / CONFIG} was changed since the run was started; only `rounds` may be: restore it"
+                f"{directory / CONFIG} was changed since the run was started; restore it "
+                f"(only {', '.join(config.CHANGEABLE)} may be changed)"
             )
         data = load_data(settings.data, seed=settings.seed)
         return _assemble(settings, ledger, _network(settings, data), data, keys, clock)

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import sqlalchemy as sa
 
+from disavow.config import CHANGEABLE, settings_digest
 from disavow.config import load as load_settings
-from disavow.config import settings_digest
 from disavow.domain import Layout, RequestState, VerdictKind
 from disavow.errors import ConfigError, IntegrityError, LedgerError, LedgerVersion, RunError
 from disavow.ledger import database, rows
@@ -135,7 +135,8 @@ def _settings(path: Path, connection: sa.Connection) -> Iterator[Finding]:
     bound: str = connection.execute(sa.select(run.c.settings_digest)).scalar_one()
     try:
         if bound and settings_digest(load_settings(path)) != bound:
-            yield Finding(path.name, "was changed since the run was started; only `rounds` may be")
+            changeable = ", ".join(CHANGEABLE)
+            yield Finding(path.name, f"was changed since the run was started (only {changeable} may be)")
     except ConfigError as error:
         if bound:
             yield Finding(path.name, f"cannot be used: {error}")

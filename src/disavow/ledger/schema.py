@@ -30,7 +30,7 @@ run = sa.Table(
     sa.Column("policy", sa.Text, nullable=False, comment="JSON"),
     sa.Column("layout", sa.Text, nullable=False, comment="JSON: names and shapes, in vector order"),
     sa.Column("initial_model", sa.ForeignKey("models.digest"), nullable=False),
-    sa.Column("settings_digest", sa.String, nullable=False, comment="of config.toml without its rounds"),
+    sa.Column("settings_digest", sa.String, nullable=False, comment="of what config.toml must keep"),
     sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the above; see ledger/rows.py"),
     sa.Column("tombstone_key", sa.String, comment="fingerprint of the key, once there is a request"),
 )
