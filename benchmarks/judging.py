@@ -115,7 +115,7 @@ def _fill(
     connection.executemany("INSERT INTO slots VALUES (?, ?, ?, ?, ?)", _slots(number, generator))
     noise = generator.bytes(64 * PARTICIPANTS)
     connection.executemany(
-        "INSERT INTO memberships VALUES (?, ?, ?, 60, ?, ?)",
+        "INSERT INTO memberships VALUES (?, ?, ?, 60, ?, ?, x'00')",
         (
             (number, slot, client, noise[64 * slot : 64 * slot + 32], noise[64 * slot + 32 : 64 * slot + 64])
             for slot, client in enumerate(taking.tolist())

@@ -109,8 +109,8 @@ def _finished() -> dict[tuple[Key, int], Outcome]:
     found = {}
     for line in RESULTS.read_text().splitlines():
         row = json.loads(line)
-        k, x, sticky, criterion = row.pop("choice")
-        found[(k, x, sticky, criterion), row.pop("seed")] = Outcome(**row)
+        (k, x, sticky, criterion), seed = row.pop("choice"), row.pop("seed")
+        found[(k, x, sticky, criterion), seed] = Outcome(**row)
     return found
 
 
