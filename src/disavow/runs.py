@@ -26,6 +26,7 @@ from disavow.data import load as load_data
 from disavow.domain import ErasureRequest
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.state import model_of
+from disavow.engines.workload import Workload
 from disavow.erasure.erase import OnVerdict, erase
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain
@@ -99,6 +100,7 @@ class Run:
 
     def close(self) -> None:
         """Let go of the run."""
+        self.engine.close()
         self.ledger.close()
 
     def __enter__(self) -> Self:
@@ -176,13 +178,15 @@ def _assemble(
     settings: Settings, ledger: Ledger, network: nn.Module, data: FederatedData, keys: Path | None, clock: Clock
 ) -> Run:
     engine = SequentialEngine(
-        network,
-        images=data.train.images,
-        labels=data.train.labels,
-        parts=data.parts,
-        test_images=data.test.images,
-        test_labels=data.test.labels,
-        settings=settings.training,
-        seed=settings.seed,
+        Workload(
+            network=network,
+            images=data.train.images,
+            labels=data.train.labels,
+            parts=data.parts,
+            test_images=data.test.images,
+            test_labels=data.test.labels,
+            settings=settings.training,
+            seed=settings.seed,
+        )
     )
     return Run(settings, ledger, engine, conduct_of(settings, clock), keys or default_folder())

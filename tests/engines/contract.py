@@ -9,11 +9,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 from torch import Tensor, nn
@@ -22,6 +21,7 @@ from torch.nn import functional
 from disavow.config import TrainingSettings
 from disavow.engines.batches import batches
 from disavow.engines.state import model_of, put_model
+from disavow.engines.workload import Workload
 from disavow.federation.local_training import Engine
 from disavow.federation.vectors import Model
 from disavow.models import build
@@ -38,17 +38,8 @@ SETTINGS = TrainingSettings(epochs=2, batch_size=4, learning_rate=0.1)
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
-    """All that an engine is made from."""
-
-    network: nn.Module
-    images: Tensor
-    labels: Tensor
-    parts: Mapping[str, npt.NDArray[np.int64]]
-    test_images: Tensor
-    test_labels: Tensor
-    settings: TrainingSettings = SETTINGS
-    seed: int = 11
+class Case(Workload):
+    """All that an engine is made from, and the model it starts with."""
 
     @property
     def model(self) -> Model:
@@ -72,6 +63,7 @@ def a_case(network: str = "lenet5", settings: TrainingSettings = SETTINGS) -> Ca
         test_images=images[total:],
         test_labels=labels[total:],
         settings=settings,
+        seed=11,
     )
 
 

@@ -12,16 +12,7 @@ from tests.engines.contract import PARTS, Case, EngineContract, a_case
 
 
 def sequential(case: Case) -> SequentialEngine:
-    return SequentialEngine(
-        case.network,
-        images=case.images,
-        labels=case.labels,
-        parts=case.parts,
-        test_images=case.test_images,
-        test_labels=case.test_labels,
-        settings=case.settings,
-        seed=case.seed,
-    )
+    return SequentialEngine(case)
 
 
 class TestSequential(EngineContract):

@@ -15,6 +15,7 @@ from disavow.config import Settings
 from disavow.data import load as load_data
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.state import model_of
+from disavow.engines.workload import Workload
 from disavow.federation.randomness import Secrets, Stream
 from disavow.federation.round import Conduct, now
 from disavow.federation.training import train
@@ -54,14 +55,16 @@ def run_that_never_had(leavers: set[str], settings: Settings, directory: Path) -
     initial = model_of(network)
     parts = {client: part for client, part in data.parts.items() if client not in leavers}
     engine = SequentialEngine(
-        network,
-        images=data.train.images,
-        labels=data.train.labels,
-        parts=parts,
-        test_images=data.test.images,
-        test_labels=data.test.labels,
-        settings=settings.training,
-        seed=settings.seed,
+        Workload(
+            network=network,
+            images=data.train.images,
+            labels=data.train.labels,
+            parts=parts,
+            test_images=data.test.images,
+            test_labels=data.test.labels,
+            settings=settings.training,
+            seed=settings.seed,
+        )
     )
     ledger = Ledger.create(
         directory,

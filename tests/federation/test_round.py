@@ -275,6 +275,9 @@ class Recorder(Engine):
     def evaluate(self, model: Model) -> Evaluation:
         return Evaluation(0.5, 1.0)
 
+    def close(self) -> None:
+        """See `Engine`."""
+
 
 def test_a_round_trains_the_participants_from_the_broadcast_model(tmp_path: Path) -> None:
     engine = Recorder([])

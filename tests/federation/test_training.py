@@ -32,6 +32,9 @@ class Counting:
         self.evaluated.append(float(model.vector[0]))
         return Evaluation(0.25, self.loss)
 
+    def close(self) -> None:
+        """See `Engine`."""
+
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:

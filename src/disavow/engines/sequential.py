@@ -6,11 +6,9 @@ It is short and obvious on purpose. Other engines are tested against it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,6 +17,7 @@ from disavow.config import TrainingSettings
 from disavow.domain import Evaluation
 from disavow.engines.batches import batches
 from disavow.engines.state import model_of, put_model
+from disavow.engines.workload import Workload
 from disavow.federation.vectors import Model, Updates
 
 _EVALUATION_BATCH = 1024
@@ -27,23 +26,13 @@ _EVALUATION_BATCH = 1024
 class SequentialEngine:
     """Trains clients one by one on the CPU."""
 
-    def __init__(
-        self,
-        network: nn.Module,
-        *,
-        images: Tensor,
-        labels: Tensor,
-        parts: Mapping[str, npt.NDArray[np.int64]],
-        test_images: Tensor,
-        test_labels: Tensor,
-        settings: TrainingSettings,
-        seed: int,
-    ) -> None:
-        self._network = copy.deepcopy(network)
-        self._held = {client: (images[i], labels[i]) for client, i in parts.items()}
-        self._test = test_images, test_labels
-        self._settings = settings
-        self._seed = seed
+    def __init__(self, workload: Workload) -> None:
+        images, labels = workload.images, workload.labels
+        self._network = copy.deepcopy(workload.network)
+        self._held = {client: (images[i], labels[i]) for client, i in workload.parts.items()}
+        self._test = workload.test_images, workload.test_labels
+        self._settings = workload.settings
+        self._seed = workload.seed
 
     def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
         """See `Engine`."""
@@ -84,6 +73,9 @@ class SequentialEngine:
             loss = functional.cross_entropy(scores.double(), labels)
             accuracy = (scores.argmax(dim=1) == labels).double().mean()
         return Evaluation(accuracy=float(accuracy), loss=float(loss))
+
+    def close(self) -> None:
+        """See `Engine`: there is nothing to let go of."""
 
 
 @torch.no_grad()

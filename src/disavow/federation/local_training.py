@@ -30,6 +30,9 @@ class Engine(Protocol):
     def evaluate(self, model: Model) -> Evaluation:
         """How well a model does on held-out data, in evaluation mode."""
 
+    def close(self) -> None:
+        """Let go of workers and memory. An engine that is closed is not used again; closing twice is harmless."""
+
 
 def refuse_too_few(participants: int, *, k: int, round_number: int) -> None:
     """Raise before anybody trains in vain: fewer than k make no cluster."""

@@ -57,6 +57,9 @@ class ToyEngine:
         loss = float(model.vector.double().square().mean())
         return Evaluation(1 / (1 + loss), loss)
 
+    def close(self) -> None:
+        """See `Engine`."""
+
 
 def toy_settings(clients: int = 9, **changed: Any) -> Settings:
     """Settings of a toy run: k = 3, x = 2, sticky clusters, seeded draws; a table is merged, not replaced."""

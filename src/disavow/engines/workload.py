@@ -1,0 +1,30 @@
+"""What an engine is made from: a network, the samples, who holds which of them, and how clients train."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor, nn
+
+from disavow.config import TrainingSettings
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """The same for every engine, so that one can be put in place of another.
+
+    `network` gives the architecture; its weights play no part. `images` and `labels` are all training samples,
+    `parts` the numbers of those that each client holds.
+    """
+
+    network: nn.Module
+    images: Tensor
+    labels: Tensor
+    parts: Mapping[str, npt.NDArray[np.int64]]
+    test_images: Tensor
+    test_labels: Tensor
+    settings: TrainingSettings
+    seed: int
