@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import sys
+
+import numpy as np
+import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from disavow.data.digits import digits
 
@@ -24,3 +29,15 @@ def test_images_of_one_digit_look_more_alike_than_images_of_two() -> None:
     means = torch.stack([flat[data.labels == label].mean(dim=0) for label in range(10)])
     nearest = torch.cdist(flat, means).argmin(dim=1)
     assert float((nearest == data.labels).double().mean()) > 0.85
+
+
+def test_the_images_are_those_of_scikit_learn_however_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = load_digits()
+    quick = digits()
+    assert np.array_equal(quick.images.numpy()[:, 0] * 16, expected.images)
+    assert np.array_equal(quick.labels.numpy(), expected.target)
+    # by name, because the function of that name hides the module
+    monkeypatch.setattr(sys.modules["disavow.data.digits"], "find_spec", lambda name: None)
+    slow = digits()
+    assert torch.equal(slow.images, quick.images)
+    assert torch.equal(slow.labels, quick.labels)

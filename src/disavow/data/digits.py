@@ -5,17 +5,36 @@ E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Mach
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 import torch
-from sklearn.datasets import load_digits
 
 from disavow.data.dataset import Dataset
 
 _INK = 16
 """The darkest value of a pixel."""
 
+_SIDE = 8
+
 
 def digits() -> Dataset:
     """All images, 8x8, from 0 to 1."""
+    rows = _rows()
+    images = torch.from_numpy(rows[:, :-1]).float().reshape(-1, 1, _SIDE, _SIDE) / _INK
+    return Dataset(images, torch.from_numpy(rows[:, -1]).long(), classes=10)
+
+
+def _rows() -> npt.NDArray[np.float64]:
+    """One row an image, its label last. The file is read by hand: importing scikit-learn takes a second or more."""
+    spec = find_spec("sklearn")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(folder) / "datasets" / "data" / "digits.csv.gz"
+        if path.is_file():
+            return np.loadtxt(path, delimiter=",")
+    from sklearn.datasets import load_digits
+
     loaded = load_digits()
-    images = torch.from_numpy(loaded.images).float().unsqueeze(1) / _INK
-    return Dataset(images, torch.from_numpy(loaded.target).long(), classes=10)
+    return np.column_stack([loaded.data, loaded.target]).astype(np.float64)
