@@ -1,14 +1,15 @@
 """How often the model rolls back, with real training: fresh against sticky clusters, both criteria.
 
-50 clients of digits, 50 rounds, a request after each round with probability 0.2; the same request streams for every
-row.
+50 clients of digits, 50 rounds, a request after each round with probability 0.2, everything else by default; the
+same request streams for every row.
 
-python -m benchmarks.rollbacks 20            that many streams, a Markdown table; goes on where it was interrupted
-python -m benchmarks.rollbacks 20 cluster    one criterion only
+python -m benchmarks.rollbacks 100            that many streams, a Markdown table; goes on where it was interrupted
+python -m benchmarks.rollbacks 100 cluster    one criterion only
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import tempfile
@@ -23,11 +24,12 @@ import numpy as np
 import torch
 
 from disavow import config, runs
+from disavow.config import Settings
 from disavow.domain import VerdictKind
 
 CHOICES = ((4, 2), (6, 3))
 CRITERIA = ("cluster", "neighbourhood")
-STREAMS = 20
+STREAMS = 100
 RESULTS = Path("bench-results") / "rollbacks.jsonl"
 Key = tuple[int, int, bool, str]
 
@@ -42,22 +44,26 @@ class Outcome:
     accuracy: float
 
 
-def one(choice: Key, seed: int) -> Outcome:
-    """Train one run to its end, requests and all."""
+def settings_of(choice: Key, seed: int) -> Settings:
+    """What a run of this row is told."""
     k, x, sticky, criterion = choice
-    settings = config.from_values(
+    return config.from_values(
         {
             "seed": seed,
             "rounds": 50,
             "draws": "seeded",
             "data": {"clients": 50},
-            "training": {"epochs": 1, "batch_size": 8, "learning_rate": 0.1, "momentum": 0.9},
             "clustering": {"k": k, "sticky": sticky},
             "deniability": {"x": x, "criterion": criterion},
             "requests": {"rate": 0.2},
         },
         source="benchmark",
     )
+
+
+def one(choice: Key, seed: int) -> Outcome:
+    """Train one run to its end, requests and all."""
+    settings = settings_of(choice, seed)
     with (
         tempfile.TemporaryDirectory() as folder,
         runs.start(settings, Path(folder) / "run", keys=Path(folder) / "keys") as run,
@@ -84,7 +90,8 @@ def main(streams: int, criteria: Sequence[str]) -> None:
     ):
         for done, (job, outcome) in enumerate(zip(jobs, pool.map(_call, jobs), strict=True), start=1):
             found[job] = outcome
-            kept.write(json.dumps({"choice": job[0], "seed": job[1], **asdict(outcome)}) + "\n")
+            row = {"choice": job[0], "seed": job[1], "of": _digest(*job), **asdict(outcome)}
+            kept.write(json.dumps(row) + "\n")
             kept.flush()
             print(f"\r{done} of {len(jobs)} runs", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
@@ -103,15 +110,21 @@ def main(streams: int, criteria: Sequence[str]) -> None:
 
 
 def _finished() -> dict[tuple[Key, int], Outcome]:
-    """What earlier calls have finished."""
+    """What earlier calls have finished with the settings as they are now."""
     if not RESULTS.exists():
         return {}
     found = {}
     for line in RESULTS.read_text().splitlines():
         row = json.loads(line)
         (k, x, sticky, criterion), seed = row.pop("choice"), row.pop("seed")
-        found[(k, x, sticky, criterion), seed] = Outcome(**row)
+        key = (k, x, sticky, criterion)
+        if row.pop("of", None) == _digest(key, seed):
+            found[key, seed] = Outcome(**row)
     return found
+
+
+def _digest(choice: Key, seed: int) -> str:
+    return hashlib.sha256(config.to_toml(settings_of(choice, seed), comments=False).encode()).hexdigest()
 
 
 def _call(job: tuple[Key, int]) -> Outcome:
