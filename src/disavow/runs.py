@@ -24,7 +24,7 @@ from disavow.config import Settings
 from disavow.data import FederatedData
 from disavow.data import load as load_data
 from disavow.domain import ErasureRequest
-from disavow.engines.sequential import SequentialEngine
+from disavow.engines import build as build_engine
 from disavow.engines.state import model_of
 from disavow.engines.workload import Workload
 from disavow.erasure.erase import OnVerdict, erase
@@ -177,7 +177,7 @@ def _network(settings: Settings, data: FederatedData) -> nn.Module:
 def _assemble(
     settings: Settings, ledger: Ledger, network: nn.Module, data: FederatedData, keys: Path | None, clock: Clock
 ) -> Run:
-    engine = SequentialEngine(
+    engine = build_engine(
         Workload(
             network=network,
             images=data.train.images,
@@ -187,6 +187,7 @@ def _assemble(
             test_labels=data.test.labels,
             settings=settings.training,
             seed=settings.seed,
-        )
+        ),
+        settings.engine,
     )
     return Run(settings, ledger, engine, conduct_of(settings, clock), keys or default_folder())

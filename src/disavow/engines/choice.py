@@ -1,0 +1,61 @@
+"""Which engine, and for the fast one which trainer: what the settings ask for, or what is fastest here."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from disavow.config import EngineSettings
+from disavow.engines.compiled import CompiledTrainer, NoKernels, NotAChain
+from disavow.engines.sequential import SequentialEngine
+from disavow.engines.trainer import Trainer
+from disavow.engines.vectorised import VectorisedEngine
+from disavow.engines.workload import Workload
+from disavow.errors import ConfigError
+from disavow.federation.local_training import Engine
+
+_log = logging.getLogger(__name__)
+
+
+def build(workload: Workload, settings: EngineSettings) -> Engine:
+    """The engine that the settings ask for."""
+    if settings.name == "sequential":
+        return SequentialEngine(workload)
+    return VectorisedEngine(workload, trainer_for(workload, settings))
+
+
+def trainer_for(workload: Workload, settings: EngineSettings) -> Trainer:
+    """The fastest trainer for this network on this device.
+
+    On a GPU clients are stacked. On a CPU stacking is slower than training one client after the other: there the
+    compiled kernels train networks that are chains, one thread a core, and worker processes train all others.
+    """
+    device = device_of(settings)
+    if device.type != "cpu":
+        from disavow.engines.stacked import StackedTrainer
+
+        return StackedTrainer(device, precision=settings.precision, compile=settings.compile)
+    if settings.precision != "float32":
+        raise ConfigError(f'engine.precision is "{settings.precision}"; allowed on a CPU: "float32"')
+    if settings.compile == "auto":
+        try:
+            return CompiledTrainer(workload.network, _shape(workload))
+        except (NotAChain, NoKernels) as reason:
+            _log.info("no compiled kernels for %s: %s", type(workload.network).__name__, reason)
+    from disavow.engines.pool import PoolTrainer
+
+    return PoolTrainer()
+
+
+def device_of(settings: EngineSettings) -> torch.device:
+    """The device that the settings ask for; `auto` is a GPU where there is one."""
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError('engine.device is "cuda", but PyTorch sees no GPU here; allowed: "auto", "cpu"')
+    wanted = settings.device != "cpu" and torch.cuda.is_available()
+    return torch.device("cuda" if wanted else "cpu")
+
+
+def _shape(workload: Workload) -> tuple[int, int, int]:
+    channels, height, width = workload.images.shape[1:]
+    return channels, height, width
