@@ -40,7 +40,9 @@ format: $(VENV)/.dev  ## Format and fix what can be fixed
 torture: $(VENV)/.dev  ## The long kill and fuzz tests (bounded; about half an hour)
 	$(BIN)/python -m pytest -m torture --numprocesses 2 --dist worksteal --timeout 2400
 
-bench: $(VENV)/.dev  ## Benchmarks; never part of the tests
+bench: $(VENV)/.dev  ## Our engines beside their peers, then our own parts; never part of the tests
+	mkdir -p bench-results
+	$(BIN)/disavow bench --json bench-results/engines.json
 	$(BIN)/python -m benchmarks
 
 clean:  ## Remove everything that was built

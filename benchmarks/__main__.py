@@ -17,7 +17,7 @@ import torch
 
 from disavow import __version__
 
-NAMES = ("clustering", "recording", "judging")
+NAMES = ("kernels", "clustering", "recording", "judging")
 RESULTS = Path("bench-results")
 
 

@@ -277,6 +277,8 @@ def any_settings(draw: st.DrawFn) -> Settings:
     values["deniability"] |= {"x": draw(st.integers(1, k))}
     if noise["mode"] == "calibrated":
         noise |= {"clip": noise["clip"] or 1.5, "tau": noise["tau"] or 0.1}
+    if values["engine"]["name"] == "sequential":
+        values["engine"] |= {"device": "cpu", "precision": "float32"}
     return Settings(**values)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from disavow import config, runs
 from disavow.config import Settings
-from disavow.engines.sequential import SequentialEngine
+from disavow.engines.vectorised import VectorisedEngine
 from disavow.errors import ConfigError, RoundRefused, RunExists, RunMissing
 from disavow.ledger import Ledger, RoundSummary, fsck
 from disavow.ledger.database import NAME
@@ -120,7 +120,7 @@ def test_a_round_recorded_but_not_evaluated_is_evaluated_on_the_way_on(
         raise Interrupted
 
     with monkeypatch.context() as patch, runs.start(settings_with(), tmp_path / "run") as run:
-        patch.setattr(SequentialEngine, "evaluate", stop)
+        patch.setattr(VectorisedEngine, "evaluate", stop)
         with pytest.raises(Interrupted):
             run.train()
         assert run.ledger.unevaluated() == (1,)

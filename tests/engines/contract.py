@@ -134,6 +134,9 @@ class EngineContract(ABC):
     def alike(self, one: Tensor, other: Tensor) -> None:
         torch.testing.assert_close(one, other, rtol=0.0, atol=self.tolerance)
 
+    def near(self, row: Tensor, by_hand: Tensor) -> None:
+        torch.testing.assert_close(row, by_hand, rtol=0.0, atol=BY_HAND)
+
     @pytest.fixture(params=["convnet", "lenet5", "resnet-mini"])
     def case(self, request: pytest.FixtureRequest) -> Case:
         return a_case(request.param)
@@ -157,7 +160,7 @@ class EngineContract(ABC):
     def test_an_update_is_what_plain_sgd_makes_of_the_model_minus_the_model(self, case: Case) -> None:
         updates = self.make(case).train(case.model, list(PARTS), 3)
         for client, row in zip(updates.clients, updates.vectors, strict=True):
-            torch.testing.assert_close(row, by_hand(case, client, 3), rtol=0.0, atol=BY_HAND)
+            self.near(row, by_hand(case, client, 3))
 
     @pytest.mark.parametrize(
         "settings",
@@ -176,7 +179,7 @@ class EngineContract(ABC):
         plain = self.make(a_case()).train(case.model, list(PARTS), 1)
         for client, row in zip(updates.clients, updates.vectors, strict=True):
             for expected in (by_hand(case, client, 1), by_optimiser(case, client, 1)):
-                torch.testing.assert_close(row, expected, rtol=0.0, atol=BY_HAND)
+                self.near(row, expected)
         # and the setting does make a difference
         assert float((updates.vectors - plain.vectors)[1].abs().max()) > 1e-3
 

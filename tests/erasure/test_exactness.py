@@ -13,7 +13,7 @@ import torch
 from disavow import config, runs
 from disavow.config import Settings
 from disavow.data import load as load_data
-from disavow.engines.sequential import SequentialEngine
+from disavow.engines import build as build_engine
 from disavow.engines.state import model_of
 from disavow.engines.workload import Workload
 from disavow.federation.randomness import Secrets, Stream
@@ -34,6 +34,7 @@ def settings_of(clients: int, **sections: dict[str, Any] | object) -> Settings:
         "data": {"clients": clients, "test_fraction": 0.6},  # one small batch a client keeps it quick
         "model": {"name": "lenet5"},
         "training": TRAINING,
+        "engine": {"name": "sequential"},
     }
     for name, value in sections.items():
         values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value
@@ -54,7 +55,7 @@ def run_that_never_had(leavers: set[str], settings: Settings, directory: Path) -
     network = build(settings.model.name, data.train.shape, data.train.classes, seed=settings.seed)
     initial = model_of(network)
     parts = {client: part for client, part in data.parts.items() if client not in leavers}
-    engine = SequentialEngine(
+    engine = build_engine(
         Workload(
             network=network,
             images=data.train.images,
@@ -64,7 +65,8 @@ def run_that_never_had(leavers: set[str], settings: Settings, directory: Path) -
             test_labels=data.test.labels,
             settings=settings.training,
             seed=settings.seed,
-        )
+        ),
+        settings.engine,
     )
     ledger = Ledger.create(
         directory,
@@ -82,17 +84,18 @@ def run_that_never_had(leavers: set[str], settings: Settings, directory: Path) -
 
 
 @pytest.mark.parametrize(
-    ("criterion", "sticky", "method", "fraction", "noise"),
+    ("criterion", "sticky", "method", "fraction", "noise", "engine"),
     [
-        ("cluster", True, "mdav", 1.0, "paper"),
-        ("cluster", False, "mdav", 1.0, "paper"),
-        ("neighbourhood", True, "mdav", 0.8, "paper"),
-        ("neighbourhood", False, "constrained-kmeans", 1.0, "paper"),
-        ("cluster", False, "fixed", 1.0, "none"),
+        ("cluster", True, "mdav", 1.0, "paper", "sequential"),
+        ("cluster", False, "mdav", 1.0, "paper", "sequential"),
+        ("neighbourhood", True, "mdav", 0.8, "paper", "sequential"),
+        ("neighbourhood", False, "constrained-kmeans", 1.0, "paper", "sequential"),
+        ("cluster", False, "fixed", 1.0, "none", "sequential"),
+        ("cluster", True, "mdav", 1.0, "paper", "vectorised"),
     ],
 )
 def test_from_round_1_it_is_the_run_that_never_had_the_leavers(
-    tmp_path: Path, criterion: str, sticky: bool, method: str, fraction: float, noise: str
+    tmp_path: Path, criterion: str, sticky: bool, method: str, fraction: float, noise: str, engine: str
 ) -> None:
     settings = settings_of(
         13,
@@ -101,6 +104,7 @@ def test_from_round_1_it_is_the_run_that_never_had_the_leavers(
         clustering={"k": 3, "sticky": sticky, "method": method},
         deniability={"x": 3, "criterion": criterion, "delta": 1e-6},  # nothing is that alike: always round 1
         noise={"mode": noise},
+        engine={"name": engine, "device": "cpu"},
     )
     with runs.start(settings, tmp_path / "run", keys=tmp_path / "keys") as run:
         run.train()
@@ -136,6 +140,7 @@ SCENARIOS: list[dict[str, Any]] = [
     {"clustering": {"k": 3}, "deniability": {"x": 3}, "model": {"name": "resnet-mini"}},
     {"clustering": {"k": 3}, "deniability": {"x": 3}, "data": {"partition": "dirichlet"}},
     {"clustering": {"k": 4, "sticky": False}, "deniability": {"x": 2}},
+    {"clustering": {"k": 3}, "deniability": {"x": 3}, "engine": {"name": "vectorised", "device": "cpu"}},
 ]
 
 

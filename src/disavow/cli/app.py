@@ -192,3 +192,52 @@ def plan(
         plot=plot,
         as_json=json,
     )
+
+
+@app.command()
+def bench(
+    device: Annotated[str, typer.Option(help="Where to run: cpu or cuda.")] = "cpu",
+    passes: Annotated[int, typer.Option(help="Times that every contestant is started, taking turns.")] = 3,
+    rounds: Annotated[int, typer.Option(help="Rounds to time in each pass, after those to warm up.")] = 3,
+    peers: Annotated[
+        str, typer.Option(help="Of flower, pfl and plain, with commas; or none.")
+    ] = "flower,pfl,plain",
+    engines: Annotated[
+        str, typer.Option(help="Of auto, eager and sequential, with commas; or none.")
+    ] = "auto,eager",
+    network: Annotated[
+        str, typer.Option(help="convnet, lenet5 or resnet-mini; peers know lenet5 only.")
+    ] = "lenet5",
+    clients: Annotated[int, typer.Option(help="Clients, all of which take part in every round.")] = 50,
+    samples: Annotated[int, typer.Option(help="Images that each client holds.")] = 1200,
+    federations: Annotated[int, typer.Option(help="Federations that our engines train at once.")] = 1,
+    cache: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the peers' environments and the data are kept.")
+    ] = Path("~/.cache/disavow/bench"),
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write every single time, as JSON.")
+    ] = None,
+) -> None:
+    """Time rounds of our engines and of their peers side by side: Flower, pfl-research, a plain PyTorch loop.
+
+    Peers are installed on first use, each into an environment of its own. One that cannot be is left out.
+
+    **Example:** `disavow bench --json bench.json`
+
+    **Example:** `disavow bench --peers none --engines auto --clients 1000 --samples 60`
+    """
+    with needs("train"):
+        from disavow.cli import bench as command
+    command.bench(
+        device=device,
+        passes=passes,
+        rounds=rounds,
+        peers=peers,
+        engines=engines,
+        network=network,
+        clients=clients,
+        samples=samples,
+        federations=federations,
+        cache=cache,
+        json_file=json,
+    )

@@ -10,11 +10,16 @@ import numpy.typing as npt
 from disavow.federation.randomness import training_stream
 
 
+def keys(samples: int, *, epochs: int, seed: int, round_number: int, client: str) -> npt.NDArray[np.uint64]:
+    """One row an epoch: a client takes its samples in the order of their keys."""
+    stream = training_stream(seed, "batches", round_number=round_number, client=client)
+    return stream.words(epochs * samples).reshape(epochs, samples)
+
+
 def batches(
     samples: int, *, epochs: int, batch_size: int, seed: int, round_number: int, client: str
 ) -> Iterator[npt.NDArray[np.int64]]:
     """Positions of a client's samples, batch by batch, shuffled anew each epoch, the last short batch included."""
-    stream = training_stream(seed, "batches", round_number=round_number, client=client)
-    for _ in range(epochs):
-        order = stream.permutation(samples)
+    drawn = keys(samples, epochs=epochs, seed=seed, round_number=round_number, client=client)
+    for order in np.argsort(drawn, axis=1, kind="stable"):
         yield from (order[start : start + batch_size] for start in range(0, samples, batch_size))

@@ -28,14 +28,13 @@ def build(workload: Workload, settings: EngineSettings) -> Engine:
 def trainer_for(workload: Workload, settings: EngineSettings) -> Trainer:
     """The fastest trainer for this network on this device.
 
-    On a GPU clients are stacked. On a CPU stacking is slower than training one client after the other: there the
-    compiled kernels train networks that are chains, one thread a core, and worker processes train all others.
+    On a GPU clients are stacked: chains in fused kernels, other networks by torch.func. On a CPU stacking is slower
+    than training one client after the other: there the compiled kernels train chains, one thread a core, and worker
+    processes train all others.
     """
     device = device_of(settings)
     if device.type != "cpu":
-        from disavow.engines.stacked import StackedTrainer
-
-        return StackedTrainer(device, precision=settings.precision, compile=settings.compile)
+        return _on_gpu(workload, settings, device)
     if settings.precision != "float32":
         raise ConfigError(f'engine.precision is "{settings.precision}"; allowed on a CPU: "float32"')
     if settings.compile == "auto":
@@ -46,6 +45,19 @@ def trainer_for(workload: Workload, settings: EngineSettings) -> Trainer:
     from disavow.engines.pool import PoolTrainer
 
     return PoolTrainer()
+
+
+def _on_gpu(workload: Workload, settings: EngineSettings, device: torch.device) -> Trainer:
+    if settings.compile == "auto" and settings.precision == "float32":
+        from disavow.engines.fused import FusedTrainer
+
+        try:
+            return FusedTrainer(workload.network, _shape(workload), device)
+        except (NotAChain, NoKernels) as reason:
+            _log.info("no fused kernels for %s: %s", type(workload.network).__name__, reason)
+    from disavow.engines.stacked import StackedTrainer
+
+    return StackedTrainer(device, precision=settings.precision)
 
 
 def device_of(settings: EngineSettings) -> torch.device:

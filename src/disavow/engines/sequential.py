@@ -27,8 +27,10 @@ class SequentialEngine:
     """Trains clients one by one on the CPU."""
 
     def __init__(self, workload: Workload) -> None:
-        images, labels = workload.images, workload.labels
+        # channels last: PyTorch's convolutions are a quarter faster on a CPU that way
+        images, labels = workload.images.contiguous(memory_format=torch.channels_last), workload.labels
         self._network = copy.deepcopy(workload.network)
+        self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._held = {client: (images[i], labels[i]) for client, i in workload.parts.items()}
         self._test = workload.test_images, workload.test_labels
         self._settings = workload.settings

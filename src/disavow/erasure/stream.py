@@ -17,7 +17,7 @@ def asks(clients: Sequence[str], *, rate: float, seed: int, round_number: int) -
 
     Drawn by a hash of each id, so that who asks does not depend on who else has left.
     """
-    if not clients or training_stream(seed, "request", round_number=round_number).uniform(1)[0] >= rate:
+    if not clients or float(training_stream(seed, "request", round_number=round_number).uniform(1)) >= rate:
         return None
     return min(clients, key=lambda client: derive("request", seed, round_number, client))
 

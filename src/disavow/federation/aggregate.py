@@ -24,6 +24,6 @@ def aggregate(
         step += weight * vector
     if policy.noise == "calibrated" and policy.tau is not None:
         noise = secrets.stream(broadcast.number, broadcast.attempt, "noise")
-        step += policy.tau * torch.from_numpy(noise.normal(len(step))).to(step.device)
+        step += policy.tau * noise.normal(len(step), step.device)
     vector = broadcast.model.vector.to(step.device).double() + step
     return floor_variances(Model(broadcast.model.layout, vector.float()))

@@ -59,6 +59,5 @@ def _perturb_each(
         scale = policy.sigma * spread
         if policy.noise == "paper" and scale > 0:
             draw = noise.normal if policy.distribution == "gaussian" else noise.laplace
-            drawn = torch.from_numpy(draw(len(representative))).to(representative.device)
-            representative = representative + scale * drawn
+            representative = representative + scale * draw(len(representative), representative.device)
         yield representative

@@ -12,21 +12,25 @@ A stream is AES-256 in counter mode: unpredictable without the key, and the same
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 import struct
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import scipy.special
+import torch
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
+from torch import Tensor
 
-Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _KEY_BYTES = 32
+
+_BLOCK = 16
+"""Bytes of a block of AES."""
 
 
 def derive(*parts: int | str) -> bytes:
@@ -47,7 +51,11 @@ class Stream:
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
         """Uniform 64-bit words."""
-        return np.frombuffer(self._cipher.update(bytes(8 * count)), dtype="<u8").astype(np.uint64, copy=False)
+        drawn = bytearray(
+            8 * count + _BLOCK - 1
+        )  # the cipher asks for this much room, and lets us keep what it wrote
+        self._cipher.update_into(bytes(8 * count), drawn)
+        return np.frombuffer(drawn, dtype="<u8", count=count).astype(np.uint64, copy=False)
 
     def below(self, bound: int) -> int:
         """A uniform whole number from 0 to `bound` - 1, without bias."""
@@ -56,20 +64,21 @@ class Stream:
             pass
         return word % bound
 
-    def uniform(self, count: int) -> Floats:
+    def uniform(self, count: int, device: torch.device | str = "cpu") -> Tensor:
         """Numbers strictly between 0 and 1, in steps of 2^-52: one bit less, or the largest would round to 1."""
-        return ((self.words(count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+        words = torch.from_numpy(self.words(count).view(np.int64)).to(device)
+        # the upper 52 bits; the shift brings copies of the first bit along, which are masked away
+        return (((words >> 12) & ((1 << 52) - 1)).double() + 0.5) * 2.0**-52
 
-    def normal(self, count: int) -> Floats:
-        """Standard Gaussian numbers."""
-        numbers: Floats = scipy.special.ndtri(self.uniform(count))
+    def normal(self, count: int, device: torch.device | str = "cpu") -> Tensor:
+        """Standard Gaussian numbers, by the inverse of their distribution function, made on a device."""
+        numbers: Tensor = torch.special.ndtri(self.uniform(count, device))
         return numbers
 
-    def laplace(self, count: int) -> Floats:
-        """Laplace numbers of mean 0 and standard deviation 1."""
-        u = self.uniform(count) - 0.5
-        numbers: Floats = -np.sign(u) * np.log1p(-2 * np.abs(u)) / np.sqrt(2)
-        return numbers
+    def laplace(self, count: int, device: torch.device | str = "cpu") -> Tensor:
+        """Laplace numbers of mean 0 and standard deviation 1, made on a device."""
+        u = self.uniform(count, device) - 0.5
+        return -torch.sign(u) * torch.log1p(-2 * u.abs()) / math.sqrt(2)
 
     def permutation(self, count: int) -> Ints:
         """The numbers from 0 to `count` - 1 in random order."""

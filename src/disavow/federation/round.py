@@ -43,13 +43,19 @@ class Conduct:
 
 def run_round(ledger: Ledger, engine: Engine, conduct: Conduct) -> Round:
     """Run the next round from broadcast to record."""
+    opening, clients = open_round(ledger, conduct)
+    updates = engine.train(opening.model, clients, opening.number)
+    return close_round(ledger, opening, updates, conduct)
+
+
+def open_round(ledger: Ledger, conduct: Conduct) -> tuple[Broadcast, tuple[str, ...]]:
+    """The broadcast that opens the next round, and who takes part; refused where these are too few."""
     opening = broadcast(ledger, conduct.clock())
     clients = participants(
         ledger.clients(), fraction=conduct.fraction, seed=conduct.seed, round_number=opening.number
     )
     refuse_too_few(len(clients), k=ledger.policy.k, round_number=opening.number)
-    updates = engine.train(opening.model, clients, opening.number)
-    return close_round(ledger, opening, updates, conduct)
+    return opening, clients
 
 
 def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: Conduct) -> Round:

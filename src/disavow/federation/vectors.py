@@ -57,6 +57,16 @@ class Updates:
         )
 
 
+def on_cpu(vectors: Tensor) -> Tensor:
+    """The same numbers in the CPU's memory; from a GPU through memory that it can write to by itself."""
+    if vectors.device.type != "cuda":
+        return vectors.cpu()
+    pinned = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=True)
+    pinned.copy_(vectors, non_blocking=True)
+    torch.cuda.current_stream(vectors.device).synchronize()
+    return pinned
+
+
 def row_blocks(vectors: Tensor) -> Iterator[slice]:
     """Slices that cover all rows, each small enough to work on a copy of it."""
     rows = max(1, _BLOCK_NUMBERS // max(1, vectors.shape[1]))

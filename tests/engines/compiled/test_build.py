@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 import subprocess
@@ -34,8 +35,31 @@ def test_the_library_is_built_once_and_kept_for_this_user_alone(cache: Path) -> 
 
 def test_without_a_compiler_there_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("disavow.engines.compiled.build.find_spec", lambda name: None)
     with pytest.raises(NoKernels, match="no C\\+\\+ compiler"):
         load()
+
+
+@needs_compiler
+def test_a_compiler_that_pip_brought_serves_where_there_is_no_other(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # stands in for the package of the extra "compiler", which takes a hundred megabytes
+    package = tmp_path / "packages" / "ziglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    real = next(path for name in ("c++", "g++", "clang++") if (path := shutil.which(name)))
+    search = os.environ["PATH"]
+    (package / "__main__.py").write_text(
+        "import os, sys\n"
+        f"os.environ['PATH'] = {search!r}\n"
+        f"assert sys.argv[1] == 'c++'\nos.execv({real!r}, [{real!r}, *sys.argv[2:]])\n"
+    )
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.setenv("PATH", "")
+    load()
+    assert len(list(cache.iterdir())) == 1
 
 
 def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

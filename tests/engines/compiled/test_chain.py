@@ -38,7 +38,7 @@ class Branching(nn.Module):
         return scores if bool(images.sum() > 0) else -scores
 
 
-def chain(*layers: nn.Module) -> nn.Module:
+def chain(*layers: nn.Module) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
@@ -90,7 +90,7 @@ def test_what_is_no_chain_is_refused_with_the_reason(network: nn.Module, reason:
 
 def test_frozen_parameters_hooks_and_layers_used_twice_are_left_to_others() -> None:
     frozen = chain(nn.Flatten(), nn.Linear(4, 2))
-    frozen[1].bias.requires_grad_(False)
+    next(iter(frozen.parameters())).requires_grad_(False)
     with pytest.raises(NotAChain, match="frozen"):
         chain_of(frozen, (1, 2, 2))
     hooked = chain(nn.Flatten(), nn.Linear(4, 2))

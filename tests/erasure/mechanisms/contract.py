@@ -50,7 +50,7 @@ class ToyEngine:
         size = model.layout.size
         home = training_stream(self.seed, "home", client=client).normal(size)
         jitter = training_stream(self.seed, "jitter", round_number=round_number, client=client).normal(size)
-        return 0.2 * (torch.from_numpy(home + self.jitter * jitter).float() - model.vector)
+        return 0.2 * ((home + self.jitter * jitter).float() - model.vector)
 
     def evaluate(self, model: Model) -> Evaluation:
         """See `Engine`."""

@@ -13,8 +13,10 @@ import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC")
@@ -42,13 +44,19 @@ def load() -> ctypes.CDLL:
 
 
 def _compiler() -> list[str]:
+    """The compiler that $CXX names, the machine's own, or the one that the extra "compiler" installs."""
     chosen = shlex.split(os.environ.get("CXX", ""))
-    found = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
     if chosen and shutil.which(chosen[0]):
         return chosen
-    if found is None:
-        raise NoKernels(f"there is no C++ compiler here ({', '.join(_COMPILERS)}, or the one that $CXX names)")
-    return [found]
+    found = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
+    if found is not None:
+        return [found]
+    if find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "c++"]
+    raise NoKernels(
+        f"there is no C++ compiler here ({', '.join(_COMPILERS)}, or the one that $CXX names); "
+        'pip install "disavow[compiler]" brings one'
+    )
 
 
 def _fingerprint(source: bytes, compiler: list[str]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -11,6 +13,8 @@ from disavow.config import PROJECTION_LIMIT
 from disavow.federation.clustering.distances import squared_l2
 from disavow.federation.clustering.geometry import ExactGeometry, Geometry, ProjectedGeometry, project
 from disavow.federation.randomness import Stream
+
+Distances = npt.NDArray[np.float64]
 
 _CANDIDATES = 3
 """Large rounds look for neighbours of a cluster among this many times k participants next to it."""
@@ -57,14 +61,28 @@ def neighbours(
             squared[:, : len(members)] = _pairs(vectors, geometry, members)
             others = joined
         squared = squared.cpu()
-        outside = ~torch.isin(others, members)
-        near = squared.sqrt() <= delta
+        near = squared.sqrt() <= delta  # PyTorch's root, as for the spread: numpy's is another in the last bit
+        distances = np.where(near.numpy(), squared.numpy(), np.inf)
+        numbers, inside = others.numpy(), np.isin(others.numpy(), members.numpy())
+        own, rest = np.flatnonzero(inside), np.flatnonzero(~inside)
+        within, outside = distances[:, own], distances[:, rest]
+        # all that could be among the first: sorting everyone would take most of a large round's time
+        most = min(2 * k, len(rest)) - 1
+        bound = np.partition(outside, most, axis=1)[:, most, None] if len(rest) else np.zeros((len(members), 1))
+        close = outside <= bound
         for row, item in enumerate(members.tolist()):
-            order = torch.argsort(squared[row], stable=True)
-            order = order[torch.argsort(outside[order].to(torch.int8), stable=True)]
-            ranked = others[order[near[row][order]]].tolist()
-            lists[item] = [other for other in ranked if other != item][: 2 * k]
+            listed = own[_nearest(within[row])]
+            listed = listed[numbers[listed] != item]
+            some = np.flatnonzero(close[row])
+            farther = rest[some[_nearest(outside[row, some])]]
+            lists[item] = numbers[np.concatenate([listed, farther])][: 2 * k].tolist()
     return lists
+
+
+def _nearest(distances: Distances) -> npt.NDArray[np.int64]:
+    """Where the finite distances are, the smallest first, ties in order."""
+    order = np.argsort(distances, kind="stable")
+    return order[np.isfinite(distances[order])]
 
 
 def _candidates(geometry: Geometry, members: Tensor, everyone: Tensor, k: int) -> Tensor:

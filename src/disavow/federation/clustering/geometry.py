@@ -37,10 +37,10 @@ class Geometry(Protocol):
 
 
 class ExactGeometry:
-    """All pairs, measured."""
+    """All pairs, measured where the updates are; kept on the CPU, where looking up a few of them is quicker."""
 
     def __init__(self, squared: Tensor) -> None:
-        self.squared = squared
+        self.squared = squared.cpu()
 
     def from_point(self, point: int, others: Tensor) -> Tensor:
         """See `Geometry`."""

@@ -1,0 +1,144 @@
+"""`disavow bench`: our engines and their peers side by side."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from disavow.bench import PEERS, Asked, compare
+from disavow.bench.contestants.task import BATCH, EPOCHS, LEARNING_RATE
+from disavow.bench.ours import ENGINES
+from disavow.bench.passes import Contestant, Pass
+from disavow.bench.report import Report, as_json, machine, remarks, rows
+from disavow.bench.table import table
+from disavow.cli.output import advance, bar, progress, results
+from disavow.errors import ConfigError
+from disavow.models import NETWORKS
+
+_INTERRUPTED = 130
+_DEVICES = ("cpu", "cuda")
+_FEWEST_CLIENTS = 2
+
+
+def bench(
+    *,
+    device: str,
+    passes: int,
+    rounds: int,
+    peers: str,
+    engines: str,
+    network: str,
+    clients: int,
+    samples: int,
+    federations: int,
+    cache: Path,
+    json_file: Path | None,
+) -> None:
+    """Run the benchmark, print its table, and keep everything where asked to."""
+    asked = Asked(
+        device=device,
+        passes=passes,
+        rounds=rounds,
+        peers=_names("peers", peers, PEERS),
+        engines=_names("engines", engines, ENGINES),
+        network=network,
+        clients=clients,
+        samples=samples,
+        federations=federations,
+    )
+    _check(asked)
+    if json_file is not None:
+        _check_file(json_file)
+    report = _run(asked, cache)
+    if json_file is not None:
+        json_file.write_text(json.dumps(as_json(report), indent=2) + "\n", encoding="utf-8")
+    _print(report)
+    if not rows(report):
+        raise typer.Exit(1)
+
+
+def _names(option: str, text: str, known: Mapping[str, object]) -> tuple[str, ...]:
+    """Names between commas, each once; `none` for none of them."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if names == ("none",):
+        return ()
+    _require(set(names) <= known.keys(), option, text, f"none, or some of {', '.join(known)}, with commas between")
+    return names
+
+
+def _check(asked: Asked) -> None:
+    """Refuse before anything is built what could not be run."""
+    _require(asked.device in _DEVICES, "device", asked.device, ", ".join(_DEVICES))
+    there = asked.device == "cpu" or torch.cuda.is_available()
+    _require(there, "device", asked.device, "cpu; PyTorch sees no GPU here")
+    _require(asked.network in NETWORKS, "network", asked.network, ", ".join(NETWORKS))
+    for option in ("passes", "rounds", "samples", "federations"):
+        value = getattr(asked, option)
+        _require(value >= 1, option, value, "a whole number of at least 1")
+    allowed = f"a whole number of at least {_FEWEST_CLIENTS}"
+    _require(asked.clients >= _FEWEST_CLIENTS, "clients", asked.clients, allowed)
+    _require(bool(asked.peers or asked.engines), "engines", "none", "at least one engine where --peers is none")
+    alone = asked.federations == 1 and asked.device == "cpu"
+    fits = alone or "sequential" not in asked.engines
+    _require(fits, "engines", "sequential", "auto, eager; it runs on the CPU, one federation at a time")
+
+
+def _check_file(path: Path) -> None:
+    _require(path.parent.is_dir(), "json", path, f"a file in a directory that exists; {path.parent} does not")
+    _require(not path.is_dir(), "json", path, "a file; this is a directory")
+
+
+def _require(condition: bool, option: str, value: object, allowed: str) -> None:
+    if not condition:
+        raise ConfigError(f"--{option} is {value}; allowed: {allowed}")
+
+
+def _run(asked: Asked, cache: Path) -> Report:
+    console = progress()
+    total = asked.passes * (len(asked.peers) + len(asked.engines))
+    try:
+        with bar(console, "benchmark", total) as shown:
+            return compare(
+                asked,
+                cache=cache,
+                on_note=console.print,
+                on_start=lambda contestant, number: _begin(shown, contestant, number),
+                on_pass=lambda done: _tell(console, shown, done),
+            )
+    except KeyboardInterrupt:
+        print("interrupted; nothing was kept", file=sys.stderr)
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+def _begin(shown: Progress, contestant: Contestant, number: int) -> None:
+    shown.update(shown.task_ids[0], description=f"pass {number}: {contestant.name}")
+
+
+def _tell(console: Console, shown: Progress, done: Pass) -> None:
+    advance(shown)
+    if done.failure is not None:
+        console.print(f"pass {done.number}  {done.contestant}: failed, {done.failure}")
+        return
+    seconds = ", ".join(f"{value:.3g}" for value in done.seconds)
+    console.print(f"pass {done.number}  {done.contestant}: {seconds} s a round")
+
+
+def _print(report: Report) -> None:
+    console, asked, here = results(), report.asked, machine(str(report.asked["device"]))
+    console.print(
+        f"{asked['network']}, {report.data}: {asked['clients']} clients of {asked['samples']:,} images, "
+        f"{EPOCHS} epochs, batch {BATCH}, SGD {LEARNING_RATE}\n"
+        f"{here['device']}; {here['processor']}, {here['cores']} cores; torch {here['torch']}\n"
+        f"median of {asked['passes']} passes of {asked['rounds']} rounds after {asked['warmup']} to warm up; "
+        "x: times as fast as\n"
+    )
+    console.print(table(report))
+    for remark in remarks(report):
+        console.print(remark)

@@ -1,0 +1,255 @@
+// One step of local training for many clients at once: convolutions with ReLU and pooling, forward and backward, the
+// slope of the loss, and SGD. Dense layers are batched matrix products and come from the BLAS library.
+//
+// Every client has a row: its own parameters, its own batch of `batch` places of which the first count[row] are taken.
+// Blocks that would work on empty places return at once, so that unequal clients cost what they have. Sums go in a
+// fixed order: the same call gives the same bits.
+//
+// One kernel for one layer is compiled at a time. The launcher defines which (CONV_FORWARD, ...) and the layer's shape:
+//   IC IH IW    what comes in              OC K STRIDE PAD   the convolution
+//   OH OW       maps before pooling        CH CW SIDE        maps that go out; windows of SIDE by SIDE
+//   RELU        1 or 0                     GATHER            1 where images come from the data set, by number
+//   IMAGES      images in a block          GROUP             channels that one thread computes
+//   THREADS PARTS COPIES CHUNK             how the gradient of the weights is divided (see there)
+//   PITCH       see below
+//   WITHIN      input channels in a block of the gradient of the input;  PLANES  output channels loaded together
+
+#define NOBODY 4
+#define XH ((CH * SIDE - 1) * STRIDE + K) // what the windows can see, border included
+#define XW ((CW * SIDE - 1) * STRIDE + K)
+// Rows of maps in shared memory are PITCH numbers apart, which the launcher chooses so that threads that read at the
+// same time find what they need in different banks.
+#define CELLS (CH * CW)
+#define WINDOWS (SIDE * SIDE)
+#define PATCH (K + (SIDE - 1) * STRIDE)
+#define TAPS (IC * K * K)
+#define FOURS ((K + 3) / 4) // a row of a kernel in shared memory is padded, so that it is read four numbers at a time
+
+struct alignas(16) Four {
+  float v[4];
+};
+struct alignas(8) Two {
+  float v[2];
+};
+
+// A square of N by N numbers into registers; two at a time where every square begins at an even place.
+template <int N, bool EVEN> __device__ void load_patch(const float *from, float (&to)[N][N]) {
+#pragma unroll
+  for (int y = 0; y < N; ++y) {
+#pragma unroll
+    for (int x = 0; EVEN && x + 1 < N; x += 2) {
+      const Two two = *(const Two *)(from + y * PITCH + x);
+      to[y][x] = two.v[0];
+      to[y][x + 1] = two.v[1];
+    }
+#pragma unroll
+    for (int x = EVEN ? N / 2 * 2 : 0; x < N; ++x) to[y][x] = from[y * PITCH + x];
+  }
+}
+
+// An image with its border, into shared memory.
+__device__ void load_image(const float *from, float *to) {
+  for (int i = threadIdx.x; i < IC * XH * XW; i += blockDim.x) {
+    const int line = i / XW, y = line % XH - PAD, x = i % XW - PAD;
+    to[line * PITCH + i % XW] =
+        y >= 0 && y < IH && x >= 0 && x < IW ? from[(line / XH * IH + y) * IW + x] : 0.0f;
+  }
+}
+
+// Which image lies at a place: one of the data set, or what the layer before made of it.
+__device__ const float *image_at(const float *images, const int *index, long long place) {
+  return images + (GATHER ? (long long)index[place] : place) * (IC * IH * IW);
+}
+
+#ifdef CONV_FORWARD
+extern "C" __global__ void __launch_bounds__(256, 3) conv_forward(const float *images, const int *index, const int *count,
+                                        const float *parameters, int row, int weight, int bias, int batch,
+                                        float *out, unsigned char *chosen) {
+  __shared__ Two pairs[IMAGES * IC * XH * PITCH / 2];
+  float *x = (float *)pairs;
+  __shared__ Four w[OC * IC * K * FOURS];
+  __shared__ float b[OC];
+  const int tiles = (batch + IMAGES - 1) / IMAGES, client = blockIdx.x / tiles;
+  const int first = blockIdx.x % tiles * IMAGES, places = min(IMAGES, batch - first);
+  const int here = min(places, count[client] - first);
+  const long long place = (long long)client * batch + first;
+  // whoever reads an empty place multiplies it by zero, so it must hold a number
+  for (int i = threadIdx.x + max(here, 0) * OC * CELLS; i < places * OC * CELLS; i += blockDim.x)
+    out[place * (OC * CELLS) + i] = 0.0f;
+  if (here <= 0) return;
+  const float *own = parameters + (long long)client * row;
+  for (int i = threadIdx.x; i < OC * TAPS; i += blockDim.x) w[i / K * FOURS + i % K / 4].v[i % K % 4] = own[weight + i];
+  for (int i = threadIdx.x; i < OC; i += blockDim.x) b[i] = own[bias + i];
+  for (int n = 0; n < here; ++n) load_image(image_at(images, index, place + n), x + n * (IC * XH * PITCH));
+  __syncthreads();
+  for (int item = threadIdx.x; item < here * (OC / GROUP) * CELLS; item += blockDim.x) {
+    const int cell = item % CELLS, o = item / CELLS % (OC / GROUP) * GROUP, n = item / (CELLS * (OC / GROUP));
+    const int cy = cell / CW, cx = cell % CW;
+    const float *corner = x + n * (IC * XH * PITCH) + cy * SIDE * STRIDE * PITCH + cx * SIDE * STRIDE;
+    float sum[GROUP][WINDOWS];
+#pragma unroll
+    for (int j = 0; j < GROUP; ++j)
+#pragma unroll
+      for (int q = 0; q < WINDOWS; ++q) sum[j][q] = b[o + j];
+    for (int c = 0; c < IC; ++c) {
+      float patch[PATCH][PATCH];
+      load_patch<PATCH, SIDE * STRIDE % 2 == 0>(corner + c * XH * PITCH, patch);
+#pragma unroll
+      for (int j = 0; j < GROUP; ++j)
+#pragma unroll
+        for (int ky = 0; ky < K; ++ky) {
+          Four line[FOURS];
+#pragma unroll
+          for (int f = 0; f < FOURS; ++f) line[f] = w[(((o + j) * IC + c) * K + ky) * FOURS + f];
+#pragma unroll
+          for (int kx = 0; kx < K; ++kx)
+#pragma unroll
+            for (int q = 0; q < WINDOWS; ++q)
+              sum[j][q] += line[kx / 4].v[kx % 4] * patch[ky + q / SIDE * STRIDE][kx + q % SIDE * STRIDE];
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < GROUP; ++j) {
+      float best = sum[j][0];
+      int which = 0;
+#pragma unroll
+      for (int q = 1; q < WINDOWS; ++q) {
+        const bool there = cy * SIDE + q / SIDE < OH && cx * SIDE + q % SIDE < OW;
+        if (there && (sum[j][q] > best || sum[j][q] != sum[j][q])) { // the first of the largest, and NaN over all
+          best = sum[j][q];
+          which = q;
+        }
+      }
+      if (RELU && best <= 0.0f) which = NOBODY;
+      if (RELU && best < 0.0f) best = 0.0f;
+      const long long to = ((place + n) * OC + o + j) * CELLS + cell;
+      out[to] = best;
+      chosen[to] = which;
+    }
+  }
+}
+#endif
+
+#ifdef CONV_WEIGHT
+// The gradient of the weights. A block takes CHUNK images of one client; each of its OC * PARTS * COPIES threads keeps
+// the sums of every PARTS-th tap of one channel, over every COPIES-th cell. The sums of blocks and copies are added up
+// by `sgd`. The last OC numbers of a slot belong to the bias.
+struct alignas(8) Slope {
+  float slope;
+  int window;
+};
+
+extern "C" __global__ void conv_weight(const float *images, const int *index, const int *count, const float *slope,
+                                       const unsigned char *chosen, int batch, float *slots) {
+  __shared__ float x[IC * XH * PITCH];
+  __shared__ Slope cells[OC * CELLS];
+  constexpr int OWN = (TAPS + PARTS - 1) / PARTS;
+  const int chunks = (batch + CHUNK - 1) / CHUNK, client = blockIdx.x / chunks, chunk = blockIdx.x % chunks;
+  const int o = threadIdx.x / (PARTS * COPIES), part = threadIdx.x % PARTS, copy = threadIdx.x / PARTS % COPIES;
+  int tap[OWN];
+  float sum[OWN], bias = 0.0f;
+#pragma unroll
+  for (int i = 0; i < OWN; ++i) {
+    const int t = min(part + i * PARTS, TAPS - 1);
+    tap[i] = (t / (K * K) * XH + t / K % K) * PITCH + t % K;
+    sum[i] = 0.0f;
+  }
+  const int last = min(count[client], (chunk + 1) * CHUNK);
+  for (int n = chunk * CHUNK; n < last; ++n) {
+    const long long place = (long long)client * batch + n;
+    load_image(image_at(images, index, place), x);
+    for (int i = threadIdx.x; i < OC * CELLS; i += blockDim.x) {
+      const int which = chosen[place * (OC * CELLS) + i], q = which == NOBODY ? 0 : which;
+      const int cy = i % CELLS / CW, cx = i % CW;
+      cells[i].slope = which == NOBODY ? 0.0f : slope[place * (OC * CELLS) + i];
+      cells[i].window = (cy * SIDE + q / SIDE) * STRIDE * PITCH + (cx * SIDE + q % SIDE) * STRIDE;
+    }
+    __syncthreads();
+    if (o < OC)
+#pragma unroll 4
+      for (int cell = copy; cell < CELLS; cell += COPIES) {
+        const Slope here = cells[o * CELLS + cell];
+        bias += here.slope;
+#pragma unroll
+        for (int i = 0; i < OWN; ++i) sum[i] += here.slope * x[here.window + tap[i]];
+      }
+    __syncthreads();
+  }
+  if (o >= OC) return;
+  float *slot = slots + ((long long)(client * chunks + chunk) * COPIES + copy) * (OC * TAPS + OC);
+#pragma unroll
+  for (int i = 0; i < OWN; ++i)
+    if (part + i * PARTS < TAPS) slot[o * TAPS + part + i * PARTS] = sum[i];
+  if (part == 0) slot[OC * TAPS + o] = bias;
+}
+#endif
+
+#ifdef CONV_INPUT
+// The gradient of the input, for strides of 1: each thread has a block of two by two pixels and WITHIN channels.
+#define DH (IH + K) // slopes with a border in which nothing happened
+#define DW (IW + K)
+#define BLOCKS (((IH + 1) / 2) * ((IW + 1) / 2))
+extern "C" __global__ void conv_input(const int *count, const float *slope, const unsigned char *chosen,
+                                      const float *parameters, int row, int weight, int batch, float *out) {
+  __shared__ Two pairs[IMAGES * PLANES * DH * PITCH / 2];
+  float *d = (float *)pairs;
+  __shared__ Four w[PLANES * WITHIN * K * FOURS];
+  const int tiles = (batch + IMAGES - 1) / IMAGES, groups = IC / WITHIN;
+  const int client = blockIdx.x / (tiles * groups), first = blockIdx.x / groups % tiles * IMAGES;
+  const int c = blockIdx.x % groups * WITHIN, here = min(IMAGES, count[client] - first);
+  if (here <= 0) return;
+  const long long place = (long long)client * batch + first;
+  const int n = threadIdx.x / BLOCKS, y = threadIdx.x % BLOCKS / ((IW + 1) / 2) * 2;
+  const int x = threadIdx.x % ((IW + 1) / 2) * 2;
+  float sum[WITHIN][4];
+#pragma unroll
+  for (int j = 0; j < WITHIN; ++j)
+#pragma unroll
+    for (int q = 0; q < 4; ++q) sum[j][q] = 0.0f;
+  for (int o = 0; o < OC; o += PLANES) {
+    // nothing, but for the one position of each window that counts
+    for (int i = threadIdx.x; i < IMAGES * PLANES * DH * PITCH / 2; i += blockDim.x) pairs[i] = Two{0.0f, 0.0f};
+    __syncthreads();
+    for (int i = threadIdx.x; i < here * PLANES * CELLS; i += blockDim.x) {
+      const int image = i / (PLANES * CELLS), plane = i / CELLS % PLANES, cell = i % CELLS;
+      const long long from = ((place + image) * OC + o + plane) * CELLS + cell;
+      const int q = chosen[from];
+      if (q == NOBODY) continue;
+      const int oy = cell / CW * SIDE + q / SIDE + K - 1 - PAD, ox = cell % CW * SIDE + q % SIDE + K - 1 - PAD;
+      d[((image * PLANES + plane) * DH + oy) * PITCH + ox] = slope[from];
+    }
+    for (int i = threadIdx.x; i < PLANES * WITHIN * K * K; i += blockDim.x) {
+      // turned by half a turn
+      const int plane = o + i / (WITHIN * K * K), channel = c + i / (K * K) % WITHIN, turned = K * K - 1 - i % (K * K);
+      w[i / K * FOURS + i % K / 4].v[i % K % 4] =
+          parameters[(long long)client * row + weight + (plane * IC + channel) * K * K + turned];
+    }
+    __syncthreads();
+    if (n < here)
+      for (int p = 0; p < PLANES; ++p) {
+        float patch[K + 1][K + 1];
+        load_patch<K + 1, true>(d + ((n * PLANES + p) * DH + y) * PITCH + x, patch);
+#pragma unroll
+        for (int j = 0; j < WITHIN; ++j)
+#pragma unroll
+          for (int ky = 0; ky < K; ++ky) {
+            Four line[FOURS];
+#pragma unroll
+            for (int f = 0; f < FOURS; ++f) line[f] = w[((p * WITHIN + j) * K + ky) * FOURS + f];
+#pragma unroll
+            for (int kx = 0; kx < K; ++kx)
+#pragma unroll
+              for (int q = 0; q < 4; ++q) sum[j][q] += line[kx / 4].v[kx % 4] * patch[ky + q / 2][kx + q % 2];
+          }
+      }
+    __syncthreads();
+  }
+  if (n >= here) return;
+#pragma unroll
+  for (int j = 0; j < WITHIN; ++j)
+#pragma unroll
+    for (int q = 0; q < 4; ++q)
+      if (y + q / 2 < IH && x + q % 2 < IW)
+        out[((place + n) * IC + c + j) * (IH * IW) + (y + q / 2) * IW + x + q % 2] = sum[j][q];
+}
+#endif

@@ -1,0 +1,58 @@
+// The parts of a step that do not depend on a layer's shape.
+
+// Images by number, one a place; nothing where the place is empty.
+extern "C" __global__ void gather(const float *images, const int *index, const int *count, int size, int batch,
+                                  int places, float *out) {
+  const long long total = (long long)places * size;
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < total;
+       i += (long long)gridDim.x * blockDim.x) {
+    const long long place = i / size;
+    out[i] = place % batch < count[place / batch] ? images[(long long)index[place] * size + i % size] : 0.0f;
+  }
+}
+
+// The slope of the mean cross-entropy of each client's batch, in place of the scores.
+extern "C" __global__ void loss(const long long *labels, const int *index, const int *count, int classes, int batch,
+                                int places, float *scores) {
+  for (int place = blockIdx.x * blockDim.x + threadIdx.x; place < places; place += gridDim.x * blockDim.x) {
+    float *score = scores + (long long)place * classes;
+    const int taken = count[place / batch];
+    if (place % batch >= taken) {
+      for (int o = 0; o < classes; ++o) score[o] = 0.0f;
+      continue;
+    }
+    float top = score[0], total = 0.0f;
+    for (int o = 1; o < classes; ++o) top = score[o] > top ? score[o] : top;
+    for (int o = 0; o < classes; ++o) total += score[o] = expf(score[o] - top);
+    const long long label = labels[index[place]];
+    for (int o = 0; o < classes; ++o) score[o] = (score[o] / total - (o == label ? 1.0f : 0.0f)) / taken;
+  }
+}
+
+// Lets no slope through where ReLU was closed.
+extern "C" __global__ void relu_slope(const float *out, int total, float *slope) {
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < total;
+       i += (long long)gridDim.x * blockDim.x)
+    if (out[i] <= 0.0f) slope[i] = 0.0f;
+}
+
+// SGD with momentum and weight decay on `size` numbers of every client, whose gradients are sums of `slots` slots.
+// What SGD is told, a row each: learning rate, momentum, weight decay. Whoever has no batch stays as it is.
+extern "C" __global__ void sgd(const float *gradient, int slot, int slots, int first, int size, const int *count,
+                               const float *told, int clients, int row, int offset, float *parameters,
+                               float *velocity) {
+  const long long total = (long long)clients * size;
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < total;
+       i += (long long)gridDim.x * blockDim.x) {
+    const int client = i / size, number = i % size;
+    if (!count[client]) continue;
+    const float *from = gradient + (long long)client * slots * slot + first + number;
+    float push = 0.0f;
+    for (int s = 0; s < slots; ++s) push += from[(long long)s * slot];
+    const long long at = (long long)client * row + offset + number;
+    push += told[3 * client + 2] * parameters[at];
+    push += told[3 * client + 1] * velocity[at];
+    velocity[at] = push;
+    parameters[at] -= told[3 * client] * push;
+  }
+}

@@ -1,0 +1,206 @@
+"""Trains the clients of any number of federations in stacks. For networks that are chains, on a GPU."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from disavow.domain import Evaluation
+from disavow.engines.compiled.chain import chain_of
+from disavow.engines.fused.launch import compile_kernel
+from disavow.engines.fused.layers import CHUNK, Row, division_of, row_of, whole_rows
+from disavow.engines.fused.places import Client, clients_of, places_of
+from disavow.engines.fused.stack import Stack
+from disavow.engines.state import layout_of
+from disavow.engines.trainer import Ask
+from disavow.engines.workload import Workload
+from disavow.federation.vectors import Model, Updates
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_SHARE = 0.5
+"""Of the memory that is free, how much a stack may take."""
+
+_SCORED = 10_000
+"""Images that are scored at once."""
+
+_KEPT = 3
+"""Stacks and data sets that are kept from call to call."""
+
+
+class FusedTrainer:
+    """Trains chains. `NotAChain` for other networks, `NoKernels` where PyTorch cannot compile for the GPU."""
+
+    def __init__(
+        self, network: nn.Module, shape: tuple[int, int, int], device: torch.device, *, graphs: bool = True
+    ) -> None:
+        self._row = row_of(chain_of(network, shape), layout_of(network))
+        for i, placed in enumerate(self._row.layers):
+            if placed.layer.convolution:
+                division_of(placed.layer, first=i == 0)
+        if device.type == "cuda":
+            compile_kernel("steps.cu", "loss")  # whether anything can be compiled is better known now than later
+        self._device, self._graphs = device, graphs
+        self._most: int | None = None
+        self._stacks: OrderedDict[tuple[object, ...], Stack] = OrderedDict()
+        self._data: OrderedDict[tuple[int, int], tuple[Tensor, ...]] = OrderedDict()
+
+    def train(self, asks: Sequence[Ask]) -> list[Updates]:
+        """See `Trainer`."""
+        vectors = [torch.empty(len(ask.clients), len(ask.model.vector), device=self._device) for ask in asks]
+        for group in _sharing_data(asks):
+            clients = [client for a in group for client in clients_of(asks[a], a)]
+            # those with most to do first, so that as clients finish it is always the first rows that go on
+            clients.sort(key=lambda client: (-client.steps, -client.largest))
+            self._train_all(asks, clients, vectors)
+        return [
+            Updates(ask.clients, tuple(len(ask.workload.parts[c]) for c in ask.clients), rows)
+            for ask, rows in zip(asks, vectors, strict=True)
+        ]
+
+    def _train_all(self, asks: Sequence[Ask], clients: list[Client], vectors: list[Tensor]) -> None:
+        done = 0
+        while done < len(clients):
+            batch = max(client.largest for client in clients[done:])
+            most = self._most or self._fitting(batch, self._row)
+            some = clients[done : done + most]
+            try:
+                self._train_some(asks, some, batch, vectors)
+            except torch.cuda.OutOfMemoryError:
+                self._stacks.clear()
+                torch.cuda.empty_cache()
+                if len(some) == 1:
+                    raise
+                self._most = len(some) // 2
+                continue
+            done += len(some)
+
+    def _train_some(self, asks: Sequence[Ask], clients: list[Client], batch: int, vectors: list[Tensor]) -> None:
+        """One stack, from the broadcast models to the updates."""
+        images, labels = self._on_device(asks[clients[0].ask].workload.images, asks[clients[0].ask].workload.labels)
+        stack = self._stack(whole_rows(len(clients)), batch, images, labels)
+        stack.train()
+        places = places_of(asks, clients, rows=stack.rows, batch=batch, device=self._device)
+        mine = {
+            ask: (torch.tensor(rows).to(self._device), torch.tensor(where).to(self._device))
+            for ask, rows, where in _by_ask(clients)
+        }
+        self._begin(stack, asks, clients, mine)
+        for step, active in enumerate(places.active):
+            stack.index.copy_(places.index[step])
+            stack.count.copy_(places.count[step])
+            stack.step(active)
+        for ask, (rows, where) in mine.items():
+            vectors[ask][where] = self._end(stack, rows) - asks[ask].model.vector.to(self._device)
+
+    def _begin(
+        self, stack: Stack, asks: Sequence[Ask], clients: list[Client], mine: dict[int, tuple[Tensor, Tensor]]
+    ) -> None:
+        """Put the broadcast models into the rows, and what SGD is told."""
+        told = np.zeros((stack.rows, 3), dtype=np.float32)
+        for row, client in enumerate(clients):
+            settings = asks[client.ask].workload.settings
+            told[row] = settings.learning_rate, settings.momentum, settings.weight_decay
+        stack.told.copy_(torch.from_numpy(told))
+        stack.velocity.zero_()
+        for ask, (rows, _) in mine.items():
+            vector = asks[ask].model.vector.to(self._device)
+            for first, place, length in self._row.spans:
+                stack.parameters[rows, place : place + length] = vector[first : first + length]
+
+    def _end(self, stack: Stack, rows: Tensor) -> Tensor:
+        """The models in these rows, as vectors."""
+        return torch.cat(
+            [stack.parameters[rows, place : place + length] for _, place, length in self._row.spans], dim=1
+        )
+
+    def evaluate(self, workload: Workload, models: Sequence[Model]) -> list[Evaluation]:
+        """See `Trainer`."""
+        images, labels = self._on_device(workload.test_images, workload.test_labels)
+        batch = min(_SCORED, len(labels))
+        stack = self._stack(1, batch, images, labels)
+        return [self._evaluate(stack, model, labels) for model in models]
+
+    def _evaluate(self, stack: Stack, model: Model, labels: Tensor) -> Evaluation:
+        vector, scores = model.vector.to(self._device), []
+        for first, place, length in self._row.spans:
+            stack.parameters[0, place : place + length] = vector[first : first + length]
+        for first in range(0, len(labels), stack.batch):
+            here = min(stack.batch, len(labels) - first)
+            stack.index[0, :here] = torch.arange(first, first + here, dtype=torch.int32, device=self._device)
+            stack.count.fill_(here)
+            stack.forward(1)
+            scores.append(stack.scores[0, :here].clone())
+        found = torch.cat(scores)
+        loss = functional.cross_entropy(found.double(), labels)
+        accuracy = (found.argmax(dim=1) == labels).double().mean()
+        return Evaluation(accuracy=float(accuracy), loss=float(loss))
+
+    def close(self) -> None:
+        """See `Trainer`."""
+        self._stacks.clear()
+        self._data.clear()
+
+    # -- memory ------------------------------------------------------------------------------------------------
+
+    def _fitting(self, batch: int, row: Row) -> int:
+        """How many rows fit into the share of the memory that a stack may take."""
+        if self._device.type != "cuda":
+            return 1 << 20
+        free, _ = torch.cuda.mem_get_info(self._device)
+        free += torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
+        an_image = sum(9 * placed.cells for placed in row.layers)
+        slots = sum(
+            4 * (-(-batch // CHUNK)) * 4 * placed.weights for placed in row.layers if placed.layer.convolution
+        )
+        return max(1, int(_SHARE * free / (batch * an_image + slots + 16 * row.size)))
+
+    def _stack(self, rows: int, batch: int, images: Tensor, labels: Tensor) -> Stack:
+        key = (rows, batch, images.data_ptr())
+        if key not in self._stacks:
+            self._stacks[key] = Stack(
+                self._row, rows=rows, batch=batch, images=images, labels=labels, graphs=self._graphs
+            )
+        return _kept(self._stacks, key)
+
+    def _on_device(self, images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        """The data set on the device, once for all who use the same tensors."""
+        key = (images.data_ptr(), labels.data_ptr())
+        if key not in self._data:
+            moved = images.to(self._device).contiguous(), labels.to(self._device).contiguous()
+            # what they were moved from is kept with them, or another tensor could take its place in memory
+            self._data[key] = (*moved, images, labels)
+        return _kept(self._data, key)[:2]
+
+
+def _kept(cache: OrderedDict[K, V], key: K) -> V:
+    """The value of a key that was just used; the least recently used go."""
+    cache.move_to_end(key)
+    while len(cache) > _KEPT:
+        cache.popitem(last=False)
+    return cache[key]
+
+
+def _sharing_data(asks: Sequence[Ask]) -> Iterator[list[int]]:
+    """The numbers of the asks whose samples are the same tensors."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for a, ask in enumerate(asks):
+        key = (ask.workload.images.data_ptr(), ask.workload.labels.data_ptr())
+        groups.setdefault(key, []).append(a)
+    yield from groups.values()
+
+
+def _by_ask(clients: Sequence[Client]) -> Iterator[tuple[int, list[int], list[int]]]:
+    """For each ask the rows that are its clients', and the places of these clients in the ask."""
+    rows: dict[int, list[tuple[int, int]]] = {}
+    for row, client in enumerate(clients):
+        rows.setdefault(client.ask, []).append((row, client.place))
+    for ask, pairs in rows.items():
+        yield ask, [row for row, _ in pairs], [place for _, place in pairs]

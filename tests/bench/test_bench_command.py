@@ -1,0 +1,121 @@
+"""`disavow bench`: what it refuses, and a small benchmark as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from disavow.cli.bench import bench
+from disavow.errors import ConfigError
+from tests.cli.process import COMMAND, environment
+
+ASKED: dict[str, Any] = {
+    "device": "cpu",
+    "passes": 1,
+    "rounds": 1,
+    "peers": "plain",
+    "engines": "sequential",
+    "network": "lenet5",
+    "clients": 2,
+    "samples": 20,
+    "federations": 1,
+    "cache": Path("nowhere"),
+    "json_file": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"peers": "flower,fedml"},
+            "--peers is flower,fedml; allowed: none, or some of flower, pfl, plain, with commas between",
+        ),
+        ({"peers": ""}, "--peers is ; allowed: none, or some of flower, pfl, plain, with commas between"),
+        (
+            {"engines": "fast"},
+            "--engines is fast; allowed: none, or some of auto, eager, sequential, with commas between",
+        ),
+        (
+            {"peers": "none", "engines": "none"},
+            "--engines is none; allowed: at least one engine where --peers is none",
+        ),
+        (
+            {"federations": 2},
+            "--engines is sequential; allowed: auto, eager; it runs on the CPU, one federation at a time",
+        ),
+        ({"device": "tpu"}, "--device is tpu; allowed: cpu, cuda"),
+        ({"network": "vgg"}, "--network is vgg; allowed: convnet, lenet5, resnet-mini"),
+        ({"passes": 0}, "--passes is 0; allowed: a whole number of at least 1"),
+        ({"rounds": 0}, "--rounds is 0; allowed: a whole number of at least 1"),
+        ({"samples": 0}, "--samples is 0; allowed: a whole number of at least 1"),
+        ({"clients": 1}, "--clients is 1; allowed: a whole number of at least 2"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_one_line(
+    changed: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        bench(**{**ASKED, **changed})
+    assert str(refused.value) == message
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_cuda_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^--device is cuda; allowed: cpu; PyTorch sees no GPU here$"):
+        bench(**{**ASKED, "device": "cuda"})
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing" / "a.json"):
+        with pytest.raises(ConfigError, match=r"^--json is .*; allowed: a file"):
+            bench(**{**ASKED, "json_file": path})
+
+
+@pytest.fixture
+def cache(tmp_path: Path, samples: Path) -> Path:
+    """A cache folder in which the samples are what was made of the digits."""
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    shutil.copy(samples, folder / "digits-1.npz")
+    return folder
+
+
+def disavow_bench(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, "bench", "--clients=2", "--samples=20", *map(str, arguments)]
+    env = environment(DISAVOW_DATA_DIR="")
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=250, check=False)
+
+
+def test_a_small_benchmark_from_end_to_end(tmp_path: Path, cache: Path) -> None:
+    result = disavow_bench(
+        "--passes=2", "--rounds=1", "--peers=plain", "--engines=sequential", "--cache", cache, "--json",
+        tmp_path / "bench.json",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    told = json.loads((tmp_path / "bench.json").read_text())
+    order = [(one["number"], one["contestant"]) for one in told["passes"]]
+    assert order == [(n, name) for n in (1, 2) for name in ("plain", "disavow sequential")]
+    assert all(len(one["seconds"]) == 1 for one in told["passes"])
+    assert told["data"] == "digits of scikit-learn, enlarged and repeated"
+    assert (told["asked"]["clients"], told["asked"]["warmup"]) == (2, 1)
+    assert {row["contestant"] for row in told["rows"]} == {"plain", "disavow sequential"}
+    assert "digits of scikit-learn" in result.stdout
+    assert sum(line.startswith(("plain ", "disavow sequential ")) for line in result.stdout.splitlines()) == 2
+    assert sum(line.startswith("pass ") for line in result.stderr.splitlines()) == 4
+    assert "\x1b" not in result.stdout + result.stderr
+
+
+def test_a_benchmark_in_which_nobody_gets_through_is_exit_1(cache: Path) -> None:
+    (cache / "digits-1.npz").write_bytes(b"broken")
+    result = disavow_bench("--passes=2", "--rounds=1", "--peers=none", "--engines=sequential", "--cache", cache)
+    assert result.returncode == 1
+    assert "disavow sequential failed: exit status 1" in result.stdout
+    assert sum(line.startswith("pass ") for line in result.stderr.splitlines()) == 1

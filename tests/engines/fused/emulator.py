@@ -1,0 +1,103 @@
+"""Runs the CUDA kernels on the CPU: the same source, each thread of a block a thread, barriers and all.
+
+Slow, but it finds wrong indices, missing barriers and what is never written, where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from disavow.engines.fused.launch import Kernel, text_of
+
+COMPILER = next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
+
+_SHIM = """
+#include <algorithm>
+#include <barrier>
+#include <cmath>
+#include <thread>
+#include <vector>
+using std::max;
+using std::min;
+struct Dimension { int x; };
+static thread_local Dimension threadIdx, blockIdx;
+static Dimension blockDim, gridDim;
+static std::barrier<> *meeting;
+#define __global__
+#define __device__ static
+#define __shared__ static
+#define __launch_bounds__(...)
+#define __syncthreads() meeting->arrive_and_wait()
+"""
+
+_CALL = """
+extern "C" void launch(int blocks, int threads, void **given) {
+  std::barrier<> all(threads), *here = &all;
+  meeting = here;
+  blockDim.x = threads;
+  gridDim.x = blocks;
+  auto run = [&](int thread) {
+    threadIdx.x = thread;
+    for (int block = 0; block < blocks; ++block) {
+      blockIdx.x = block;
+      NAME(ARGUMENTS);
+      all.arrive_and_wait(); // shared memory belongs to one block at a time
+    }
+  };
+  std::vector<std::thread> others;
+  for (int thread = 1; thread < threads; ++thread) others.emplace_back(run, thread);
+  run(0);
+  for (auto &other : others) other.join();
+}
+"""
+
+_ANY_THREADS = {"conv_forward", "gather", "loss", "relu_slope", "sgd"}
+"""Kernels whose threads share the work in loops, so that one of them can do it all."""
+
+
+class Emulator:
+    """`compile_kernel`, on the CPU."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, source: str, name: str, defines: Mapping[str, int] | None = None) -> Kernel:
+        """See `compile_kernel`."""
+        shape = {**(defines or {}), name.upper(): 1}
+        return _emulated(self._folder, source, name, tuple(sorted(shape.items())))
+
+
+@cache
+def _emulated(folder: Path, source: str, name: str, defines: tuple[tuple[str, int], ...]) -> Kernel:
+    code = text_of(source, dict(defines))
+    signature = re.search(rf"__global__ void (?:__launch_bounds__\(.*?\) )?{name}\((.*?)\) \{{", code, re.DOTALL)
+    if signature is None or COMPILER is None:
+        raise ValueError(f"{source} has no kernel {name}, or there is no compiler")
+    kinds = [re.sub(r"\w+$", "", parameter.strip()) for parameter in signature[1].split(",")]
+    values = ", ".join(f"*({kind}*)given[{i}]" for i, kind in enumerate(kinds))
+    whole = _SHIM + code + _CALL.replace("NAME", name).replace("ARGUMENTS", values)
+    path = folder / f"{hashlib.sha256(whole.encode()).hexdigest()[:16]}.so"
+    path.with_suffix(".cpp").write_text(whole)
+    command = [COMPILER, "-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread"]
+    subprocess.run([*command, "-o", str(path), str(path.with_suffix(".cpp"))], check=True)
+    library = ctypes.CDLL(str(path))
+
+    def launch(blocks: int, threads: int, arguments: Sequence[Tensor | int]) -> None:
+        cells = [
+            ctypes.c_void_p(a.data_ptr()) if isinstance(a, torch.Tensor) else ctypes.c_int(a) for a in arguments
+        ]
+        pointers = [ctypes.cast(ctypes.byref(cell), ctypes.c_void_p) for cell in cells]
+        given = (ctypes.c_void_p * len(cells))(*pointers)
+        library.launch(blocks, 1 if name in _ANY_THREADS else threads, given)
+
+    return launch

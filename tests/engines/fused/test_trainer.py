@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from disavow.engines.fused import FusedTrainer, stack
+from disavow.engines.fused import trainer as fused_trainer
+from disavow.engines.sequential import SequentialEngine
+from disavow.engines.trainer import Ask
+from disavow.engines.workload import Workload
+from disavow.federation.vectors import Model
+from disavow.models import build
+from tests.engines.contract import PARTS, SETTINGS, SHAPE, Case, a_case
+from tests.engines.fused.emulator import COMPILER, Emulator
+
+GPU = torch.cuda.is_available()
+
+pytestmark = pytest.mark.skipif(COMPILER is None and not GPU, reason="there is neither a GPU nor a compiler here")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[torch.device]:
+    """The GPU where there is one; else the kernels are emulated."""
+    if GPU:
+        yield torch.device("cuda")
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stack, "compile_kernel", Emulator(tmp_path_factory.mktemp("emulated")))
+        yield torch.device("cpu")
+
+
+def deviation(one: Tensor, other: Tensor) -> float:
+    return float(((one.cpu() - other).norm(dim=1) / other.norm(dim=1)).max())
+
+
+def agree(case: Case, device: torch.device) -> None:
+    """The same updates and evaluation as the reference, but for rounding."""
+    shape = (case.images.shape[1], case.images.shape[2], case.images.shape[3])
+    trainer, clients = FusedTrainer(case.network, shape, device), tuple(case.parts)
+    expected = SequentialEngine(case).train(case.model, clients, 2)
+    found = trainer.train([Ask(case, case.model, clients, 2)])[0]
+    assert found.clients == clients
+    assert found.samples == expected.samples
+    assert deviation(found.vectors, expected.vectors) < 1e-5
+    [evaluation] = trainer.evaluate(case, [case.model])
+    reference = SequentialEngine(case).evaluate(case.model)
+    assert evaluation.loss == pytest.approx(reference.loss, abs=1e-6)
+    assert evaluation.accuracy == reference.accuracy
+
+
+def images_of(case: Case, shape: tuple[int, int, int], network: nn.Module) -> Case:
+    generator = torch.Generator().manual_seed(9)
+    return replace(
+        case,
+        network=network,
+        images=torch.rand(len(case.images), *shape, generator=generator),
+        test_images=torch.rand(len(case.test_images), *shape, generator=generator),
+    )
+
+
+@pytest.mark.parametrize("network", ["convnet", "lenet5"])
+def test_a_round_is_as_the_reference_trains_it(network: str, device: torch.device) -> None:
+    agree(a_case(network), device)
+
+
+@pytest.mark.parametrize("shape", [(3, 9, 7), (1, 12, 11)])
+def test_odd_shapes_and_several_channels(shape: tuple[int, int, int], device: torch.device) -> None:
+    agree(images_of(a_case(), shape, build("lenet5", shape, 4, seed=2)), device)
+
+
+def test_momentum_and_decay(device: torch.device) -> None:
+    agree(a_case(settings=SETTINGS.model_copy(update={"momentum": 0.5, "weight_decay": 0.05})), device)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        nn.Sequential(nn.Flatten(), nn.Linear(36, 5), nn.ReLU(), nn.Linear(5, 4)),
+        nn.Sequential(nn.Conv2d(1, 3, 3, stride=2), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(3, 4)),
+        nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Conv2d(4, 5, 3),
+            nn.Flatten(),
+            nn.Linear(5, 4),
+        ),
+    ],
+    ids=["dense", "stride", "floor"],
+)
+def test_other_chains(network: nn.Module, device: torch.device) -> None:
+    agree(images_of(a_case(), SHAPE, network), device)
+
+
+def test_several_federations_in_one_call_are_each_as_if_alone(device: torch.device) -> None:
+    one = a_case()
+    told = SETTINGS.model_copy(update={"learning_rate": 0.01, "batch_size": 5, "momentum": 0.9})
+    other = replace(one, seed=12, settings=told)
+    elsewhere = replace(one, images=one.images.flip(0).contiguous())
+    trainer = FusedTrainer(one.network, SHAPE, device)
+    scaled = Model(one.model.layout, one.model.vector * 0.5)
+    asks = [
+        Ask(one, one.model, ("ada", "bo"), 1),
+        Ask(other, scaled, ("cy", "bo", "dee"), 3),
+        Ask(elsewhere, one.model, ("dee",), 1),
+    ]
+    for ask, updates in zip(asks, trainer.train(asks), strict=True):
+        assert updates.clients == ask.clients
+        expected = SequentialEngine(ask.workload).train(ask.model, ask.clients, ask.round_number)
+        assert deviation(updates.vectors, expected.vectors) < 1e-5
+
+
+def test_a_stack_that_does_not_fit_is_divided(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = a_case()
+    tried: list[int] = []
+    real = FusedTrainer._train_some
+
+    def small(self: FusedTrainer, asks: object, clients: list[object], *rest: object) -> None:
+        tried.append(len(clients))
+        if len(clients) > 2:
+            raise torch.cuda.OutOfMemoryError
+        real(self, asks, clients, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FusedTrainer, "_train_some", small)
+    found = FusedTrainer(case.network, SHAPE, device).train([Ask(case, case.model, tuple(PARTS), 1)])[0]
+    assert tried == [4, 2, 2]
+    expected = SequentialEngine(case).train(case.model, tuple(PARTS), 1)
+    assert deviation(found.vectors, expected.vectors) < 1e-5
+
+
+def test_a_single_client_that_does_not_fit_is_said_to_be_so(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError
+
+    monkeypatch.setattr(FusedTrainer, "_train_some", never)
+    case = a_case()
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        FusedTrainer(case.network, SHAPE, device).train([Ask(case, case.model, tuple(PARTS), 1)])
+
+
+def test_what_a_diverging_client_leaves_behind_spoils_no_later_one(device: torch.device) -> None:
+    # its numbers stay in the empty places of rows that others get in the next round
+    case = a_case(settings=SETTINGS.model_copy(update={"batch_size": 12}))
+    images = case.images.clone()
+    images[case.parts["bo"]] = torch.nan
+    trainer, broken = FusedTrainer(case.network, SHAPE, device), replace(case, images=images)
+    spoilt = trainer.train([Ask(broken, case.model, ("bo", "ada"), 1)])[0].vectors
+    assert not bool(torch.isfinite(spoilt[0]).all())
+    assert bool(torch.isfinite(spoilt[1]).all())
+    after = trainer.train([Ask(broken, case.model, ("ada", "dee"), 1)])[0].vectors
+    expected = SequentialEngine(case).train(case.model, ("ada", "dee"), 1).vectors
+    assert deviation(after, expected) < 1e-5
+
+
+def test_data_is_moved_once_and_forgotten_when_others_come(device: torch.device) -> None:
+    case = a_case()
+    trainer = FusedTrainer(case.network, SHAPE, device)
+    for _ in range(fused_trainer._KEPT + 2):
+        copy: Workload = replace(case, images=case.images.clone())
+        trainer.train([Ask(copy, case.model, ("cy",), 1)])
+    assert len(trainer._data) == fused_trainer._KEPT
+    trainer.close()
+    assert not trainer._data
+
+
+def test_unequal_clients_leave_as_they_finish(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [1] * 20 + [13]
+    total = sum(sizes)
+    case = a_case()
+    generator = torch.Generator().manual_seed(3)
+    skewed = replace(
+        case,
+        images=torch.rand(total, *SHAPE, generator=generator),
+        labels=torch.randint(4, (total,), generator=generator),
+        parts={f"c{i:02d}": part for i, part in enumerate(np.split(np.arange(total), np.cumsum(sizes)[:-1]))},
+        settings=SETTINGS.model_copy(update={"epochs": 1}),
+    )
+    asked: list[int] = []
+    real = stack.Stack._step
+
+    def noted(self: stack.Stack, rows: int) -> None:
+        asked.append(rows)
+        real(self, rows)
+
+    monkeypatch.setattr(stack.Stack, "_step", noted)
+    trainer = FusedTrainer(case.network, SHAPE, device, graphs=False)
+    found = trainer.train([Ask(skewed, case.model, tuple(skewed.parts), 1)])[0]
+    assert asked == [24, 8, 8, 8]
+    expected = SequentialEngine(skewed).train(case.model, tuple(skewed.parts), 1)
+    assert deviation(found.vectors, expected.vectors) < 1e-5

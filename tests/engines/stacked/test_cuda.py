@@ -1,0 +1,162 @@
+"""What only a GPU can show. Run there with `pytest tests/engines/stacked/test_cuda.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pytest
+import torch
+
+from disavow.engines.stacked import StackedTrainer
+from disavow.engines.stacked.launcher import Launcher
+from disavow.engines.stacked.memory import RowCost
+from disavow.engines.trainer import Ask
+from disavow.federation.local_training import Engine
+from tests.engines.contract import Case
+from tests.engines.stacked.federations import (
+    AGREEMENT,
+    SETTINGS,
+    a_workload,
+    agrees_but_for_kinks,
+    an_ask,
+    deviations,
+    reference,
+)
+from tests.engines.test_stacked import OneFederation, StackedContract
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+
+CUDA = torch.device("cuda", 0)
+SIZES = [90, 200, 33, 160, 160, 300, 12]
+TRAINING = SETTINGS.model_copy(update={"batch_size": 32, "momentum": 0.5, "learning_rate": 0.02})
+
+
+def an_ask_of(network: str, sizes: list[int] | None = None, *, side: int = 28) -> Ask:
+    return an_ask(a_workload(sizes or SIZES, network, side=side, settings=TRAINING))
+
+
+class TestStackedOnCuda(StackedContract):
+    """The whole contract, with CUDA graphs. Kernels differ from a CPU's, and batch norm multiplies that."""
+
+    rounding = 1e-4
+
+    def make(self, case: Case) -> Engine:
+        return OneFederation(StackedTrainer(CUDA, compile="never"), case)
+
+
+@pytest.mark.parametrize("convolution", ["grouped", "unfold"])
+@pytest.mark.parametrize("network", ["convnet", "lenet5", "resnet-mini"])
+def test_it_agrees_with_the_reference(network: str, convolution: Literal["grouped", "unfold"]) -> None:
+    ask = an_ask_of(network)
+    [updates] = StackedTrainer(CUDA, compile="never", convolution=convolution).train([ask])
+    assert updates.vectors.device == CUDA
+    assert agrees_but_for_kinks(updates.vectors, reference(ask).vectors)
+
+
+@pytest.mark.parametrize("network", ["lenet5", "resnet-mini"])
+def test_cuda_graphs_give_what_plain_launches_give(network: str, recwarn: pytest.WarningsRecorder) -> None:
+    ask = an_ask_of(network)
+    options: dict[str, Any] = {"compile": "never", "client_axis": "exact"}
+    [plain] = StackedTrainer(CUDA, graphs="never", **options).train([ask])
+    trainer = StackedTrainer(CUDA, graphs="auto", **options)
+    for _ in range(2):
+        [replayed] = trainer.train([ask])
+        assert agrees_but_for_kinks(replayed.vectors, plain.vectors)
+        assert float(deviations(replayed.vectors, plain.vectors).median()) < 1e-6
+    assert not [warning for warning in recwarn if "CUDA graph" in str(warning.message)]
+
+
+def test_a_compiled_step_agrees_with_the_reference(recwarn: pytest.WarningsRecorder) -> None:
+    ask = an_ask_of("lenet5", [64, 64, 64])
+    [updates] = StackedTrainer(CUDA, compile="always").train([ask])
+    assert agrees_but_for_kinks(updates.vectors, reference(ask).vectors)
+    assert not [warning for warning in recwarn if "compiling a step failed" in str(warning.message)]
+
+
+@pytest.mark.parametrize("network", ["lenet5", "resnet-mini"])
+def test_the_same_call_gives_the_same_bits(network: str) -> None:
+    ask, trainer = an_ask_of(network), StackedTrainer(CUDA, compile="never")
+    [first], [second] = trainer.train([ask]), trainer.train([ask])
+    assert torch.equal(first.vectors, second.vectors)
+    [third] = StackedTrainer(CUDA, compile="never").train([ask])
+    assert torch.equal(first.vectors, third.vectors)
+
+
+def test_nothing_waits_for_the_device_between_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Launcher.run
+
+    def without_waiting(self: Launcher, *arguments: Any) -> None:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            run(self, *arguments)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    monkeypatch.setattr(Launcher, "run", without_waiting)
+    ask = an_ask_of("resnet-mini")
+    for graphs in ("auto", "never"):
+        trainer = StackedTrainer(CUDA, graphs=graphs, convolution="unfold")
+        trainer.train([ask])
+        [updates] = trainer.train([ask])
+        assert bool(torch.isfinite(updates.vectors).all())
+
+
+@pytest.fixture
+def _little_memory() -> Iterator[None]:
+    """About 700 MiB more than is in use."""
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(CUDA).total_memory
+    allowed = torch.cuda.memory_reserved(CUDA) + 700 * 2**20
+    torch.cuda.set_per_process_memory_fraction(allowed / total, CUDA)
+    yield
+    torch.cuda.set_per_process_memory_fraction(1.0, CUDA)
+    torch.cuda.empty_cache()
+
+
+@pytest.mark.usefixtures("_little_memory")
+@pytest.mark.parametrize("graphs", ["auto", "never"])
+def test_clients_that_do_not_fit_at_once_are_trained_in_smaller_chunks(
+    graphs: Literal["auto", "never"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = an_ask(a_workload([64] * 60, "lenet5", side=28, settings=TRAINING.model_copy(update={"batch_size": 64})))
+    shortages, was_too_low = [], RowCost.was_too_low
+
+    def counted(self: RowCost) -> None:
+        shortages.append(self)
+        was_too_low(self)
+
+    monkeypatch.setattr(RowCost, "was_too_low", counted)
+    # as if everything fitted
+    monkeypatch.setattr(RowCost, "at_most", lambda self, free: 10**6)
+    trainer = StackedTrainer(CUDA, graphs=graphs, convolution="unfold")
+    [updates] = trainer.train([ask])
+    assert shortages
+    assert agrees_but_for_kinks(updates.vectors, reference(ask).vectors)
+
+
+def test_what_a_row_costs_is_measured() -> None:
+    trainer, ask = StackedTrainer(CUDA, compile="never"), an_ask_of("lenet5")
+    trainer.train([ask])
+    [stack] = trainer._stacks.values()
+    [cost] = stack._costs.values()
+    free = torch.cuda.mem_get_info(CUDA)[0]
+    # 32 images through LeNet5, forward and backward: megabytes, not gigabytes
+    assert 32 < cost.at_most(free) < free / 2**20
+
+
+def test_models_are_evaluated_as_on_a_cpu() -> None:
+    ask = an_ask_of("resnet-mini")
+    [there] = StackedTrainer(CUDA).evaluate(ask.workload, [ask.model])
+    many = StackedTrainer(CUDA).evaluate(ask.workload, [ask.model] * 3)
+    [here] = StackedTrainer(torch.device("cpu")).evaluate(ask.workload, [ask.model])
+    for evaluation in (there, *many):
+        assert evaluation.loss == pytest.approx(here.loss, abs=1e-5)
+        assert evaluation.accuracy == here.accuracy
+
+
+@pytest.mark.parametrize(("precision", "allowed"), [("tf32", 0.05), ("bf16", 0.3)])
+def test_less_precision_is_less_exact_and_not_wrong(precision: Literal["tf32", "bf16"], allowed: float) -> None:
+    ask = an_ask_of("lenet5")
+    [updates] = StackedTrainer(CUDA, compile="never", precision=precision).train([ask])
+    assert AGREEMENT < float(deviations(updates.vectors, reference(ask).vectors).median()) < allowed

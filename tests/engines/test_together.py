@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from disavow.config import from_values
+from disavow.domain import Evaluation
+from disavow.engines.sequential import SequentialEngine
+from disavow.engines.together import Federation, run_rounds
+from disavow.engines.trainer import Ask
+from disavow.engines.vectorised import VectorisedEngine
+from disavow.engines.workload import Workload
+from disavow.errors import RoundRefused
+from disavow.federation.randomness import Secrets
+from disavow.federation.round import Conduct, now, run_round
+from disavow.federation.vectors import Model, Updates
+from disavow.ledger import Ledger, fsck
+from tests.engines.contract import a_case
+
+
+class OneByOne:
+    """A trainer without any tricks."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.broken: set[int] = set()
+
+    def train(self, asks: Sequence[Ask]) -> list[Updates]:
+        self.asked.append(len(asks))
+        found = [SequentialEngine(ask.workload).train(ask.model, ask.clients, ask.round_number) for ask in asks]
+        for number in self.broken:
+            found[number] = replace(found[number], vectors=torch.full_like(found[number].vectors, torch.nan))
+        return found
+
+    def evaluate(self, workload: Workload, models: Sequence[Model]) -> list[Evaluation]:
+        return [SequentialEngine(workload).evaluate(model) for model in models]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def trainer() -> OneByOne:
+    return OneByOne()
+
+
+@pytest.fixture
+def federations(tmp_path: Path, trainer: OneByOne) -> Iterator[list[Federation]]:
+    with ExitStack() as stack:
+        yield [_federation(tmp_path / str(seed), seed, trainer, stack) for seed in (1, 2, 3)]
+
+
+def _federation(directory: Path, seed: int, trainer: OneByOne, stack: ExitStack) -> Federation:
+    case = replace(a_case(), seed=seed)
+    values = {"draws": "seeded", "data": {"clients": 4}, "clustering": {"k": 2}}
+    ledger = Ledger.create(
+        directory,
+        policy=from_values(values, source="test").policy,
+        layout=case.model.layout,
+        initial=case.model.vector.numpy(),
+        clients=case.parts,
+        config="",
+        created_by="test",
+        at=now(),
+    )
+    conduct = Conduct(seed=seed, secrets=Secrets(seed))
+    return Federation(stack.enter_context(ledger), VectorisedEngine(case, trainer), conduct)
+
+
+def test_each_federation_goes_as_if_it_were_alone(
+    federations: list[Federation], trainer: OneByOne, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        recorded = run_rounds(federations)
+    assert trainer.asked == [3, 3]
+    assert [each.number for each in recorded] == [2, 2, 2]
+    with ExitStack() as stack:
+        for seed, together in zip((1, 2, 3), federations, strict=True):
+            alone = _federation(tmp_path / f"alone-{seed}", seed, OneByOne(), stack)
+            for _ in range(2):
+                run_round(alone.ledger, alone.engine, alone.conduct)
+            assert [s.after for s in alone.ledger.summaries()] == [s.after for s in together.ledger.summaries()]
+            assert fsck(together.ledger.directory) == []
+    assert len({each.ledger.summary(2).after for each in federations}) == 3
+
+
+def test_a_refusal_stops_nobody_else(federations: list[Federation], trainer: OneByOne) -> None:
+    trainer.broken = {1}
+    with pytest.raises(RoundRefused, match="NaN"):
+        run_rounds(federations)
+    assert [each.ledger.next_round()[0] for each in federations] == [2, 1, 2]
+
+
+def test_no_federations_make_no_rounds() -> None:
+    assert run_rounds([]) == []
