@@ -162,3 +162,15 @@ def test_a_model_of_another_layout_is_an_integrity_error(store: ModelStore, othe
 def test_bytes_that_are_no_safetensors_are_an_integrity_error() -> None:
     with pytest.raises(IntegrityError, match="not a safetensors file"):
         from_safetensors(LAYOUT, b"\xff" * 64)
+
+
+def test_the_model_written_last_is_recalled_as_a_copy_until_files_are_removed(tmp_path: Path) -> None:
+    store, vector = ModelStore(tmp_path), np.arange(LAYOUT.size, dtype=np.float32)
+    digest, _ = store.write(LAYOUT, vector)
+    store.path(digest).write_bytes(b"damaged")
+    recalled = store.recall(LAYOUT, digest)
+    recalled[0] = 99
+    assert store.recall(LAYOUT, digest).tolist() == vector.tolist()
+    store.remove([])
+    with pytest.raises(IntegrityError):
+        store.recall(LAYOUT, digest)

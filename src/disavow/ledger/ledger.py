@@ -243,13 +243,13 @@ class Ledger:
 
     def model_before(self, number: int) -> Vector:
         """The model broadcast in a round: a standing one, or the one that comes next."""
-        return self.store.read(self.layout, self.digest_before(number))
+        return self.store.recall(self.layout, self.digest_before(number))
 
     def model_after(self, number: int) -> Vector:
         """The model that a standing round produced."""
         with self.snapshot() as connection:
             digest = rounds.standing_round(connection, number).after
-        return self.store.read(self.layout, digest)
+        return self.store.recall(self.layout, digest)
 
     def digest_before(self, number: int) -> str:
         """The digest of the model broadcast in a round."""

@@ -78,10 +78,14 @@ class ModelStore:
         return digest, target.stat().st_size
 
     def read(self, layout: Layout, digest: str) -> Vector:
-        """The model of that digest, checked against it; the one written last comes from memory."""
+        """The model of that digest, checked against it."""
+        return from_safetensors(layout, self.read_bytes(layout, digest))
+
+    def recall(self, layout: Layout, digest: str) -> Vector:
+        """The same; but the model written last, which is what a round asks for, comes from memory."""
         if self._latest is not None and self._latest[0] == digest:
             return self._latest[1].copy()
-        return from_safetensors(layout, self.read_bytes(layout, digest))
+        return self.read(layout, digest)
 
     def read_bytes(self, layout: Layout, digest: str) -> bytes:
         """The canonical file of that digest, checked against it."""
