@@ -145,11 +145,20 @@ def test_whether_samples_see_each_other_is_found_out(module: nn.Module, expected
     assert couples(Tiny(module)) is expected
 
 
-@pytest.mark.parametrize("module", [Comparing(), nn.LayerNorm(8), nn.BatchNorm1d(8, track_running_stats=False)])
-def test_unequal_clients_of_such_networks_agree_with_the_reference(module: nn.Module) -> None:
+@pytest.mark.parametrize(
+    ("module", "agreement"),
+    [
+        (Comparing(), AGREEMENT),
+        (nn.LayerNorm(8), AGREEMENT),
+        # a batch of few samples divides by a small deviation, which enlarges what was rounded
+        (nn.BatchNorm1d(8, track_running_stats=False), 10 * AGREEMENT),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_unequal_clients_of_such_networks_agree_with_the_reference(module: nn.Module, agreement: float) -> None:
     ask = an_ask(a_workload([18, 6, 12, 30], Tiny(module)))
     [updates] = StackedTrainer(CPU).train([ask])
-    assert deviation(updates.vectors, reference(ask).vectors) < AGREEMENT
+    assert deviation(updates.vectors, reference(ask).vectors) < agreement
 
 
 def test_a_trial_draws_nothing_from_the_global_generator() -> None:
