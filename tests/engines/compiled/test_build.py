@@ -20,7 +20,7 @@ needs_compiler = pytest.mark.skipif(
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    return tmp_path / "disavow"
+    return tmp_path / "disavow" / "kernels"
 
 
 @needs_compiler
@@ -69,11 +69,11 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("CXX", str(fake))
     with pytest.raises(NoKernels, match="could not build them: out of cheese"):
         load()
-    assert list((tmp_path / "disavow").iterdir()) == []
+    assert list((tmp_path / "disavow" / "kernels").iterdir()) == []
 
 
 def test_nothing_is_loaded_from_a_folder_that_others_can_write_to(cache: Path) -> None:
-    cache.mkdir(mode=0o777)
+    cache.mkdir(parents=True)
     cache.chmod(0o777)
     with pytest.raises(NoKernels, match="written to by others"):
         load()

@@ -80,12 +80,11 @@ def _processor() -> str:
 
 def _cache() -> Path:
     """A folder that only this user can write to: what lies there is loaded into the process."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "disavow"
     try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "disavow" / "kernels"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         raise NoKernels(f"there is no place to keep them: {error}") from None
     if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022):
         raise NoKernels(f"{folder} can be written to by others, so nothing is loaded from it")
