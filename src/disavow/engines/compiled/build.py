@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import logging
 import os
 import platform
 import shlex
@@ -18,6 +19,8 @@ import tempfile
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
+
+_log = logging.getLogger(__name__)
 
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC")
 _COMPILERS = ("c++", "g++", "clang++")
@@ -95,6 +98,8 @@ def _build(source: bytes, compiler: list[str], path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         code, built = Path(scratch) / "kernels.cpp", Path(scratch) / "kernels.so"
         code.write_bytes(source)
+        if "ziglang" in compiler:
+            _log.warning("building kernels for this machine; this happens once and takes about a minute")
         command = [*compiler, *_FLAGS, "-o", str(built), str(code)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode != 0:
