@@ -15,12 +15,10 @@ from torch.nn import functional
 
 from disavow.config import TrainingSettings
 from disavow.domain import Evaluation
-from disavow.engines.batches import batches
+from disavow.engines.scores import EVALUATION_BATCH, evaluation_of
 from disavow.engines.state import model_of, put_model
 from disavow.engines.workload import Workload
 from disavow.federation.vectors import Model, Updates
-
-_EVALUATION_BATCH = 1024
 
 
 class SequentialEngine:
@@ -33,8 +31,7 @@ class SequentialEngine:
         self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._held = {client: (images[i], labels[i]) for client, i in workload.parts.items()}
         self._test = workload.test_images, workload.test_labels
-        self._settings = workload.settings
-        self._seed = workload.seed
+        self._workload = workload
 
     def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
         """See `Engine`."""
@@ -46,19 +43,12 @@ class SequentialEngine:
 
     def _train_one(self, model: Model, client: str, round_number: int) -> Tensor:
         """The client's model after its local epochs, as a vector."""
-        settings, (images, labels) = self._settings, self._held[client]
+        settings, (images, labels) = self._workload.settings, self._held[client]
         put_model(self._network, model)
         self._network.train()
         parameters = [p for p in self._network.parameters() if p.requires_grad]
         velocity: list[Tensor] | None = None
-        for batch in batches(
-            len(labels),
-            epochs=settings.epochs,
-            batch_size=settings.batch_size,
-            seed=self._seed,
-            round_number=round_number,
-            client=client,
-        ):
+        for batch in self._workload.batches_of(client, round_number):
             chosen = torch.from_numpy(batch)
             loss = functional.cross_entropy(self._network(images[chosen]), labels[chosen])
             gradients = torch.autograd.grad(loss, parameters)
@@ -71,10 +61,8 @@ class SequentialEngine:
         put_model(self._network, model)
         self._network.eval()
         with _one_thread(), torch.no_grad():
-            scores = torch.cat([self._network(part) for part in images.split(_EVALUATION_BATCH)])
-            loss = functional.cross_entropy(scores.double(), labels)
-            accuracy = (scores.argmax(dim=1) == labels).double().mean()
-        return Evaluation(accuracy=float(accuracy), loss=float(loss))
+            scores = torch.cat([self._network(part) for part in images.split(EVALUATION_BATCH)])
+            return evaluation_of(scores, labels)
 
     def close(self) -> None:
         """See `Engine`: there is nothing to let go of."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from disavow.config import TrainingSettings
+from disavow.engines.batches import batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,3 +29,14 @@ class Workload:
     test_labels: Tensor
     settings: TrainingSettings
     seed: int
+
+    def batches_of(self, client: str, round_number: int) -> Iterator[npt.NDArray[np.int64]]:
+        """Positions among the client's own samples, batch by batch, as every engine takes them."""
+        return batches(
+            len(self.parts[client]),
+            epochs=self.settings.epochs,
+            batch_size=self.settings.batch_size,
+            seed=self.seed,
+            round_number=round_number,
+            client=client,
+        )

@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from disavow.domain import Evaluation
-from disavow.engines.batches import batches
 from disavow.engines.compiled.build import load
 from disavow.engines.compiled.chain import Chain, chain_of
+from disavow.engines.scores import evaluation_of
 from disavow.engines.trainer import Ask, cores
 from disavow.engines.workload import Workload
 from disavow.federation.vectors import Model, Updates
@@ -49,16 +48,7 @@ class _Network:
         """Train one client and write its update."""
         workload, settings = ask.workload, ask.workload.settings
         part = workload.parts[client]
-        drawn = list(
-            batches(
-                len(part),
-                epochs=settings.epochs,
-                batch_size=settings.batch_size,
-                seed=workload.seed,
-                round_number=ask.round_number,
-                client=client,
-            )
-        )
+        drawn = list(workload.batches_of(client, ask.round_number))
         order = np.ascontiguousarray(part[np.concatenate(drawn)], dtype=np.int64)
         sizes = np.array([len(batch) for batch in drawn], dtype=np.int64)
         _succeed(
@@ -138,10 +128,7 @@ class CompiledTrainer:
         ]
         for future in done:
             future.result()
-        found = torch.from_numpy(scores)
-        loss = functional.cross_entropy(found.double(), workload.test_labels)
-        accuracy = (found.argmax(dim=1) == workload.test_labels).double().mean()
-        return Evaluation(accuracy=float(accuracy), loss=float(loss))
+        return evaluation_of(torch.from_numpy(scores), workload.test_labels)
 
     def _ready(self, ask: Ask) -> Ask:
         """The same ask, laid out in memory as the kernels read it; they check nothing themselves."""

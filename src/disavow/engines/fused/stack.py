@@ -55,11 +55,6 @@ class Stack:
         for action in self._forward:
             action(rows)
 
-    def train(self) -> None:
-        """Prepare for steps: what only training needs."""
-        if not self._backward:
-            self._prepare()
-
     def step(self, active: int) -> None:
         """One step of SGD for the first `active` rows, each with what it finds in its places."""
         rows = min(n for n in prefixes(self.rows) if n >= active)
@@ -142,8 +137,10 @@ class Stack:
             self._flat = torch.zeros(self.rows, self.batch, placed.layer.inputs, device=self.count.device)
         return self._flat
 
-    def _prepare(self) -> None:
-        """The way back, and SGD."""
+    def prepare(self) -> None:
+        """Make ready for steps: the way back, and SGD, which scoring does without."""
+        if self._backward:
+            return
         device, last = self.count.device, len(self.row.layers) - 1
         # the scores turn into their own slope in place
         slopes = [torch.zeros_like(out) for out in self._out[:-1]] + [self._out[-1]]

@@ -9,14 +9,14 @@ from typing import TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from disavow.domain import Evaluation
 from disavow.engines.compiled.chain import chain_of
 from disavow.engines.fused.launch import compile_kernel
-from disavow.engines.fused.layers import CHUNK, Row, division_of, row_of, whole_rows
+from disavow.engines.fused.layers import CHUNK, division_of, row_of, whole_rows
 from disavow.engines.fused.places import Client, clients_of, places_of
 from disavow.engines.fused.stack import Stack
+from disavow.engines.scores import evaluation_of
 from disavow.engines.state import layout_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
@@ -69,7 +69,7 @@ class FusedTrainer:
         done = 0
         while done < len(clients):
             batch = max(client.largest for client in clients[done:])
-            most = self._most or self._fitting(batch, self._row)
+            most = self._most or self._fitting(batch)
             some = clients[done : done + most]
             try:
                 self._train_some(asks, some, batch, vectors)
@@ -86,7 +86,7 @@ class FusedTrainer:
         """One stack, from the broadcast models to the updates."""
         images, labels = self._on_device(asks[clients[0].ask].workload.images, asks[clients[0].ask].workload.labels)
         stack = self._stack(whole_rows(len(clients)), batch, images, labels)
-        stack.train()
+        stack.prepare()
         places = places_of(asks, clients, rows=stack.rows, batch=batch, device=self._device)
         mine = {
             ask: (torch.tensor(rows).to(self._device), torch.tensor(where).to(self._device))
@@ -138,10 +138,7 @@ class FusedTrainer:
             stack.count.fill_(here)
             stack.forward(1)
             scores.append(stack.scores[0, :here].clone())
-        found = torch.cat(scores)
-        loss = functional.cross_entropy(found.double(), labels)
-        accuracy = (found.argmax(dim=1) == labels).double().mean()
-        return Evaluation(accuracy=float(accuracy), loss=float(loss))
+        return evaluation_of(torch.cat(scores), labels)
 
     def close(self) -> None:
         """See `Trainer`."""
@@ -150,17 +147,17 @@ class FusedTrainer:
 
     # -- memory ------------------------------------------------------------------------------------------------
 
-    def _fitting(self, batch: int, row: Row) -> int:
+    def _fitting(self, batch: int) -> int:
         """How many rows fit into the share of the memory that a stack may take."""
         if self._device.type != "cuda":
             return 1 << 20
         free, _ = torch.cuda.mem_get_info(self._device)
         free += torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
-        an_image = sum(9 * placed.cells for placed in row.layers)
+        an_image = sum(9 * placed.cells for placed in self._row.layers)
         slots = sum(
-            4 * (-(-batch // CHUNK)) * 4 * placed.weights for placed in row.layers if placed.layer.convolution
+            4 * (-(-batch // CHUNK)) * 4 * placed.weights for placed in self._row.layers if placed.layer.convolution
         )
-        return max(1, int(_SHARE * free / (batch * an_image + slots + 16 * row.size)))
+        return max(1, int(_SHARE * free / (batch * an_image + slots + 16 * self._row.size)))
 
     def _stack(self, rows: int, batch: int, images: Tensor, labels: Tensor) -> Stack:
         key = (rows, batch, images.data_ptr())

@@ -19,7 +19,7 @@ from disavow.domain import Evaluation
 from disavow.engines.pool.lessons import Catalogue
 from disavow.engines.pool.seat import Job, Seat
 from disavow.engines.pool.worker import Evaluate, Train
-from disavow.engines.sequential import _EVALUATION_BATCH
+from disavow.engines.scores import EVALUATION_BATCH
 from disavow.engines.trainer import Ask, cores
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError
@@ -203,8 +203,8 @@ def _training(ask: Ask, number: int) -> Iterator[Job]:
 
 def _blocks(samples: int) -> list[Evaluate]:
     """The stretches of the test samples that the reference engine evaluates at once; never none."""
-    starts = range(0, max(1, samples), _EVALUATION_BATCH)
-    return [Evaluate(start, min(start + _EVALUATION_BATCH, samples)) for start in starts]
+    starts = range(0, max(1, samples), EVALUATION_BATCH)
+    return [Evaluate(start, min(start + EVALUATION_BATCH, samples)) for start in starts]
 
 
 def _overall(parts: list[Evaluation], blocks: list[Evaluate]) -> Evaluation:

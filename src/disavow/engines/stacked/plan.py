@@ -11,7 +11,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from disavow.engines.batches import batches
 from disavow.engines.stacked.data import sent
 from disavow.engines.stacked.schedule import Launch
 from disavow.engines.trainer import Ask
@@ -38,17 +37,8 @@ class Form(NamedTuple):
 
 def row_of(ask: Ask, client: str, *, number: int, place: int, start: int) -> Row:
     """The row of a client; `start` is the number, on the device, of the first sample of its federation."""
-    held, settings = ask.workload.parts[client], ask.workload.settings
-    taken = list(
-        batches(
-            len(held),
-            epochs=settings.epochs,
-            batch_size=settings.batch_size,
-            seed=ask.workload.seed,
-            round_number=ask.round_number,
-            client=client,
-        )
-    )
+    held = ask.workload.parts[client]
+    taken = list(ask.workload.batches_of(client, ask.round_number))
     order = np.concatenate(taken) if taken else np.empty(0, dtype=np.int64)
     sizes = np.array([len(batch) for batch in taken], dtype=np.int64)
     return Row(number, place, np.asarray(held)[order] + start, sizes)
