@@ -26,7 +26,8 @@ APART = 1e-5
 
 def relative(one: Tensor, other: Tensor) -> Tensor:
     """Distance of each pair of updates, relative to the second."""
-    return (one.double() - other).norm(dim=1) / other.norm(dim=1)
+    distances: Tensor = (one.double() - other).norm(dim=1) / other.norm(dim=1)
+    return distances
 
 
 def update_in_float64(workload: Workload, client: str, round_number: int) -> Tensor:
