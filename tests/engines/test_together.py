@@ -10,8 +10,9 @@ import torch
 
 from disavow.config import from_values
 from disavow.domain import Evaluation
+from disavow.engines import together
 from disavow.engines.sequential import SequentialEngine
-from disavow.engines.together import Federation, run_rounds
+from disavow.engines.together import Federation, evaluate_rounds, run_rounds
 from disavow.engines.trainer import Ask
 from disavow.engines.vectorised import VectorisedEngine
 from disavow.engines.workload import Workload
@@ -80,13 +81,36 @@ def test_each_federation_goes_as_if_it_were_alone(
     assert trainer.asked == [3, 3]
     assert [each.number for each in recorded] == [2, 2, 2]
     with ExitStack() as stack:
-        for seed, together in zip((1, 2, 3), federations, strict=True):
+        for seed, in_step in zip((1, 2, 3), federations, strict=True):
             alone = _federation(tmp_path / f"alone-{seed}", seed, OneByOne(), stack)
             for _ in range(2):
                 run_round(alone.ledger, alone.engine, alone.conduct)
-            assert [s.after for s in alone.ledger.summaries()] == [s.after for s in together.ledger.summaries()]
-            assert fsck(together.ledger.directory) == []
+            assert [s.after for s in alone.ledger.summaries()] == [s.after for s in in_step.ledger.summaries()]
+            assert fsck(in_step.ledger.directory) == []
     assert len({each.ledger.summary(2).after for each in federations}) == 3
+
+
+def test_a_training_call_has_enough_clients_and_not_many_more(
+    federations: list[Federation], trainer: OneByOne, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "_ENOUGH", 5)
+    recorded = run_rounds(federations)
+    assert trainer.asked == [2, 1]
+    assert [each.number for each in recorded] == [1, 1, 1]
+    assert len({each.ledger.summary(1).after for each in federations}) == 3
+
+
+def test_rounds_are_evaluated_as_if_each_were_alone(federations: list[Federation]) -> None:
+    for each in federations[:2]:
+        run_round(each.ledger, each.engine, each.conduct)
+    run_rounds(federations)
+    evaluate_rounds(federations)
+    evaluate_rounds(federations)
+    for each in federations:
+        assert each.ledger.unevaluated() == ()
+        for summary in each.ledger.summaries():
+            after = Model(each.ledger.layout, torch.from_numpy(each.ledger.model_after(summary.number)))
+            assert summary.evaluation == each.engine.evaluate(after)
 
 
 def test_a_refusal_stops_nobody_else(federations: list[Federation], trainer: OneByOne) -> None:

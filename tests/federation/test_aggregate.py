@@ -38,7 +38,7 @@ def aggregated(
         delta=1.0,
     )
     opening = Broadcast(3, attempt, Model(layout or layout_of_size(len(model)), model), "digest", MOMENT)
-    made = Perturbed(tuple(steps.double()))
+    made = Perturbed(steps.double())
     return aggregate(opening, clusters, made, policy=policy, secrets=secrets or Secrets(5)).vector
 
 

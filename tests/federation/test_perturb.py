@@ -27,7 +27,7 @@ CALIBRATED = replace(POLICY, noise="calibrated", clip=1.5, tau=0.1)
 
 def perturbed(
     updates: Updates, policy: Policy, *, attempt: int = 1, number: int = 1, secrets: Secrets | None = None
-) -> tuple[torch.Tensor, ...]:
+) -> torch.Tensor:
     made = choose_and_perturb(
         updates, TWO, policy=policy, secrets=secrets or Secrets(5), round_number=number, attempt=attempt
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from disavow.domain import Round
 from disavow.federation.cluster import cluster
-from disavow.federation.record import record
+from disavow.federation.record import Hashing, record
 from disavow.federation.round import close_round
 from disavow.federation.vectors import Updates
 from tests.federation.builders import (
@@ -29,7 +29,9 @@ def recorded(directory: Path, updates: Updates = UPDATES, seed: int = 7) -> Roun
     secrets = replace(CONDUCT.secrets, seed=seed)
     with ledger_of(directory, updates.clients, layout_of_size(4), POLICY) as ledger:
         opening = opened(ledger)
-        return record(ledger, opening, updates, CLUSTERS, opening.model, secrets=secrets, at=MOMENT)
+        return record(
+            ledger, opening, updates, CLUSTERS, opening.model, Hashing(updates), secrets=secrets, at=MOMENT
+        )
 
 
 def clients_of(recorded_round: Round) -> list[str]:

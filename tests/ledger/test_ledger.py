@@ -39,7 +39,8 @@ from tests.ledger.making import (
 
 # -- round trips -------------------------------------------------------------------------------------------------
 
-ids = st.lists(st.text(min_size=1, max_size=12), min_size=4, max_size=12, unique=True)
+characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+ids = st.lists(st.text(characters, min_size=1, max_size=12), min_size=4, max_size=12, unique=True)
 
 
 @st.composite
@@ -233,6 +234,14 @@ def test_an_impossible_round_leaves_no_rows_and_the_run_usable(
         assert all_rows(tmp_path / "run") == kept
         record_next(ledger)
     assert [f for f in fsck(tmp_path / "run") if f.fault] == []
+
+
+def test_an_id_with_a_nul_is_refused_and_is_nobody_elses(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        known = ledger.clients()[0]
+        with pytest.raises(LedgerError, match="NUL"):
+            ledger.register([f"{known}\0x"], key=bytes(32))
+        assert ledger.strangers([f"{known}\0x", known, "nobody"]) == (f"{known}\0x", "nobody")
 
 
 def test_registering_twice_is_registering_once_and_an_empty_id_is_refused(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from disavow.engines import build as build_engine
 from disavow.engines import trainer_for
 from disavow.engines.state import model_of
 from disavow.engines.together import Federation as InStep
-from disavow.engines.together import run_rounds
+from disavow.engines.together import evaluate_rounds, run_rounds
 from disavow.engines.vectorised import VectorisedEngine
 from disavow.engines.workload import Workload
 from disavow.federation.round import Conduct, now, run_round
@@ -148,8 +148,7 @@ def all_at_once(federations: list[Federation], settings: EngineSettings, rounds:
 
     def one_round() -> None:
         run_rounds(together)
-        for each in together:
-            evaluate_missing(each.ledger, each.engine)
+        evaluate_rounds(together)
 
     try:
         return [_timed(one_round) for _ in range(rounds)]

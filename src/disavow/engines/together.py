@@ -1,22 +1,29 @@
-"""Several federations in step: their clients train in one call, their rounds are closed side by side.
+"""Several federations in step: their clients train in few large calls, and rounds are closed while others train.
 
 Experiments and audits run the same small federation many times, with other settings, seeds or clients. One call for
-all of them keeps the hardware busy where one federation alone would leave it waiting.
+several of them keeps a GPU busy where one federation alone would leave it waiting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
+
+import torch
 
 from disavow.domain import Round
+from disavow.engines.trainer import Ask
 from disavow.engines.vectorised import VectorisedEngine
+from disavow.errors import DisavowError
+from disavow.federation.broadcast import Broadcast
 from disavow.federation.round import Conduct, close_round, open_round
+from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger
 
-_CLOSING = 3
-"""Rounds that are closed at a time. Disk and hashes leave the interpreter to others, but more are no faster."""
+_ENOUGH = 100
+"""Clients in one training call: enough to fill a GPU, few enough that other rounds can be closed meanwhile."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +45,90 @@ def run_rounds(federations: Sequence[Federation]) -> list[Round]:
         each.engine.ask(opening.model, clients, opening.number)
         for each, (opening, clients) in zip(federations, opened, strict=True)
     ]
-    updates = federations[0].engine.trainer.train(asks) if asks else []
-    with ThreadPoolExecutor(_CLOSING) as threads:
-        closing = [
-            threads.submit(close_round, each.ledger, opening, answered, each.conduct)
-            for each, (opening, _), answered in zip(federations, opened, updates, strict=True)
+    closed = _Closed()
+    training: list[_Trained] = []
+    for wave in _waves(asks):
+        updates = federations[0].engine.trainer.train(asks[wave])
+        # a GPU goes on with these while the rounds of those before them are closed
+        closed.add(training)
+        training = [
+            _Trained(each, opening, answered)
+            for each, (opening, _), answered in zip(federations[wave], opened[wave], updates, strict=True)
         ]
-    return [each.result() for each in closing]
+    closed.add(training)
+    return closed.rounds()
+
+
+def evaluate_rounds(federations: Sequence[Federation]) -> None:
+    """What `evaluate_missing` would do for each alone; models that meet the same held-out data go in one call."""
+    sharing: dict[tuple[int, int], list[tuple[Federation, int]]] = {}
+    for each in federations:
+        key = id(each.engine.workload.network), id(each.engine.workload.test_images)
+        sharing.setdefault(key, []).extend((each, number) for number in each.ledger.unevaluated())
+    for some in sharing.values():
+        if some:
+            engine = some[0][0].engine
+            models = [_model_after(each.ledger, number) for each, number in some]
+            scored = engine.trainer.evaluate(engine.workload, models)
+            for (each, number), evaluation in zip(some, scored, strict=True):
+                each.ledger.note_evaluation(number, evaluation)
+
+
+def _model_after(ledger: Ledger, number: int) -> Model:
+    return Model(ledger.layout, torch.from_numpy(ledger.model_after(number)))
+
+
+def _waves(asks: Sequence[Ask]) -> Iterator[slice]:
+    """Asks that are trained in one call."""
+    start = clients = 0
+    for i, ask in enumerate(asks):
+        clients += len(ask.clients)
+        if clients >= _ENOUGH or i == len(asks) - 1:
+            yield slice(start, i + 1)
+            start, clients = i + 1, 0
+
+
+class _Trained:
+    """What a training call returned, though a GPU may still be at work on it; it may have more to do after that."""
+
+    def __init__(self, federation: Federation, opening: Broadcast, updates: Updates) -> None:
+        self._federation, self._opening, self._updates = federation, opening, updates
+        device = updates.vectors.device
+        self._done = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+
+    def close(self) -> Round:
+        with self._beside():
+            return close_round(self._federation.ledger, self._opening, self._updates, self._federation.conduct)
+
+    def _beside(self) -> torch.cuda.StreamContext | nullcontext[None]:
+        """Once the updates are there; what is done in here does not queue up behind the training of others."""
+        if self._done is None:
+            return nullcontext()
+        self._done.synchronize()
+        return torch.cuda.stream(_stream(self._updates.vectors.device))
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device, priority=-1)
+
+
+class _Closed:
+    """Rounds that were recorded, or refused."""
+
+    def __init__(self) -> None:
+        self._rounds: list[Round] = []
+        self._refusals: list[DisavowError] = []
+
+    def add(self, trained: Sequence[_Trained]) -> None:
+        for each in trained:
+            try:
+                self._rounds.append(each.close())
+            except DisavowError as refusal:
+                self._refusals.append(refusal)
+
+    def rounds(self) -> list[Round]:
+        """All of them, or the first refusal."""
+        if self._refusals:
+            raise self._refusals[0]
+        return self._rounds

@@ -40,5 +40,8 @@ def participants(clients: Sequence[str], *, fraction: float, seed: int, round_nu
     >>> participants(["a", "b", "c", "d"], fraction=0.5, seed=1, round_number=1)
     ('b', 'c')
     """
+    count = participants_of(len(clients), fraction)
+    if count >= len(clients):
+        return tuple(sorted(clients))
     ranked = sorted(clients, key=lambda client: (derive("participation", seed, round_number, client), client))
-    return tuple(sorted(ranked[: participants_of(len(clients), fraction)]))
+    return tuple(sorted(ranked[:count]))

@@ -32,6 +32,9 @@ _KEY_BYTES = 32
 _BLOCK = 16
 """Bytes of a block of AES."""
 
+_ZEROS = bytes(1 << 20)
+"""What is encrypted, so many bytes at a time."""
+
 
 def derive(*parts: int | str) -> bytes:
     """A 32-byte key from what identifies a draw; no two lists of parts share one."""
@@ -51,11 +54,18 @@ class Stream:
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
         """Uniform 64-bit words."""
-        drawn = bytearray(
-            8 * count + _BLOCK - 1
-        )  # the cipher asks for this much room, and lets us keep what it wrote
-        self._cipher.update_into(bytes(8 * count), drawn)
-        return np.frombuffer(drawn, dtype="<u8", count=count).astype(np.uint64, copy=False)
+        return self._words(count, "cpu").numpy().view("<u8").astype(np.uint64, copy=False)
+
+    def _words(self, count: int, device: torch.device | str) -> Tensor:
+        """The same on a device, read as signed; to a GPU through memory that it can read by itself."""
+        pinned = torch.device(device).type == "cuda"
+        # the cipher asks for more room than it writes
+        drawn = torch.empty(count + _BLOCK // 8, dtype=torch.int64, pin_memory=pinned)
+        room = drawn.numpy().data.cast("B")
+        for start in range(0, 8 * count, len(_ZEROS)):
+            zeros = memoryview(_ZEROS)[: 8 * count - start]
+            self._cipher.update_into(zeros, room[start : start + len(zeros) + _BLOCK - 1])
+        return drawn[:count].to(device)
 
     def below(self, bound: int) -> int:
         """A uniform whole number from 0 to `bound` - 1, without bias."""
@@ -66,7 +76,7 @@ class Stream:
 
     def uniform(self, count: int, device: torch.device | str = "cpu") -> Tensor:
         """Numbers strictly between 0 and 1, in steps of 2^-52: one bit less, or the largest would round to 1."""
-        words = torch.from_numpy(self.words(count).view(np.int64)).to(device)
+        words = self._words(count, device)
         # the upper 52 bits; the shift brings copies of the first bit along, which are masked away
         return (((words >> 12) & ((1 << 52) - 1)).double() + 0.5) * 2.0**-52
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,10 @@ from disavow.federation.randomness import Secrets
 from disavow.federation.vectors import Model, Updates, on_cpu
 from disavow.ledger import Ledger
 
-_THREADS = 8
+_THREADS = 16
+
+_SHARE = 1 << 20
+"""Bytes that are worth a thread of their own."""
 
 
 def record(
@@ -25,11 +30,13 @@ def record(
     updates: Updates,
     clusters: Clusters,
     after: Model,
+    hashing: Hashing,
     *,
     secrets: Secrets,
     at: datetime,
 ) -> Round:
-    """Store the round in one transaction. `updates` are those the clients returned, before any clipping.
+    """Store the round in one transaction. `updates` are those the clients returned, before any clipping, and
+    `hashing` was begun with them.
 
     Clusters and slots are numbered in a shuffled order, so that a number says nothing about who is behind it
     and cannot be followed from round to round.
@@ -41,7 +48,7 @@ def record(
     ]
     slot_of = {item: slot for slot, item in enumerate(item for _, items in order for item in items)}
 
-    digests = _digests(updates)
+    digests = hashing.digests()
 
     def slot(item: int) -> Slot:
         member = Member(updates.clients[item], updates.samples[item], digests[item])
@@ -61,12 +68,24 @@ def record(
     )
 
 
-def _digests(updates: Updates) -> list[bytes]:
-    """SHA-256 of each update, on several threads: hashing needs no interpreter."""
-    rows = on_cpu(updates.vectors).numpy().astype("<f4", copy=False)
+class Hashing:
+    """SHA-256 of each update, taken on threads beside whatever else the round does: it needs no interpreter."""
 
-    def digests(some: npt.NDArray[np.float32]) -> list[bytes]:
-        return [hashlib.sha256(np.ascontiguousarray(row).data).digest() for row in some]
+    def __init__(self, updates: Updates) -> None:
+        rows = on_cpu(updates.vectors).numpy().astype("<f4", copy=False)
+        shares = np.array_split(rows, max(1, min(_THREADS, rows.nbytes // _SHARE)))
+        self._parts = _threads(os.getpid()).map(_digests, shares)
 
-    with ThreadPoolExecutor(_THREADS) as threads:
-        return [digest for part in threads.map(digests, np.array_split(rows, _THREADS)) for digest in part]
+    def digests(self) -> list[bytes]:
+        """Wait for them; they are handed out once."""
+        return [digest for part in self._parts for digest in part]
+
+
+def _digests(some: npt.NDArray[np.float32]) -> list[bytes]:
+    return [hashlib.sha256(np.ascontiguousarray(row).data).digest() for row in some]
+
+
+@cache
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Threads that are kept from round to round; a forked process has none of its parent's."""
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix=f"digests-{process}")

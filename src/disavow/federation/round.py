@@ -18,7 +18,7 @@ from disavow.federation.cluster import cluster
 from disavow.federation.local_training import Engine, accept, refuse_overflow, refuse_too_few
 from disavow.federation.perturb import choose_and_perturb, clip
 from disavow.federation.randomness import Secrets
-from disavow.federation.record import record
+from disavow.federation.record import Hashing, record
 from disavow.federation.vectors import Updates
 from disavow.ledger import Ledger
 
@@ -71,6 +71,7 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
         strangers=ledger.strangers(updates.clients),
         round_number=number,
     )
+    hashing = Hashing(updates)
     clipped = clip(updates, policy)
     clusters = cluster(
         clipped,
@@ -85,4 +86,4 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
     )
     after = aggregate(opening, clusters, perturbed, policy=policy, secrets=conduct.secrets)
     refuse_overflow(after, round_number=number)
-    return record(ledger, opening, updates, clusters, after, secrets=conduct.secrets, at=conduct.clock())
+    return record(ledger, opening, updates, clusters, after, hashing, secrets=conduct.secrets, at=conduct.clock())

@@ -269,7 +269,8 @@ class Ledger:
 
     def membership(self, number: int) -> tuple[tuple[str, ...], ...]:
         """Who is in which cluster of a standing round, leavers left out."""
-        return tuple(cluster.clients for cluster in self.round(number).clusters)
+        with self.snapshot() as connection:
+            return rounds.membership(connection, number)
 
     def round(self, number: int) -> Round:
         """A standing round, whole."""

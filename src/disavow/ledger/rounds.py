@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -97,7 +98,14 @@ def insert(connection: sa.Connection, record: Round, *, run_id: str, seconds: fl
     header["digest"] = rows.round_digest(run_id, header, parts["clusters"], parts["slots"])
     round_id = connection.execute(rounds.insert().values(header).returning(rounds.c.id)).scalar_one()
     for table in (clusters, slots, memberships):
-        connection.execute(table.insert(), [{"round_id": round_id, **row} for row in parts[table.name]])
+        _insert_many(connection, table, [{"round_id": round_id, **row} for row in parts[table.name]])
+
+
+def _insert_many(connection: sa.Connection, table: sa.Table, many: list[rows.Row]) -> None:
+    """Store rows as they are: converting the values of a large round would take longer than storing them."""
+    statement = table.insert().compile(dialect=connection.dialect, column_keys=list(many[0]))
+    order = statement.positiontup or ()
+    connection.exec_driver_sql(str(statement), [tuple(row[column] for column in order) for row in many])
 
 
 def load(connection: sa.Connection, number: int) -> Round:
@@ -131,6 +139,24 @@ def load(connection: sa.Connection, number: int) -> Round:
         ),
         recorded_at=datetime.fromisoformat(header.recorded_at),
     )
+
+
+def membership(connection: sa.Connection, number: int) -> tuple[tuple[str, ...], ...]:
+    """Who is in which cluster of a standing round, leavers left out."""
+    header = standing_round(connection, number)
+    withdrawn = sa.select(withdrawals.c.slot).where(withdrawals.c.round_id == header.id)
+    query = (
+        sa.select(memberships.c.slot, clients.c.id)
+        .join(clients, clients.c.number == memberships.c.client)
+        .where(memberships.c.round_id == header.id, memberships.c.slot.not_in(withdrawn))
+        .order_by(memberships.c.slot)
+    )
+    groups = sa.select(clusters.c.first_slot).where(clusters.c.round_id == header.id).order_by(clusters.c.position)
+    starts = list(connection.execute(groups).scalars())
+    found: list[list[str]] = [[] for _ in starts]
+    for slot, client in connection.execute(query):
+        found[bisect_right(starts, slot) - 1].append(client)
+    return tuple(map(tuple, found))
 
 
 def summaries(connection: sa.Connection) -> tuple[RoundSummary, ...]:

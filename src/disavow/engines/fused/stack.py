@@ -13,6 +13,7 @@ from torch import Tensor
 
 from disavow.engines.fused.launch import compile_kernel
 from disavow.engines.fused.layers import CHUNK, Division, Placed, Row, division_of, prefixes
+from disavow.engines.graphs import capturing
 
 _THREADS = 256
 _SPREAD = 4096
@@ -77,7 +78,7 @@ class Stack:
         self._step(rows)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with capturing(graph):
             self._step(rows)
         self.count.copy_(kept)
         return graph

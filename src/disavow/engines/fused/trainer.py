@@ -92,26 +92,27 @@ class FusedTrainer:
             ask: (torch.tensor(rows).to(self._device), torch.tensor(where).to(self._device))
             for ask, rows, where in _by_ask(clients)
         }
-        self._begin(stack, asks, clients, mine)
+        models = {ask: asks[ask].model.vector.to(self._device) for ask in mine}
+        self._begin(stack, asks, clients, [(models[ask], rows) for ask, (rows, _) in mine.items()])
         for step, active in enumerate(places.active):
             stack.index.copy_(places.index[step])
             stack.count.copy_(places.count[step])
             stack.step(active)
+        # from the first step on nothing is copied here from or to the CPU: that would wait for all the steps
         for ask, (rows, where) in mine.items():
-            vectors[ask][where] = self._end(stack, rows) - asks[ask].model.vector.to(self._device)
+            vectors[ask][where] = self._end(stack, rows) - models[ask]
 
     def _begin(
-        self, stack: Stack, asks: Sequence[Ask], clients: list[Client], mine: dict[int, tuple[Tensor, Tensor]]
+        self, stack: Stack, asks: Sequence[Ask], clients: list[Client], models: list[tuple[Tensor, Tensor]]
     ) -> None:
-        """Put the broadcast models into the rows, and what SGD is told."""
+        """Put each broadcast model into its rows, and what SGD is told."""
         told = np.zeros((stack.rows, 3), dtype=np.float32)
         for row, client in enumerate(clients):
             settings = asks[client.ask].workload.settings
             told[row] = settings.learning_rate, settings.momentum, settings.weight_decay
         stack.told.copy_(torch.from_numpy(told))
         stack.velocity.zero_()
-        for ask, (rows, _) in mine.items():
-            vector = asks[ask].model.vector.to(self._device)
+        for vector, rows in models:
             for first, place, length in self._row.spans:
                 stack.parameters[rows, place : place + length] = vector[first : first + length]
 
@@ -125,20 +126,24 @@ class FusedTrainer:
         """See `Trainer`."""
         images, labels = self._on_device(workload.test_images, workload.test_labels)
         batch = min(_SCORED, len(labels))
-        stack = self._stack(1, batch, images, labels)
-        return [self._evaluate(stack, model, labels) for model in models]
+        rows = 1 if len(models) == 1 else min(len(models), self._fitting(batch))  # asking for free memory is slow
+        scored = []
+        for first in range(0, len(models), rows):
+            scored += self._evaluate(self._stack(rows, batch, images, labels), models[first : first + rows], labels)
+        return scored
 
-    def _evaluate(self, stack: Stack, model: Model, labels: Tensor) -> Evaluation:
-        vector, scores = model.vector.to(self._device), []
+    def _evaluate(self, stack: Stack, models: Sequence[Model], labels: Tensor) -> list[Evaluation]:
+        """Score one model a row."""
+        vectors, scores = torch.stack([model.vector for model in models]).to(self._device), []
         for first, place, length in self._row.spans:
-            stack.parameters[0, place : place + length] = vector[first : first + length]
+            stack.parameters[: len(models), place : place + length] = vectors[:, first : first + length]
         for first in range(0, len(labels), stack.batch):
             here = min(stack.batch, len(labels) - first)
-            stack.index[0, :here] = torch.arange(first, first + here, dtype=torch.int32, device=self._device)
+            stack.index[:, :here] = torch.arange(first, first + here, dtype=torch.int32, device=self._device)
             stack.count.fill_(here)
-            stack.forward(1)
-            scores.append(stack.scores[0, :here].clone())
-        return evaluation_of(torch.cat(scores), labels)
+            stack.forward(len(models))
+            scores.append(stack.scores[: len(models), :here].clone())
+        return [evaluation_of(of_model, labels) for of_model in torch.cat(scores, dim=1)]
 
     def close(self) -> None:
         """See `Trainer`."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from disavow.engines.graphs import capturing
 from disavow.engines.stacked.step import Advance, Step
 
 _FORMS = 64
@@ -42,7 +43,7 @@ def captured(work: Callable[[], None], pool: Any) -> Callable[[], None]:
             work()
             work()
         current.wait_stream(beside)
-        with torch.cuda.graph(graph, pool=pool, stream=beside):
+        with capturing(graph, pool=pool, stream=beside):
             work()
     except RuntimeError as error:
         # what goes wrong while capturing may come out as another error

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -14,10 +13,11 @@ from disavow.federation.clustering.distances import squared_l2
 from disavow.federation.clustering.geometry import ExactGeometry, Geometry, ProjectedGeometry, project
 from disavow.federation.randomness import Stream
 
-Distances = npt.NDArray[np.float64]
-
 _CANDIDATES = 3
 """Large rounds look for neighbours of a cluster among this many times k participants next to it."""
+
+_NOT_LISTED = 2
+"""Where those stand who are not within Δ: behind a cluster's own (0) and others (1)."""
 
 
 def l2_geometry(vectors: Tensor, metric: str, geometry: Geometry, stream: Stream) -> Geometry:
@@ -31,7 +31,7 @@ def l2_geometry(vectors: Tensor, metric: str, geometry: Geometry, stream: Stream
 
 def spreads(vectors: Tensor, geometry: Geometry, clusters: Sequence[Tensor]) -> list[float]:
     """Each cluster's largest L2 distance between two members, exact."""
-    return [float(_pairs(vectors, geometry, members).max().sqrt()) for members in clusters]
+    return [math.sqrt(float(_pairs(vectors, geometry, members).max())) for members in clusters]
 
 
 def _pairs(vectors: Tensor, geometry: Geometry, members: Tensor) -> Tensor:
@@ -48,48 +48,57 @@ def neighbours(
     A large round compares each cluster only with the participants that the projection puts next to it. That
     can leave a neighbour unlisted, never list one that is not: unlisted means no neighbour.
     """
+    cluster_of = torch.full((len(vectors),), -1)
+    for number, members in enumerate(clusters):
+        cluster_of[members] = number
+    if isinstance(geometry, ExactGeometry):
+        everyone = torch.arange(len(vectors))
+        return _first(geometry.measured, everyone, everyone, cluster_of, delta, 2 * k)
     lists: list[list[int]] = [[] for _ in range(len(vectors))]
-    everyone = torch.arange(len(vectors))
     for members in clusters:
-        if isinstance(geometry, ExactGeometry):
-            others, squared = everyone, geometry.between(members, everyone)
-        else:
-            others = _candidates(geometry, members, everyone, k)
-            joined = torch.cat([members, others])
-            squared = squared_l2(vectors[joined.to(vectors.device)])[: len(members)]
-            # the very numbers that the spread was taken from, or the widest pair could miss Δ by a bit
-            squared[:, : len(members)] = _pairs(vectors, geometry, members)
-            others = joined
-        squared = squared.cpu()
-        near = squared.sqrt() <= delta  # PyTorch's root, as for the spread: numpy's is another in the last bit
-        distances = np.where(near.numpy(), squared.numpy(), np.inf)
-        numbers, inside = others.numpy(), np.isin(others.numpy(), members.numpy())
-        own, rest = np.flatnonzero(inside), np.flatnonzero(~inside)
-        within, outside = distances[:, own], distances[:, rest]
-        # all that could be among the first: sorting everyone would take most of a large round's time
-        most = min(2 * k, len(rest)) - 1
-        bound = np.partition(outside, most, axis=1)[:, most, None] if len(rest) else np.zeros((len(members), 1))
-        close = outside <= bound
-        for row, item in enumerate(members.tolist()):
-            listed = own[_nearest(within[row])]
-            listed = listed[numbers[listed] != item]
-            some = np.flatnonzero(close[row])
-            farther = rest[some[_nearest(outside[row, some])]]
-            lists[item] = numbers[np.concatenate([listed, farther])][: 2 * k].tolist()
+        joined = torch.cat([members, _candidates(geometry, members, len(vectors), k)])
+        squared = squared_l2(vectors[joined.to(vectors.device)])[: len(members)]
+        # the very numbers that the spread was taken from, or the widest pair could miss Δ by a bit
+        squared[:, : len(members)] = _pairs(vectors, geometry, members)
+        found = _first(squared.cpu(), members, joined, cluster_of, delta, 2 * k)
+        for item, listed in zip(members.tolist(), found, strict=True):
+            lists[item] = listed
     return lists
 
 
-def _nearest(distances: Distances) -> npt.NDArray[np.int64]:
-    """Where the finite distances are, the smallest first, ties in order."""
-    order = np.argsort(distances, kind="stable")
-    return order[np.isfinite(distances[order])]
+def _first(
+    squared: Tensor, members: Tensor, others: Tensor, cluster_of: Tensor, delta: float, count: int
+) -> list[list[int]]:
+    """For each member (a row of `squared`) the first of the others (its columns) who are within Δ."""
+    members, others, cluster_of = (each.to(squared.device) for each in (members, others, cluster_of))
+    rank = (cluster_of[members, None] != cluster_of[others]).to(torch.int8)
+    rank = torch.where((squared <= largest_square(delta)) & (members[:, None] != others), rank, _NOT_LISTED)
+    by_distance = squared.argsort(dim=1, stable=True)
+    by_rank = rank.gather(1, by_distance).argsort(dim=1, stable=True)
+    first = others[by_distance.gather(1, by_rank)[:, :count]].tolist()
+    lengths = (rank != _NOT_LISTED).sum(dim=1).tolist()
+    return [listed[:length] for listed, length in zip(first, lengths, strict=True)]
 
 
-def _candidates(geometry: Geometry, members: Tensor, everyone: Tensor, k: int) -> Tensor:
+def largest_square(delta: float) -> float:
+    """The largest number whose root is at most Δ. The root of a tensor may end in another bit than a number's.
+
+    >>> largest_square(3.0), largest_square(0.1)
+    (9.0, 0.010000000000000002)
+    """
+    square = delta * delta
+    while math.sqrt(square) > delta:
+        square = math.nextafter(square, 0)
+    while square < math.inf and math.sqrt(math.nextafter(square, math.inf)) <= delta:
+        square = math.nextafter(square, math.inf)
+    return square
+
+
+def _candidates(geometry: Geometry, members: Tensor, participants: int, k: int) -> Tensor:
     """The participants outside a cluster that lie nearest to its centre."""
     points = geometry.coordinates()
     centre = points[members].mean(dim=0)
     squared = (points - centre).square().sum(dim=1)
     squared[members] = torch.inf
-    count = min(_CANDIDATES * k, len(everyone) - len(members))
+    count = min(_CANDIDATES * k, participants - len(members))
     return torch.topk(squared, count, largest=False).indices.sort().values.cpu()

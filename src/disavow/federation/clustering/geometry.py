@@ -37,14 +37,16 @@ class Geometry(Protocol):
 
 
 class ExactGeometry:
-    """All pairs, measured where the updates are; kept on the CPU, where looking up a few of them is quicker."""
+    """All pairs, measured where the updates are; kept on the CPU too, where looking up a few of them is quicker."""
 
     def __init__(self, squared: Tensor) -> None:
+        self.measured = squared
         self.squared = squared.cpu()
+        self._numbers = self.squared.numpy()  # numpy looks up a few of them without waking threads
 
     def from_point(self, point: int, others: Tensor) -> Tensor:
         """See `Geometry`."""
-        return self.squared[point, others]
+        return torch.from_numpy(self._numbers[point, others.numpy()])
 
     def from_centre(self, members: Tensor) -> Tensor:
         """The mean squared distance to the members: that to their centre, plus the same for all."""
@@ -54,7 +56,7 @@ class ExactGeometry:
 
     def between(self, points: Tensor, others: Tensor) -> Tensor:
         """See `Geometry`."""
-        return self.squared[points[:, None], others]
+        return torch.from_numpy(self._numbers[points.numpy()[:, None], others.numpy()])
 
     def coordinates(self) -> Tensor:
         """Classical scaling: as many dimensions as it takes to keep every distance."""
