@@ -14,9 +14,12 @@ Each error carries a message that a person can act on, and the exit code of the 
     ├── LedgerError          1   the ledger cannot be trusted, or does not hold what was asked
     │   ├── IntegrityError   1   stored bytes are not what was recorded
     │   └── LedgerVersion    6   written in a format that this version does not read
+    ├── VerificationError    1   a proof, receipt or checkpoint that does not hold
+    │   └── Unreadable       2   it cannot even be read
     └── RoundRefused         5   a round that must not be recorded; the run stays as it was
 
-0 is success. 1 also means "fsck found something". 130 is an interruption from the keyboard.
+0 is success. 1 also means "fsck found something", 3 "valid, but it names nobody". 130 is an interruption from the
+keyboard.
 """
 
 from __future__ import annotations
@@ -82,6 +85,16 @@ class LedgerVersion(LedgerError):
     """The ledger is in a format that this version of disavow does not read."""
 
     exit_code = 6
+
+
+class VerificationError(DisavowError):
+    """A proof, receipt or checkpoint that does not hold."""
+
+
+class Unreadable(VerificationError):
+    """A proof, receipt or checkpoint that cannot even be read."""
+
+    exit_code = 2
 
 
 class RoundRefused(DisavowError):

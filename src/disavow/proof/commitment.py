@@ -10,6 +10,7 @@ import hashlib
 import struct
 
 TAG = b"disavow/slot/v1\x00"
+REQUEST_TAG = b"disavow/request/v1\x00"
 SALT_BYTES = 32
 
 
@@ -30,6 +31,13 @@ def commit(*, run_id: str, round_number: int, salt: bytes, client: str, update_d
         update_digest,
     )
     return hashlib.sha256(b"".join(parts)).digest()
+
+
+def commit_client(*, run_id: str, salt: bytes, client: str) -> bytes:
+    """SHA-256(tag ‖ run ‖ salt ‖ client id): who made a request, encoded in the same way."""
+    if len(salt) != SALT_BYTES:
+        raise ValueError("a salt has 32 bytes")
+    return hashlib.sha256(REQUEST_TAG + _with_length(run_id) + salt + _with_length(client)).digest()
 
 
 def _with_length(text: str) -> bytes:

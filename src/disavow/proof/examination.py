@@ -1,0 +1,354 @@
+"""The checks of a verification in their order, each under its name in `CHECKS`.
+
+Nothing here is believed before it is checked: numbers are counted again from what the log commits to, and the log
+is rebuilt from its leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import defaultdict
+from typing import Any
+
+from disavow.errors import Unreadable, VerificationError
+from disavow.proof.bounds import bounds_of, total_displacement, total_ratio
+from disavow.proof.clusters import check_cluster, count_survivors, withdrawn_values
+from disavow.proof.envelope import Envelope, read_envelope, signer_of
+from disavow.proof.history import History, replay
+from disavow.proof.leaves import UNTOUCHED, Leaf, commit_rounds, hash_of
+from disavow.proof.merkle import Changing, leaf_hash, root_of
+from disavow.proof.notes import PublicKey, open_checkpoint, origin_of
+from disavow.proof.opening import check_opening, read_opening
+from disavow.proof.reading import write_figure
+from disavow.proof.receipt import Receipt, check_receipt, read_receipt
+from disavow.proof.report import Asked, Report
+from disavow.proof.statement import Statement, read_statement
+
+_ROUNDING = 1e-9
+
+
+class Examination:
+    """The checks in their order; each may use what those before it have found sound."""
+
+    def __init__(self, asked: Asked, report: Report) -> None:
+        self._asked, self._report = asked, report
+        self._envelope: Envelope
+        self._statement: Statement
+        self._history: History
+        self._signer: PublicKey
+        self._hashes: list[bytes] = []
+        self._roots: dict[int, bytes | None] = {}
+
+    @property
+    def _said(self) -> dict[str, Any]:
+        return self._statement.predicate
+
+    @property
+    def _leaves(self) -> list[Leaf]:
+        leaves: list[Leaf] = self._said["leaves"]
+        return leaves
+
+    def readable(self) -> str:
+        """1: an envelope in canonical form, within the limits."""
+        self._envelope = read_envelope(self._asked.proof)
+        return f"{len(self._asked.proof):,} bytes in canonical form"
+
+    def signature(self) -> str:
+        """2: signed by a key that is trusted."""
+        self._signer = signer_of(self._envelope, [trusted.key for trusted in self._asked.trusted])
+        return f"by {self._signer.name} ({self._signer.id[:16]})"
+
+    def statement(self) -> str:
+        """3: of a type and version that is known, and of the kind that was asked for."""
+        self._statement = self._report.statement = read_statement(self._envelope.payload)
+        if self._statement.what_if and not self._asked.what_if:
+            raise VerificationError("this is a what-if about a client that is still in: nothing was erased")
+        if self._asked.what_if and not self._statement.what_if:
+            raise VerificationError("this is an erasure, not a what-if")
+        return "what-if, version 1" if self._statement.what_if else "erasure, version 1"
+
+    def checkpoint(self) -> str:
+        """4: the head, signed by the same key, covers the leaves shown."""
+        head = open_checkpoint(self._said["checkpoint"], self._signer)
+        if head.size != len(self._leaves):
+            raise VerificationError(f"it covers {head.size} leaves; {len(self._leaves)} are shown")
+        self._head = head
+        return f"of {head.size} leaves, by {self._signer.name}"
+
+    def log(self) -> str:
+        """5: the root rebuilt from all leaves is the one signed."""
+        self._hashes = [hash_of(leaf) for leaf in self._statement.written]
+        if root_of(self._hashes) != self._head.root:
+            raise VerificationError("the leaves do not have the root that was signed")
+        if not self._leaves or self._leaves[0]["type"] != "run":
+            raise VerificationError("the log does not begin with the run's promises")
+        if self._head.origin != origin_of(self._leaves[0]["run"]):
+            raise VerificationError("the checkpoint is of another run's log")
+        return "the root rebuilt from all leaves is the one signed"
+
+    def history(self) -> str | None:
+        """6: a checkpoint that somebody kept is a prefix of this log."""
+        if self._asked.checkpoint is None:
+            return None
+        note = self._asked.checkpoint
+        kept = None
+        for trusted in self._asked.trusted:
+            try:
+                kept = open_checkpoint(note, trusted.key, "the older checkpoint", cosigned=True)
+            except Unreadable:
+                raise
+            except VerificationError:
+                continue
+        if kept is None:
+            raise VerificationError("the older checkpoint is not signed by a key that was given")
+        if kept.origin != self._head.origin:
+            raise VerificationError("the older checkpoint is of another run's log")
+        if kept.size > len(self._hashes):
+            raise VerificationError(f"the older checkpoint has {kept.size} leaves, more than this log")
+        if self._root_of_first(kept.size) != kept.root:
+            raise VerificationError(f"the first {kept.size} leaves are not those of the older checkpoint: a fork")
+        asked = self._said["withdrawal"]
+        before = "" if asked is None else f", signed {'before' if kept.size <= asked else 'after'} the withdrawal"
+        return f"the older checkpoint of {kept.size} leaves is a prefix{before}"
+
+    def policy(self) -> str:
+        """7: the promises and the key are those of the log."""
+        policy = self._leaves[0]["policy"]
+        if not policy["x"] <= policy["k"]:
+            raise VerificationError(f"x = {policy['x']} is more than k = {policy['k']}")
+        keys = [leaf["key"] for leaf in self._leaves if leaf["type"] in ("run", "key")]
+        if keys[-1] is not None and keys[-1] != self._signer:
+            raise VerificationError("the log is to be signed with another key than the one that signed the proof")
+        last = self._leaves[-1].get("at") or self._leaves[-1]["created_at"]
+        mine = [trusted for trusted in self._asked.trusted if trusted.key == self._signer]
+        # what was signed late was signed after its last leaf, nobody knows when
+        if keys[-1] is not None and not any(trusted.in_use(last) for trusted in mine):
+            raise VerificationError(f"the key that signed was not in use at {last}")
+        late = "; signed late: no key bound the server when the run began" if keys[0] is None else ""
+        return f"k = {policy['k']}, x = {policy['x']}, criterion {policy['criterion']}, from leaf 0{late}"
+
+    def rounds(self) -> str:
+        """8: standing rounds run from 1 to the head without gap, each from the model before it."""
+        self._history = self._report.history = replay(self._leaves)
+        standing = len(self._history.standing)
+        return f"{standing} stand, without gap, from the initial model to the one served"
+
+    def clusters(self) -> str:
+        """9: the leaver's clusters and all who were withdrawn lead to their roots."""
+        history, shown = self._history, self._said["clusters"]
+        places = [cluster["leaf"] for cluster in shown]
+        if places != sorted(set(places)):
+            raise VerificationError("clusters are not in the order of their rounds, one for each")
+        self._standing = set(history.standing)
+        for cluster in shown:
+            if cluster["leaf"] not in self._standing:
+                raise VerificationError(f"a cluster is of leaf {cluster['leaf']}, which is no standing round")
+            check_cluster(cluster, self._leaves[cluster["leaf"]], history.policy)
+        self._check_maps()
+        for cluster in shown:
+            by = [entry["leaf"] for entry in cluster["withdrawn"] if entry["slot"] == cluster["slot"]]
+            if by != ([] if self._statement.what_if else [self._said["withdrawal"]]):
+                raise VerificationError(
+                    f"the leaver's slot in leaf {cluster['leaf']} was not withdrawn when the leaver asked"
+                )
+        return f"{len(shown)} clusters lead to their rounds, and those withdrawn from them to every withdrawal"
+
+    def _check_maps(self) -> None:
+        """The withdrawn slots shown are in the maps of all withdrawals, the first as well as the last."""
+        history, maps = self._history, self._said["maps"]
+        if len(maps) != len(history.withdrawals):
+            raise VerificationError("there is not one map for each withdrawal")
+        ordinal = {place: i for i, place in enumerate(history.rounds)}
+        shown = {cluster["leaf"] for cluster in self._said["clusters"]}
+        closed = [place for place in history.rounds if place not in shown]
+        changed: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
+        withdrawals = set(history.withdrawals)
+        for cluster in self._said["clusters"]:
+            place = cluster["leaf"]
+            for withdrawal, value in withdrawn_values(cluster, self._leaves[place], withdrawals):
+                changed[withdrawal].append((place, value))
+        tree, latest = Changing(), dict[int, bytes]()
+        for withdrawal, told in zip(history.withdrawals, maps, strict=True):
+            covered = bisect_left(closed, withdrawal)
+            if len(told) != covered:
+                raise VerificationError(
+                    f"the map of leaf {withdrawal} does not have one value for each closed round"
+                )
+            while tree.size < self._leaves[withdrawal]["rounds"]:
+                tree.put(tree.size, leaf_hash(UNTOUCHED))
+            given = [(place, value) for place, value in zip(closed, told, strict=False) if value is not None]
+            if any(value == latest.get(place, UNTOUCHED) for place, value in given):
+                raise VerificationError(f"the map of leaf {withdrawal} gives a value that has not changed")
+            for place, value in [*changed[withdrawal], *given]:
+                latest[place] = value
+                tree.put(ordinal[place], leaf_hash(value))
+            if tree.root != self._leaves[withdrawal]["root"]:
+                raise VerificationError(f"those withdrawn do not lead to the map of leaf {withdrawal}")
+
+    def survivors(self) -> str:
+        """10: at least x others are left, counted here."""
+        policy = self._history.policy
+        for cluster in self._said["clusters"]:
+            leaf = self._leaves[cluster["leaf"]]
+            self._report.survivors.append(count_survivors(cluster, leaf, policy))
+        counts = self._report.survivors
+        if not counts:
+            return "the leaver was in no round that stands"
+        return f"at least {min(counts)} in each of {len(counts)} rounds; x = {policy['x']}"
+
+    def spread(self) -> str | None:
+        """11: no cluster is wider than Δ."""
+        if self._history.policy["criterion"] != "cluster":
+            return None
+        for cluster in self._said["clusters"]:
+            leaf = self._leaves[cluster["leaf"]]
+            if not cluster["spread"] <= leaf["delta"]:
+                wide = f"{cluster['spread']} wide, more than Δ {leaf['delta']}"
+                raise VerificationError(f"in round {leaf['number']} the cluster is {wide}")
+        return "no cluster is wider than Δ"
+
+    def bounds(self) -> str:
+        """12: the bounds are those of the clusters shown."""
+        policy = self._history.policy
+        for cluster in self._said["clusters"]:
+            leaf = self._leaves[cluster["leaf"]]
+            _check_noise(policy, cluster, leaf)
+            bounds = bounds_of(weight=cluster["weight"], spread=cluster["spread"], tau=leaf["tau"])
+            odds = None if bounds.log10_odds is None else write_figure(bounds.log10_odds)
+            if (cluster["displacement"], cluster["log10_odds"]) != (write_figure(bounds.displacement), odds):
+                raise VerificationError(f"the bounds of round {leaf['number']} are not those of its cluster")
+            self._report.bounds.append(bounds)
+        displacement, ratio = total_displacement(self._report.bounds), total_ratio(self._report.bounds)
+        total = {
+            "displacement": write_figure(displacement),
+            "ratio": None if ratio is None else write_figure(ratio),
+        }
+        if self._said["bounds"] != total:
+            raise VerificationError("the bounds over all rounds are not those of its clusters")
+        return f"displacement {total['displacement']}, √Σs² {total['ratio'] or 'without Gaussian noise'}"
+
+    def verdict(self) -> str:
+        """13: the answer is the one in the log, and shows every round that it committed to."""
+        said, kind, first = self._said, self._said["verdict"]["kind"], self._said["verdict"]["from"]
+        if self._statement.what_if:
+            if (said["withdrawal"], said["request"], said["rounds"], first) != (None, None, None, None):
+                raise VerificationError("a what-if has no withdrawal")
+            if kind == "rollback" or (kind == "never present") != (not said["clusters"]):
+                raise VerificationError(f"{kind} is not what the clusters say")
+            return f"{kind}, if it were asked"
+        place, chosen = said["withdrawal"], said["request"]
+        if place not in self._history.withdrawals or chosen is None or said["rounds"] is None:
+            raise VerificationError("the proof does not point to a withdrawal")
+        requests = self._leaves[place]["requests"]
+        if chosen >= len(requests):
+            raise VerificationError("the proof does not point to a request of its withdrawal")
+        request = requests[chosen]
+        if request["verdict"] != kind or (first is not None) != (kind == "rollback"):
+            raise VerificationError(f"the verdict in the log is {request['verdict']}")
+        if kind == "rollback" and first != self._history.rollback_after(place):
+            raise VerificationError("the rollback in the log is to another round")
+        self._check_rounds(place, request["rounds"])
+        for number, standing in enumerate(self._history.standing, start=1):
+            if first is not None and number >= first and standing < place:
+                raise VerificationError(f"round {number} was not retrained after the withdrawal")
+        if (kind == "never present") != (not said["clusters"] and not said["rounds"]["superseded"]):
+            raise VerificationError(f"{kind} is not what the rounds say")
+        return f"{kind}{f' from round {first}' if first else ''}, asked {request['asked_at']}"
+
+    def _check_rounds(self, withdrawal: int, commitment: bytes) -> None:
+        """The rounds shown are those that the withdrawal committed to, all of them."""
+        superseded = self._said["rounds"]["superseded"]
+        shown = [cluster["leaf"] for cluster in self._said["clusters"]]
+        everywhere, gone = set(self._history.rounds), set(self._history.rounds) - set(self._history.standing)
+        if superseded != sorted(set(superseded)) or not set(superseded) <= gone:
+            raise VerificationError("rounds are called superseded that are not")
+        leaves = sorted([*shown, *superseded])
+        if any(leaf not in everywhere or leaf > withdrawal for leaf in leaves):
+            raise VerificationError("the leaver is shown in a round after its withdrawal")
+        if commit_rounds(self._said["rounds"]["salt"], leaves) != commitment:
+            raise VerificationError("the rounds shown are not those that the withdrawal committed to")
+
+    def opening(self) -> str | None:
+        """14: the client of the opening is the leaver."""
+        if self._asked.opening is None:
+            return None
+        opening = read_opening(self._asked.opening)
+        asked = None
+        if not self._statement.what_if:
+            asked = self._leaves[self._said["withdrawal"]]["requests"][self._said["request"]]["client"]
+        check_opening(opening, self._said["clusters"], self._history, asked)
+        if asked is None and not opening.rounds:
+            return "nothing in the log tells who it is: the client was in no round, and has not asked"
+        self._report.opening = opening
+        return f"it names {opening.client!r} in {len(opening.rounds)} rounds that stand"
+
+    def receipts(self) -> str | None:
+        """15: what the client kept lies in this log, opened or superseded."""
+        if not self._asked.receipts:
+            return None
+        keys = [trusted.key for trusted in self._asked.trusted]
+        read: list[Receipt] = [read_receipt(data) for data in self._asked.receipts]
+        for receipt in read:
+            self._check_receipt(check_receipt(receipt, keys))
+        return f"{len(read)} lie in this log, opened or superseded"
+
+    def _check_receipt(self, receipt: Receipt) -> None:
+        where = f"the receipt for round {receipt.header['number']}"
+        if receipt.run_id != self._history.run_id:
+            raise VerificationError(f"{where} is of another run")
+        opening = self._report.opening
+        if opening is not None and receipt.client != opening.client:
+            raise VerificationError(f"{where} is another client's")
+        if receipt.head.size > len(self._hashes):
+            raise VerificationError(f"{where} is newer than this proof, which cannot speak about it")
+        known = receipt.leaf < len(self._leaves) and self._leaves[receipt.leaf] == receipt.header
+        if not known or self._root_of_first(receipt.head.size) != receipt.head.root:
+            raise VerificationError(f"{where} is not in this log: the server told two stories")
+        if receipt.leaf not in self._standing:
+            superseded = self._said["rounds"]
+            if superseded is not None and receipt.leaf not in superseded["superseded"]:
+                raise VerificationError(f"{where} is for a superseded round that the proof leaves out")
+            return
+        shown = {(cluster["leaf"], cluster["slot"]) for cluster in self._said["clusters"]}
+        if (receipt.leaf, receipt.slot) not in shown:
+            raise VerificationError(f"{where} shows a slot that the proof leaves out")
+
+    def _root_of_first(self, size: int) -> bytes | None:
+        """The root of so many leaves of this log; None if it has fewer."""
+        if size not in self._roots:
+            self._roots[size] = root_of(self._hashes[:size]) if size <= len(self._hashes) else None
+        return self._roots[size]
+
+    def model(self) -> str:
+        """16: the subject is the model served, and the file given."""
+        if self._statement.model != self._history.model:
+            raise VerificationError("the subject is not the model that the last standing round produced")
+        if self._asked.model is None:
+            return f"the subject is the model served, {self._statement.model[:16]}"
+        if self._asked.model != self._statement.model:
+            raise VerificationError(f"the model file has digest {self._asked.model[:16]}, not that of the subject")
+        return f"the model file is the subject, {self._statement.model[:16]}"
+
+
+def _check_noise(policy: dict[str, Any], cluster: Leaf, leaf: Leaf) -> None:
+    """As far as one cluster tells: τ is the policy's, or at least what this cluster alone adds to it."""
+    tau = leaf["tau"]
+    if policy["noise"] == "calibrated":
+        due = tau == (policy["tau"] or 0.0)
+    elif policy["noise"] == "paper" and policy["distribution"] == "gaussian":
+        own, sigma = cluster["weight"] * cluster["spread"], policy["sigma"]
+        due = tau * (1 + _ROUNDING) >= own * sigma
+        if policy["delta"] is None:
+            # no other cluster is wider than Δ, and all their shares together are what this one leaves
+            due = due and tau <= sigma * _hypotenuse(own, (1 - cluster["weight"]) * leaf["delta"]) * (1 + _ROUNDING)
+    else:
+        due = tau == 0
+    if not due:
+        raise VerificationError(f"the noise of round {leaf['number']} is not that of the policy")
+
+
+def _hypotenuse(one: float, other: float) -> float:
+    """Spelled out, so that every language rounds it alike."""
+    longer, shorter = max(one, other), min(one, other)
+    return longer * math.sqrt(1 + (shorter / longer) * (shorter / longer)) if longer > 0 else 0.0

@@ -1,0 +1,276 @@
+"""The leaves of a run's log: what was promised, each round, each withdrawal, each rollback, each change of key.
+
+A leaf is a small object in canonical form. It names nobody: a round leaf holds the root over its clusters, a
+withdrawal leaf the root over all slots that have been withdrawn so far.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from disavow.errors import Unreadable
+from disavow.proof import canonical
+from disavow.proof.merkle import leaf_hash, root_of
+from disavow.proof.notes import PublicKey
+from disavow.proof.reading import (
+    boolean,
+    decimal,
+    digest,
+    exactly,
+    fields,
+    hashed,
+    list_of,
+    moment,
+    one_of,
+    optional,
+    positive,
+    record,
+    run_id,
+    text,
+    to_base64,
+    whole,
+    write_decimal,
+)
+
+Leaf = dict[str, Any]
+
+VERDICTS = ("never present", "deniable", "rollback")
+MOST_REQUESTS = 10_000
+
+_ROUNDS_TAG = b"disavow/rounds/v1\x00"
+_LIST_TAG = b"disavow/neighbours/v1\x00"
+_WITHDRAWN_TAG = b"disavow/withdrawn/v1\x00"
+
+POLICY = {
+    "k": positive,
+    "x": positive,
+    "criterion": one_of("cluster", "neighbourhood"),
+    "delta": optional(decimal),
+    "clustering": one_of("mdav", "constrained-kmeans", "fixed"),
+    "sticky": boolean,
+    "metric": one_of("l2", "cosine", "published"),
+    "noise": one_of("paper", "calibrated", "none"),
+    "distribution": one_of("gaussian", "laplace"),
+    "sigma": decimal,
+    "clip": optional(decimal),
+    "tau": optional(decimal),
+    "draws": one_of("fresh", "seeded"),
+}
+
+_REQUEST = {"asked_at": moment, "verdict": one_of(*VERDICTS), "client": hashed, "rounds": hashed}
+
+
+def _key(value: Any, where: str) -> PublicKey:
+    return PublicKey.parse(text(value, where), where)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "run": {
+        "type": exactly("run"),
+        "version": exactly(1),
+        "run": run_id,
+        "created_at": moment,
+        "initial_model": digest,
+        "policy": record(POLICY),
+        "key": optional(_key),
+    },
+    "round": {
+        "type": exactly("round"),
+        "number": positive,
+        "attempt": positive,
+        "before": digest,
+        "after": digest,
+        "delta": decimal,
+        "tau": decimal,
+        "participants": positive,
+        "clusters": positive,
+        "root": hashed,
+        "at": moment,
+    },
+    "withdrawal": {
+        "type": exactly("withdrawal"),
+        "requests": list_of(record(_REQUEST), most=MOST_REQUESTS),
+        "rounds": whole,
+        "root": hashed,
+        "at": moment,
+    },
+    "rollback": {"type": exactly("rollback"), "withdrawal": positive, "to": positive, "at": moment},
+    "key": {"type": exactly("key"), "key": _key, "at": moment},
+}
+
+
+def read_leaf(value: Any, where: str) -> Leaf:
+    """A leaf of any kind, its fields turned into what they mean."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise Unreadable(f"{where} is not a leaf of a known type")
+    return fields(value, where, KINDS[kind])
+
+
+def hash_of(leaf: Leaf) -> bytes:
+    """The leaf's place in the tree, from its plain form."""
+    return leaf_hash(canonical.encode(leaf))
+
+
+# -- writing leaves ------------------------------------------------------------------------------------------------
+
+
+def run_leaf(
+    *, run_id: str, created_at: str, initial_model: str, policy: Mapping[str, Any], key: PublicKey | None
+) -> Leaf:
+    """What is promised before the first round."""
+    told = {name: write_decimal(value) if isinstance(value, float) else value for name, value in policy.items()}
+    return {
+        "type": "run",
+        "version": 1,
+        "run": run_id,
+        "created_at": created_at,
+        "initial_model": initial_model,
+        "policy": told,
+        "key": None if key is None else str(key),
+    }
+
+
+def round_leaf(
+    *,
+    number: int,
+    attempt: int,
+    before: str,
+    after: str,
+    delta: float,
+    tau: float,
+    participants: int,
+    clusters: Sequence[Leaf],
+    at: str,
+) -> Leaf:
+    """A recorded round over its clusters, which `cluster_leaf` made."""
+    return {
+        "type": "round",
+        "number": number,
+        "attempt": attempt,
+        "before": before,
+        "after": after,
+        "delta": write_decimal(delta),
+        "tau": write_decimal(tau),
+        "participants": participants,
+        "clusters": len(clusters),
+        "root": to_base64(root_of([hash_of(cluster) for cluster in clusters])),
+        "at": at,
+    }
+
+
+def withdrawal_leaf(
+    *, requests: Sequence[tuple[str, str, bytes, bytes]], rounds: int, root: bytes, at: str
+) -> Leaf:
+    """Clients who left together: when each asked, the verdict, and commitments to who it is and to its rounds."""
+    return {
+        "type": "withdrawal",
+        "requests": [
+            {"asked_at": asked_at, "verdict": verdict, "client": to_base64(who), "rounds": to_base64(where)}
+            for asked_at, verdict, who, where in requests
+        ],
+        "rounds": rounds,
+        "root": to_base64(root),
+        "at": at,
+    }
+
+
+def rollback_leaf(*, withdrawal: int, to: int, at: str) -> Leaf:
+    """The withdrawal in that leaf undid the standing rounds from `to` on."""
+    return {"type": "rollback", "withdrawal": withdrawal, "to": to, "at": at}
+
+
+def key_leaf(*, key: PublicKey, at: str) -> Leaf:
+    """From here on heads are signed with this key."""
+    return {"type": "key", "key": str(key), "at": at}
+
+
+# -- inside a round ------------------------------------------------------------------------------------------------
+
+
+def cluster_leaf(
+    *, position: int, first: int, size: int, weight: float, spread: float, slots: bytes, lists: bytes | None
+) -> Leaf:
+    """A cluster, with digests of its slots' commitments and of their neighbour lists."""
+    return {
+        "position": position,
+        "first": first,
+        "size": size,
+        "weight": write_decimal(weight),
+        "spread": write_decimal(spread),
+        "slots": to_base64(slots),
+        "lists": None if lists is None else to_base64(lists),
+    }
+
+
+def joined(hashes: Iterable[bytes]) -> bytes:
+    """SHA-256 over hashes, one behind the other."""
+    return hashlib.sha256(b"".join(hashes)).digest()
+
+
+def list_salt(seed: bytes, slot: int, index: int) -> bytes:
+    """The salt of one entry of a slot's neighbour list, from the round's secret seed."""
+    return hashlib.sha256(_LIST_TAG + seed + struct.pack(">II", slot, index)).digest()
+
+
+def list_entry(salt: bytes, neighbour: int) -> bytes:
+    """The leaf hash of one entry of a neighbour list."""
+    return leaf_hash(salt + struct.pack(">I", neighbour))
+
+
+def list_entries(seed: bytes, slot: int, neighbours: Sequence[int]) -> list[bytes]:
+    """The leaf hashes of a whole list."""
+    return [list_entry(list_salt(seed, slot, i), other) for i, other in enumerate(neighbours)]
+
+
+def sized(size: int, root: bytes) -> bytes:
+    """A list and its length in one hash."""
+    return hashlib.sha256(struct.pack(">I", size) + root).digest()
+
+
+UNTOUCHED = sized(0, root_of([]))
+"""The value of a round from which nobody was withdrawn."""
+
+
+def commit_rounds(salt: bytes, leaves: Sequence[int]) -> bytes:
+    """The commitment to the round leaves in which a leaver took part."""
+    return hashlib.sha256(_ROUNDS_TAG + salt + b"".join(struct.pack(">Q", leaf) for leaf in leaves)).digest()
+
+
+# -- the map of withdrawals ----------------------------------------------------------------------------------------
+
+
+def withdrawn_inner(salt: bytes, slot: int) -> bytes:
+    """A withdrawn slot, closed."""
+    return hashlib.sha256(_WITHDRAWN_TAG + salt + struct.pack(">I", slot)).digest()
+
+
+def withdrawn_entry(position: int, inner: bytes) -> bytes:
+    """The leaf hash of a withdrawn slot among those of its round: its cluster can be seen, the slot itself not."""
+    return leaf_hash(struct.pack(">I", position) + inner)
+
+
+def map_root(values: Iterable[bytes]) -> bytes:
+    """The root of the map over the values of its rounds, in the order of the log.
+
+    A round's value is `sized` over the entries of its withdrawn slots, in the order in which they were withdrawn.
+    """
+    return root_of([leaf_hash(value) for value in values])
+
+
+def noise_of(policy: Mapping[str, Any], clusters: Iterable[tuple[float, float]]) -> float:
+    """The standard deviation τ of the Gaussian noise on a round's aggregate, from (weight, spread) of its clusters.
+
+    0 where there is no noise, or none that is Gaussian.
+    """
+    if policy["noise"] == "calibrated":
+        return float(policy["tau"] or 0.0)
+    if policy["noise"] != "paper" or policy["distribution"] != "gaussian":
+        return 0.0
+    sigma = float(policy["sigma"])
+    return min(math.hypot(*(weight * sigma * spread for weight, spread in clusters)), sys.float_info.max)

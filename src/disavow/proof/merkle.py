@@ -1,0 +1,117 @@
+"""Merkle trees as RFC 6962 (section 2.1) has them: a root over any number of leaves, and paths to it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+HASH_BYTES = 32
+
+
+def leaf_hash(data: bytes) -> bytes:
+    """SHA-256(0x00 ‖ data)."""
+    return hashlib.sha256(b"\x00" + data).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """SHA-256(0x01 ‖ left ‖ right)."""
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+def root_of(hashes: Sequence[bytes]) -> bytes:
+    """The root over leaf hashes; that of no leaves is SHA-256 of nothing."""
+    if not hashes:
+        return hashlib.sha256(b"").digest()
+    level = list(hashes)
+    while len(level) > 1:
+        paired = [node_hash(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
+        # an odd one out moves up as it is: the same tree as splitting at the largest power of two
+        level = paired + level[len(paired) * 2 :]
+    return level[0]
+
+
+def path_to(hashes: Sequence[bytes], index: int) -> list[bytes]:
+    """What leads from one leaf to the root, the nearest first."""
+    path = []
+    level, at = list(hashes), index
+    while len(level) > 1:
+        if at ^ 1 < len(level):
+            path.append(level[at ^ 1])
+        paired = [node_hash(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
+        level, at = paired + level[len(paired) * 2 :], at // 2
+    return path
+
+
+def root_by_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes:
+    """The root to which a path leads from a leaf of a tree; `ValueError` if no such path can be that long."""
+    if not 0 <= index < size:
+        raise ValueError(f"there is no leaf {index} among {size}")
+    steps, value, at, width = iter(path), leaf, index, size
+    while width > 1:
+        if at ^ 1 < width:
+            sibling = next(steps, None)
+            if sibling is None:
+                raise ValueError("the path is too short")
+            value = node_hash(sibling, value) if at & 1 else node_hash(value, sibling)
+        at, width = at // 2, (width + 1) // 2
+    if next(steps, None) is not None:
+        raise ValueError("the path is too long")
+    return value
+
+
+class Changing:
+    """The root of a tree whose leaves change, and to which leaves are added, at the cost of a path each."""
+
+    def __init__(self) -> None:
+        self._levels: list[list[bytes]] = [[]]
+
+    @property
+    def size(self) -> int:
+        """How many leaves there are."""
+        return len(self._levels[0])
+
+    @property
+    def root(self) -> bytes:
+        """The root of the leaves as they are."""
+        return self._levels[-1][0] if self.size else root_of([])
+
+    def put(self, index: int, leaf: bytes) -> None:
+        """Change a leaf hash, or append one at the end."""
+        value, at, height = leaf, index, 0
+        while True:
+            level = self._levels[height]
+            level[at : at + 1] = [value]
+            if len(level) == 1:
+                return
+            at, height = at // 2, height + 1
+            pair = level[2 * at : 2 * at + 2]
+            value = node_hash(*pair) if len(pair) == 2 else pair[0]  # noqa: PLR2004
+            if height == len(self._levels):
+                self._levels.append([])
+
+
+class Growing:
+    """The root of a tree to which leaves are added, at the cost of a path each."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._whole: list[bytes] = []
+        """Roots of perfect subtrees, the largest first: one for each bit of the size."""
+
+    def add(self, leaf: bytes) -> None:
+        """Append a leaf hash."""
+        value, size = leaf, self.size
+        while size & 1:
+            value, size = node_hash(self._whole.pop(), value), size >> 1
+        self._whole.append(value)
+        self.size += 1
+
+    @property
+    def root(self) -> bytes:
+        """The root of the leaves so far."""
+        if not self._whole:
+            return root_of([])
+        value = self._whole[-1]
+        for whole in reversed(self._whole[:-1]):
+            value = node_hash(whole, value)
+        return value

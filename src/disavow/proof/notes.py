@@ -1,0 +1,160 @@
+"""Signed notes and checkpoints, as C2SP's signed-note and tlog-checkpoint have them.
+
+A note is a text, an empty line, and a line for each signature: ``— name base64(key hash ‖ signature)``. A
+checkpoint is a note of three lines: the log's origin, its size, and its root in base64.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from disavow.errors import Unreadable, VerificationError
+from disavow.proof.reading import from_base64, hashed, to_base64
+
+LARGEST = 1 << 14
+_ED25519 = b"\x01"
+_HASH_BYTES = 4
+_SIGNATURE_BYTES = 64
+_KEY_BYTES = 32
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,99}")
+_SIZE = re.compile(r"0|[1-9][0-9]{0,14}")
+_DASH = "\N{EM DASH}"
+
+
+def check_name(name: str) -> str:
+    """A name that a key can have: letters and digits of ASCII, and a few signs."""
+    if not _NAME.fullmatch(name):
+        raise Unreadable(f"a key's name has 1 to 100 of A-Z a-z 0-9 . _ : / @ -; got {name[:100]!a}")
+    return name
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """Whom a signature is by. As text: ``name+hash+base64``, the verifier key of C2SP's signed-note."""
+
+    name: str
+    raw: bytes
+
+    @property
+    def id(self) -> str:
+        """SHA-256 of the 32 bytes of the key, in hexadecimal."""
+        return hashlib.sha256(self.raw).hexdigest()
+
+    @property
+    def hash(self) -> bytes:
+        """The four bytes by which a note refers to the key."""
+        return hashlib.sha256(self.name.encode() + b"\n" + _ED25519 + self.raw).digest()[:_HASH_BYTES]
+
+    def __str__(self) -> str:
+        return f"{self.name}+{self.hash.hex()}+{to_base64(_ED25519 + self.raw)}"
+
+    @classmethod
+    def parse(cls, text: str, where: str = "the public key") -> PublicKey:
+        """Read what `str` wrote."""
+        parts = text.split("+", 2)
+        if len(parts) != 3:  # noqa: PLR2004
+            raise Unreadable(f"{where} is not of the form name+hash+base64")
+        check_name(parts[0])
+        data = from_base64(parts[2], where)
+        key = cls(parts[0], data[1:])
+        if data[:1] != _ED25519 or len(key.raw) != _KEY_BYTES or str(key) != text:
+            raise Unreadable(f"{where} is damaged, or not an Ed25519 key")
+        return key
+
+    def holds(self, signature: bytes, message: bytes) -> bool:
+        """Whether this is the key's signature of this message."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
+@dataclass(frozen=True, repr=False)
+class Signer:
+    """A private key with its name."""
+
+    name: str
+    private: Ed25519PrivateKey
+
+    @property
+    def public(self) -> PublicKey:
+        """What others check its signatures with."""
+        return PublicKey(self.name, self.private.public_key().public_bytes_raw())
+
+    def sign(self, message: bytes) -> bytes:
+        """64 bytes."""
+        return self.private.sign(message)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The head of a log: how many leaves it has, and their root."""
+
+    origin: str
+    size: int
+    root: bytes
+
+    @property
+    def body(self) -> str:
+        """What is signed."""
+        return f"{self.origin}\n{self.size}\n{to_base64(self.root)}\n"
+
+    def signed(self, signer: Signer) -> str:
+        """The note, with one signature."""
+        signature = to_base64(signer.public.hash + signer.sign(self.body.encode()))
+        return f"{self.body}\n{_DASH} {signer.name} {signature}\n"
+
+
+def origin_of(run_id: str) -> str:
+    """The origin of a run's log."""
+    return f"disavow/run/{run_id}"
+
+
+def open_checkpoint(
+    note: str, key: PublicKey, what: str = "the checkpoint", *, cosigned: bool = False
+) -> Checkpoint:
+    """The checkpoint in a note, which this key must have signed. `cosigned`: others may have signed it too."""
+    if len(note) > LARGEST:
+        raise Unreadable(f"{what} is longer than {LARGEST:,} characters")
+    try:
+        note.encode()
+    except UnicodeEncodeError:
+        raise Unreadable(f"{what} is no proper text") from None
+    body, separator, signatures = note.rpartition("\n\n")
+    body += "\n"
+    lines = body.split("\n")
+    if not separator or len(lines) != 4 or not signatures.endswith("\n"):  # noqa: PLR2004
+        raise Unreadable(f"{what} is not a note of three lines with a signature")
+    origin, size, root, _ = lines
+    if not origin or not _SIZE.fullmatch(size):
+        raise Unreadable(f"{what} does not say how long the log is")
+    found = Checkpoint(origin, int(size), hashed(root, f"the root of {what}"))
+    signed = signatures[:-1].split("\n")
+    if len(signed) > 1 and not cosigned:
+        raise Unreadable(f"{what} bears more than one signature")
+    by_key = [_signed_by(line, key, body, what) for line in signed]
+    if not any(by_key):
+        raise VerificationError(f"{what} is not signed by {key.name} ({key.id[:16]})")
+    return found
+
+
+def _signed_by(line: str, key: PublicKey, body: str, what: str) -> bool:
+    dash, _, rest = line.partition(" ")
+    name, _, encoded = rest.partition(" ")
+    if dash != _DASH:
+        raise Unreadable(f"{what} holds a line that is no signature")
+    check_name(name)
+    data = from_base64(encoded, f"a signature of {what}")
+    if len(data) <= _HASH_BYTES:
+        raise Unreadable(f"{what} holds a line that is no signature")
+    if name != key.name or data[:_HASH_BYTES] != key.hash:
+        return False
+    if len(data) != _HASH_BYTES + _SIGNATURE_BYTES or not key.holds(data[_HASH_BYTES:], body.encode()):
+        raise VerificationError(f"{what} bears a false signature of {key.name} ({key.id[:16]})")
+    return True

@@ -1,0 +1,120 @@
+"""A receipt: what a client keeps of a round, so that it can later hold the server to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from disavow.errors import Unreadable, VerificationError
+from disavow.proof import canonical
+from disavow.proof.leaves import Leaf, cluster_leaf, hash_of, joined, read_leaf
+from disavow.proof.merkle import root_by_path
+from disavow.proof.notes import Checkpoint, PublicKey, open_checkpoint, origin_of
+from disavow.proof.opening import commitment_of
+from disavow.proof.reading import (
+    decimal,
+    exactly,
+    fields,
+    hashed,
+    list_of,
+    optional,
+    positive,
+    record,
+    run_id,
+    text,
+    whole,
+)
+
+TYPE = "disavow/receipt/v1"
+_MOST_BYTES = 1 << 20
+_PATH = 64
+
+_CLUSTER = {
+    "position": whole,
+    "first": whole,
+    "size": positive,
+    "weight": decimal,
+    "spread": decimal,
+    "slots": list_of(hashed, most=1 << 20),
+    "lists": optional(hashed),
+    "path": list_of(hashed, most=_PATH),
+}
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A receipt that was read; `head` is known once it was checked."""
+
+    run_id: str
+    client: str
+    leaf: int
+    header: Leaf
+    slot: int
+    head: Checkpoint
+    told: dict[str, Any]
+    written: dict[str, Any]
+
+
+def read_receipt(data: bytes) -> Receipt:
+    """Read a receipt; nothing of it is believed yet."""
+    value = canonical.decode(data, what="the receipt", most=_MOST_BYTES)
+    told = fields(
+        value,
+        "the receipt",
+        {
+            "type": exactly(TYPE),
+            "run": run_id,
+            "client": text,
+            "leaf": positive,
+            "header": read_leaf,
+            "cluster": record(_CLUSTER),
+            "slot": whole,
+            "salt": hashed,
+            "update": hashed,
+            "inclusion": list_of(hashed, most=_PATH),
+            "checkpoint": text,
+        },
+    )
+    if told["header"]["type"] != "round":
+        raise Unreadable("the receipt is not for a round")
+    unsigned = Checkpoint("", 0, b"")
+    header = told["header"]
+    return Receipt(told["run"], told["client"], told["leaf"], header, told["slot"], unsigned, told, value)
+
+
+def check_receipt(receipt: Receipt, trusted: Sequence[PublicKey]) -> Receipt:
+    """The receipt with its signed head, once everything in it leads there."""
+    told, cluster, number = receipt.told, receipt.told["cluster"], receipt.header["number"]
+    head = _head(told["checkpoint"], trusted)
+    if head.origin != origin_of(receipt.run_id):
+        raise VerificationError("the receipt's checkpoint is of another run's log")
+    slots, first = cluster["slots"], cluster["first"]
+    if len(slots) != cluster["size"] or not first <= receipt.slot < first + len(slots):
+        raise VerificationError(f"the receipt for round {number} shows a slot that is not in its cluster")
+    made = commitment_of(receipt.run_id, receipt.client, number, told["salt"], told["update"])
+    if made != slots[receipt.slot - first]:
+        raise VerificationError(f"the receipt for round {number} does not open its slot")
+    leaf = cluster_leaf(
+        **{name: cluster[name] for name in ("position", "first", "size", "weight", "spread", "lists")},
+        slots=joined(slots),
+    )
+    try:
+        root = root_by_path(hash_of(leaf), cluster["position"], receipt.header["clusters"], cluster["path"])
+        logged = root_by_path(hash_of(receipt.written["header"]), receipt.leaf, head.size, told["inclusion"])
+    except ValueError as error:
+        raise VerificationError(f"a path in the receipt for round {number} cannot be: {error}") from None
+    if root != receipt.header["root"] or logged != head.root:
+        raise VerificationError(f"the receipt for round {number} does not lead to the signed head")
+    return replace(receipt, head=head)
+
+
+def _head(note: str, trusted: Sequence[PublicKey]) -> Checkpoint:
+    for key in trusted:
+        try:
+            return open_checkpoint(note, key, "the receipt's checkpoint")
+        except Unreadable:
+            raise
+        except VerificationError:
+            continue
+    raise VerificationError("the receipt's checkpoint is not signed by a key that was given")

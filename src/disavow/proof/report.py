@@ -1,0 +1,100 @@
+"""What is asked of a verification, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from disavow.errors import VerificationError
+from disavow.proof.bounds import Bounds
+from disavow.proof.history import History
+from disavow.proof.notes import PublicKey
+from disavow.proof.opening import Opening
+from disavow.proof.statement import Statement
+
+CHECKS = (
+    "readable",
+    "signature",
+    "statement",
+    "checkpoint",
+    "log",
+    "history",
+    "policy",
+    "rounds",
+    "clusters",
+    "survivors",
+    "spread",
+    "bounds",
+    "verdict",
+    "opening",
+    "receipts",
+    "model",
+)
+"""The names of the checks, which are numbered from 1."""
+
+
+@dataclass(frozen=True)
+class TrustedKey:
+    """A key that the verifier trusts, and between which moments; no moment means no limit."""
+
+    key: PublicKey
+    since: str | None = None
+    until: str | None = None
+
+    def in_use(self, moment: str) -> bool:
+        """Whether the key was in use then."""
+        return (self.since is None or self.since <= moment) and (self.until is None or moment <= self.until)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be verified, and against what."""
+
+    proof: bytes
+    trusted: Sequence[TrustedKey]
+    opening: bytes | None = None
+    receipts: Sequence[bytes] = ()
+    model: str | None = None
+    """The SHA-256 digest of a model file, in hexadecimal."""
+    checkpoint: str | None = None
+    """A checkpoint that somebody kept."""
+    what_if: bool = False
+    """Whether a what-if is asked for, and not an erasure."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one check: `passed` is None where there was nothing to check."""
+
+    number: int
+    name: str
+    passed: bool | None
+    detail: str
+
+
+@dataclass
+class Report:
+    """All checks up to the first that failed, and what was read on the way."""
+
+    results: list[Result] = field(default_factory=list)
+    failure: VerificationError | None = None
+    statement: Statement | None = None
+    history: History | None = None
+    opening: Opening | None = None
+    survivors: list[int] = field(default_factory=list)
+    bounds: list[Bounds] = field(default_factory=list)
+
+    @property
+    def valid(self) -> bool:
+        """Whether every check passed."""
+        return self.failure is None
+
+    @property
+    def named(self) -> bool:
+        """Whether it is known whom the proof is about."""
+        return self.opening is not None
+
+    @property
+    def failed(self) -> Result | None:
+        """The check that failed."""
+        return self.results[-1] if self.failure is not None else None

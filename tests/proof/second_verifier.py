@@ -1,0 +1,1190 @@
+"""A second verifier of proofs, written from docs/proof-format.md alone. It shares no code with disavow."""
+
+import base64
+import binascii
+import calendar
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NoReturn
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+MIB = 1_048_576
+MANY = 1_000_000
+WHOLE = 4_294_967_295
+ERASURE = "urn:disavow:proof-of-deniability:v1"
+WHAT_IF = "urn:disavow:what-if:v1"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+LN_10 = 2.302585092994046
+
+Object = dict[str, Any]
+Kind = Callable[[Any], None]
+
+
+class InvalidError(Exception):
+    """It can be read and does not hold ("Notation")."""
+
+
+class UnreadableError(Exception):
+    """It cannot even be read ("Notation")."""
+
+
+def require(holds: bool, what: str) -> None:
+    """Fail a check as invalid."""
+    if not holds:
+        raise InvalidError(what)
+
+
+def need(readable: bool, what: str) -> None:
+    """Fail as unreadable."""
+    if not readable:
+        raise UnreadableError(what)
+
+
+# "Notation", "Canonical JSON"
+
+
+def sha(*parts: bytes) -> bytes:
+    """H over joined parts ("Notation")."""
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def u32(number: int) -> bytes:
+    """Four bytes, big-endian ("Notation")."""
+    return number.to_bytes(4, "big")
+
+
+def u64(number: int) -> bytes:
+    """Eight bytes, big-endian ("Notation")."""
+    return number.to_bytes(8, "big")
+
+
+def string(text: str) -> bytes:
+    """str(t) ("Notation")."""
+    encoded = text.encode()
+    return u32(len(encoded)) + encoded
+
+
+def canonical(value: Any) -> bytes:
+    """json(v) ("Canonical JSON")."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+def _members(pairs: list[tuple[str, Any]]) -> Object:
+    need(len(pairs) <= 64, "an object has too many members")
+    found = dict(pairs)
+    need(len(found) == len(pairs), "a key stands twice")
+    return found
+
+
+def _number(text: str) -> int:
+    need(len(text) <= 15, "a number is too long")
+    need(text != "-0" and 0 <= int(text) <= WHOLE, "a number is out of range")
+    return int(text)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise UnreadableError(f"no whole number: {text[:20]}")
+
+
+def parse(data: bytes, limit: int) -> Any:
+    """Read JSON in any spacing, within the limits ("Files and limits")."""
+    need(len(data) <= limit, "too many bytes")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise UnreadableError("no UTF-8") from error
+    depth = 0
+    for count, match in enumerate(re.finditer(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', text, re.DOTALL), start=1):
+        sign = match.group()
+        depth += 1 if sign in "[{" else -1 if sign in "]}" else 0
+        need(depth <= 16 and count <= 1_500_001, "nested too deeply, or too many strings and brackets")
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_members,
+            parse_int=_number,
+            parse_float=_no_number,
+            parse_constant=_no_number,
+        )
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError("no JSON") from error
+
+
+def parse_canonical(data: bytes, limit: int) -> Any:
+    """Read canonical JSON ("Canonical JSON")."""
+    value = parse(data, limit)
+    need(canonical(value) == data, "not canonical")
+    return value
+
+
+# "Kinds of values"
+
+
+def whole(value: Any) -> None:
+    """A number that is no boolean."""
+    need(type(value) is int and 0 <= value <= WHOLE, "no whole number")
+
+
+def positive(value: Any) -> None:
+    """A whole number from 1 on."""
+    whole(value)
+    need(value >= 1, "not positive")
+
+
+def boolean(value: Any) -> None:
+    """True or false."""
+    need(type(value) is bool, "no boolean")
+
+
+def a_string(value: Any) -> None:
+    """Any JSON string."""
+    need(isinstance(value, str), "no string")
+
+
+def text(value: Any) -> None:
+    """At most 4,096 code points, no unpaired surrogate."""
+    a_string(value)
+    need(len(value) <= 4096, "a text is too long")
+    need(not any("\ud800" <= character <= "\udfff" for character in value), "an unpaired surrogate")
+
+
+def _float(value: Any) -> float:
+    a_string(value)
+    need(re.fullmatch(r"[0-9][0-9.e+-]{0,30}", value) is not None, "no decimal")
+    try:
+        number = float(value)
+    except ValueError as error:
+        raise UnreadableError("no decimal") from error
+    need(math.isfinite(number), "not finite")
+    return number
+
+
+def decimal(value: Any) -> None:
+    """A float64 in its shortest text."""
+    need(repr(_float(value)) == value, "not the shortest text")
+
+
+def figure(value: Any) -> None:
+    """A float64 in six significant digits."""
+    need(f"{_float(value):.6g}" == value, "no figure")
+
+
+def digest(value: Any) -> None:
+    """64 lower-case hexadecimal digits."""
+    a_string(value)
+    need(re.fullmatch(r"[0-9a-f]{64}", value) is not None, "no digest")
+
+
+def time(value: Any) -> None:
+    """A moment in UTC, in one form."""
+    a_string(value)
+    pattern = r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})\.[0-9]{6}\+00:00"
+    match = re.fullmatch(pattern, value)
+    if match is None:
+        raise UnreadableError("no time")
+    year, month, day, hour, minute, second = (int(part) for part in match.groups())
+    need(year >= 1 and 1 <= month <= 12, "no such month")
+    need(1 <= day <= calendar.monthrange(year, month)[1], "no such day")
+    need(hour <= 23 and minute <= 59 and second <= 59, "no such time of day")
+
+
+def unbase64(value: Any) -> bytes:
+    """Bytes of a base64 text that is the only one for them."""
+    a_string(value)
+    try:
+        decoded = base64.b64decode(value.encode("ascii"), validate=True)
+    except (UnicodeEncodeError, binascii.Error) as error:
+        raise UnreadableError("no base64") from error
+    need(base64.b64encode(decoded).decode() == value, "no canonical base64")
+    return decoded
+
+
+def is_base64(value: Any) -> None:
+    """Base64 of any length."""
+    unbase64(value)
+
+
+def hashed(value: Any) -> None:
+    """Base64 of 32 bytes."""
+    need(len(unbase64(value)) == 32, "no hash")
+
+
+def one_of(*allowed: str) -> Kind:
+    """One of a few strings."""
+
+    def check(value: Any) -> None:
+        need(isinstance(value, str) and value in allowed, f"none of {allowed}")
+
+    return check
+
+
+def optional(kind: Kind) -> Kind:
+    """Null, or of a kind."""
+
+    def check(value: Any) -> None:
+        if value is not None:
+            kind(value)
+
+    return check
+
+
+def list_of(kind: Kind, most: int = MANY) -> Kind:
+    """At most so many of a kind."""
+
+    def check(value: Any) -> None:
+        need(isinstance(value, list) and len(value) <= most, "no list, or too long a one")
+        for item in value:
+            kind(item)
+
+    return check
+
+
+def fields(kinds: Mapping[str, Kind]) -> Kind:
+    """Exactly these fields ("Fields")."""
+
+    def check(value: Any) -> None:
+        need(isinstance(value, dict) and value.keys() == kinds.keys(), "a field is missing or unknown")
+        for name, kind in kinds.items():
+            kind(value[name])
+
+    return check
+
+
+# "Public keys"
+
+
+@dataclass(frozen=True)
+class Key:
+    """A public key. Two are the same if name and bytes are."""
+
+    name: str
+    public: bytes
+
+    @property
+    def short(self) -> bytes:
+        """The hash in its text and in signature lines."""
+        return sha(self.name.encode(), b"\n\x01", self.public)[:4]
+
+    @property
+    def id(self) -> str:
+        """The id, a digest."""
+        return sha(self.public).hex()
+
+    def holds(self, signature: bytes, message: bytes) -> bool:
+        """Whether a signature is this key's."""
+        if len(signature) != 64:
+            return False
+        try:
+            Ed25519PublicKey.from_public_bytes(self.public).verify(signature, message)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
+KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,99}")
+
+
+def parse_key(value: Any) -> Key:
+    """Read `name+hash+base64`."""
+    text(value)
+    parts = value.split("+", 2)
+    need(len(parts) == 3, "no key")
+    name, short, encoded = parts
+    need(KEY_NAME.fullmatch(name) is not None, "no name of a key")
+    decoded = unbase64(encoded)
+    need(len(decoded) == 33 and decoded[0] == 1, "no Ed25519 key")
+    key = Key(name, decoded[1:])
+    need(key.short.hex() == short, "the key's hash is another")
+    return key
+
+
+def is_key(value: Any) -> None:
+    """A public key as text."""
+    parse_key(value)
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """A key that the verifier trusts, with its dates."""
+
+    key: Key
+    start: str | None = None
+    end: str | None = None
+
+    def allows(self, moment: str) -> bool:
+        """Check 7: both ends are included."""
+        return (self.start is None or self.start <= moment) and (self.end is None or moment <= self.end)
+
+
+KEY_LIST = fields(
+    {
+        "type": one_of("disavow/keys/v1"),
+        "keys": list_of(fields({"key": is_key, "from": time, "until": optional(time)}), 10_000),
+    }
+)
+
+
+def parse_keys(data: bytes) -> list[Trusted]:
+    """Read a key file: one public key or a list ("Public keys")."""
+    need(len(data) <= MIB, "too many bytes")
+    stripped = data.strip()
+    if stripped.startswith(b"{"):
+        value = parse(data, MIB)
+        KEY_LIST(value)
+        return [Trusted(parse_key(entry["key"]), entry["from"], entry["until"]) for entry in value["keys"]]
+    try:
+        return [Trusted(parse_key(stripped.decode()))]
+    except UnicodeDecodeError as error:
+        raise UnreadableError("no UTF-8") from error
+
+
+# "Merkle trees", "Commitments", "Inside a round", "The map of withdrawals"
+
+
+def leaf_hash(data: bytes) -> bytes:
+    """leaf(data)."""
+    return sha(b"\x00", data)
+
+
+def node(left: bytes, right: bytes) -> bytes:
+    """node(left, right)."""
+    return sha(b"\x01", left, right)
+
+
+def root_of(hashes: Sequence[bytes]) -> bytes:
+    """The root, level by level."""
+    level = list(hashes)
+    if not level:
+        return sha(b"")
+    while len(level) > 1:
+        pairs = [node(level[at], level[at + 1]) for at in range(0, len(level) - 1, 2)]
+        level = pairs + level[len(pairs) * 2 :]
+    return level[0]
+
+
+def follow(value: bytes, index: int, size: int, path: Sequence[str]) -> bytes:
+    """Follow a path from a leaf's hash to the root."""
+    require(index < size, "no such leaf in the tree")
+    siblings = [unbase64(step) for step in path]
+    used, at, width = 0, index, size
+    while width > 1:
+        if at ^ 1 < width:
+            require(used < len(siblings), "the path is too short")
+            value = node(siblings[used], value) if at % 2 else node(value, siblings[used])
+            used += 1
+        at, width = at // 2, (width + 1) // 2
+    require(used == len(siblings), "the path is too long")
+    return value
+
+
+def slot_commitment(run: str, number: int, salt: bytes, client: str, update: bytes) -> bytes:
+    """Who was in a slot ("Commitments")."""
+    return sha(b"disavow/slot/v1\0", string(run), u64(number), salt, string(client), update)
+
+
+def request_commitment(run: str, salt: bytes, client: str) -> bytes:
+    """Who asked ("Commitments")."""
+    return sha(b"disavow/request/v1\0", string(run), salt, string(client))
+
+
+def rounds_commitment(salt: bytes, leaves: Sequence[int]) -> bytes:
+    """Where a client took part ("Commitments")."""
+    return sha(b"disavow/rounds/v1\0", salt, *(u64(leaf) for leaf in leaves))
+
+
+def neighbour_entry(salt: bytes, neighbour: int) -> bytes:
+    """An entry of a neighbour list ("Inside a round")."""
+    return leaf_hash(salt + u32(neighbour))
+
+
+def counted(size: int, root: bytes) -> bytes:
+    """A list's digest, and a round's value: H(u32(size) ‖ root)."""
+    return sha(u32(size), root)
+
+
+def withdrawn_inner(salt: bytes, slot: int) -> bytes:
+    """The closed part of an entry ("The map of withdrawals")."""
+    return sha(b"disavow/withdrawn/v1\0", salt, u32(slot))
+
+
+def withdrawn_entry(position: int, inner: bytes) -> bytes:
+    """An entry of a round in the map ("The map of withdrawals")."""
+    return leaf_hash(u32(position) + inner)
+
+
+NOBODY = counted(0, root_of([]))
+
+
+def cluster_hash(cluster: Object) -> bytes:
+    """The hash of a cluster leaf ("Inside a round"); its slots may be a list or joined already."""
+    names = ("position", "first", "size", "weight", "spread", "slots", "lists")
+    leaf = {name: cluster[name] for name in names}
+    if isinstance(leaf["slots"], list):
+        joined = sha(*(unbase64(slot) for slot in leaf["slots"]))
+        leaf["slots"] = base64.b64encode(joined).decode()
+    return leaf_hash(canonical(leaf))
+
+
+# "Checkpoints"
+
+
+@dataclass(frozen=True)
+class Note:
+    """A checkpoint that can be read; nobody has looked at its signatures."""
+
+    text: bytes
+    origin: str
+    size: int
+    root: bytes
+    signatures: list[tuple[str, bytes]]
+
+    def require_signed(self, key: Key) -> None:
+        """Steps 4 and 5 for one key."""
+        mine = [data[4:] for name, data in self.signatures if (name, data[:4]) == (key.name, key.short)]
+        require(bool(mine), "the key did not sign it")
+        require(all(key.holds(signature, self.text) for signature in mine), "a signature does not hold")
+
+    def is_signed_by(self, keys: Sequence[Trusted]) -> bool:
+        """Whether one of several keys opens it."""
+        for trusted in keys:
+            try:
+                self.require_signed(trusted.key)
+            except InvalidError:
+                continue
+            return True
+        return False
+
+
+def parse_note(note: str, cosigned: bool = False) -> Note:
+    """Steps 1 to 4 of opening a note, as far as they do not need a key."""
+    need(len(note) <= 16_384, "the note is too long")
+    need(not any("\ud800" <= character <= "\udfff" for character in note), "an unpaired surrogate")
+    split = note.rfind("\n\n")
+    need(split >= 0, "no empty line")
+    head, behind = note[: split + 1], note[split + 2 :]
+    lines = head.split("\n")[:-1]
+    need(len(lines) == 3 and behind.endswith("\n"), "not three lines and signatures")
+    origin, size, root = lines
+    need(origin != "", "no origin")
+    need(re.fullmatch(r"0|[1-9][0-9]{0,14}", size) is not None, "no size")
+    hashed(root)
+    signed = behind.split("\n")[:-1]
+    need(cosigned or len(signed) == 1, "more than one signature")
+    signatures = []
+    for line in signed:
+        need(line.startswith("\u2014 "), "no signature line")
+        name, space, rest = line[2:].partition(" ")
+        need(space == " " and KEY_NAME.fullmatch(name) is not None, "no name of a key")
+        signatures.append((name, unbase64(rest)))
+    return Note(head.encode(), origin, int(size), unbase64(root), signatures)
+
+
+# Shapes of "The log", "The proof file", "The opening", "The receipt"
+
+
+def run_id(value: Any) -> None:
+    """The log, leaf 0."""
+    need(isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,64}", value) is not None, "no run id")
+
+
+def _exactly_one(value: Any) -> None:
+    need(type(value) is int and value == 1, "another version")
+
+
+VERDICT = one_of("never present", "deniable", "rollback")
+PATH = list_of(hashed, 64)
+POLICY = fields(
+    {
+        "k": positive,
+        "x": positive,
+        "criterion": one_of("cluster", "neighbourhood"),
+        "delta": optional(decimal),
+        "clustering": one_of("mdav", "constrained-kmeans", "fixed"),
+        "sticky": boolean,
+        "metric": one_of("l2", "cosine", "published"),
+        "noise": one_of("paper", "calibrated", "none"),
+        "distribution": one_of("gaussian", "laplace"),
+        "sigma": decimal,
+        "clip": optional(decimal),
+        "tau": optional(decimal),
+        "draws": one_of("fresh", "seeded"),
+    }
+)
+REQUEST = fields({"asked_at": time, "verdict": VERDICT, "client": hashed, "rounds": hashed})
+LEAVES: dict[str, Kind] = {
+    "run": fields(
+        {
+            "type": a_string,
+            "version": _exactly_one,
+            "run": run_id,
+            "created_at": time,
+            "initial_model": digest,
+            "policy": POLICY,
+            "key": optional(is_key),
+        }
+    ),
+    "round": fields(
+        {
+            "type": a_string,
+            "number": positive,
+            "attempt": positive,
+            "before": digest,
+            "after": digest,
+            "delta": decimal,
+            "tau": decimal,
+            "participants": positive,
+            "clusters": positive,
+            "root": hashed,
+            "at": time,
+        }
+    ),
+    "withdrawal": fields(
+        {
+            "type": a_string,
+            "requests": list_of(REQUEST, 10_000),
+            "rounds": whole,
+            "root": hashed,
+            "at": time,
+        }
+    ),
+    "rollback": fields({"type": a_string, "withdrawal": positive, "to": positive, "at": time}),
+    "key": fields({"type": a_string, "key": is_key, "at": time}),
+}
+
+
+def log_leaf(value: Any) -> None:
+    """A leaf of one of the five types ("The log")."""
+    need(isinstance(value, dict), "no leaf")
+    kind = value.get("type")
+    need(isinstance(kind, str) and kind in LEAVES, "no type of leaf")
+    LEAVES[kind](value)
+
+
+def round_leaf(value: Any) -> None:
+    """A leaf of type `round`."""
+    log_leaf(value)
+    need(value["type"] == "round", "no round")
+
+
+SHAPE: dict[str, Kind] = {
+    "position": whole,
+    "first": whole,
+    "size": positive,
+    "weight": decimal,
+    "spread": decimal,
+    "lists": optional(hashed),
+    "path": PATH,
+}
+LISTED = fields({"slot": whole, "index": whole, "size": positive, "salt": hashed, "path": PATH})
+NEIGHBOURS = fields(
+    {
+        "lists": list_of(hashed),
+        "listed": list_of(list_of(LISTED)),
+        "others": list_of(fields({**SHAPE, "slots": hashed})),
+    }
+)
+WITHDRAWN = fields(
+    {
+        "leaf": positive,
+        "position": whole,
+        "slot": optional(whole),
+        "salt": optional(hashed),
+        "inner": optional(hashed),
+    }
+)
+CLUSTER = fields(
+    {
+        **SHAPE,
+        "leaf": positive,
+        "slot": whole,
+        "slots": list_of(hashed),
+        "withdrawn": list_of(WITHDRAWN),
+        "neighbours": optional(NEIGHBOURS),
+        "displacement": figure,
+        "log10_odds": optional(figure),
+    }
+)
+PREDICATE = fields(
+    {
+        "checkpoint": text,
+        "leaves": list_of(log_leaf),
+        "withdrawal": optional(positive),
+        "request": optional(whole),
+        "rounds": optional(fields({"salt": hashed, "superseded": list_of(positive)})),
+        "maps": list_of(list_of(optional(hashed))),
+        "clusters": list_of(CLUSTER),
+        "bounds": fields({"displacement": figure, "ratio": optional(figure)}),
+        "verdict": fields({"kind": VERDICT, "from": optional(positive)}),
+    }
+)
+
+
+def _subject(value: Any) -> None:
+    need(isinstance(value, list) and len(value) == 1, "not one subject")
+    fields({"name": one_of("model.safetensors"), "digest": fields({"sha256": digest})})(value[0])
+
+
+STATEMENT = fields(
+    {
+        "_type": one_of("https://in-toto.io/Statement/v1"),
+        "predicateType": one_of(ERASURE, WHAT_IF),
+        "subject": _subject,
+        "predicate": PREDICATE,
+    }
+)
+ENVELOPE = fields(
+    {
+        "payload": is_base64,
+        "payloadType": one_of(PAYLOAD_TYPE),
+        "signatures": list_of(fields({"keyid": digest, "sig": is_base64}), 1),
+    }
+)
+OPENING = fields(
+    {
+        "type": one_of("disavow/opening/v1"),
+        "run": run_id,
+        "client": text,
+        "salt": optional(hashed),
+        "rounds": list_of(fields({"leaf": positive, "slot": whole, "salt": hashed, "update": hashed})),
+    }
+)
+RECEIPT = fields(
+    {
+        "type": one_of("disavow/receipt/v1"),
+        "run": run_id,
+        "client": text,
+        "leaf": positive,
+        "header": round_leaf,
+        "cluster": fields({**SHAPE, "slots": list_of(hashed, MIB)}),
+        "slot": whole,
+        "salt": hashed,
+        "update": hashed,
+        "inclusion": PATH,
+        "checkpoint": text,
+    }
+)
+
+
+# "Bounds"
+
+
+def figure_of(value: float | None) -> str | None:
+    """A figure's text; what is not finite has none, and is invalid."""
+    if value is None:
+        return None
+    require(math.isfinite(value), "a bound is not finite")
+    return f"{value:.6g}"
+
+
+def displacement_of(cluster: Object) -> float:
+    """How far another representative moves the model."""
+    return float(cluster["weight"]) * float(cluster["spread"])
+
+
+def shift_of(cluster: Object, tau: float) -> float | None:
+    """The displacement s, in standard deviations."""
+    displacement = displacement_of(cluster)
+    if displacement == 0:
+        return 0.0
+    return displacement / tau if tau > 0 else None
+
+
+def log10_odds_of(shift: float | None) -> float | None:
+    """The odds, as a power of ten."""
+    return None if shift is None else ((shift * shift) / 2 + shift * 1.645) / LN_10
+
+
+def noise_fits(policy: Object, leaf: Object, cluster: Object) -> bool:
+    """Whether τ is the policy's, as far as one cluster tells."""
+    tau = float(leaf["tau"])
+    if policy["noise"] == "calibrated":
+        return tau == float(policy["tau"] or "0.0")
+    if (policy["noise"], policy["distribution"]) != ("paper", "gaussian"):
+        return tau == 0
+    sigma, displacement = float(policy["sigma"]), displacement_of(cluster)
+    if not tau * (1 + 1e-9) >= displacement * sigma:
+        return False
+    if policy["delta"] is not None:
+        return True
+    rest = (1 - float(cluster["weight"])) * float(leaf["delta"])
+    longer, shorter = max(displacement, rest), min(displacement, rest)
+    bound = longer * math.sqrt(1 + (shorter / longer) * (shorter / longer)) if longer else 0.0
+    return tau <= sigma * bound * (1 + 1e-9)
+
+
+# "The checks"
+
+
+def ascending(values: Sequence[int]) -> bool:
+    """Strictly ascending."""
+    return all(before < after for before, after in pairwise(values))
+
+
+@dataclass
+class Verification:
+    """One verification. Each check leaves behind what the later ones need."""
+
+    proof: bytes
+    keys: list[Trusted]
+    opening: bytes | None
+    receipts: Sequence[bytes]
+    checkpoint: str | None
+    model: str | None
+    what_if: bool
+    payload: bytes = b""
+    signature: Object = field(default_factory=dict)
+    signer: Key = field(default_factory=lambda: Key("", b""))
+    subject: str = ""
+    predicate: Object = field(default_factory=dict)
+    leaves: list[Object] = field(default_factory=list)
+    hashes: list[bytes] = field(default_factory=list)
+    head: Note = field(default_factory=lambda: Note(b"", "", 0, b"", []))
+    rounds: list[int] = field(default_factory=list)
+    standing: list[int] = field(default_factory=list)
+    withdrawals: list[int] = field(default_factory=list)
+    final: str = ""
+    client: str | None = None
+
+    @property
+    def policy(self) -> Object:
+        """The policy of leaf 0."""
+        policy: Object = self.leaves[0]["policy"]
+        return policy
+
+    @property
+    def run(self) -> str:
+        """The run id."""
+        return str(self.leaves[0]["run"])
+
+    @property
+    def clusters(self) -> list[Object]:
+        """The clusters shown."""
+        clusters: list[Object] = self.predicate["clusters"]
+        return clusters
+
+    def request(self) -> Object:
+        """The proof's request, once check 13 has passed."""
+        request: Object = self.leaves[self.predicate["withdrawal"]]["requests"][self.predicate["request"]]
+        return request
+
+    def readable(self) -> None:
+        """Check 1."""
+        envelope = parse_canonical(self.proof, 16 * MIB)
+        ENVELOPE(envelope)
+        require(len(envelope["signatures"]) == 1, "no signature")
+        self.signature = envelope["signatures"][0]
+        self.payload = unbase64(envelope["payload"])
+
+    def signed(self) -> None:
+        """Check 2."""
+        fitting = [trusted.key for trusted in self.keys if trusted.key.id == self.signature["keyid"]]
+        require(bool(fitting), "no such trusted key")
+        self.signer = fitting[0]
+        kind = PAYLOAD_TYPE.encode()
+        message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(self.payload), self.payload)
+        require(self.signer.holds(unbase64(self.signature["sig"]), message), "the signature does not hold")
+
+    def statement(self) -> None:
+        """Check 3."""
+        statement = parse_canonical(self.payload, 16 * MIB)
+        STATEMENT(statement)
+        self.subject = statement["subject"][0]["digest"]["sha256"]
+        self.predicate = statement["predicate"]
+        self.leaves = self.predicate["leaves"]
+        require((statement["predicateType"] == WHAT_IF) == self.what_if, "not what was asked for")
+
+    def head_signed(self) -> None:
+        """Check 4."""
+        self.head = parse_note(self.predicate["checkpoint"])
+        self.head.require_signed(self.signer)
+        require(self.head.size == len(self.leaves), "the head has another size")
+
+    def log(self) -> None:
+        """Check 5."""
+        self.hashes = [leaf_hash(canonical(leaf)) for leaf in self.leaves]
+        require(root_of(self.hashes) == self.head.root, "the root is another")
+        require(bool(self.leaves) and self.leaves[0]["type"] == "run", "no leaf 0 of type run")
+        require(self.head.origin == "disavow/run/" + self.run, "the origin is another")
+
+    def history(self) -> None:
+        """Check 6."""
+        if self.checkpoint is None:
+            return
+        kept = parse_note(self.checkpoint, cosigned=True)
+        require(kept.is_signed_by(self.keys), "no trusted key opens the kept checkpoint")
+        require(kept.origin == self.head.origin, "the kept checkpoint is of another log")
+        require(kept.size <= len(self.leaves), "the kept checkpoint is newer")
+        require(root_of(self.hashes[: kept.size]) == kept.root, "the log was rewritten")
+
+    def promised(self) -> None:
+        """Check 7."""
+        require(self.policy["x"] <= self.policy["k"], "x is above k")
+        first = self.leaves[0]["key"]
+        named = [leaf["key"] for leaf in self.leaves[1:] if leaf["type"] == "key"]
+        last = named[-1] if named else first
+        if last is None:
+            return
+        require(parse_key(last) == self.signer, "the log names another key")
+        moment = _moment(self.leaves[-1])
+        allowed = [trusted.allows(moment) for trusted in self.keys if trusted.key == self.signer]
+        require(any(allowed), "the key was not in use")
+
+    def replay(self) -> None:
+        """Check 8."""
+        start = self.leaves[0]
+        model = start["initial_model"]
+        undone: set[str] = set()
+        named = {parse_key(start["key"])} if start["key"] is not None else set()
+        attempts: dict[int, int] = {}
+        k = self.policy["k"]
+        for place, leaf in enumerate(self.leaves[1:], start=1):
+            require(leaf["type"] != "run", "a second leaf of type run")
+            require(_moment(self.leaves[place - 1]) <= leaf["at"], "times go back")
+            if leaf["type"] == "round":
+                number = leaf["number"]
+                attempts[number] = attempts.get(number, 0) + 1
+                require(number == len(self.standing) + 1, "the round's number is another")
+                require(leaf["attempt"] == attempts[number], "the attempt is another")
+                require(leaf["before"] == model, "the chain of models is broken")
+                require(
+                    k * leaf["clusters"] <= leaf["participants"] < 2 * k * leaf["clusters"],
+                    "so many clusters cannot be",
+                )
+                require(self.policy["delta"] in (None, leaf["delta"]), "delta is not the policy's")
+                noisy = float(leaf["tau"]) > 0 and leaf["after"] != leaf["before"]
+                require(not (noisy and leaf["after"] in undone), "a model that was undone is back")
+                self.rounds.append(place)
+                self.standing.append(place)
+                model = leaf["after"]
+            elif leaf["type"] == "withdrawal":
+                require(leaf["rounds"] == len(self.rounds), "the number of rounds is another")
+                require(bool(leaf["requests"]), "no requests")
+                require(all(request["asked_at"] <= leaf["at"] for request in leaf["requests"]), "asked too late")
+                wanted = any(request["verdict"] == "rollback" for request in leaf["requests"])
+                require(wanted == (self.type_at(place + 1) == "rollback"), "a rollback is missing or too many")
+                self.withdrawals.append(place)
+            elif leaf["type"] == "rollback":
+                require(leaf["withdrawal"] == place - 1, "the rollback is not behind its withdrawal")
+                require(self.type_at(place - 1) == "withdrawal", "the rollback is not behind a withdrawal")
+                require(leaf["to"] <= len(self.standing), "no such round to undo")
+                undone.update(self.leaves[at]["after"] for at in self.standing[leaf["to"] - 1 :])
+                del self.standing[leaf["to"] - 1 :]
+                model = self.leaves[self.standing[-1]]["after"] if self.standing else start["initial_model"]
+            else:
+                key = parse_key(leaf["key"])
+                require(key not in named, "the key was named before")
+                named.add(key)
+        self.final = model
+
+    def type_at(self, place: int) -> str | None:
+        """The type of a leaf, if there is one."""
+        return str(self.leaves[place]["type"]) if place < len(self.leaves) else None
+
+    def placed(self) -> None:
+        """Check 9."""
+        places = [cluster["leaf"] for cluster in self.clusters]
+        require(ascending(places), "clusters are not in order")
+        require(set(places) <= set(self.standing), "a cluster of no standing round")
+        for cluster in self.clusters:
+            self._require_cluster(cluster)
+            self._require_withdrawn(cluster)
+        self._require_maps(set(places))
+
+    def _require_cluster(self, cluster: Object) -> None:
+        slots, first, size = cluster["slots"], cluster["first"], cluster["size"]
+        require(len(slots) == size and len(set(slots)) == size, "slots are missing or stand twice")
+        require(first <= cluster["slot"] < first + size, "the slot is not in the cluster")
+        others = _others(cluster)
+        for each in [cluster, *others]:
+            self._require_placed(each, self.leaves[cluster["leaf"]])
+        require(ascending([other["first"] for other in others]), "others are not in order")
+        shown = sorted([cluster, *others], key=lambda each: each["first"])
+        require(ascending([each["position"] for each in shown]), "positions are not in order")
+        for before, after in pairwise(shown):
+            require(before["first"] + before["size"] <= after["first"], "clusters overlap")
+
+    def _require_placed(self, cluster: Object, leaf: Object) -> None:
+        k = self.policy["k"]
+        require(0 < float(cluster["weight"]) <= 1, "no such weight")
+        require(k <= cluster["size"] < 2 * k, "no such size")
+        first, position = cluster["first"], cluster["position"]
+        behind, left = leaf["clusters"] - position - 1, leaf["participants"] - first - cluster["size"]
+        require(k * position <= first <= (2 * k - 1) * position, "no room before the cluster")
+        require(k * behind <= left <= (2 * k - 1) * behind, "no room behind the cluster")
+        expected = self.policy["criterion"] == "neighbourhood"
+        require((cluster["lists"] is not None) == expected, "lists do not fit the criterion")
+        root = follow(cluster_hash(cluster), cluster["position"], leaf["clusters"], cluster["path"])
+        require(root == unbase64(leaf["root"]), "the cluster is not the round's")
+
+    def _require_withdrawn(self, cluster: Object) -> None:
+        entries = cluster["withdrawn"]
+        places = [entry["leaf"] for entry in entries]
+        require(places == sorted(places), "withdrawn slots are not in order")
+        behind = {place for place in self.withdrawals if place > cluster["leaf"]}
+        require(set(places) <= behind, "withdrawn by no withdrawal behind the round")
+        shown = {each["position"]: each for each in [cluster, *_others(cluster)]}
+        for entry in entries:
+            holder = shown.get(entry["position"])
+            if holder is None:
+                is_closed = entry["slot"] is None and entry["salt"] is None and entry["inner"] is not None
+                require(is_closed, "an entry is not closed")
+                require(entry["position"] < self.leaves[cluster["leaf"]]["clusters"], "an entry of no cluster")
+            else:
+                is_open = entry["slot"] is not None and entry["salt"] is not None and entry["inner"] is None
+                require(is_open, "an entry is not open")
+                require(_has_slot(holder, entry["slot"]), "an entry's slot is not in its cluster")
+        left = [entry["leaf"] for entry in entries if entry["slot"] == cluster["slot"]]
+        require(left == ([] if self.what_if else [self.predicate["withdrawal"]]), "the leaver's entry is another")
+
+    def _require_maps(self, shown: set[int]) -> None:
+        maps = self.predicate["maps"]
+        require(len(maps) == len(self.withdrawals), "not one map for each withdrawal")
+        values = dict.fromkeys(self.rounds, NOBODY)
+        for place, given in zip(self.withdrawals, maps, strict=True):
+            covered = [at for at in self.rounds if at < place]
+            hidden = [at for at in covered if at not in shown]
+            require(len(given) == len(hidden), "not one value for each round")
+            for at, value in zip(hidden, given, strict=True):
+                if value is not None:
+                    require(unbase64(value) != values[at], "a value that did not change is given")
+                    values[at] = unbase64(value)
+            for cluster in self.clusters:
+                entries = [entry for entry in cluster["withdrawn"] if entry["leaf"] <= place]
+                values[cluster["leaf"]] = counted(len(entries), root_of([_entry_hash(entry) for entry in entries]))
+            root = root_of([leaf_hash(values[at]) for at in covered])
+            require(root == unbase64(self.leaves[place]["root"]), "the map is another")
+
+    def survivors(self) -> None:
+        """Check 10."""
+        for cluster in self.clusters:
+            slots = [entry["slot"] for entry in cluster["withdrawn"] if entry["slot"] is not None]
+            require(len(set(slots)) == len(slots), "a slot was withdrawn twice")
+            gone = {*slots, cluster["slot"]}
+            if self.policy["criterion"] == "cluster":
+                require(cluster["neighbours"] is None, "neighbours do not count")
+                left = cluster["size"] - sum(_has_slot(cluster, slot) for slot in gone)
+                require(left >= self.policy["x"], "too few survivors")
+            else:
+                self._require_neighbourhood(cluster, gone)
+
+    def _require_neighbourhood(self, cluster: Object, gone: set[int]) -> None:
+        first, size, x = cluster["first"], cluster["size"], self.policy["x"]
+        alike = float(cluster["spread"]) <= float(self.leaves[cluster["leaf"]]["delta"])
+        neighbours = cluster["neighbours"]
+        lists: list[str] = []
+        listed: list[list[Object]] = [[] for _ in range(size)]
+        if neighbours is not None:
+            lists, listed = neighbours["lists"], neighbours["listed"]
+            require(len(lists) == size and len(listed) == size, "not one list for each slot")
+            require(sha(*map(unbase64, lists)) == unbase64(cluster["lists"]), "the lists are others")
+            require(any(listed), "no neighbour is shown")
+        mates = set(range(first, first + size)) - gone
+        lenders: set[int] = set()
+        for at, entries in enumerate(listed):
+            near = mates if alike else {first + at} - gone
+            found = [entry["slot"] for entry in entries]
+            require(len(set(found)) == len(found), "a neighbour stands twice")
+            require(not ({first + at} | gone | near) & set(found), "one who does not count")
+            require(ascending([entry["index"] for entry in entries]), "indexes are not in order")
+            for entry in entries:
+                start = neighbour_entry(unbase64(entry["salt"]), entry["slot"])
+                root = follow(start, entry["index"], entry["size"], entry["path"])
+                require(counted(entry["size"], root) == unbase64(lists[at]), "the list is another")
+                if not _has_slot(cluster, entry["slot"]):
+                    lender = [other["first"] for other in _others(cluster) if _has_slot(other, entry["slot"])]
+                    require(bool(lender), "a neighbour's cluster is not shown")
+                    lenders.update(lender)
+            total = len(near) + len(found)
+            require(total == x if found else total >= x, "too few survivors, or more neighbours than needed")
+        require(len(lenders) == len(_others(cluster)), "one of others lends nobody")
+
+    def spread(self) -> None:
+        """Check 11."""
+        if self.policy["criterion"] == "cluster":
+            for cluster in self.clusters:
+                delta = float(self.leaves[cluster["leaf"]]["delta"])
+                require(float(cluster["spread"]) <= delta, "the spread is above delta")
+
+    def bounds(self) -> None:
+        """Check 12."""
+        total, squares = 0.0, 0.0
+        endless = False
+        for cluster in self.clusters:
+            leaf = self.leaves[cluster["leaf"]]
+            require(noise_fits(self.policy, leaf, cluster), "the noise is not the policy's")
+            shift = shift_of(cluster, float(leaf["tau"]))
+            require(cluster["displacement"] == figure_of(displacement_of(cluster)), "displacement is another")
+            require(cluster["log10_odds"] == figure_of(log10_odds_of(shift)), "log10_odds is another")
+            total += displacement_of(cluster)
+            endless |= shift is None
+            squares += 0.0 if shift is None else shift * shift
+        ratio = None if endless else math.sqrt(squares)
+        require(self.predicate["bounds"]["displacement"] == figure_of(total), "the displacement is another")
+        require(self.predicate["bounds"]["ratio"] == figure_of(ratio), "the ratio is another")
+
+    def verdict(self) -> None:
+        """Check 13."""
+        predicate = self.predicate
+        kind, start = predicate["verdict"]["kind"], predicate["verdict"]["from"]
+        place, request, opened = predicate["withdrawal"], predicate["request"], predicate["rounds"]
+        if self.what_if:
+            require(place is None and request is None and opened is None and start is None, "nobody left")
+            require(kind == ("deniable" if self.clusters else "never present"), "the verdict is another")
+            return
+        require(place in self.withdrawals, "no such withdrawal")
+        require(request is not None and opened is not None, "no request")
+        require(request < len(self.leaves[place]["requests"]), "no such request")
+        require(kind == self.request()["verdict"], "the verdict is another")
+        if kind == "rollback":
+            require(start is not None and start == self.leaves[place + 1]["to"], "it starts elsewhere")
+            redone = [at for at in self.standing if self.leaves[at]["number"] >= start]
+            require(all(at >= place for at in redone), "an old round stands")
+        else:
+            require(start is None, "nothing was undone")
+        superseded: list[int] = opened["superseded"]
+        require(ascending(superseded), "superseded rounds are not in order")
+        require(set(superseded) <= set(self.rounds) - set(self.standing), "a round was not superseded")
+        took_part = sorted([*superseded, *(cluster["leaf"] for cluster in self.clusters)])
+        require(all(at <= place for at in took_part), "a round behind the withdrawal")
+        expected = unbase64(self.request()["rounds"])
+        require(rounds_commitment(unbase64(opened["salt"]), took_part) == expected, "the rounds are others")
+        require((kind == "never present") == (not took_part), "present or not")
+
+    def named(self) -> None:
+        """Check 14."""
+        if self.opening is None:
+            return
+        opening = parse_canonical(self.opening, 16 * MIB)
+        OPENING(opening)
+        run, client = opening["run"], opening["client"]
+        require(run == self.run, "the opening is of another run")
+        require((opening["salt"] is None) == self.what_if, "the salt does not fit")
+        if not self.what_if:
+            found = request_commitment(run, unbase64(opening["salt"]), client)
+            require(found == unbase64(self.request()["client"]), "another asked")
+        pairs = [(entry["leaf"], entry["slot"]) for entry in opening["rounds"]]
+        require(pairs == [(cluster["leaf"], cluster["slot"]) for cluster in self.clusters], "other rounds")
+        for entry, cluster in zip(opening["rounds"], self.clusters, strict=True):
+            number = self.leaves[entry["leaf"]]["number"]
+            found = slot_commitment(run, number, unbase64(entry["salt"]), client, unbase64(entry["update"]))
+            expected = unbase64(cluster["slots"][entry["slot"] - cluster["first"]])
+            require(found == expected, "another was in the slot")
+        if self.clusters or not self.what_if:
+            self.client = client
+
+    def kept(self) -> None:
+        """Check 15."""
+        receipts = [parse_receipt(data) for data in self.receipts]
+        for receipt in receipts:
+            note = require_receipt(receipt, self.keys)
+            place = receipt["leaf"]
+            require(receipt["run"] == self.run, "the receipt is of another run")
+            require(self.client in (None, receipt["client"]), "the receipt is another's")
+            require(note.size <= len(self.leaves), "the receipt is newer than the proof")
+            require(self.leaves[place] == receipt["header"], "the receipt's round is another")
+            require(root_of(self.hashes[: note.size]) == note.root, "the log was rewritten")
+            if place in self.standing:
+                shown = {(cluster["leaf"], cluster["slot"]) for cluster in self.clusters}
+                require((place, receipt["slot"]) in shown, "the receipt's round is not shown")
+            elif not self.what_if:
+                require(place in self.predicate["rounds"]["superseded"], "the receipt's round is left out")
+
+    def served(self) -> None:
+        """Check 16."""
+        require(self.subject == self.final, "the subject is not the log's model")
+        require(self.model in (None, self.subject), "the model file is another")
+
+    def checks(self) -> list[Callable[[], None]]:
+        """All checks, in their order."""
+        return [
+            self.readable,
+            self.signed,
+            self.statement,
+            self.head_signed,
+            self.log,
+            self.history,
+            self.promised,
+            self.replay,
+            self.placed,
+            self.survivors,
+            self.spread,
+            self.bounds,
+            self.verdict,
+            self.named,
+            self.kept,
+            self.served,
+        ]
+
+
+def _moment(leaf: Object) -> str:
+    return str(leaf["created_at" if leaf["type"] == "run" else "at"])
+
+
+def _others(cluster: Object) -> list[Object]:
+    return cluster["neighbours"]["others"] if cluster["neighbours"] is not None else []
+
+
+def _has_slot(cluster: Object, slot: int) -> bool:
+    return bool(cluster["first"] <= slot < cluster["first"] + cluster["size"])
+
+
+def _entry_hash(entry: Object) -> bytes:
+    if entry["inner"] is not None:
+        return withdrawn_entry(entry["position"], unbase64(entry["inner"]))
+    return withdrawn_entry(entry["position"], withdrawn_inner(unbase64(entry["salt"]), entry["slot"]))
+
+
+def parse_receipt(data: bytes) -> Object:
+    """Read a receipt ("The receipt", 1)."""
+    receipt: Object = parse_canonical(data, MIB)
+    RECEIPT(receipt)
+    return receipt
+
+
+def require_receipt(receipt: Object, keys: Sequence[Trusted]) -> Note:
+    """Whether a receipt holds ("The receipt", 2 to 6); its checkpoint."""
+    note = parse_note(receipt["checkpoint"])
+    require(note.is_signed_by(keys), "no trusted key opens the receipt's checkpoint")
+    require(note.origin == "disavow/run/" + receipt["run"], "the receipt's origin is another")
+    cluster, header, slot = receipt["cluster"], receipt["header"], receipt["slot"]
+    require(len(cluster["slots"]) == cluster["size"] and _has_slot(cluster, slot), "no such slot")
+    salt, update = unbase64(receipt["salt"]), unbase64(receipt["update"])
+    found = slot_commitment(receipt["run"], header["number"], salt, receipt["client"], update)
+    require(found == unbase64(cluster["slots"][slot - cluster["first"]]), "another was in the slot")
+    root = follow(cluster_hash(cluster), cluster["position"], header["clusters"], cluster["path"])
+    require(root == unbase64(header["root"]), "the cluster is not the round's")
+    head = follow(leaf_hash(canonical(header)), receipt["leaf"], note.size, receipt["inclusion"])
+    require(head == note.root, "the round is not in the log")
+    return note
+
+
+def verify(
+    proof: bytes,
+    keys: bytes,
+    opening: bytes | None = None,
+    receipts: Sequence[bytes] = (),
+    checkpoint: str | None = None,
+    model: str | None = None,
+    what_if: bool = False,
+) -> tuple[int, int | None]:
+    """The exit code, and the number of the check that failed ("The checks", "The result")."""
+    try:
+        trusted = parse_keys(keys)
+    except UnreadableError:
+        return 2, None
+    verification = Verification(proof, trusted, opening, receipts, checkpoint, model, what_if)
+    for number, check in enumerate(verification.checks(), start=1):
+        try:
+            check()
+        except InvalidError:
+            return 1, number
+        except UnreadableError:
+            return 2, number
+    return (0 if verification.client is not None else 3), None

@@ -1,0 +1,95 @@
+"""The bounds are those of the formulas, computed another way, and are numbers whatever they are made of."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disavow.proof.bounds import HOPELESS, Bounds, Z, bounds_of, total_displacement, total_ratio
+from disavow.proof.reading import figure, write_figure
+from tests.federation.builders import PROPERTY
+
+weights = st.floats(1e-3, 1.0)
+spreads = st.floats(0.0, 1e3)
+taus = st.floats(1e-3, 1e3)
+
+
+def test_z_is_the_quantile_of_95_per_cent() -> None:
+    assert pytest.approx(0.95, abs=1e-4) == (1 + math.erf(Z / math.sqrt(2))) / 2
+
+
+def test_one_cluster_by_hand() -> None:
+    bounds = bounds_of(weight=0.5, spread=0.25, tau=0.0625)
+    assert (bounds.displacement, bounds.ratio) == (0.125, 2.0)
+    odds = math.exp(2.0**2 / 2 + 2.0 * 1.645)
+    assert bounds.log10_odds == pytest.approx(math.log10(odds))
+    assert odds == pytest.approx(198.3, abs=0.1)
+
+
+@PROPERTY
+@given(weights, spreads, taus)
+def test_every_cluster_by_the_formulas(weight: float, spread: float, tau: float) -> None:
+    bounds = bounds_of(weight=weight, spread=spread, tau=tau)
+    displacement = Fraction(weight) * Fraction(spread)
+    assert bounds.displacement == pytest.approx(float(displacement), rel=1e-12)
+    assert bounds.ratio == pytest.approx(float(displacement / Fraction(tau)), rel=1e-12)
+    assert bounds.ratio is not None
+    assert bounds.log10_odds == pytest.approx(
+        math.log10(math.e) * (bounds.ratio**2 / 2 + bounds.ratio * Z), rel=1e-12, abs=1e-300
+    )
+
+
+@PROPERTY
+@given(weights, st.floats(1e-3, 1e3))
+def test_without_gaussian_noise_there_are_no_odds(weight: float, spread: float) -> None:
+    bounds = bounds_of(weight=weight, spread=spread, tau=0.0)
+    assert (bounds.displacement, bounds.ratio, bounds.log10_odds) == (weight * spread, None, None)
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.5])
+@pytest.mark.parametrize(("weight", "spread"), [(0.5, 0.0), (0.0, 0.5), (0.0, 0.0)])
+def test_where_there_is_nothing_to_tell_apart_the_odds_are_even(weight: float, spread: float, tau: float) -> None:
+    bounds = bounds_of(weight=weight, spread=spread, tau=tau)
+    assert bounds == Bounds(0.0, 0.0)
+    assert bounds.log10_odds == 0.0
+
+
+@PROPERTY
+@given(st.lists(st.tuples(weights, spreads, taus), max_size=6))
+def test_over_rounds_displacements_add_up_and_ratios_add_up_squared(told: list[tuple[float, float, float]]) -> None:
+    each = [bounds_of(weight=weight, spread=spread, tau=tau) for weight, spread, tau in told]
+    assert total_displacement(each) == pytest.approx(math.fsum(w * s for w, s, _ in told), rel=1e-12)
+    assert total_ratio(each) == pytest.approx(math.hypot(*(w * s / t for w, s, t in told)), rel=1e-12, abs=1e-160)
+
+
+def test_over_no_rounds_they_are_nothing() -> None:
+    assert (total_displacement([]), total_ratio([])) == (0.0, 0.0)
+
+
+def test_one_round_without_odds_leaves_the_whole_without() -> None:
+    each = [bounds_of(weight=0.5, spread=1.0, tau=1.0), bounds_of(weight=0.5, spread=1.0, tau=0.0)]
+    assert total_ratio(each) is None
+    assert total_displacement(each) == 1.0
+    # a round in which nothing can be told apart takes nothing away
+    assert total_ratio([each[0], bounds_of(weight=0.5, spread=0.0, tau=0.0)]) == 0.5
+
+
+def test_they_are_added_one_after_the_other_as_any_language_does() -> None:
+    numbers = [0.1] * 10
+    assert math.fsum(numbers) == 1.0
+    assert total_displacement([Bounds(number, number) for number in numbers]) == 0.9999999999999999
+
+
+@pytest.mark.parametrize("tau", [1e-150, 1e-160, 1e-200, 1e-308, 5e-324])
+def test_with_next_to_no_noise_the_bounds_can_still_be_written_into_a_proof(tau: float) -> None:
+    """`sigma` may be any number above 0: a proof whose odds overflow must still be one that can be read."""
+    bounds = bounds_of(weight=0.5, spread=10.0, tau=tau)
+    told = [bounds.log10_odds, bounds.ratio, total_ratio([bounds, bounds])]
+    assert all(number is None or number > HOPELESS for number in told)
+    for number in told:
+        if number is not None:
+            figure(write_figure(number), "here")

@@ -1,0 +1,141 @@
+"""Envelopes are those of DSSE: what is signed, how it is written, and that nothing else is accepted."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disavow.errors import Unreadable, VerificationError
+from disavow.proof import canonical
+from disavow.proof.envelope import LARGEST, PAYLOAD_TYPE, read_envelope, seal, signer_of, to_be_signed
+from disavow.proof.notes import PublicKey, Signer
+from tests.federation.builders import PROPERTY
+
+SERVER = Signer("server", Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+OTHER = Signer("other", Ed25519PrivateKey.from_private_bytes(b"o" * 32))
+PAYLOAD = b"hello world"
+SEALED = seal(PAYLOAD, SERVER)
+
+
+def changed(**fields: Any) -> bytes:
+    return canonical.encode({**json.loads(SEALED), **fields})
+
+
+def test_what_is_signed_is_dsses_encoding() -> None:
+    # the example of the specification is DSSEv1 29 http://example.com/HelloWorld 11 hello world
+    assert PAYLOAD_TYPE == "application/vnd.in-toto+json"
+    assert to_be_signed(PAYLOAD) == b"DSSEv1 28 application/vnd.in-toto+json 11 hello world"
+    assert to_be_signed(b"") == b"DSSEv1 28 application/vnd.in-toto+json 0 "
+
+
+def test_lengths_are_counted_in_bytes() -> None:
+    payload = "é".encode()
+    assert to_be_signed(payload) == b"DSSEv1 28 application/vnd.in-toto+json 2 \xc3\xa9"
+
+
+@PROPERTY
+@given(st.binary(max_size=30), st.binary(max_size=30))
+def test_no_two_payloads_are_signed_alike(one: bytes, two: bytes) -> None:
+    assert (to_be_signed(one) == to_be_signed(two)) == (one == two)
+
+
+def test_an_envelope_is_what_any_reader_of_dsse_understands() -> None:
+    told = json.loads(SEALED)
+    assert told.keys() == {"payload", "payloadType", "signatures"}
+    assert base64.b64decode(told["payload"]) == PAYLOAD
+    [signature] = told["signatures"]
+    assert signature.keys() == {"keyid", "sig"}
+    key = Ed25519PublicKey.from_public_bytes(SERVER.public.raw)
+    key.verify(base64.b64decode(signature["sig"]), b"DSSEv1 28 application/vnd.in-toto+json 11 hello world")
+
+
+@PROPERTY
+@given(st.binary(max_size=200))
+def test_a_payload_comes_back_under_the_key_that_sealed_it(payload: bytes) -> None:
+    envelope = read_envelope(seal(payload, SERVER))
+    assert envelope.payload == payload
+    assert signer_of(envelope, [OTHER.public, SERVER.public]) == SERVER.public
+
+
+def test_sealing_twice_gives_the_same_bytes() -> None:
+    assert seal(PAYLOAD, SERVER) == SEALED
+
+
+def test_a_key_that_was_not_given_is_not_trusted() -> None:
+    for trusted in ([], [OTHER.public]):
+        with pytest.raises(VerificationError, match=f"signed by key {SERVER.public.id[:16]}, which is not among"):
+            signer_of(read_envelope(SEALED), trusted)
+
+
+def test_a_signature_that_does_not_fit_is_refused() -> None:
+    [signature] = json.loads(SEALED)["signatures"]
+    false = {**signature, "sig": base64.b64encode(OTHER.sign(to_be_signed(PAYLOAD))).decode()}
+    raw = {**signature, "sig": base64.b64encode(SERVER.sign(PAYLOAD)).decode()}
+    for data in (
+        changed(payload=base64.b64encode(b"hello World").decode()),
+        changed(signatures=[false]),
+        changed(signatures=[raw]),
+        changed(signatures=[{**signature, "sig": ""}]),
+    ):
+        with pytest.raises(VerificationError, match=r"the signature of server .* does not fit the proof"):
+            signer_of(read_envelope(data), [SERVER.public, OTHER.public])
+
+
+def test_a_signature_that_names_another_key_is_refused_though_a_given_key_made_it() -> None:
+    [signature] = json.loads(SEALED)["signatures"]
+    envelope = read_envelope(changed(signatures=[{**signature, "keyid": OTHER.public.id}]))
+    with pytest.raises(VerificationError, match="does not fit the proof"):
+        signer_of(envelope, [SERVER.public, OTHER.public])
+
+
+def test_an_envelope_without_a_signature_is_not_signed() -> None:
+    with pytest.raises(VerificationError, match="the proof is not signed") as caught:
+        read_envelope(changed(signatures=[]))
+    assert not isinstance(caught.value, Unreadable)
+
+
+def _envelopes_that_cannot_be_read() -> list[bytes]:
+    told = json.loads(SEALED)
+    [signature] = told["signatures"]
+    return [
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        SEALED + b"\n",
+        SEALED[:-1],
+        json.dumps(told).encode(),
+        canonical.encode({**told, "more": 1}),
+        canonical.encode({name: told[name] for name in ("payload", "payloadType")}),
+        changed(payloadType="application/json"),
+        changed(payloadType="http://example.com/HelloWorld"),
+        changed(payload=None),
+        changed(payload="not base64"),
+        changed(payload=told["payload"] + "\n"),
+        changed(payload=base64.urlsafe_b64encode(b"\xff\xfe\xfd").decode()),
+        changed(signatures=None),
+        changed(signatures={}),
+        changed(signatures=[signature, signature]),
+        changed(signatures=[{"sig": signature["sig"]}]),
+        changed(signatures=[{**signature, "cert": ""}]),
+        changed(signatures=[{**signature, "keyid": signature["keyid"].upper()}]),
+        changed(signatures=[{**signature, "sig": None}]),
+        b'"' + b"a" * LARGEST + b'"',
+    ]
+
+
+@pytest.mark.parametrize("data", _envelopes_that_cannot_be_read())
+def test_any_other_form_cannot_be_read(data: bytes) -> None:
+    with pytest.raises(Unreadable):
+        read_envelope(data)
+
+
+def test_a_key_of_the_same_bytes_and_another_name_is_told_by_the_name_it_was_given_under() -> None:
+    renamed = PublicKey("renamed", SERVER.public.raw)
+    assert signer_of(read_envelope(SEALED), [renamed]) == renamed

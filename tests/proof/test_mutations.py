@@ -1,0 +1,154 @@
+"""Whatever is changed in a proof, an opening or a receipt, it no longer holds, whoever signs it again."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from disavow.proof import canonical
+from disavow.proof.envelope import seal
+from disavow.proof.verify import examine
+from tests.proof.mutating import byte_mutations, mutations, survivors
+from tests.proof.vectors.valid import LEAVER, OTHER, deniable, mate, neighbours, rolled_back
+from tests.proof.world import NEXT, SERVER, Made, World, client
+
+PROOFS: dict[str, Callable[[], Made]] = {
+    "deniable": lambda: deniable().proof(LEAVER),
+    "trained on": lambda: deniable().train(1).proof(LEAVER),
+    "neighbourhood": lambda: neighbours().proof(LEAVER),
+    "wide neighbourhood": lambda: (
+        World("wide", criterion="neighbourhood", delta=0.1).train(2).leave(LEAVER).proof(LEAVER)
+    ),
+    "rollback": lambda: rolled_back().proof(mate()),
+    "superseded by another": lambda: rolled_back().proof(LEAVER),
+    "never present": lambda: World("never").train(2, without=[LEAVER]).leave(LEAVER).proof(LEAVER),
+    "together": lambda: World("together", x=1).train(2).leave(LEAVER, OTHER, client(3)).proof(OTHER),
+    "one cluster": lambda: World("one", clients=3, x=1).train(2).leave(LEAVER, OTHER).proof(OTHER),
+    "what-if": lambda: World("if").train(2).what_if(LEAVER),
+    "what-if in neighbourhoods": lambda: neighbours().train(1).what_if(OTHER),
+    "without noise": lambda: World("none", noise="none").train(1).leave(LEAVER).proof(LEAVER),
+    "rotated key": lambda: World("rotated").train(1).rotate(NEXT).train(1).leave(LEAVER).proof(LEAVER),
+    "signed late": lambda: World("late", key=None).train(1).leave(LEAVER).proof(LEAVER),
+}
+
+ONLY_THE_OPENING_KNOWS = re.compile(r"predicate\.clusters\.\d+\.slot (set to|as) .*")
+"""Which of the slots withdrawn from a cluster (for a what-if: of those still in it) is the leaver's. A proof names
+nobody, so that without its opening one of them is as good as the other; the opening decides, and is checked."""
+
+
+@pytest.mark.parametrize("name", PROOFS)
+def test_no_changed_payload_holds_though_the_right_key_signs_it_again(name: str) -> None:
+    made = PROOFS[name]()
+    assert examine(made.asked(proof=seal(canonical.encode(json.loads(made.payload)), made.signer))).named
+    free: list[bytes] = []
+
+    def holds_without_opening(value: Any) -> bool:
+        proof = seal(canonical.encode(value), made.signer)
+        valid = examine(made.asked(proof=proof, opening=None)).valid
+        free.extend([proof] * valid)
+        return valid
+
+    tried, passed = survivors(mutations(json.loads(made.payload)), holds_without_opening)
+    assert [done for done in passed if not ONLY_THE_OPENING_KNOWS.fullmatch(done)] == []
+    assert [proof for proof in free if examine(made.asked(proof=proof)).valid] == []
+    assert tried > 1_500
+    if name in ("what-if", "one cluster"):
+        assert passed
+
+
+@pytest.mark.parametrize("name", ["deniable", "neighbourhood", "rollback", "what-if"])
+def test_no_changed_byte_of_an_envelope_goes_unnoticed(name: str) -> None:
+    made = PROOFS[name]()
+    data = made.proof
+    found = byte_mutations(data, every=13)
+    _, passed = survivors(found, lambda proof: proof != data and examine(made.asked(proof=proof)).valid)
+    assert passed == []
+
+
+def test_no_changed_byte_around_the_payload_goes_unnoticed() -> None:
+    made = PROOFS["deniable"]()
+    data = made.proof
+    edge = data.index(b'","payloadType')
+    for start, end in ((0, 60), (edge - 60, len(data))):
+        changed = [data[:start] + part + data[end:] for _, part in byte_mutations(data[start:end])]
+        assert [proof for proof in changed if proof != data and examine(made.asked(proof=proof)).valid] == []
+
+
+@pytest.mark.parametrize("name", ["deniable", "neighbourhood", "rollback", "what-if"])
+def test_no_changed_byte_of_a_payload_goes_unnoticed_though_it_is_signed_again(name: str) -> None:
+    made = PROOFS[name]()
+
+    def accepted(payload: bytes) -> bool:
+        return payload != made.payload and examine(made.asked(proof=seal(payload, made.signer))).valid
+
+    _, passed = survivors(byte_mutations(made.payload, every=17), accepted)
+    assert passed == []
+
+
+@pytest.mark.parametrize("name", PROOFS)
+def test_no_changed_opening_fits(name: str) -> None:
+    made = PROOFS[name]()
+    data = made.opening.to_bytes()
+    _, passed = survivors(
+        mutations(json.loads(data)),
+        lambda value: examine(made.asked(opening=canonical.encode(value))).valid,
+    )
+    assert passed == []
+    _, passed = survivors(
+        byte_mutations(data, every=5),
+        lambda opening: opening != data and examine(made.asked(opening=opening)).valid,
+    )
+    assert passed == []
+
+
+def test_an_opening_of_somebody_who_left_no_trace_names_nobody() -> None:
+    """Of a client that was in no round and has not asked the log holds nothing: any id fits, none is believed."""
+    made = World("if").train(1, without=[LEAVER]).what_if(LEAVER)
+    _, passed = survivors(
+        mutations(json.loads(made.opening.to_bytes())),
+        lambda value: examine(made.asked(opening=canonical.encode(value))).valid,
+    )
+    assert {done.split()[0] for done in passed} == {"client"}
+    report = examine(made.asked())
+    assert report.valid
+    assert not report.named
+
+
+@pytest.mark.parametrize("name", ["deniable", "neighbourhood", "rolled back"])
+def test_no_changed_receipt_holds(name: str) -> None:
+    world, leaver = {
+        "deniable": lambda: (deniable(), LEAVER),
+        "neighbourhood": lambda: (neighbours(), LEAVER),
+        "rolled back": lambda: (rolled_back(), mate()),
+    }[name]()
+    made = world.proof(leaver)
+    data = world.receipt(leaver, 2)
+    assert examine(made.asked(receipts=[data])).valid
+    _, passed = survivors(
+        mutations(json.loads(data)),
+        lambda value: examine(made.asked(receipts=[canonical.encode(value)])).valid,
+    )
+    assert passed == []
+    _, passed = survivors(
+        byte_mutations(data, every=11),
+        lambda receipt: receipt != data and examine(made.asked(receipts=[receipt])).valid,
+    )
+    assert passed == []
+
+
+def test_no_changed_checkpoint_that_somebody_kept_is_a_prefix() -> None:
+    world = deniable()
+    made, note = world.proof(LEAVER), world.checkpoint(3)
+    data = note.encode()
+    assert examine(made.asked(checkpoint=note)).valid
+    _, passed = survivors(
+        byte_mutations(data),
+        lambda kept: kept != data and examine(made.asked(checkpoint=kept.decode("utf-8", "replace"))).valid,
+    )
+    assert passed == []
+    for size in range(5):
+        assert examine(made.asked(checkpoint=world.checkpoint(size, SERVER))).valid

@@ -1,0 +1,234 @@
+"""The checks, one by one: what each refuses, how it is named, and what a verifier is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disavow.errors import Unreadable, VerificationError
+from disavow.proof.envelope import seal
+from disavow.proof.verify import CHECKS, Asked, TrustedKey, examine, verify
+from tests.cli.process import disavow
+from tests.proof.vectors.valid import LEAVER, OTHER, deniable, neighbours
+from tests.proof.world import NEXT, SERVER, STRANGER, Made, World, moment
+
+NAMES = (
+    "readable",
+    "signature",
+    "statement",
+    "checkpoint",
+    "log",
+    "history",
+    "policy",
+    "rounds",
+    "clusters",
+    "survivors",
+    "spread",
+    "bounds",
+    "verdict",
+    "opening",
+    "receipts",
+    "model",
+)
+
+
+def proof_of_leaver() -> Made:
+    return deniable().proof(LEAVER)
+
+
+def forged(change: Callable[[dict[str, Any]], object], *, relogged: bool = False) -> Asked:
+    """A proof whose predicate was changed, signed again with the right key."""
+    made = proof_of_leaver()
+    return made.asked(proof=made.forged(lambda statement: change(statement["predicate"]), relogged=relogged))
+
+
+def wrong_subject() -> Asked:
+    made = proof_of_leaver()
+
+    def edit(statement: dict[str, Any]) -> None:
+        statement["subject"][0]["digest"]["sha256"] = "0" * 64
+
+    return made.asked(proof=made.forged(edit))
+
+
+def somebody_elses_opening() -> bytes:
+    return World("deniable").train(2).leave(OTHER).proof(OTHER).opening.to_bytes()
+
+
+FAILING: dict[str, Callable[[], Asked]] = {
+    "readable": lambda: proof_of_leaver().asked(proof=b"{}"),
+    "signature": lambda: proof_of_leaver().asked(proof=seal(proof_of_leaver().payload, STRANGER)),
+    "statement": lambda: proof_of_leaver().asked(what_if=True),
+    "checkpoint": lambda: forged(lambda told: told.update(checkpoint=deniable().checkpoint(2))),
+    "log": lambda: forged(lambda told: told["leaves"][1].update(after="0" * 64)),
+    "history": lambda: proof_of_leaver().asked(checkpoint=World("deniable", x=1).checkpoint()),
+    "policy": lambda: proof_of_leaver().asked(trusted=[TrustedKey(SERVER.public, until=moment(1))]),
+    "rounds": lambda: forged(lambda told: told["leaves"].pop(1), relogged=True),
+    "clusters": lambda: forged(lambda told: told["clusters"][0].update(withdrawn=[])),
+    "survivors": lambda: World("deniable", x=3).train(2).leave(LEAVER, verdict="deniable").proof(LEAVER).asked(),
+    "spread": lambda: World("wide", delta=0.1).train(2).leave(LEAVER, verdict="deniable").proof(LEAVER).asked(),
+    "bounds": lambda: forged(lambda told: told["clusters"][0].update(displacement="0")),
+    "verdict": lambda: forged(lambda told: told["verdict"].update(kind="never present")),
+    "opening": lambda: proof_of_leaver().asked(opening=somebody_elses_opening()),
+    "receipts": lambda: proof_of_leaver().asked(receipts=[World("else").train(1).receipt(LEAVER, 1)]),
+    "model": wrong_subject,
+}
+
+
+def test_there_are_sixteen_checks_with_these_names() -> None:
+    assert CHECKS == NAMES
+    assert FAILING.keys() == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_exactly_this_check_fails_by_number_and_name(name: str) -> None:
+    report = examine(FAILING[name]())
+    number = NAMES.index(name) + 1
+    assert report.failed is not None
+    assert (report.failed.number, report.failed.name, report.failed.passed) == (number, name, False)
+    assert [result.number for result in report.results] == list(range(1, number + 1))
+    assert all(result.passed is not False for result in report.results[:-1])
+    assert not report.valid
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verify_raises_with_number_and_name(name: str) -> None:
+    with pytest.raises(VerificationError, match=rf"^check {NAMES.index(name) + 1} \({name}\) failed: .+"):
+        verify(FAILING[name]())
+
+
+def test_a_good_proof_passes_every_check() -> None:
+    world = deniable()
+    asked = world.proof(LEAVER).asked(
+        receipts=[world.receipt(LEAVER, 1)], checkpoint=world.checkpoint(2), model=world.model
+    )
+    report = verify(asked)
+    assert [(result.number, result.name, result.passed) for result in report.results] == [
+        (number, name, True) for number, name in enumerate(NAMES, start=1)
+    ]
+    assert report.valid
+    assert report.named
+    assert report.failed is None
+
+
+def test_what_is_not_given_is_not_checked_and_not_called_passed() -> None:
+    report = verify(proof_of_leaver().asked(opening=None))
+    unchecked = {result.name for result in report.results if result.passed is None}
+    assert unchecked == {"history", "opening", "receipts"}
+    assert not report.named
+
+
+def test_the_criterion_neighbourhood_does_not_ask_for_the_spread() -> None:
+    report = verify(neighbours().proof(LEAVER).asked())
+    assert [result.name for result in report.results if result.passed is None] == ["history", "spread", "receipts"]
+
+
+def test_what_cannot_be_read_has_an_exit_code_of_its_own() -> None:
+    unreadable = {name for name in NAMES if isinstance(examine(FAILING[name]()).failure, Unreadable)}
+    assert unreadable == {"readable"}
+    for name in NAMES:
+        failure = examine(FAILING[name]()).failure
+        assert failure is not None
+        assert failure.exit_code == (2 if name in unreadable else 1)
+    broken = proof_of_leaver().asked(opening=b"[")
+    with pytest.raises(Unreadable, match=r"^check 14 \(opening\)"):
+        verify(broken)
+
+
+def test_the_command_exits_with_0_1_2_and_3(tmp_path: Path) -> None:
+    made = proof_of_leaver()
+    files = {
+        "proof": made.proof,
+        "opening": made.opening.to_bytes(),
+        "false": FAILING["survivors"]().proof,
+        "broken": made.proof[:-1],
+        "key": f"{SERVER.public}\n".encode(),
+    }
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+
+    def code(proof: str, *more: str | Path) -> int:
+        return disavow("verify", tmp_path / proof, "--key", tmp_path / "key", *more).returncode
+
+    assert code("proof", "--opening", tmp_path / "opening") == 0
+    assert code("false", "--opening", tmp_path / "opening") == 1
+    assert code("broken", "--opening", tmp_path / "opening") == 2
+    assert code("proof") == 3
+
+
+def test_a_what_if_never_passes_as_an_erasure_whatever_it_is_called() -> None:
+    made = World("if").train(2).what_if(LEAVER)
+    assert verify(made.asked()).valid
+    with pytest.raises(VerificationError, match="nothing was erased"):
+        verify(made.asked(what_if=False))
+
+    def retype(statement: dict[str, Any]) -> None:
+        statement["predicateType"] = "urn:disavow:proof-of-deniability:v1"
+
+    assert not examine(made.asked(proof=made.forged(retype), what_if=False)).valid
+
+
+def test_somebody_who_left_cannot_be_shown_by_a_what_if() -> None:
+    world = deniable()
+    assert not examine(world.what_if(LEAVER).asked()).valid
+
+
+def test_the_key_that_signed_must_be_trusted_and_in_use() -> None:
+    made = proof_of_leaver()
+    server, after = TrustedKey(SERVER.public), TrustedKey(SERVER.public, since=moment(9))
+    before = TrustedKey(SERVER.public, until=moment(1))
+    within = TrustedKey(SERVER.public, moment(0), moment(3))
+    accepted: list[list[TrustedKey]] = [[server], [TrustedKey(NEXT.public), server], [within], [before, within]]
+    refused: list[list[TrustedKey]] = [[], [TrustedKey(NEXT.public)], [before], [after], [before, after]]
+    assert all(examine(made.asked(trusted=trusted)).valid for trusted in accepted)
+    assert not any(examine(made.asked(trusted=trusted)).valid for trusted in refused)
+
+
+def test_a_log_that_changes_its_key_is_signed_with_the_new_one() -> None:
+    world = World("rotated").train(1).rotate(NEXT).train(1).leave(LEAVER)
+    both = [TrustedKey(SERVER.public), TrustedKey(NEXT.public)]
+    made = world.proof(LEAVER)
+    assert verify(made.asked(trusted=both, checkpoint=world.checkpoint(2, SERVER))).valid
+    old = replace(made, signer=SERVER)
+    stale = old.asked(proof=old.forged(lambda statement: None, relogged=True), trusted=both)
+    with pytest.raises(VerificationError, match=r"check 7 \(policy\)"):
+        verify(stale)
+
+
+def test_a_run_that_was_signed_late_says_so() -> None:
+    report = verify(World("late", key=None).train(1).leave(LEAVER).proof(LEAVER).asked())
+    assert "signed late" in report.results[6].detail
+    assert report.history is not None
+    assert report.history.signed_late
+
+
+def test_survivors_are_counted_from_the_log() -> None:
+    world = World("together", x=1).train(2).leave(LEAVER, OTHER)
+    report = verify(world.proof(LEAVER).asked())
+    expected = []
+    for past in world.standing:
+        group = past.group_of(past.slots[LEAVER])
+        expected.append(len(set(group.slots) - past.gone))
+    assert report.survivors == expected
+
+
+def test_a_proof_stays_good_as_the_log_grows_and_older_heads_stay_prefixes() -> None:
+    world = deniable()
+    heads = [world.checkpoint(size) for size in range(len(world.leaves) + 1)]
+    world.train(2).leave(OTHER).train(1)
+    made = world.proof(LEAVER)
+    assert all(examine(made.asked(checkpoint=head)).valid for head in heads)
+
+
+def test_receipts_hold_the_server_to_every_round() -> None:
+    world = deniable()
+    made = world.proof(LEAVER)
+    receipts = [world.receipt(LEAVER, leaf, size=size) for leaf in (1, 2) for size in range(leaf + 1, 5)]
+    assert verify(made.asked(receipts=receipts)).valid
+    later = deniable().train(1)
+    with pytest.raises(VerificationError, match=r"check 15 \(receipts\)"):
+        verify(made.asked(receipts=[later.receipt(LEAVER, 1, size=5)]))

@@ -1,0 +1,176 @@
+"""Proofs that hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from disavow.proof.verify import TrustedKey
+from tests.proof.vectors.vector import TRUSTED, Vector, genuine
+from tests.proof.world import NEXT, SERVER, World, client, moment
+
+LEAVER, OTHER = client(1), client(2)
+
+
+def deniable() -> World:
+    """Two rounds in clusters of three and four, then one leaves and two are left in each of its clusters."""
+    return World("deniable").train(2).leave(LEAVER)
+
+
+def rolled_back() -> World:
+    """Two leave one after the other; the second leaves too few behind in round 2, which is trained again."""
+    return World("rolled back", clients=8).train(2).leave(LEAVER).leave(mate(), to=2).train(1)
+
+
+def mate() -> str:
+    """Somebody in the leaver's cluster of round 2."""
+    past = World("rolled back", clients=8).train(2).pasts[1]
+    group = past.group_of(past.slots[LEAVER])
+    return next(name for name in group.clients if name != LEAVER)
+
+
+def neighbours() -> World:
+    """Clusters of two and three, where every neighbourhood reaches into another cluster."""
+    return World("neighbours", clients=7, k=2, criterion="neighbourhood").train(2).leave(LEAVER)
+
+
+def vectors() -> Iterator[Vector]:
+    """One for each kind of world."""
+    yield from _answers()
+    yield from _neighbourhoods()
+    yield from _noise()
+    yield from _keys()
+    yield from _evidence()
+
+
+def _answers() -> Iterator[Vector]:
+    world = deniable()
+    yield genuine("deniable", "at least x are left in each of the leaver's clusters", world.proof(LEAVER))
+    yield Vector(
+        "deniable-without-opening",
+        "the same proof, about nobody in particular",
+        world.proof(LEAVER).proof,
+        named=False,
+    )
+    yield genuine(
+        "deniable-and-trained-on",
+        "a round was recorded after the withdrawal, of which the map of withdrawals knows nothing",
+        deniable().train(1).proof(LEAVER),
+    )
+    world = rolled_back()
+    yield genuine("rollback", "round 2 was superseded and trained again", world.proof(mate()))
+    yield genuine("rollback-of-another", "a later rollback superseded one of its rounds", world.proof(LEAVER))
+    yield genuine(
+        "rollback-not-retrained",
+        "the model went back to the initial one and stayed there",
+        World("back").train(2).leave(LEAVER, verdict="rollback", to=1).proof(LEAVER),
+    )
+    yield genuine(
+        "never-present",
+        "the leaver was in no round",
+        World("never").train(2, without=[LEAVER]).leave(LEAVER).proof(LEAVER),
+    )
+    together = World("together", x=1).train(2).leave(LEAVER, OTHER, client(3))
+    yield genuine("together", "three left at once; this is the second of them", together.proof(OTHER))
+    yield genuine("what-if", "somebody who is still in could be denied", World("if").train(2).what_if(LEAVER))
+    yield genuine(
+        "what-if-after-a-withdrawal",
+        "the same, where somebody else has left",
+        deniable().train(1).what_if(client(5)),
+    )
+    yield genuine(
+        "what-if-never-present",
+        "somebody who was in no round: nothing in the log tells who it is",
+        World("if").train(2, without=[LEAVER]).what_if(LEAVER),
+        named=False,
+    )
+
+
+def _neighbourhoods() -> Iterator[Vector]:
+    yield genuine(
+        "neighbourhood", "each slot shows neighbours of another cluster, from its list", neighbours().proof(LEAVER)
+    )
+    yield genuine(
+        "neighbourhood-without-lists",
+        "mates suffice, and no list is shown",
+        World("mates", criterion="neighbourhood").train(2).leave(LEAVER).proof(LEAVER),
+    )
+    yield genuine(
+        "neighbourhood-wide",
+        "the cluster is wider than Δ, so that mates count only where a list names them",
+        World("wide", criterion="neighbourhood", delta=0.1).train(2).leave(LEAVER).proof(LEAVER),
+    )
+    yield genuine(
+        "neighbourhood-rollback",
+        "round 1 was superseded and trained again",
+        World("back", k=2, criterion="neighbourhood").train(2).leave(LEAVER, to=1).train(2).proof(LEAVER),
+    )
+    yield genuine(
+        "neighbourhood-what-if",
+        "somebody still in, after another has left",
+        neighbours().train(1).what_if(OTHER),
+    )
+
+
+def _noise() -> Iterator[Vector]:
+    policies: dict[str, dict[str, Any]] = {
+        "calibrated": {"noise": "calibrated", "tau": 0.5, "clip": 1.0},
+        "laplace": {"distribution": "laplace"},
+        "without-noise": {"noise": "none"},
+        "fixed-delta": {"delta": 0.5},
+    }
+    for name, policy in policies.items():
+        about = f"the policy says {', '.join(f'{key} {value}' for key, value in policy.items())}"
+        yield genuine(name, about, World(name, **policy).train(2).leave(LEAVER).proof(LEAVER))
+
+
+def _keys() -> Iterator[Vector]:
+    late = World("late", key=None).train(2).leave(LEAVER)
+    yield genuine("signed-late", "the log names no key at all", late.proof(LEAVER))
+    yield genuine(
+        "signed-late-from-a-key-on",
+        "the run began without a key and got one",
+        World("late", key=None).train(1).rotate(SERVER).train(1).leave(LEAVER).proof(LEAVER),
+    )
+    world = World("rotated").train(1).rotate(NEXT).train(1).leave(LEAVER)
+    dated = (TrustedKey(SERVER.public, moment(0), moment(2)), TrustedKey(NEXT.public, moment(2), None))
+    yield genuine(
+        "rotated-key",
+        "the key was replaced; the older checkpoint and the receipt are signed with the one before",
+        world.proof(LEAVER),
+        trusted=dated,
+        checkpoint=world.checkpoint(2, SERVER),
+        receipts=[world.receipt(LEAVER, 1, key=SERVER)],
+    )
+
+
+def _evidence() -> Iterator[Vector]:
+    world = deniable()
+    yield genuine(
+        "with-receipts",
+        "both receipts that the leaver was given are opened",
+        world.proof(LEAVER),
+        receipts=[world.receipt(LEAVER, 1), world.receipt(LEAVER, 2)],
+    )
+    yield genuine("with-model", "the model file is the one served", world.proof(LEAVER), model=world.model)
+    yield genuine(
+        "with-older-checkpoint", "an older head is a prefix", world.proof(LEAVER), checkpoint=world.checkpoint(2)
+    )
+    yield genuine(
+        "with-this-checkpoint", "a head is a prefix of itself", world.proof(LEAVER), checkpoint=world.checkpoint()
+    )
+    world = rolled_back()
+    yield genuine(
+        "with-receipt-of-a-superseded-round",
+        "a round that the receipt is for was superseded, which the log shows",
+        world.proof(mate()),
+        receipts=[world.receipt(mate(), 1), world.receipt(mate(), 2)],
+    )
+    yield Vector(
+        "with-receipts-without-opening",
+        "receipts can be held against a proof that names nobody",
+        deniable().proof(LEAVER).proof,
+        named=False,
+        receipts=[deniable().receipt(LEAVER, 2)],
+        trusted=TRUSTED,
+    )

@@ -1,0 +1,55 @@
+"""One vector: a proof, what to verify it with, and what is to come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from disavow.proof.verify import TrustedKey
+from tests.proof.world import SERVER, Made
+
+TRUSTED = (TrustedKey(SERVER.public),)
+
+
+@dataclass(frozen=True)
+class Vector:
+    """`fails` is the name of the check that refuses it; None if it is valid."""
+
+    name: str
+    about: str
+    proof: bytes
+    fails: str | None = None
+    named: bool = True
+    opening: bytes | None = None
+    receipts: Sequence[bytes] = ()
+    checkpoint: str | None = None
+    model: str | None = None
+    what_if: bool = False
+    trusted: Sequence[TrustedKey] = TRUSTED
+
+
+def genuine(
+    name: str,
+    about: str,
+    made: Made,
+    *,
+    receipts: Sequence[bytes] = (),
+    checkpoint: str | None = None,
+    model: str | None = None,
+    trusted: Sequence[TrustedKey] = TRUSTED,
+    named: bool = True,
+) -> Vector:
+    """A proof that holds, with its opening."""
+    return Vector(
+        name,
+        about,
+        made.proof,
+        None,
+        named,
+        made.opening.to_bytes(),
+        receipts,
+        checkpoint,
+        model,
+        made.what_if,
+        trusted,
+    )

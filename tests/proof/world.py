@@ -1,0 +1,654 @@
+"""Worlds to verify: logs, proofs, openings and receipts, without a ledger and bit for bit the same each time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from disavow.proof import canonical
+from disavow.proof.bounds import Bounds, bounds_of, total_displacement, total_ratio
+from disavow.proof.commitment import commit, commit_client
+from disavow.proof.envelope import seal
+from disavow.proof.leaves import (
+    UNTOUCHED,
+    Leaf,
+    cluster_leaf,
+    commit_rounds,
+    hash_of,
+    joined,
+    key_leaf,
+    list_entries,
+    list_salt,
+    map_root,
+    noise_of,
+    rollback_leaf,
+    round_leaf,
+    run_leaf,
+    sized,
+    withdrawal_leaf,
+    withdrawn_entry,
+    withdrawn_inner,
+)
+from disavow.proof.merkle import path_to, root_of
+from disavow.proof.notes import Checkpoint, Signer, origin_of
+from disavow.proof.opening import OpenedSlot, Opening
+from disavow.proof.reading import to_base64, write_decimal, write_figure
+from disavow.proof.receipt import TYPE as RECEIPT
+from disavow.proof.statement import write_statement
+from disavow.proof.verify import Asked, TrustedKey
+
+POLICY: dict[str, Any] = {
+    "k": 3,
+    "x": 2,
+    "criterion": "cluster",
+    "delta": None,
+    "clustering": "mdav",
+    "sticky": True,
+    "metric": "l2",
+    "noise": "paper",
+    "distribution": "gaussian",
+    "sigma": 0.02,
+    "clip": None,
+    "tau": None,
+    "draws": "fresh",
+}
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def digest_of(*parts: object) -> bytes:
+    """32 bytes that look random."""
+    return hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+
+
+def signer_named(name: str) -> Signer:
+    """A signer whose private key follows from its name."""
+    return Signer(f"example.org/{name}", Ed25519PrivateKey.from_private_bytes(digest_of("test key", name)))
+
+
+SERVER = signer_named("server")
+NEXT = signer_named("next")
+STRANGER = signer_named("stranger")
+
+
+def moment(minute: int) -> str:
+    """So many minutes after the start."""
+    return (START + timedelta(minutes=minute)).isoformat(timespec="microseconds")
+
+
+def client(number: int) -> str:
+    """The id of a client."""
+    return f"client-{number:02d}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """A cluster of a round, with everything that opens it."""
+
+    position: int
+    first: int
+    clients: tuple[str, ...]
+    weight: float
+    spread: float
+    salts: tuple[bytes, ...]
+    updates: tuple[bytes, ...]
+    commitments: tuple[bytes, ...]
+    lists: tuple[tuple[int, ...], ...]
+
+    @property
+    def slots(self) -> range:
+        """The numbers of its slots."""
+        return range(self.first, self.first + len(self.clients))
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """A slot that was withdrawn, and by which leaf of the log."""
+
+    leaf: int
+    position: int
+    slot: int
+    salt: bytes
+
+    @property
+    def hash(self) -> bytes:
+        """Its place among those of its round."""
+        return withdrawn_entry(self.position, withdrawn_inner(self.salt, self.slot))
+
+    def shown(self, *, opened: bool) -> Leaf:
+        """As a proof has it: open in a cluster that is shown, and closed in any other."""
+        return {
+            "leaf": self.leaf,
+            "position": self.position,
+            "slot": self.slot if opened else None,
+            "salt": to_base64(self.salt) if opened else None,
+            "inner": None if opened else to_base64(withdrawn_inner(self.salt, self.slot)),
+        }
+
+
+@dataclass(frozen=True)
+class Past:
+    """A recorded round: its clusters by position, all of them or those that somebody watches."""
+
+    leaf: int
+    number: int
+    delta: float
+    tau: float
+    participants: int
+    groups: dict[int, Group]
+    hashes: tuple[bytes, ...]
+    seed: bytes | None
+    withdrawn: list[Withdrawn] = field(default_factory=list)
+
+    @cached_property
+    def slots(self) -> dict[str, int]:
+        """Who filled which slot."""
+        return {name: slot for g in self.groups.values() for name, slot in zip(g.clients, g.slots, strict=True)}
+
+    def group_of(self, slot: int) -> Group:
+        """The cluster that holds a slot."""
+        return next(group for group in self.groups.values() if slot in group.slots)
+
+    def digests(self, group: Group) -> list[bytes] | None:
+        """For each slot of a cluster what the log holds of its neighbour list."""
+        if self.seed is None:
+            return None
+        found = []
+        for slot, near in zip(group.slots, group.lists, strict=True):
+            entries = list_entries(self.seed, slot, near)
+            found.append(sized(len(entries), root_of(entries)))
+        return found
+
+    def plain(self, group: Group) -> Leaf:
+        """A cluster as the round's root has it."""
+        lists = self.digests(group)
+        return cluster_leaf(
+            position=group.position,
+            first=group.first,
+            size=len(group.clients),
+            weight=group.weight,
+            spread=group.spread,
+            slots=joined(group.commitments),
+            lists=None if lists is None else joined(lists),
+        )
+
+    @property
+    def gone(self) -> set[int]:
+        """All slots that were withdrawn."""
+        return {each.slot for each in self.withdrawn}
+
+    def value(self, withdrawal: int) -> bytes:
+        """The round's value in the map of a withdrawal."""
+        hashes = [each.hash for each in self.withdrawn if each.leaf <= withdrawal]
+        return sized(len(hashes), root_of(hashes)) if hashes else UNTOUCHED
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the log says about a leaver, and what opens it."""
+
+    withdrawal: int
+    index: int
+    verdict: str
+    to: int | None
+    client_salt: bytes
+    rounds_salt: bytes
+    leaves: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A proof with the opening that goes with it."""
+
+    predicate: dict[str, Any]
+    model: str
+    what_if: bool
+    opening: Opening
+    signer: Signer
+
+    @cached_property
+    def payload(self) -> bytes:
+        """The statement as it is signed."""
+        return write_statement(self.predicate, model=self.model, what_if=self.what_if)
+
+    @cached_property
+    def proof(self) -> bytes:
+        """The sealed file."""
+        return seal(self.payload, self.signer)
+
+    def asked(self, **changes: Any) -> Asked:
+        """What a verifier with the right key and the opening asks."""
+        told: dict[str, Any] = {
+            "proof": self.proof,
+            "trusted": [TrustedKey(self.signer.public)],
+            "opening": self.opening.to_bytes(),
+            "what_if": self.what_if,
+        }
+        return Asked(**{**told, **changes})
+
+    def forged(self, edit: Callable[[dict[str, Any]], object], *, relogged: bool = False) -> bytes:
+        """The proof with its statement changed and signed again, on demand under a new checkpoint."""
+        statement = json.loads(self.payload)
+        edit(statement)
+        if relogged:
+            resign(statement["predicate"], self.signer)
+        return seal(canonical.encode(statement), self.signer)
+
+
+def resign(predicate: dict[str, Any], signer: Signer) -> None:
+    """Put a signed checkpoint over whatever leaves a predicate now has."""
+    hashes = [hash_of(leaf) for leaf in predicate["leaves"]]
+    origin = origin_of(predicate["leaves"][0]["run"])
+    predicate["checkpoint"] = Checkpoint(origin, len(hashes), root_of(hashes)).signed(signer)
+
+
+def tell_bounds(predicate: dict[str, Any]) -> None:
+    """Make the bounds of a predicate those of its clusters."""
+    each = []
+    for cluster in predicate["clusters"]:
+        tau = float(predicate["leaves"][cluster["leaf"]]["tau"])
+        bounds = bounds_of(weight=float(cluster["weight"]), spread=float(cluster["spread"]), tau=tau)
+        cluster.update(_told(bounds))
+        each.append(bounds)
+    predicate["bounds"] = _total(each)
+
+
+def _told(bounds: Bounds) -> dict[str, Any]:
+    odds = bounds.log10_odds
+    return {
+        "displacement": write_figure(bounds.displacement),
+        "log10_odds": None if odds is None else write_figure(odds),
+    }
+
+
+def _total(each: Sequence[Bounds]) -> dict[str, Any]:
+    ratio = total_ratio(each)
+    return {
+        "displacement": write_figure(total_displacement(each)),
+        "ratio": None if ratio is None else write_figure(ratio),
+    }
+
+
+class World:
+    """A run that keeps to the rules, unless somebody tells it otherwise.
+
+    `watched`: in a large world, the only clients whose clusters are made; all others are random hashes.
+    """
+
+    def __init__(
+        self,
+        seed: str = "world",
+        *,
+        clients: int = 7,
+        key: Signer | None = SERVER,
+        watched: Collection[str] | None = None,
+        **policy: Any,
+    ) -> None:
+        self.seed, self.signer, self.watched = seed, key, watched
+        self.run_id = digest_of(seed, "run").hex()[:32]
+        self.policy = {**POLICY, **policy}
+        self.clients = [client(number) for number in range(clients)]
+        self.initial = self.model = digest_of(seed, "initial").hex()
+        self.gone: set[str] = set()
+        self.pasts: list[Past] = []
+        self.standing: list[Past] = []
+        self.requests: dict[str, Request] = {}
+        self.leaves: list[Leaf] = []
+        self.hashes: list[bytes] = []
+        self._append(
+            run_leaf(
+                run_id=self.run_id,
+                created_at=moment(0),
+                initial_model=self.initial,
+                policy=self.policy,
+                key=None if key is None else key.public,
+            )
+        )
+
+    @property
+    def now(self) -> str:
+        """The moment of the next leaf."""
+        return moment(len(self.leaves))
+
+    def _append(self, leaf: Leaf) -> int:
+        self.leaves.append(leaf)
+        self.hashes.append(hash_of(leaf))
+        return len(self.leaves) - 1
+
+    # -- what happens ----------------------------------------------------------------------------------------------
+
+    def train(self, rounds: int = 1, *, without: Collection[str] = ()) -> World:
+        """Record rounds, with everybody who is still in."""
+        for _ in range(rounds):
+            self._record([name for name in self.clients if name not in self.gone and name not in without])
+        return self
+
+    def _record(self, names: list[str]) -> None:
+        number, place = len(self.standing) + 1, len(self.leaves)
+        attempt = 1 + sum(past.number == number for past in self.pasts)
+        order = self._order(names, place)
+        count = len(order) // self.policy["k"]
+        sizes = [len(order) // count + (at < len(order) % count) for at in range(count)]
+        firsts = [sum(sizes[:at]) for at in range(count)] if self.watched is None else _running(sizes)
+        shape = [(size / len(order), 0.125 + 0.0625 * (at % 3)) for at, size in enumerate(sizes)]
+        delta = self.policy["delta"] or max(spread for _, spread in shape)
+        past = Past(
+            leaf=place,
+            number=number,
+            delta=delta,
+            tau=noise_of(self.policy, shape),
+            participants=len(order),
+            groups={},
+            hashes=(),
+            seed=digest_of(self.seed, "seed", place) if self.policy["criterion"] == "neighbourhood" else None,
+        )
+        for at in self._seen(order, firsts, sizes):
+            past.groups[at] = self._group(past, at, order, firsts, sizes, shape[at])
+        hashes = [
+            hash_of(past.plain(past.groups[at])) if at in past.groups else digest_of(self.seed, "closed", place, at)
+            for at in range(count)
+        ]
+        object.__setattr__(past, "hashes", tuple(hashes))
+        after = digest_of(self.seed, "model", place).hex()
+        leaf = round_leaf(
+            number=number,
+            attempt=attempt,
+            before=self.model,
+            after=after,
+            delta=delta,
+            tau=past.tau,
+            participants=len(order),
+            clusters=[],
+            at=self.now,
+        )
+        self._append({**leaf, "clusters": count, "root": to_base64(root_of(hashes))})
+        self.pasts.append(past)
+        self.standing.append(past)
+        self.model = after
+
+    def _order(self, names: list[str], place: int) -> list[str]:
+        if self.watched is None:
+            return sorted(names, key=lambda name: digest_of(self.seed, "order", place, name))
+        turn = int.from_bytes(digest_of(self.seed, "turn", place)[:4]) % len(names)
+        return names[turn:] + names[:turn]
+
+    def _seen(self, order: list[str], firsts: list[int], sizes: list[int]) -> Iterable[int]:
+        """The clusters that are made: all, or those of the watched and those that lend them neighbours."""
+        if self.watched is None:
+            return range(len(sizes))
+        found = set()
+        for name in self.watched:
+            if name in self.gone:
+                continue
+            slot = order.index(name)
+            at = next(at for at in range(len(sizes)) if firsts[at] <= slot < firsts[at] + sizes[at])
+            found |= {at, (at + 1) % len(sizes)}
+        return sorted(found)
+
+    def _group(
+        self,
+        past: Past,
+        at: int,
+        order: list[str],
+        firsts: list[int],
+        sizes: list[int],
+        shape: tuple[float, float],
+    ) -> Group:
+        slots = range(firsts[at], firsts[at] + sizes[at])
+        names = tuple(order[slot] for slot in slots)
+        salts = tuple(digest_of(self.seed, "salt", past.leaf, name) for name in names)
+        updates = tuple(digest_of(self.seed, "update", past.leaf, name) for name in names)
+        commitments = tuple(
+            commit(run_id=self.run_id, round_number=past.number, salt=salt, client=name, update_digest=update)
+            for name, salt, update in zip(names, salts, updates, strict=True)
+        )
+        lists: list[tuple[int, ...]] = []
+        if past.seed is not None:
+            for slot in slots:
+                mates = [other for other in slots if other != slot][: None if shape[1] <= past.delta else 1]
+                room = 2 * self.policy["k"] - len(mates)
+                following = [(slots.stop + step) % len(order) for step in range(min(room, len(order) - len(slots)))]
+                lists.append((*mates, *following))
+        return Group(at, firsts[at], names, *shape, salts, updates, commitments, tuple(lists))
+
+    def leave(self, *names: str, verdict: str | None = None, to: int | None = None) -> World:
+        """These leave together. Verdict and round of a rollback are judged, unless they are given."""
+        present = {name: [past for past in self.pasts if name in past.slots] for name in names}
+        place = len(self.leaves)
+        for name in names:
+            for past in present[name]:
+                slot = past.slots[name]
+                salt = digest_of(self.seed, "withdrawn salt", past.leaf, name)
+                past.withdrawn.append(Withdrawn(place, past.group_of(slot).position, slot, salt))
+        self.gone |= set(names)
+        broken = to or self._first_broken(names)
+        told = []
+        for index, name in enumerate(names):
+            kind = verdict or ("rollback" if broken and present[name] else "deniable")
+            kind = kind if present[name] or verdict else "never present"
+            request = Request(
+                withdrawal=place,
+                index=index,
+                verdict=kind,
+                to=broken if kind == "rollback" else None,
+                client_salt=digest_of(self.seed, "client salt", name),
+                rounds_salt=digest_of(self.seed, "rounds salt", name),
+                leaves=tuple(past.leaf for past in present[name]),
+            )
+            self.requests[name] = request
+            who = commit_client(run_id=self.run_id, salt=request.client_salt, client=name)
+            told.append((self.now, kind, who, commit_rounds(request.rounds_salt, request.leaves)))
+        root = map_root(past.value(place) for past in self.pasts)
+        at = moment(place)
+        self._append(withdrawal_leaf(requests=told, rounds=len(self.pasts), root=root, at=at))
+        if broken and any(kind == "rollback" for _, kind, *_ in told):
+            self._append(rollback_leaf(withdrawal=place, to=broken, at=at))
+            del self.standing[broken - 1 :]
+            self.model = self.leaves[self.standing[-1].leaf]["after"] if self.standing else self.initial
+        return self
+
+    def _first_broken(self, names: Sequence[str]) -> int | None:
+        for past in self.standing:
+            for name in names:
+                if name in past.slots and not self._holds(past, past.group_of(past.slots[name])):
+                    return past.number
+        return None
+
+    def _holds(self, past: Past, group: Group) -> bool:
+        if past.seed is None:
+            return len(set(group.slots) - past.gone) >= self.policy["x"] and group.spread <= past.delta
+        return all(
+            len({slot, *near} - past.gone) >= self.policy["x"]
+            for slot, near in zip(group.slots, group.lists, strict=True)
+        )
+
+    def rotate(self, key: Signer) -> World:
+        """From here on another key signs."""
+        self._append(key_leaf(key=key.public, at=self.now))
+        self.signer = key
+        return self
+
+    # -- what is shown ---------------------------------------------------------------------------------------------
+
+    def checkpoint(self, size: int | None = None, key: Signer | None = None) -> str:
+        """The signed head over the first leaves."""
+        size = len(self.leaves) if size is None else size
+        head = Checkpoint(origin_of(self.run_id), size, root_of(self.hashes[:size]))
+        return head.signed(key or self._key())
+
+    def _key(self) -> Signer:
+        return self.signer or SERVER
+
+    def proof(self, name: str) -> Made:
+        """The proof of somebody who has left."""
+        request = self.requests[name]
+        standing = {past.leaf for past in self.standing}
+        told = {
+            "withdrawal": request.withdrawal,
+            "request": request.index,
+            "rounds": {
+                "salt": to_base64(request.rounds_salt),
+                "superseded": [leaf for leaf in request.leaves if leaf not in standing],
+            },
+            "verdict": {"kind": request.verdict, "from": request.to},
+        }
+        return self._made(name, told, request.client_salt)
+
+    def what_if(self, name: str) -> Made:
+        """The proof about somebody who is still in."""
+        present = any(name in past.slots for past in self.standing)
+        told = {
+            "withdrawal": None,
+            "request": None,
+            "rounds": None,
+            "verdict": {"kind": "deniable" if present else "never present", "from": None},
+        }
+        return self._made(name, told, None)
+
+    def _made(self, name: str, told: dict[str, Any], salt: bytes | None) -> Made:
+        predicate: dict[str, Any] = {**told, "checkpoint": self.checkpoint(), "leaves": list(self.leaves)}
+        taken = [past for past in self.standing if name in past.slots]
+        opened = []
+        predicate["clusters"] = []
+        for past in taken:
+            slot = past.slots[name]
+            group = past.group_of(slot)
+            at = slot - group.first
+            opened.append(OpenedSlot(past.leaf, slot, group.salts[at], group.updates[at]))
+            predicate["clusters"].append(self._show(past, group, slot))
+        predicate["maps"] = self.maps({past.leaf for past in taken})
+        tell_bounds(predicate)
+        opening = Opening(self.run_id, name, salt, tuple(opened))
+        return Made(predicate, self.model, salt is None, opening, self._key())
+
+    def maps(self, shown: Collection[int]) -> list[list[str | None]]:
+        """For each withdrawal the values of the rounds that are not shown; None where one has not changed."""
+        found: list[list[str | None]] = []
+        latest: dict[int, bytes] = {}
+        for place, leaf in enumerate(self.leaves):
+            if leaf["type"] != "withdrawal":
+                continue
+            told: list[str | None] = []
+            for past in self.pasts[: leaf["rounds"]]:
+                if past.leaf in shown:
+                    continue
+                value = past.value(place)
+                told.append(None if value == latest.get(past.leaf, UNTOUCHED) else to_base64(value))
+                latest[past.leaf] = value
+            found.append(told)
+        return found
+
+    def _show(self, past: Past, group: Group, slot: int) -> Leaf:
+        neighbours = self._neighbours(past, group, slot)
+        lenders = [other["position"] for other in neighbours["others"]] if neighbours else []
+        return {
+            **self.placed(past, group),
+            "leaf": past.leaf,
+            "slot": slot,
+            "slots": [to_base64(each) for each in group.commitments],
+            "withdrawn": self.withdrawn(past, [group.position, *lenders]),
+            "neighbours": neighbours,
+        }
+
+    def withdrawn(self, past: Past, shown: Collection[int]) -> list[Leaf]:
+        """All who were withdrawn from a round, open in the clusters that are shown."""
+        return [each.shown(opened=each.position in shown) for each in past.withdrawn]
+
+    def placed(self, past: Past, group: Group) -> Leaf:
+        """Where a cluster stands."""
+        lists = past.digests(group)
+        return {
+            "position": group.position,
+            "first": group.first,
+            "size": len(group.clients),
+            "weight": write_decimal(group.weight),
+            "spread": write_decimal(group.spread),
+            "lists": None if lists is None else to_base64(joined(lists)),
+            "path": [to_base64(step) for step in path_to(past.hashes, group.position)],
+        }
+
+    def _neighbours(self, past: Past, group: Group, leaver: int) -> Leaf | None:
+        if past.seed is None:
+            return None
+        gone = past.gone | {leaver}
+        listed, lenders = [], set()
+        for slot, near in zip(group.slots, group.lists, strict=True):
+            counted = {mate for mate in group.slots if mate not in gone}
+            if group.spread > past.delta:
+                counted &= {slot}
+            lacking = self.policy["x"] - len(counted)
+            useful = [at for at, other in enumerate(near) if other not in gone and other not in counted]
+            chosen = useful[: max(lacking, 0)]
+            listed.append([entry_of(past, slot, at) for at in chosen])
+            lenders |= {past.group_of(near[at]).position for at in chosen if near[at] not in group.slots}
+        if not any(listed):
+            return None
+        others = [past.groups[position] for position in sorted(lenders)]
+        return {
+            "lists": [to_base64(each) for each in past.digests(group) or []],
+            "listed": listed,
+            "others": [
+                {**self.placed(past, other), "slots": to_base64(joined(other.commitments))} for other in others
+            ],
+        }
+
+    def receipt(self, name: str, leaf: int, *, size: int | None = None, key: Signer | None = None) -> bytes:
+        """What a client got for the round in a leaf, under the head of that round unless told otherwise."""
+        past = next(past for past in self.pasts if past.leaf == leaf)
+        slot, size = past.slots[name], leaf + 1 if size is None else size
+        group = past.group_of(slot)
+        return canonical.encode(
+            {
+                "type": RECEIPT,
+                "run": self.run_id,
+                "client": name,
+                "leaf": leaf,
+                "header": self.leaves[leaf],
+                "cluster": {
+                    **past.plain(group),
+                    "slots": [to_base64(each) for each in group.commitments],
+                    "path": [to_base64(step) for step in path_to(past.hashes, group.position)],
+                },
+                "slot": slot,
+                "salt": to_base64(group.salts[slot - group.first]),
+                "update": to_base64(group.updates[slot - group.first]),
+                "inclusion": [to_base64(step) for step in path_to(self.hashes[:size], leaf)],
+                "checkpoint": self.checkpoint(size, key),
+            }
+        )
+
+
+def entry_of(past: Past, slot: int, at: int) -> Leaf:
+    """One entry of a slot's neighbour list, as a proof shows it."""
+    assert past.seed is not None
+    group = past.group_of(slot)
+    near = group.lists[slot - group.first]
+    return {
+        "slot": near[at],
+        "index": at,
+        "size": len(near),
+        "salt": to_base64(list_salt(past.seed, slot, at)),
+        "path": [to_base64(step) for step in path_to(list_entries(past.seed, slot, near), at)],
+    }
+
+
+def _running(sizes: list[int]) -> list[int]:
+    firsts, total = [], 0
+    for size in sizes:
+        firsts.append(total)
+        total += size
+    return firsts
+
+
+def large(rounds: int = 1_000, participants: int = 10_000, **policy: Any) -> Made:
+    """The proof of one leaver in a run of so many rounds with so many participants each."""
+    leaver = client(participants // 2)
+    world = World("large", clients=participants, watched=[leaver], **{"k": 10, "x": 3, **policy})
+    return world.train(rounds).leave(leaver).proof(leaver)
