@@ -156,7 +156,7 @@ def test_a_newer_format_is_exit_6_on_the_command_line(run_dir: Path, command: st
 def make_first_format(run_dir: Path) -> None:
     """Take a ledger back to the format 0001: what the first version of disavow wrote."""
     with closing(sqlite3.connect(run_dir / database.NAME)) as connection:
-        for table in ("withdrawals", "requests", "erasures"):
+        for table in ("log", "withdrawals", "requests", "erasures"):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("DROP INDEX ix_clusters_round_id_first_slot")
         for table, column in (
@@ -175,7 +175,7 @@ def test_an_older_format_is_migrated_by_a_writer_and_refused_by_a_reader(run_dir
         before = ledger.summaries(), ledger.round(2), ledger.clients()
     make_first_format(run_dir)
     old = (run_dir / database.NAME).read_bytes()
-    with pytest.raises(LedgerVersion, match=rf"0001, older than this version's 0002; `disavow resume {run_dir}`"):
+    with pytest.raises(LedgerVersion, match=rf"0001, older than this version's 0003; `disavow resume {run_dir}`"):
         Ledger.open(run_dir)
     assert (run_dir / database.NAME).read_bytes() == old
     with Ledger.open(run_dir, write=True) as ledger:

@@ -82,6 +82,7 @@ def nan_in_a_model(run: Path) -> None:
 LAST_ROUND = [
     f"DELETE FROM {table} WHERE {key} = 3"
     for table, key in (
+        ("log", "round_id"),
         ("memberships", "round_id"),
         ("slots", "round_id"),
         ("clusters", "round_id"),
@@ -127,6 +128,38 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "last rounds row deleted": (sql("DELETE FROM rounds WHERE id = 3"), r"table slots: .* row of rounds"),
     "middle round deleted whole": (sql(*MIDDLE_ROUND), r"table rounds: the row with id 2 is missing"),
     "last round deleted whole": (sql(*LAST_ROUND), r"table rounds: the row with id 3 is missing"),
+    "log leaf changed": (
+        sql("""UPDATE log SET leaf = replace(leaf, '"number":2', '"number":9') WHERE position = 2"""),
+        r"table log: leaf 2 is round 9 where round 2 is due",
+    ),
+    "log leaf reworded": (
+        sql("UPDATE log SET leaf = replace(leaf, '2026', '2027') WHERE position = 3"),
+        r"table log: leaf 3 does not have the hash that was recorded",
+    ),
+    "log leaf and hash of another round": (
+        sql(
+            'UPDATE log SET leaf = (SELECT replace(leaf, \'"root":"\', \'"root":"A\') FROM log WHERE position = 1)'
+            " WHERE position = 1"
+        ),
+        r"table log: leaf 1.root",
+    ),
+    "log leaf deleted": (sql("DELETE FROM log WHERE position = 2"), r"table log: leaf 2 is missing"),
+    "log hash changed": (
+        sql("UPDATE log SET hash = zeroblob(32) WHERE position = 2"),
+        r"table log: leaf 2 does not have the hash that was recorded",
+    ),
+    "log clusters changed": (
+        sql("UPDATE log SET clusters = zeroblob(64) WHERE position = 2"),
+        r"table log: the leaf of round 2, attempt 1 keeps other clusters",
+    ),
+    "log promises changed": (
+        sql("""UPDATE log SET leaf = replace(leaf, '"x":2', '"x":1') WHERE position = 0"""),
+        r"table log: leaf 0 promises something else",
+    ),
+    "log head made up": (
+        sql("UPDATE log SET head = 'x' WHERE position = 2"),
+        r"table log: the head at leaf 2 is signed, though no key is named",
+    ),
     "clusters row deleted": (
         sql(f"DELETE FROM clusters {OF_CLUSTER}"),
         r"round 2: the row of cluster 1 is missing",

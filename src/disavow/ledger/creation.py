@@ -13,12 +13,13 @@ from pathlib import Path
 
 from disavow.domain import Layout, Policy
 from disavow.errors import RunError, RunExists, RunInUse
-from disavow.ledger import database, rows
+from disavow.ledger import database, log, rows
 from disavow.ledger.clients import register
 from disavow.ledger.lock import NAME as LOCK
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import ModelStore, Vector, sync_folder, write_durably
 from disavow.ledger.schema import models, run
+from disavow.proof.notes import Signer
 
 CONFIG = "config.toml"
 MODELS = "models"
@@ -36,6 +37,7 @@ class Beginning:
     created_by: str
     at: datetime
     settings_digest: str
+    signer: Signer | None = None
 
 
 def refuse_existing(directory: Path) -> None:
@@ -118,6 +120,9 @@ def _furnish(workshop: Path, beginning: Beginning) -> None:
             connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
             connection.execute(run.insert().values(**row, digest=rows.run_digest(row)))
             register(connection, beginning.clients)
+            log.begin(connection, beginning.signer.public if beginning.signer else None)
+            if beginning.signer:
+                log.sign_head(connection, row["run_id"], beginning.signer)
     finally:
         engine.dispose()
     sync_folder(workshop)

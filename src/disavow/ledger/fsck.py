@@ -20,6 +20,7 @@ from disavow.errors import ConfigError, IntegrityError, LedgerError, LedgerVersi
 from disavow.ledger import database, rows
 from disavow.ledger.creation import CONFIG, MODELS
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
+from disavow.ledger.fsck_log import check_log, check_round_leaf
 from disavow.ledger.fsck_rounds import check_round
 from disavow.ledger.models import ModelStore, from_safetensors
 from disavow.ledger.schema import (
@@ -77,9 +78,11 @@ def _check(directory: Path, connection: sa.Connection, progress: Progress) -> li
     present = {digest for digest, _ in digests}
     found += _readable("table rounds", partial(_chain, checked, present))
     found += _readable("table erasures", partial(_erasures, checked))
+    found += _readable("table log", partial(check_log, checked))
     for done, header in enumerate(checked.rounds):
         progress(len(digests) + done, total)
-        found += _readable(name_of(header), partial(check_round, checked, header))
+        faults = _readable(name_of(header), partial(check_round, checked, header))
+        found += faults or _readable(name_of(header), partial(check_round_leaf, checked, header))
     found += _leftovers(checked, {digest for digest, _ in digests})
     progress(total, total)
     return found

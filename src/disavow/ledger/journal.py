@@ -24,6 +24,7 @@ from disavow.ledger.schema import (
     run,
     withdrawals,
 )
+from disavow.proof.leaves import MOST_REQUESTS
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Rebuilding:
 
 def waiting(connection: sa.Connection) -> Waiting:
     """All requests that nobody has answered yet."""
-    query = sa.select(requests.c.id, requests.c.client).where(requests.c.erasure.is_(None))
+    query = sa.select(requests.c.id, requests.c.client).where(requests.c.erasure.is_(None)).order_by(requests.c.id)
+    query = query.limit(MOST_REQUESTS)  # as many as one leaf of the log can tell of
     return Waiting({row.id: row.client for row in connection.execute(query)})
 
 
@@ -139,7 +141,11 @@ def leavers_to_delete(connection: sa.Connection) -> list[int]:
 def delete_leavers(connection: sa.Connection, leavers: Sequence[int]) -> None:
     """Delete ids and memberships of these clients; their slots stay, nameless."""
     connection.execute(memberships.delete().where(memberships.c.client.in_(leavers)))
-    connection.execute(requests.update().where(requests.c.client.in_(leavers)).values(client=None))
+    connection.execute(
+        requests.update()
+        .where(requests.c.client.in_(leavers))
+        .values(client=None, rounds_salt=None, client_salt=None)
+    )
     connection.execute(clients.delete().where(clients.c.number.in_(leavers)))
     _advance(connection, RequestState.DELETING, RequestState.PURGING)
 

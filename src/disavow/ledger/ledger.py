@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,20 +17,22 @@ import sqlalchemy as sa
 from disavow.domain import Cluster, ErasureRequest, Evaluation, Layout, Policy, Round
 from disavow.errors import LedgerError, RunMissing
 from disavow.ledger import clients as registry
-from disavow.ledger import database, rounds, rows
+from disavow.ledger import database, log, rounds, rows
 from disavow.ledger.creation import MODELS, Beginning, make
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import ModelStore, Vector
 from disavow.ledger.requests import listed, place, refuse_leavers
 from disavow.ledger.rounds import RoundSummary
 from disavow.ledger.schema import models, run
+from disavow.proof.notes import Signer
 
 
 class Ledger:
     """A run directory, opened. Use it as a context manager."""
 
-    def __init__(self, directory: Path, engine: sa.Engine, lock: Lock | None) -> None:
+    def __init__(self, directory: Path, engine: sa.Engine, lock: Lock | None, signer: Signer | None = None) -> None:
         self.directory = directory
+        self._signer = signer
         self._engine = engine
         self._lock = lock
         try:
@@ -64,18 +66,24 @@ class Ledger:
         created_by: str,
         at: datetime,
         settings_digest: str = "",
+        signer: Signer | None = None,
     ) -> Ledger:
         """A new run, opened for writing. The directory appears whole, or not at all.
 
-        `settings_digest` binds `config`, the text of the settings file; "" leaves it unbound.
+        `settings_digest` binds `config`, the text of the settings file; "" leaves it unbound. `signer` signs the
+        log from its first leaf on.
         """
-        start = Beginning(policy, layout, initial, clients, config, created_by, at, settings_digest)
+        start = Beginning(policy, layout, initial, clients, config, created_by, at, settings_digest, signer)
         make(directory, start)
-        return cls.open(directory, write=True)
+        return cls.open(directory, write=True, signer=signer)
 
     @classmethod
-    def open(cls, directory: Path, *, write: bool = False, shared: bool = False) -> Ledger:
+    def open(
+        cls, directory: Path, *, write: bool = False, shared: bool = False, signer: Signer | None = None
+    ) -> Ledger:
         """A run that exists. For writing, it is locked, brought to the newest format and tidied.
+
+        `signer` signs the log; a run whose log has been signed is not written without one.
 
         `shared` opens it for short writes beside the process that holds the lock, such as placing a request.
         """
@@ -91,8 +99,9 @@ class Ledger:
             engine = database.connect(path, write=write or shared)
             if found != database.HEAD:
                 database.migrate(engine)
-            ledger = cls(directory, engine, lock)
+            ledger = cls(directory, engine, lock, signer)
             if write:
+                ledger._take_up_log()
                 ledger.remove_leftovers()
         except BaseException:
             if engine is not None:
@@ -101,6 +110,24 @@ class Ledger:
                 lock.release()
             raise
         return ledger
+
+    def _take_up_log(self) -> None:
+        with self.snapshot() as connection:
+            current = log.key_of(connection)
+            ready = log.head_size(connection) > 0 and current == (self._signer.public if self._signer else None)
+        if not ready:
+            with self.transaction() as connection:
+                log.take_up(connection, self._signer, at=log.time_of(datetime.now(UTC)))
+
+    @property
+    def signer(self) -> Signer | None:
+        """What signs this run's log and proofs."""
+        return self._signer
+
+    def sign_head(self, connection: sa.Connection) -> None:
+        """Sign what the transaction has appended to the log, if there is a key."""
+        if self._signer is not None:
+            log.sign_head(connection, self.run_id, self._signer)
 
     def remove_leftovers(self) -> None:
         """Delete model files that no row keeps: superseded ones, and those of rounds never recorded.
@@ -200,7 +227,8 @@ class Ledger:
                 known = models.update().where(models.c.digest == digest).values(present=True)
                 if connection.execute(known).rowcount == 0:
                     connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
-                rounds.insert(connection, record, run_id=self.run_id, seconds=seconds)
+                rounds.insert(connection, record, run_id=self.run_id, policy=self.policy, seconds=seconds)
+                self.sign_head(connection)
         except BaseException:
             self.remove_leftovers()  # the model of a round that was not recorded must not stay
             raise

@@ -10,9 +10,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from disavow.domain import Cluster, Evaluation, Member, Round, Slot
+from disavow.domain import Cluster, Evaluation, Member, Policy, Round, Slot
 from disavow.errors import LedgerError
-from disavow.ledger import rows
+from disavow.ledger import log, rows
 from disavow.ledger.clients import numbers_of
 from disavow.ledger.schema import clients, clusters, evaluations, memberships, rounds, slots, withdrawals
 
@@ -79,8 +79,8 @@ def standing_round(connection: sa.Connection, number: int) -> sa.Row[Any]:
     return found
 
 
-def insert(connection: sa.Connection, record: Round, *, run_id: str, seconds: float | None) -> None:
-    """Store the rows of a round."""
+def insert(connection: sa.Connection, record: Round, *, run_id: str, policy: Policy, seconds: float | None) -> None:
+    """Store the rows of a round, and its leaf in the log."""
     members = [slot.member.client for slot in record.slots if slot.member is not None]
     parts = rows.rows_of(record, run_id=run_id, numbers=numbers_of(connection, members))
     header: rows.Row = {
@@ -99,6 +99,7 @@ def insert(connection: sa.Connection, record: Round, *, run_id: str, seconds: fl
     round_id = connection.execute(rounds.insert().values(header).returning(rounds.c.id)).scalar_one()
     for table in (clusters, slots, memberships):
         _insert_many(connection, table, [{"round_id": round_id, **row} for row in parts[table.name]])
+    log.log_round(connection, round_id, header, parts, policy)
 
 
 def _insert_many(connection: sa.Connection, table: sa.Table, many: list[rows.Row]) -> None:

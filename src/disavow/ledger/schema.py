@@ -2,7 +2,8 @@
 
     run 1 ── rounds * ── clusters * ── slots * ─┬─ memberships 0..1 ── clients ── requests 0..1
               ├─ models (before, after)         └─ withdrawals 0..1 ── erasures ──┘
-              └─ evaluations 0..1
+              ├─ evaluations 0..1
+              └─ log 1 (and one for each withdrawal, rollback and key)
 
 `slots` is permanent; `memberships` holds what names a client in a round (number, samples, salt, update digest)
 and is deleted when that client leaves, so that its slot stays, nameless.
@@ -155,6 +156,10 @@ requests = sa.Table(
     sa.Column("erasure", sa.ForeignKey("erasures.id"), index=True, comment="NULL while it waits"),
     sa.Column("verdict", sa.String),
     sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of what was asked; see ledger/rows.py"),
+    sa.Column("rounds_salt", sa.LargeBinary, comment="opens the log's commitment to the rounds it was in"),
+    sa.Column(
+        "client_salt", sa.LargeBinary, comment="opens the log's commitment to who asked; both NULL once deleted"
+    ),
     sqlite_autoincrement=True,
 )
 
@@ -164,6 +169,20 @@ withdrawals = sa.Table(
     sa.Column("round_id", sa.Integer, primary_key=True),
     sa.Column("slot", sa.Integer, primary_key=True),
     sa.Column("erasure", sa.ForeignKey("erasures.id"), nullable=False),
+    sa.Column("salt", sa.LargeBinary, comment="closes it in the log's map of withdrawals"),
     sa.ForeignKeyConstraint(["round_id", "slot"], ["slots.round_id", "slots.slot"]),
     sqlite_with_rowid=False,
+)
+
+log = sa.Table(
+    "log",
+    metadata,
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False, comment="from 0, without gaps"),
+    sa.Column("leaf", sa.Text, nullable=False, comment="canonical JSON; see proof/leaves.py"),
+    sa.Column("hash", sa.LargeBinary, nullable=False, comment="leaf hash of RFC 6962"),
+    sa.Column("round_id", sa.ForeignKey("rounds.id"), unique=True, comment="the round it logs"),
+    sa.Column("erasure", sa.ForeignKey("erasures.id"), comment="the erasure whose withdrawal or rollback it logs"),
+    sa.Column("clusters", sa.LargeBinary, comment="the leaf hashes of a round's clusters"),
+    sa.Column("list_key", sa.LargeBinary, comment="makes the salts of a round's neighbour lists"),
+    sa.Column("head", sa.Text, comment="the checkpoint signed when this was the last leaf; NULL if it was not"),
 )

@@ -1,0 +1,183 @@
+"""The part of fsck that checks the log: every leaf against the rows it logs, the signed heads, the replay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from disavow.errors import VerificationError
+from disavow.ledger import log
+from disavow.ledger.findings import Checked, Finding, gaps
+from disavow.ledger.schema import clients, clusters, erasures, requests, run, slots
+from disavow.ledger.schema import log as log_table
+from disavow.proof import canonical
+from disavow.proof.commitment import commit_client
+from disavow.proof.history import History, replay
+from disavow.proof.leaves import Leaf, commit_rounds, hash_of, map_root, read_leaf
+from disavow.proof.merkle import Growing
+from disavow.proof.notes import PublicKey, open_checkpoint, origin_of
+from disavow.proof.reading import to_base64
+
+_WHERE = "table log"
+_MOST_BYTES = 1 << 24
+
+
+def check_log(checked: Checked) -> Iterator[Finding]:
+    """Everything that is wrong with the log as a whole."""
+    logged = checked.connection.execute(sa.select(log_table).order_by(log_table.c.position)).all()
+    if not logged:
+        yield Finding(_WHERE, "is empty; the next command that writes to the run fills it", fault=False)
+        return
+    missing = gaps({row.position for row in logged}, range(len(logged)))
+    if missing:
+        yield Finding(_WHERE, f"leaf {missing[0]} is missing")
+        return
+    try:
+        written = [_written(row) for row in logged]
+        history = replay([read_leaf(leaf, f"leaf {i}") for i, leaf in enumerate(written)])
+    except VerificationError as error:
+        yield Finding(_WHERE, str(error))
+        return
+    for row, leaf in zip(logged, written, strict=True):
+        if hash_of(leaf) != row.hash:
+            yield Finding(_WHERE, f"leaf {row.position} does not have the hash that was recorded")
+    yield from _heads(checked, logged, history)
+    yield from _beginning(checked, written[0], history)
+    yield from _standing(checked, logged, history)
+    yield from _erasures(checked, logged, written)
+
+
+def _written(row: sa.Row[Any]) -> Leaf:
+    leaf: Leaf = canonical.decode(row.leaf.encode(), what=f"leaf {row.position}", most=_MOST_BYTES)
+    return leaf
+
+
+def _heads(checked: Checked, logged: Sequence[sa.Row[Any]], history: History) -> Iterator[Finding]:
+    """Every head that was signed is one of this log, by the key of its time; and the last of them is signed."""
+    tree, key = Growing(), history.leaves[0]["key"]
+    for row in logged:
+        tree.add(row.hash)
+        if history.leaves[row.position]["type"] == "key":
+            key = history.leaves[row.position]["key"]
+        if row.head is not None:
+            yield from _head(checked, row, key, tree)
+    if history.key is not None and logged[-1].head is None:
+        yield Finding(_WHERE, "its newest head is not signed")
+
+
+def _head(checked: Checked, row: sa.Row[Any], key: PublicKey | None, tree: Growing) -> Iterator[Finding]:
+    where = f"the head at leaf {row.position}"
+    if key is None:
+        yield Finding(_WHERE, f"{where} is signed, though no key is named")
+        return
+    try:
+        head = open_checkpoint(row.head, key, where)
+    except VerificationError as error:
+        yield Finding(_WHERE, str(error))
+        return
+    if (head.origin, head.size, head.root) != (origin_of(checked.run_id), tree.size, tree.root):
+        yield Finding(_WHERE, f"{where} is not that of these leaves")
+
+
+def _beginning(checked: Checked, leaf: Leaf, history: History) -> Iterator[Finding]:
+    row = checked.connection.execute(sa.select(run)).one()
+    if log.promises(row, history.leaves[0]["key"]) != leaf:
+        yield Finding(_WHERE, "leaf 0 promises something else than the table run")
+
+
+def _standing(checked: Checked, logged: Sequence[sa.Row[Any]], history: History) -> Iterator[Finding]:
+    """Every round has its leaf, and those stand that the log says stand."""
+    places = {row.round_id: row.position for row in logged if row.round_id is not None}
+    if set(places) != {header.id for header in checked.rounds}:
+        yield Finding(_WHERE, "does not have one leaf for each recorded round")
+        return
+    for header in checked.rounds:
+        if header.standing != (places[header.id] in set(history.standing)):
+            yield Finding(
+                _WHERE, f"round {header.number}, attempt {header.attempt}: stands in one, not in the other"
+            )
+
+
+def _erasures(checked: Checked, logged: Sequence[sa.Row[Any]], written: Sequence[Leaf]) -> Iterator[Finding]:
+    """Every erasure has its withdrawal, whose map is that of the withdrawn slots, and its rollback."""
+    rounds_logged, withdrawn = log.logged_rounds(checked.connection), log.withdrawn_slots(checked.connection)
+    withdrawal = {row.erasure: row.position for row in logged if written[row.position]["type"] == "withdrawal"}
+    for erasure in checked.connection.execute(sa.select(erasures).order_by(erasures.c.id)):
+        place = withdrawal.pop(erasure.id, None)
+        if place is None:
+            yield Finding(_WHERE, f"erasure {erasure.id} has no withdrawal in it")
+            continue
+        leaf = written[place]
+        before = [each for each in rounds_logged if each[0] < place]
+        at = max(erasure.opened_at, *(request["asked_at"] for request in leaf["requests"]))
+        told = {**leaf, "at": _time(at, written[place - 1])}
+        root = map_root(log.map_of(before, withdrawn, erasure.id))
+        if to_base64(root) != leaf["root"] or told != leaf:
+            yield Finding(_WHERE, f"leaf {place} is not the withdrawal of erasure {erasure.id}")
+        following = written[place + 1] if place + 1 < len(written) else {"type": ""}
+        if erasure.rollback_to != (following["to"] if following["type"] == "rollback" else None):
+            yield Finding(_WHERE, f"the rollback of erasure {erasure.id} is not the one in the log")
+        yield from _requests(checked, erasure.id, leaf, place)
+    for erasure_id, place in withdrawal.items():
+        yield Finding(_WHERE, f"leaf {place} is the withdrawal of erasure {erasure_id}, which is not there")
+
+
+def _time(moment: str, before: Leaf) -> str:
+    """When a leaf says that something happened: never before the leaf before it."""
+    return max(moment, str(before["created_at"] if before["type"] == "run" else before["at"]))
+
+
+def _requests(checked: Checked, erasure: int, leaf: Leaf, place: int) -> Iterator[Finding]:
+    query = (
+        sa.select(requests, clients.c.id.label("client_id"))
+        .outerjoin(clients, clients.c.number == requests.c.client)
+        .where(requests.c.erasure == erasure)
+        .order_by(requests.c.id)
+    )
+    found = checked.connection.execute(query).all()
+    told = [(request["asked_at"], request["verdict"]) for request in leaf["requests"]]
+    if [(request.asked_at, request.verdict) for request in found] != told:
+        yield Finding(_WHERE, f"leaf {place} tells of other requests than those of erasure {erasure}")
+        return
+    for request, logged in zip(found, leaf["requests"], strict=True):
+        if request.client is None:
+            if request.rounds_salt is not None or request.client_salt is not None:
+                yield Finding(f"request {request.id}", "its client was deleted, but not what opens the log")
+            continue
+        if request.rounds_salt is None or request.client_salt is None:
+            yield Finding(f"request {request.id}", "what opens the log is missing, though its client is there")
+            continue
+        where = commit_rounds(request.rounds_salt, log.rounds_of(checked.connection, request.client))
+        who = commit_client(run_id=checked.run_id, salt=request.client_salt, client=request.client_id)
+        if (logged["rounds"], logged["client"]) != (to_base64(where), to_base64(who)):
+            yield Finding(f"request {request.id}", "does not open its commitments in the log")
+
+
+def check_round_leaf(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
+    """A round's leaf is that of its rows."""
+    connection = checked.connection
+    row = connection.execute(sa.select(log_table).where(log_table.c.round_id == header.id)).one_or_none()
+    if row is None:
+        return  # `check_log` says so
+    mine = sa.select(clusters).where(clusters.c.round_id == header.id).order_by(clusters.c.position)
+    groups = [dict(each._mapping) for each in connection.execute(mine)]
+    mine = sa.select(slots).where(slots.c.round_id == header.id).order_by(slots.c.slot)
+    places = [dict(each._mapping) for each in connection.execute(mine)]
+    where = f"the leaf of round {header.number}, attempt {header.attempt}"
+    if (row.list_key is not None) != (checked.policy.criterion == "neighbourhood"):
+        yield Finding(_WHERE, f"{where} has a seed for neighbour lists that it should not have, or lacks it")
+        return
+    made = log.cluster_leaves(header.participants, groups, places, row.list_key)
+    if b"".join(hash_of(leaf) for leaf in made) != row.clusters:
+        yield Finding(_WHERE, f"{where} keeps other clusters than those recorded")
+    query = sa.select(log_table.c.leaf).where(log_table.c.position == row.position - 1)
+    before = connection.execute(query).scalar()
+    if before is None:
+        return  # `check_log` says so
+    due = log.leaf_of_round(dict(header._mapping), groups, made, checked.policy)
+    due["at"] = _time(due["at"], json.loads(before))
+    if due != json.loads(row.leaf):
+        yield Finding(_WHERE, f"{where} is not that of its rows")

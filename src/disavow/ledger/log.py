@@ -1,0 +1,374 @@
+"""The log in the ledger: leaves are appended in the transaction that writes what they log.
+
+The log is append-only and names nobody. What opens it (salts, ids) lies in other tables and can be deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from disavow.domain import Policy
+from disavow.errors import ConfigError
+from disavow.ledger import rows
+from disavow.ledger.schema import (
+    clients,
+    clusters,
+    erasures,
+    log,
+    memberships,
+    requests,
+    rounds,
+    run,
+    slots,
+    withdrawals,
+)
+from disavow.proof import canonical
+from disavow.proof.commitment import SALT_BYTES, commit_client
+from disavow.proof.leaves import (
+    UNTOUCHED,
+    Leaf,
+    cluster_leaf,
+    commit_rounds,
+    hash_of,
+    joined,
+    key_leaf,
+    list_entries,
+    map_root,
+    noise_of,
+    rollback_leaf,
+    round_leaf,
+    run_leaf,
+    sized,
+    withdrawal_leaf,
+    withdrawn_entry,
+    withdrawn_inner,
+)
+from disavow.proof.merkle import HASH_BYTES, root_of
+from disavow.proof.notes import Checkpoint, PublicKey, Signer, origin_of
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """A slot that was withdrawn: by which erasure, from which cluster."""
+
+    erasure: int
+    position: int
+    slot: int
+    salt: bytes
+
+    @property
+    def inner(self) -> bytes:
+        """The slot, closed."""
+        return withdrawn_inner(self.salt, self.slot)
+
+    @property
+    def entry(self) -> bytes:
+        """Its leaf hash among those of its round."""
+        return withdrawn_entry(self.position, self.inner)
+
+
+# -- appending -----------------------------------------------------------------------------------------------------
+
+
+def begin(connection: sa.Connection, key: PublicKey | None) -> None:
+    """Leaf 0: what the run promises."""
+    _append(connection, promises(connection.execute(sa.select(run)).one(), key))
+
+
+def promises(row: sa.Row[Any], key: PublicKey | None) -> Leaf:
+    """Leaf 0, from the row of the run."""
+    return run_leaf(
+        run_id=row.run_id,
+        created_at=row.created_at,
+        initial_model=row.initial_model,
+        policy=asdict(rows.policy_from_json(row.policy)),
+        key=key,
+    )
+
+
+def log_round(
+    connection: sa.Connection,
+    round_id: int,
+    header: rows.Row,
+    parts: Mapping[str, Sequence[rows.Row]],
+    policy: Policy,
+) -> None:
+    """The leaf of a round that was just stored."""
+    seed = secrets.token_bytes(SALT_BYTES) if policy.criterion == "neighbourhood" else None
+    made = cluster_leaves(header["participants"], parts["clusters"], parts["slots"], seed)
+    leaf = leaf_of_round(header, parts["clusters"], made, policy)
+    hashes = b"".join(hash_of(cluster) for cluster in made)
+    _append(connection, leaf, round_id=round_id, clusters=hashes, list_key=seed)
+
+
+def leaf_of_round(
+    header: Mapping[str, Any], groups: Iterable[Mapping[str, Any]], made: Sequence[Leaf], policy: Policy
+) -> Leaf:
+    """A round's leaf, from its rows and the leaves of its clusters."""
+    tau = noise_of(asdict(policy), [(row["weight"], row["spread"]) for row in groups])
+    return round_leaf(
+        number=header["number"],
+        attempt=header["attempt"],
+        before=header["before"],
+        after=header["after"],
+        delta=header["delta"],
+        tau=tau,
+        participants=header["participants"],
+        clusters=made,
+        at=header["recorded_at"],
+    )
+
+
+def cluster_leaves(
+    participants: int, groups: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]], seed: bytes | None
+) -> list[Leaf]:
+    """The leaves of a round's clusters. `places` are its slots, or those of the clusters in `groups`."""
+    by_number = {place["slot"]: place for place in places}
+    made = []
+    for row in groups:
+        mine = [by_number[number] for number in range(row["first_slot"], row["first_slot"] + row["size"])]
+        lists = None if seed is None else joined(list_digests(participants, mine, seed))
+        made.append(
+            cluster_leaf(
+                position=row["position"],
+                first=row["first_slot"],
+                size=row["size"],
+                weight=row["weight"],
+                spread=row["spread"],
+                slots=joined(place["commitment"] for place in mine),
+                lists=lists,
+            )
+        )
+    return made
+
+
+def list_digests(participants: int, places: Iterable[Mapping[str, Any]], seed: bytes) -> list[bytes]:
+    """For each slot what its cluster holds of its neighbour list."""
+    found = []
+    for place in places:
+        entries = list_entries(seed, place["slot"], rows.unpack_slots(place["neighbours"], participants))
+        found.append(sized(len(entries), root_of(entries)))
+    return found
+
+
+def log_erasure(connection: sa.Connection, erasure: int) -> None:
+    """The leaf of an erasure's withdrawals, and of its rollback if there is one."""
+    row = connection.execute(sa.select(erasures).where(erasures.c.id == erasure)).one()
+    _salt_withdrawals(connection, erasure)
+    logged = logged_rounds(connection)
+    told = []
+    run_id: str = connection.execute(sa.select(run.c.run_id)).scalar_one()
+    asked = (
+        sa.select(requests, clients.c.id.label("client_id"))
+        .outerjoin(clients, clients.c.number == requests.c.client)
+        .where(requests.c.erasure == erasure)
+        .order_by(requests.c.id)
+    )
+    for request in connection.execute(asked).all():
+        salts = {"rounds_salt": secrets.token_bytes(SALT_BYTES), "client_salt": secrets.token_bytes(SALT_BYTES)}
+        connection.execute(requests.update().where(requests.c.id == request.id).values(salts))
+        who = commit_client(run_id=run_id, salt=salts["client_salt"], client=request.client_id or "")
+        where = commit_rounds(salts["rounds_salt"], rounds_of(connection, request.client))
+        told.append((request.asked_at, request.verdict, who, where))
+    root = map_root(map_of(logged, withdrawn_slots(connection), erasure))
+    at = max(row.opened_at, *(asked_at for asked_at, *_ in told))  # whoever asked may have another clock
+    leaf = withdrawal_leaf(requests=told, rounds=len(logged), root=root, at=at)
+    place = _append(connection, leaf, erasure=erasure)
+    if row.rollback_to is not None:
+        _append(connection, rollback_leaf(withdrawal=place, to=row.rollback_to, at=row.opened_at), erasure=erasure)
+
+
+def _salt_withdrawals(connection: sa.Connection, erasure: int) -> None:
+    query = sa.select(withdrawals.c.round_id, withdrawals.c.slot).where(withdrawals.c.erasure == erasure)
+    salted = [
+        {"at_round": row.round_id, "at_slot": row.slot, "salt": secrets.token_bytes(SALT_BYTES)}
+        for row in connection.execute(query)
+    ]
+    if salted:
+        mine = (withdrawals.c.round_id == sa.bindparam("at_round")) & (
+            withdrawals.c.slot == sa.bindparam("at_slot")
+        )
+        connection.execute(withdrawals.update().where(mine), salted)
+
+
+def _append(connection: sa.Connection, leaf: Leaf, **values: Any) -> int:
+    place = head_size(connection)
+    if place:
+        # a clock that was set back must not make a leaf older than the one before it
+        leaf = {**leaf, "at": max(leaf["at"], last_moment(connection))}
+    row = {"position": place, "leaf": canonical.encode(leaf).decode(), "hash": hash_of(leaf), **values}
+    connection.execute(log.insert().values(row))
+    return place
+
+
+def sign_head(connection: sa.Connection, run_id: str, signer: Signer) -> None:
+    """Sign the head as it is now."""
+    head = head_of(connection, run_id)
+    last = log.update().where(log.c.position == head.size - 1)
+    connection.execute(last.values(head=head.signed(signer)))
+
+
+# -- keys, and runs from before the log ----------------------------------------------------------------------------
+
+
+def take_up(connection: sa.Connection, signer: Signer | None, *, at: str) -> None:
+    """Make the log ready for more leaves: written from the rows of a run that has none, with this key noted."""
+    if head_size(connection) == 0:
+        _write_late(connection)
+    current = key_of(connection)
+    if signer is None:
+        if current is not None:
+            raise ConfigError(
+                f"this run's log is signed with key {current.id[:16]} of {current.name}, which is not here; "
+                "point DISAVOW_KEYS to the folder that holds it"
+            )
+        return
+    if current != signer.public:
+        if signer.public in keys_of(connection):
+            raise ConfigError(
+                f"key {signer.public.id[:16]} signed this run's log before and was replaced; "
+                f"use the key that replaced it, {current.id[:16] if current else ''}"
+            )
+        _append(connection, key_leaf(key=signer.public, at=at))
+        sign_head(connection, connection.execute(sa.select(run.c.run_id)).scalar_one(), signer)
+
+
+def key_of(connection: sa.Connection) -> PublicKey | None:
+    """The key with which heads are signed now."""
+    keys = keys_of(connection)
+    return keys[-1] if keys else None
+
+
+def keys_of(connection: sa.Connection) -> list[PublicKey]:
+    """All keys with which heads were signed, the newest last."""
+    query = sa.select(log.c.leaf).where(log.c.round_id.is_(None), log.c.erasure.is_(None)).order_by(log.c.position)
+    keys = [json.loads(text)["key"] for text in connection.execute(query).scalars()]
+    return [PublicKey.parse(key) for key in keys if key is not None]
+
+
+def _write_late(connection: sa.Connection) -> None:
+    """The log of a run that was kept before there were logs, in the order in which things happened."""
+    begin(connection, None)
+    policy = rows.policy_from_json(connection.execute(sa.select(run.c.policy)).scalar_one())
+    opened = list(connection.execute(sa.select(erasures).order_by(erasures.c.id)))
+    for header in connection.execute(sa.select(rounds).order_by(rounds.c.id)).all():
+        while opened and opened[0].rounds_before < header.id:
+            log_erasure(connection, opened.pop(0).id)
+        parts = {
+            table.name: [
+                dict(row._mapping)
+                for row in connection.execute(sa.select(table).where(table.c.round_id == header.id).order_by(order))
+            ]
+            for table, order in ((clusters, clusters.c.position), (slots, slots.c.slot))
+        }
+        log_round(connection, header.id, dict(header._mapping), parts, policy)
+    for row in opened:
+        log_erasure(connection, row.id)
+    gone = sa.select(requests.c.id).where(requests.c.client.is_(None))
+    connection.execute(requests.update().where(requests.c.id.in_(gone)).values(rounds_salt=None, client_salt=None))
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+def head_size(connection: sa.Connection) -> int:
+    """How many leaves there are."""
+    return int(connection.execute(sa.select(sa.func.count()).select_from(log)).scalar_one())
+
+
+def hashes_of(connection: sa.Connection) -> list[bytes]:
+    """The leaf hashes of the whole log."""
+    return list(connection.execute(sa.select(log.c.hash).order_by(log.c.position)).scalars())
+
+
+def head_of(connection: sa.Connection, run_id: str) -> Checkpoint:
+    """The head as it is now, not yet signed."""
+    hashes = hashes_of(connection)
+    return Checkpoint(origin_of(run_id), len(hashes), root_of(hashes))
+
+
+def signed_head(connection: sa.Connection) -> str | None:
+    """The newest checkpoint, if it was signed."""
+    query = sa.select(log.c.head).order_by(log.c.position.desc()).limit(1)
+    return connection.execute(query).scalar()
+
+
+def leaves_of(connection: sa.Connection) -> list[Leaf]:
+    """All leaves, as they were written."""
+    return [
+        json.loads(text) for text in connection.execute(sa.select(log.c.leaf).order_by(log.c.position)).scalars()
+    ]
+
+
+def logged_rounds(connection: sa.Connection) -> list[tuple[int, int, int]]:
+    """For each round leaf, in order: its place in the log, the round's row, the number of its clusters."""
+    query = (
+        sa.select(log.c.position, rounds.c.id, rounds.c.clusters)
+        .join(rounds, rounds.c.id == log.c.round_id)
+        .order_by(log.c.position)
+    )
+    return [(row.position, row.id, row.clusters) for row in connection.execute(query)]
+
+
+def rounds_of(connection: sa.Connection, client: int | None) -> list[int]:
+    """The places in the log of the rounds, standing or not, in which a client (by its number) took part."""
+    query = (
+        sa.select(log.c.position)
+        .join(memberships, memberships.c.round_id == log.c.round_id)
+        .where(memberships.c.client == client)
+        .order_by(log.c.position)
+    )
+    return list(connection.execute(query).scalars())
+
+
+def withdrawn_slots(connection: sa.Connection) -> dict[int, list[Withdrawn]]:
+    """All slots that were withdrawn, by the row of their round, in the order in which the log has them."""
+    position = (
+        sa.select(clusters.c.position)
+        .where(clusters.c.round_id == withdrawals.c.round_id, clusters.c.first_slot <= withdrawals.c.slot)
+        .order_by(clusters.c.first_slot.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    query = sa.select(withdrawals, position.label("position")).where(withdrawals.c.salt.is_not(None))
+    query = query.order_by(withdrawals.c.round_id, withdrawals.c.erasure, withdrawals.c.slot)
+    found: defaultdict[int, list[Withdrawn]] = defaultdict(list)
+    for row in connection.execute(query):
+        found[row.round_id].append(Withdrawn(row.erasure, row.position, row.slot, row.salt))
+    return dict(found)
+
+
+def map_of(
+    logged: Sequence[tuple[int, int, int]], withdrawn: Mapping[int, Sequence[Withdrawn]], erasure: int
+) -> list[bytes]:
+    """The value of each of these rounds in the map of withdrawals, up to and with an erasure."""
+    values = []
+    for _, round_id, _ in logged:
+        entries = [each.entry for each in withdrawn.get(round_id, ()) if each.erasure <= erasure]
+        values.append(sized(len(entries), root_of(entries)) if entries else UNTOUCHED)
+    return values
+
+
+def last_moment(connection: sa.Connection) -> str:
+    """When the last leaf was written."""
+    query = sa.select(log.c.leaf).order_by(log.c.position.desc()).limit(1)
+    leaf = json.loads(connection.execute(query).scalar_one())
+    return str(leaf["created_at"] if leaf["type"] == "run" else leaf["at"])
+
+
+def cluster_hashes(data: bytes) -> list[bytes]:
+    """The leaf hashes of a round's clusters, as the log keeps them."""
+    return [data[start : start + HASH_BYTES] for start in range(0, len(data), HASH_BYTES)]
+
+
+def time_of(moment: datetime) -> str:
+    """A moment as leaves have it."""
+    return rows.time_to_text(moment)
