@@ -41,6 +41,7 @@ from disavow.ledger import Ledger
 from disavow.ledger.creation import CONFIG, refuse_existing
 from disavow.ledger.keys import default_folder, tombstone_key
 from disavow.models import build
+from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 
 OnAnswer = Callable[[ErasureRequest], None]
 
@@ -55,6 +56,7 @@ class Run:
     conduct: Conduct
     keys: Path
     mechanism: Mechanism = Retrain()
+    openings: Path | None = None
 
     def train(
         self,
@@ -91,7 +93,13 @@ class Run:
     ) -> tuple[ErasureRequest, ...]:
         """Answer every request that waits, and complete what was interrupted."""
         return erase(
-            self.ledger, self.engine, self.conduct, self.mechanism, on_verdict=on_verdict, on_round=on_round
+            self.ledger,
+            self.engine,
+            self.conduct,
+            self.mechanism,
+            on_verdict=on_verdict,
+            on_round=on_round,
+            openings=self.openings,
         )
 
     def tombstone_key(self) -> bytes:
@@ -112,9 +120,20 @@ class Run:
         self.close()
 
 
-def start(settings: Settings, directory: Path, *, keys: Path | None = None, clock: Clock = now) -> Run:
-    """A new run in a directory that does not exist yet, or is empty. `keys` holds the operator's keys."""
+def start(
+    settings: Settings,
+    directory: Path,
+    *,
+    keys: Path | None = None,
+    clock: Clock = now,
+    ask: AskPassphrase = nobody_to_ask,
+) -> Run:
+    """A new run in a directory that does not exist yet, or is empty. `keys` holds the operator's keys.
+
+    Where there is a signing key among them, it signs the run's log; `ask` asks for its passphrase.
+    """
     refuse_existing(directory)
+    signer = load_signer(keys or default_folder(), ask)
     if settings.clustering.method == "constrained-kmeans":
         require_kmeans()
     data = load_data(settings.data, seed=settings.seed)
@@ -130,14 +149,22 @@ def start(settings: Settings, directory: Path, *, keys: Path | None = None, cloc
         created_by=f"disavow {__version__}",
         at=clock(),
         settings_digest=config.settings_digest(settings),
+        signer=signer,
     )
     return _assemble(settings, ledger, network, data, keys, clock)
 
 
-def reopen(directory: Path, *, keys: Path | None = None, clock: Clock = now) -> Run:
-    """A run that was started before, opened for writing."""
+def reopen(
+    directory: Path,
+    *,
+    keys: Path | None = None,
+    clock: Clock = now,
+    ask: AskPassphrase = nobody_to_ask,
+    openings: Path | None = None,
+) -> Run:
+    """A run that was started before, opened for writing. `openings` is the folder for leavers' openings."""
     settings = settings_of(directory)
-    ledger = Ledger.open(directory, write=True)
+    ledger = Ledger.open(directory, write=True, signer=load_signer(keys or default_folder(), ask))
     try:
         if ledger.settings_digest != config.settings_digest(settings):
             raise ConfigError(
@@ -145,7 +172,7 @@ def reopen(directory: Path, *, keys: Path | None = None, clock: Clock = now) -> 
                 f"(only {', '.join(config.CHANGEABLE)} may be changed)"
             )
         data = load_data(settings.data, seed=settings.seed)
-        return _assemble(settings, ledger, _network(settings, data), data, keys, clock)
+        return _assemble(settings, ledger, _network(settings, data), data, keys, clock, openings)
     except BaseException:
         ledger.close()
         raise
@@ -175,7 +202,13 @@ def _network(settings: Settings, data: FederatedData) -> nn.Module:
 
 
 def _assemble(
-    settings: Settings, ledger: Ledger, network: nn.Module, data: FederatedData, keys: Path | None, clock: Clock
+    settings: Settings,
+    ledger: Ledger,
+    network: nn.Module,
+    data: FederatedData,
+    keys: Path | None,
+    clock: Clock,
+    openings: Path | None = None,
 ) -> Run:
     engine = build_engine(
         Workload(
@@ -190,4 +223,5 @@ def _assemble(
         ),
         settings.engine,
     )
-    return Run(settings, ledger, engine, conduct_of(settings, clock), keys or default_folder())
+    conduct = conduct_of(settings, clock)
+    return Run(settings, ledger, engine, conduct, keys or default_folder(), openings=openings)

@@ -1,7 +1,9 @@
-"""`disavow demo`: the main job, on data that is already here: train, let clients leave, check the ledger."""
+"""`disavow demo`: the main job, on data that is already here: train, let clients leave, prove it."""
 
 from __future__ import annotations
 
+import base64
+import json
 import time
 from itertools import count
 from pathlib import Path
@@ -15,7 +17,13 @@ from disavow.cli.rounds import Watch
 from disavow.cli.train import go_on, report
 from disavow.domain import VerdictKind
 from disavow.erasure.dry_run import foresee
+from disavow.erasure.prove import OPENINGS_SUFFIX, opening_path, proof_path
+from disavow.federation.round import now
 from disavow.ledger import Ledger, fsck
+from disavow.ledger.creation import refuse_existing
+from disavow.ledger.rows import time_to_text
+from disavow.proof.keys import PUBLIC, generate, trusted_keys
+from disavow.proof.verify import Asked, Report, examine
 
 _CLIENTS = 20
 
@@ -23,11 +31,15 @@ _CLIENTS = 20
 def demo(directory: Path | None, *, rounds: int, as_json: bool) -> None:
     """Train the demo's federation, let clients leave it, and say what to try next."""
     directory = directory or _free(Path("runs"))
+    refuse_existing(directory)
     settings = config.from_values(
         {"draws": "seeded", "rounds": rounds, "data": {"clients": _CLIENTS}}, source="demo"
     )
-    console = progress()
-    with runs.start(settings, directory) as run:
+    console, keys = progress(), _keys_of(directory)
+    generate(
+        keys, name="demo", passphrase=None, at=time_to_text(now())
+    )  # of its own: the demo leaves your keys alone
+    with runs.start(settings, directory, keys=keys) as run:
         policy, parameters = run.ledger.policy, run.ledger.layout.size
         console.print(
             f"{_CLIENTS} clients hold real handwritten digits and train {settings.model.name} "
@@ -40,6 +52,7 @@ def demo(directory: Path | None, *, rounds: int, as_json: bool) -> None:
         _let_leave(run, [alone], console)
         if together:
             _let_leave(run, together, console)
+    _tamper(directory, console)
     if as_json:
         report(directory, as_json=True)
     else:
@@ -68,6 +81,40 @@ def _let_leave(run: runs.Run, leavers: list[str], console: Console) -> None:
         run.honour_requests(watch.on_round, watch.on_verdict)
     [request] = run.ledger.requests(numbers[:1])
     console.print(f"{names}: {sentence(request)} ({time.monotonic() - started:.1f} s)")
+    for number in numbers:
+        report = _verified(run.ledger.directory, number)
+        named = report.opening.client if report.opening else "nobody"
+        passed = sum(result.passed is True for result in report.results)
+        console.print(
+            f"Proof {number}: valid, {passed} checks passed; with its opening it is about {named}, without it "
+            "about nobody."
+        )
+
+
+def _verified(directory: Path, number: int, proof: bytes | None = None) -> Report:
+    """A proof checked as anyone would, from the files alone."""
+    return examine(
+        Asked(
+            proof=proof or proof_path(directory, number).read_bytes(),
+            trusted=trusted_keys(_keys_of(directory) / PUBLIC),
+            opening=_opening(directory, number).read_bytes(),
+        )
+    )
+
+
+def _tamper(directory: Path, console: Console) -> None:
+    """Change the verdict in a proof, as somebody might who would rather not retrain."""
+    sealed = json.loads(proof_path(directory, 1).read_bytes())
+    payload = base64.b64decode(sealed["payload"]).replace(b'"kind":"deniable"', b'"kind":"never present"')
+    sealed["payload"] = base64.b64encode(payload).decode()
+    forged = json.dumps(sealed, sort_keys=True, separators=(",", ":")).encode()
+    report = _verified(directory, 1, forged)
+    if report.failed is None:
+        raise RuntimeError("a forged proof was accepted")
+    console.print(
+        f"\nProof 1 with another verdict written into it: refused, check {report.failed.number} "
+        f"({report.failed.name}): {report.failed.detail}."
+    )
 
 
 def _conclude(directory: Path, gone: list[str]) -> None:
@@ -77,6 +124,7 @@ def _conclude(directory: Path, gone: list[str]) -> None:
         stored = size(ledger.stored_bytes())
     last = standing[-1]
     accuracy = f"{last.evaluation.accuracy:.1%}" if last.evaluation else "-"
+    keys = _keys_of(directory)
     results().print(
         f"\nAfter {last.number} rounds, and without {', '.join(gone)}, the model reads {accuracy} of the digits\n"
         f"it has never seen. Its ledger is in {directory} ({stored}) and passes every check"
@@ -85,10 +133,24 @@ def _conclude(directory: Path, gone: list[str]) -> None:
         f"  disavow status {directory}\n"
         f"  disavow requests {directory}\n"
         f"  disavow fsck {directory} --absent {gone[0]}\n"
-        f"  disavow erase {directory} {_next_after(gone)} --dry-run\n"
+        f"  disavow show-proof {proof_path(directory, 1)}\n"
+        f"  disavow verify {proof_path(directory, 1)} --key {keys / PUBLIC} \\\n"
+        f"      --opening {_opening(directory, 1)}\n"
+        f"  DISAVOW_KEYS={keys} disavow erase {directory} {_next_after(gone)} --dry-run\n"
         "  disavow plan --clients 50 --rounds 50 --k 4 --k 8 --x 3\n"
         "  disavow init config.toml && disavow train config.toml --run runs/mine"
     )
+
+
+def _keys_of(directory: Path) -> Path:
+    """The demo's keys: beside its run, never in it."""
+    return directory.with_name(directory.name + ".keys")
+
+
+def _opening(directory: Path, number: int) -> Path:
+    folder = directory.with_name(directory.name + OPENINGS_SUFFIX)
+    with Ledger.open(directory) as ledger:
+        return opening_path(folder, ledger.run_id, number)
 
 
 def _next_after(gone: list[str]) -> str:
@@ -99,4 +161,4 @@ def _next_after(gone: list[str]) -> str:
 def _free(folder: Path) -> Path:
     """runs/demo, or the first of runs/demo-2, runs/demo-3, ... that is not there yet."""
     names = (folder / ("demo" if i == 1 else f"demo-{i}") for i in count(1))
-    return next(path for path in names if not path.exists())
+    return next(path for path in names if not path.exists() and not _keys_of(path).exists())

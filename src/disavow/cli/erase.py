@@ -12,10 +12,12 @@ import typer
 
 from disavow import runs
 from disavow.cli.output import print_json, progress, results, size
+from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import Watch
 from disavow.domain import ErasureRequest, RequestState, model_name
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.erasure.prove import check_openings, default_openings, opening_path, proof_path, unsigned_path
 from disavow.errors import IntegrityError, RunInUse
 from disavow.federation.round import now
 from disavow.ledger import Ledger, fsck
@@ -27,19 +29,28 @@ _INTERRUPTED = 130
 
 
 def erase(
-    directory: Path, clients: list[str], *, dry_run: bool, wait: float, skip_fsck: bool, as_json: bool
+    directory: Path,
+    clients: list[str],
+    *,
+    dry_run: bool,
+    wait: float,
+    skip_fsck: bool,
+    openings: Path | None,
+    as_json: bool,
 ) -> None:
     """Honour the wish of these clients to be forgotten."""
     if dry_run:
         _show_forecast(directory, clients, as_json=as_json)
         return
+    if openings is not None:
+        check_openings(openings, directory)
     if not skip_fsck:
         _refuse_damaged(directory)
     key = tombstone_key(default_folder(), run=directory)
     with Ledger.open(directory, shared=True) as ledger:
         numbers = ledger.place_requests(list(dict.fromkeys(clients)), key=key, at=now())
     try:
-        _see_to_it(directory, numbers, wait)
+        _see_to_it(directory, numbers, wait, openings)
     except KeyboardInterrupt:
         print(f"interrupted; `disavow resume {directory}` completes the erasure", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
@@ -53,6 +64,20 @@ def erase(
     for client, number in zip(dict.fromkeys(clients), numbers, strict=True):
         [request] = [request for request in answered if request.number == number]
         results().print(f"{client}: {sentence(request)}")
+        results().print(_proof_of(directory, number, openings))
+
+
+def _proof_of(directory: Path, number: int, openings: Path | None) -> str:
+    """Where the proof of an answered request lies, and its opening."""
+    proof, unsigned = proof_path(directory, number), unsigned_path(directory, number)
+    with Ledger.open(directory) as ledger:
+        opening = opening_path(openings or default_openings(directory), ledger.run_id, number)
+    named = f"; its opening, for the leaver alone: {opening}" if opening.exists() else ""
+    if proof.exists():
+        return f"  proof: {proof}{named}"
+    if unsigned.exists():
+        return f"  proof: not signed, there is no key (`disavow keygen`, then `disavow prove`){named}"
+    return "  no proof: it was answered before there were proofs"
 
 
 def _refuse_damaged(directory: Path) -> None:
@@ -64,7 +89,7 @@ def _refuse_damaged(directory: Path) -> None:
         )
 
 
-def _see_to_it(directory: Path, numbers: tuple[int, ...], wait: float) -> None:
+def _see_to_it(directory: Path, numbers: tuple[int, ...], wait: float, openings: Path | None) -> None:
     """Answer the requests here, or wait for the process that holds the run to answer them between its rounds."""
     console, deadline, told = progress(), time.monotonic() + wait, False
     while True:
@@ -72,7 +97,7 @@ def _see_to_it(directory: Path, numbers: tuple[int, ...], wait: float) -> None:
             if all(request.state is RequestState.ANSWERED for request in ledger.requests(numbers)):
                 return
         try:
-            with runs.reopen(directory) as run:
+            with runs.reopen(directory, ask=ask_passphrase, openings=openings) as run:
                 standing = run.ledger.next_round()[0] - 1
                 with Watch(console, "retraining", total=standing, done=standing) as watch:
                     run.honour_requests(on_round=watch.on_round, on_verdict=watch.on_verdict)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from disavow.cli import rounds
 from disavow.cli.output import print_json, results, size
-from disavow.ledger import Ledger
+from disavow.ledger import Ledger, log
 from disavow.runs import settings_of
 
 
@@ -28,6 +28,7 @@ def status(directory: Path, *, as_json: bool) -> None:
                     "created_by": ledger.created_by,
                     "policy": asdict(ledger.policy),
                     "clients": len(ledger.clients()),
+                    "log": _log(ledger),
                     "rounds_wanted": settings.rounds,
                     "complete": len(standing) >= settings.rounds,
                     "stored_bytes": ledger.stored_bytes(),
@@ -55,6 +56,7 @@ def _print(directory: Path, ledger: Ledger, wanted: int) -> None:
         "noise": _noise(ledger),
         "clients": str(left),
         "rounds": f"{len(standing)} of {wanted}; {state}" + (f"; {superseded} superseded" if superseded else ""),
+        "log": _log(ledger),
         "on disk": size(ledger.stored_bytes()),
         "model": ledger.digest_before(len(standing) + 1),
     }
@@ -64,6 +66,13 @@ def _print(directory: Path, ledger: Ledger, wanted: int) -> None:
         console.print(f"\n{rounds.HEADER}", style="bold")
         for summary in standing:
             console.print(rounds.line(summary))
+
+
+def _log(ledger: Ledger) -> str:
+    with ledger.snapshot() as connection:
+        leaves, key = log.head_size(connection), log.key_of(connection)
+    signed = f"signed by {key.name} ({key.id[:16]})" if key else "not signed: there is no key (`disavow keygen`)"
+    return f"{leaves} leaves, {signed}"
 
 
 def _noise(ledger: Ledger) -> str:

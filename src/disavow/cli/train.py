@@ -9,6 +9,7 @@ import typer
 
 from disavow import config, runs
 from disavow.cli.output import print_json, progress, results, size
+from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import Watch
 from disavow.cli.rounds import as_json as round_as_json
 from disavow.ledger import Ledger
@@ -20,14 +21,14 @@ _INTERRUPTED = 130
 def train(config_file: Path, directory: Path, *, as_json: bool) -> None:
     """Start a run and train it."""
     settings = config.load(config_file)
-    with runs.start(settings, directory) as run:
+    with runs.start(settings, directory, ask=ask_passphrase) as run:
         go_on(run, directory)
     report(directory, as_json=as_json)
 
 
 def resume(directory: Path, *, as_json: bool) -> None:
     """Go on with a run."""
-    with runs.reopen(directory) as run:
+    with runs.reopen(directory, ask=ask_passphrase) as run:
         standing = run.ledger.next_round()[0] - 1
         progress().print(f"{directory} holds {standing} of {run.settings.rounds} rounds")
         go_on(run, directory)

@@ -10,15 +10,17 @@ the step that was interrupted: no request is lost, none is applied twice, no rou
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
 from disavow.erasure.judge import judge
 from disavow.erasure.mechanisms import Mechanism
+from disavow.erasure.prove import check_openings, default_openings, prove_leavers
 from disavow.errors import RoundRefused
 from disavow.federation.local_training import Engine
 from disavow.federation.round import Conduct
 from disavow.federation.training import OnRound, evaluate_missing
-from disavow.ledger import Ledger, journal
+from disavow.ledger import Ledger, journal, log
 from disavow.ledger.evidence import evidence
 
 OnVerdict = Callable[[Verdict, int], None]
@@ -33,18 +35,28 @@ def erase(
     *,
     on_verdict: OnVerdict = lambda verdict, requests: None,
     on_round: OnRound = lambda summary: None,
+    openings: Path | None = None,
 ) -> tuple[ErasureRequest, ...]:
-    """Answer every request that waits, and complete whatever an earlier call left undone."""
+    """Answer every request that waits, and complete whatever an earlier call left undone.
+
+    `openings` is the folder for the leavers' openings; without it, one beside the run.
+    """
+    openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
     answer(ledger, conduct, mechanism, on_verdict)
-    # ③ the proof of each answer belongs before its `delete`: after the rebuild, while what it opens is there
-    answered = delete(ledger, conduct)
+    answered = delete(ledger, conduct, openings)
     while rebuild_next(ledger, engine, conduct, mechanism, on_round):
         answer(ledger, conduct, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
-        answered += delete(ledger, conduct)
-    return answered + delete(ledger, conduct)
+        answered += delete(ledger, conduct, openings)
+    return answered + delete(ledger, conduct, openings)
 
 
 def answer(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verdict: OnVerdict) -> None:
+    """Answer all who wait, as many at a time as the log can tell of in one leaf."""
+    while _answer_some(ledger, conduct, mechanism, on_verdict):
+        pass
+
+
+def _answer_some(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verdict: OnVerdict) -> bool:
     """① Withdraw the leavers, ② judge, ③b roll back where it must be: all in one transaction.
 
     Requests that wait together are judged together: one rollback, to the earliest broken round.
@@ -53,7 +65,7 @@ def answer(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verdict: O
     with ledger.transaction() as connection:
         requested = journal.waiting(connection)
         if not requested.clients:
-            return
+            return False
         leavers = list(requested.clients.values())
         touched = evidence(connection, leavers, criterion=policy.criterion)
         verdict = judge(touched, x=policy.x, criterion=policy.criterion)
@@ -62,7 +74,10 @@ def answer(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verdict: O
             journal.supersede(connection, verdict.round, erasure)
         elif journal.never_present(connection, leavers) == set(leavers):
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
+        log.log_erasure(connection, erasure)
+        ledger.sign_head(connection)
     on_verdict(verdict, len(leavers))
+    return True
 
 
 def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Mechanism, on_round: OnRound) -> bool:
@@ -95,13 +110,18 @@ def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Me
     return False
 
 
-def delete(ledger: Ledger, conduct: Conduct) -> tuple[ErasureRequest, ...]:
-    """⑤ Delete what names the leavers, first from the tables, then from the files; what was answered."""
+def delete(ledger: Ledger, conduct: Conduct, openings: Path) -> tuple[ErasureRequest, ...]:
+    """③ Prove, then ⑤ delete what names the leavers, from the tables and from the files; what was answered.
+
+    The proof comes after the rebuild and before the deletion, while what it opens is there.
+    """
     with ledger.snapshot() as connection:
         leavers = journal.leavers_to_delete(connection)
         interrupted = journal.purging(connection)
     if not leavers and not interrupted:
         return ()
+    if leavers:
+        prove_leavers(ledger, leavers, openings)
     with ledger.transaction() as connection:
         journal.delete_leavers(connection, leavers)
     ledger.remove_leftovers()

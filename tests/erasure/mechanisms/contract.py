@@ -26,7 +26,7 @@ from disavow.domain import ErasureRequest, Evaluation, Layout, TensorSpec
 from disavow.erasure.mechanisms import Mechanism
 from disavow.federation.randomness import training_stream
 from disavow.federation.vectors import Model, Updates
-from disavow.ledger import Ledger, RoundSummary, fsck, journal
+from disavow.ledger import Ledger, RoundSummary, fsck, journal, log
 from disavow.runs import Run
 from tests.federation.builders import MOMENT
 
@@ -162,6 +162,7 @@ def rolled_back(run: Run, leavers: Sequence[str], to: int) -> None:
             at=MOMENT,
         )
         journal.supersede(connection, to, erasure)
+        log.log_erasure(connection, erasure)
 
 
 class MechanismContract(ABC):

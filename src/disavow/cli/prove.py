@@ -1,0 +1,136 @@
+"""`disavow prove` and `disavow receipt`."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from disavow.cli.output import print_json, results
+from disavow.cli.passphrase import ask_passphrase
+from disavow.domain import ErasureRequest, RequestState
+from disavow.erasure.prove import (
+    check_openings,
+    default_openings,
+    proof_path,
+    prove_what_if,
+    sign_late,
+    unsigned_path,
+)
+from disavow.erasure.receipts import receipts
+from disavow.errors import ConfigError, LedgerError, UnknownClient
+from disavow.ledger import Ledger, log
+from disavow.ledger.keys import default_folder, tombstone_key
+from disavow.ledger.models import write_durably
+from disavow.ledger.requests import find
+from disavow.proof.keys import load_signer
+from disavow.proof.notes import Signer
+
+
+def prove(directory: Path, client: str, output: Path, openings: Path | None, *, as_json: bool) -> None:
+    """Write the proof of an erasure that was answered, or a what-if about a client that is still in."""
+    request = _request_of(directory, client)
+    if request is not None and request.state is not RequestState.WAITING:
+        _write(output, _proof_of(directory, request))
+        told = {"kind": "erasure", "request": request.number, "proof": str(output), "opening": None}
+        words = (
+            f"proof of request {request.number} written to {output}\n"
+            f"Its opening was written when it was answered (by default to {default_openings(directory)}), "
+            "and is kept nowhere else."
+        )
+    else:
+        folder = check_openings(openings or default_openings(directory), directory)
+        signer = _signer()
+        with Ledger.open(directory) as ledger, ledger.snapshot() as connection:
+            key = log.key_of(connection)
+            if key is not None and key != signer.public:
+                raise ConfigError(
+                    f"the log of {directory} is signed with key {key.id[:16]}, not with {signer.public.id[:16]}; "
+                    f"`disavow resume {directory}` takes up a new key"
+                )
+            proof = prove_what_if(ledger, client)
+        _write(output, proof.sealed(signer))
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        opening = folder / f"what-if-{hashlib.sha256(client.encode()).hexdigest()[:12]}.json"
+        write_durably(opening, proof.opening.to_bytes(), mode=0o600)
+        told = {"kind": "what-if", "request": None, "proof": str(output), "opening": str(opening)}
+        words = f"what-if about {client} written to {output}, its opening to {opening}; nothing was erased"
+    if as_json:
+        print_json({"run": str(directory), **told})
+    else:
+        results().print(words)
+
+
+def _request_of(directory: Path, client: str) -> ErasureRequest | None:
+    with Ledger.open(directory) as ledger, ledger.snapshot() as connection:
+        if not ledger.requests():
+            return None
+        return find(connection, client, key=tombstone_key(default_folder(), run=directory))
+
+
+def _proof_of(directory: Path, request: ErasureRequest) -> bytes:
+    path, unsigned = proof_path(directory, request.number), unsigned_path(directory, request.number)
+    if path.exists():
+        return path.read_bytes()
+    if not unsigned.exists():
+        raise LedgerError(
+            f"request {request.number} has no proof: it is not answered yet, or was before there were proofs"
+        )
+    with Ledger.open(directory) as ledger:
+        proof = sign_late(ledger, unsigned.read_bytes(), _signer())
+    write_durably(path, proof)
+    return proof
+
+
+def _signer() -> Signer:
+    signer = load_signer(default_folder(), ask_passphrase)
+    if signer is None:
+        raise ConfigError("there is no key to sign with; `disavow keygen` makes one")
+    return signer
+
+
+def _write(output: Path, data: bytes) -> None:
+    try:
+        write_durably(output, data)
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written: {error.strerror}") from None
+
+
+def receipt(directory: Path, client: str, folder: Path, number: int | None, *, as_json: bool) -> None:
+    """Write a client's receipts."""
+    check_openings(folder, directory)
+    with Ledger.open(directory) as ledger:
+        written = []
+        for round_number, data in receipts(ledger, client, load_signer(default_folder(), ask_passphrase), number):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path = folder / f"receipt-{round_number}.json"
+            write_durably(path, data, mode=0o600)
+            written.append(path)
+    if not written and number is not None:
+        raise UnknownClient(f"{client!r} was not in round {number}, or that round does not stand")
+    if as_json:
+        print_json({"run": str(directory), "client": client, "receipts": [str(path) for path in written]})
+    else:
+        results().print(f"{len(written)} receipts of {client} written to {folder}")
+
+
+def checkpoint(directory: Path, output: Path | None) -> None:
+    """Give out the newest signed head."""
+    with Ledger.open(directory) as ledger, ledger.snapshot() as connection:
+        head = log.signed_head(connection)
+    if head is None:
+        raise ConfigError("the log of this run is not signed: it has no key; `disavow keygen` makes one")
+    if output is None:
+        print(head, end="")
+    else:
+        _write(output, head.encode())
+
+
+def export(directory: Path, output: Path, *, as_json: bool) -> None:
+    """Write the model that is served."""
+    with Ledger.open(directory) as ledger:
+        digest = ledger.digest_before(ledger.next_round()[0])
+        _write(output, ledger.store.read_bytes(ledger.layout, digest))
+    if as_json:
+        print_json({"run": str(directory), "model": digest, "file": str(output)})
+    else:
+        results().print(f"model {digest} written to {output}")

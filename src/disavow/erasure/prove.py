@@ -1,0 +1,279 @@
+"""③ Prove: from ledger rows to a signed proof and the leaver's opening.
+
+Made before anything is deleted, because it is made from what is about to be. The proof stays with the run and names
+nobody; the opening is the leaver's alone and never lies inside the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from disavow.domain import VerdictKind
+from disavow.erasure.judge import judge
+from disavow.erasure.showing import Shower
+from disavow.errors import ConfigError, IntegrityError, LedgerError, UnknownClient
+from disavow.ledger import Ledger, log
+from disavow.ledger.clients import numbers_of
+from disavow.ledger.evidence import evidence
+from disavow.ledger.models import sync_folder, write_durably
+from disavow.ledger.schema import clients, erasures, memberships, requests, rounds
+from disavow.ledger.schema import log as log_table
+from disavow.proof.bounds import total_displacement, total_ratio
+from disavow.proof.envelope import LARGEST, seal
+from disavow.proof.leaves import UNTOUCHED
+from disavow.proof.merkle import root_of
+from disavow.proof.notes import Checkpoint, Signer, origin_of
+from disavow.proof.opening import OpenedSlot, Opening
+from disavow.proof.reading import to_base64, write_figure
+from disavow.proof.statement import ERASURE, write_statement
+from disavow.proof.verify import Asked, TrustedKey, examine
+
+PROOFS = "proofs"
+OPENINGS_SUFFIX = ".openings"
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """A statement that only has to be signed, and the opening that goes with it."""
+
+    predicate: dict[str, Any]
+    head: Checkpoint
+    model: str
+    what_if: bool
+    opening: Opening
+
+    def sealed(self, signer: Signer) -> bytes:
+        """The proof as a file."""
+        predicate = {**self.predicate, "checkpoint": self.head.signed(signer)}
+        return seal(write_statement(predicate, model=self.model, what_if=self.what_if), signer)
+
+    def unsigned(self) -> bytes:
+        """The statement of a run that has no key, to be signed once there is one."""
+        predicate = {**self.predicate, "checkpoint": self.head.body}
+        return write_statement(predicate, model=self.model, what_if=self.what_if)
+
+
+def default_openings(run: Path) -> Path:
+    """Where openings go unless somebody says otherwise: beside the run, never in it."""
+    run = run.resolve()
+    return run.with_name(run.name + OPENINGS_SUFFIX)
+
+
+def check_openings(folder: Path, run: Path) -> Path:
+    """Refuse a folder for openings or receipts that lies inside the run."""
+    if folder.resolve().is_relative_to(run.resolve()):
+        raise ConfigError(f"{folder} lies inside {run}; openings and receipts are never kept in the run")
+    return folder
+
+
+def proof_path(run: Path, request: int) -> Path:
+    """Where the proof of an answered request lies."""
+    return run / PROOFS / f"request-{request}.json"
+
+
+def unsigned_path(run: Path, request: int) -> Path:
+    """Where the statement of a request lies that was answered without a key."""
+    return run / PROOFS / f"request-{request}.unsigned.json"
+
+
+def opening_path(openings: Path, run_id: str, request: int) -> Path:
+    """Where the opening of a request goes; two runs may share the folder."""
+    return openings / f"request-{request}-{run_id[:8]}.json"
+
+
+def prove_leavers(ledger: Ledger, leavers: Sequence[int], openings: Path) -> None:
+    """Write proof and opening of each of these clients, who are about to be deleted.
+
+    Each proof is verified first: what it is made from can be mended only while it is there.
+    """
+    for folder in (openings, ledger.directory / PROOFS):
+        if not folder.exists():
+            folder.mkdir(parents=True, mode=0o700)
+            sync_folder(folder.parent)
+    with ledger.snapshot() as connection:
+        asked = sa.select(requests).where(requests.c.client.in_(leavers)).order_by(requests.c.id)
+        for request in connection.execute(asked).all():
+            proof = prove_erasure(connection, ledger, request)
+            # the opening first: without it the proof would name nobody, ever
+            opening = proof.opening.to_bytes()
+            write_durably(opening_path(openings, ledger.run_id, request.id), opening, mode=0o600)
+            if ledger.signer is not None:
+                sealed = proof.sealed(ledger.signer)
+                _refuse_invalid(sealed, opening, ledger.signer, request.id)
+                write_durably(proof_path(ledger.directory, request.id), sealed)
+            else:
+                write_durably(unsigned_path(ledger.directory, request.id), proof.unsigned())
+
+
+def _refuse_invalid(sealed: bytes, opening: bytes, signer: Signer, request: int) -> None:
+    if len(sealed) > LARGEST:
+        return  # it is kept for verifiers that read more than ours
+    report = examine(Asked(sealed, [TrustedKey(signer.public)], opening=opening))
+    if report.failed is not None:
+        raise IntegrityError(
+            f"the proof of request {request} does not hold (check {report.failed.number}, {report.failed.name}: "
+            f"{report.failed.detail}); nothing was deleted: `disavow fsck` says more"
+        )
+
+
+def prove_erasure(connection: sa.Connection, ledger: Ledger, request: sa.Row[Any]) -> Proof:
+    """The proof of a request that has been judged and whose client is still in the tables."""
+    places = sa.select(log_table.c.position).where(log_table.c.erasure == request.erasure)
+    withdrawal = connection.execute(places.order_by(log_table.c.position)).scalars().first()
+    if withdrawal is None or request.rounds_salt is None or request.client_salt is None:
+        raise LedgerError(f"request {request.id} is not in the log")
+    together = sa.select(requests.c.id).where(requests.c.erasure == request.erasure).order_by(requests.c.id)
+    shown = {place for place, *_ in _standing(connection, request.client)}
+    superseded = [place for place in log.rounds_of(connection, request.client) if place not in shown]
+    first = connection.execute(sa.select(erasures.c.rollback_to).where(erasures.c.id == request.erasure)).scalar()
+    told = {
+        "withdrawal": withdrawal,
+        "request": list(connection.execute(together).scalars()).index(request.id),
+        "rounds": {"salt": to_base64(request.rounds_salt), "superseded": superseded},
+        "verdict": {
+            "kind": request.verdict,
+            "from": first if request.verdict == VerdictKind.ROLLBACK else None,
+        },
+    }
+    return _prove(connection, ledger, request.client, told, what_if=False, salt_of_request=request.client_salt)
+
+
+def prove_what_if(ledger: Ledger, client: str) -> Proof:
+    """The proof that a client who is still in could be denied, if it asked now."""
+    with ledger.snapshot() as connection:
+        number = numbers_of(connection, [client]).get(client)
+        if number is None:
+            raise UnknownClient(f"{client!r} is not a client of this run; nothing can be proved about it")
+        policy = ledger.policy
+        verdict = judge(
+            evidence(connection, [number], criterion=policy.criterion), x=policy.x, criterion=policy.criterion
+        )
+        if verdict.kind is VerdictKind.ROLLBACK:
+            raise LedgerError(
+                f"{client} is not deniable now: without it, round {verdict.round} would keep too few look-alikes, "
+                "and erasing it would retrain from there; there is nothing to prove"
+            )
+        present = bool(_standing(connection, number))
+        kind = VerdictKind.DENIABLE if present else VerdictKind.NEVER_PRESENT
+        told = {
+            "withdrawal": None,
+            "request": None,
+            "rounds": None,
+            "verdict": {"kind": kind.value, "from": None},
+        }
+        return _prove(connection, ledger, number, told, what_if=True)
+
+
+def sign_late(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
+    """Seal a statement that was made when the run had no key, if it is still that of this run's log."""
+    value = json.loads(statement)
+    predicate, told = value["predicate"], value["predicate"]["leaves"]
+    with ledger.snapshot() as connection:
+        logged, hashes = log.leaves_of(connection), log.hashes_of(connection)
+    if told != logged[: len(told)] or value["predicateType"] != ERASURE:
+        raise IntegrityError("the unsigned statement is not one of this run; it is not signed")
+    head = Checkpoint(origin_of(ledger.run_id), len(told), root_of(hashes[: len(told)]))
+    predicate["checkpoint"] = head.signed(signer)
+    model = value["subject"][0]["digest"]["sha256"]
+    sealed = seal(write_statement(predicate, model=model, what_if=False), signer)
+    report = examine(Asked(sealed, [TrustedKey(signer.public)]))
+    if report.failed is not None:
+        raise IntegrityError(f"the unsigned statement does not hold ({report.failed.detail}); it is not signed")
+    return sealed
+
+
+# -- from rows to a predicate --------------------------------------------------------------------------------------
+
+
+def _prove(
+    connection: sa.Connection,
+    ledger: Ledger,
+    client: int,
+    told: dict[str, Any],
+    *,
+    what_if: bool,
+    salt_of_request: bytes | None = None,
+) -> Proof:
+    withdrawn = log.withdrawn_slots(connection)
+    leaf_of = _withdrawal_leaves(connection)
+    shown, bounds, opened = [], [], []
+    for place, round_id, slot, salt, update in _standing(connection, client):
+        shower = Shower(connection, ledger, place, round_id, withdrawn.get(round_id, []), leaf_of)
+        cluster = shower.cluster_of(slot)
+        bounds.append(cluster.bounds)
+        shown.append(shower.show(cluster, slot))
+        opened.append(OpenedSlot(place, slot, salt, update))
+    ratio = total_ratio(bounds)
+    predicate = {
+        **told,
+        "leaves": log.leaves_of(connection),
+        "maps": _maps(connection, withdrawn, leaf_of, {each.leaf for each in opened}),
+        "clusters": shown,
+        "bounds": {
+            "displacement": write_figure(total_displacement(bounds)),
+            "ratio": None if ratio is None else write_figure(ratio),
+        },
+    }
+    name = connection.execute(sa.select(clients.c.id).where(clients.c.number == client)).scalar_one()
+    return Proof(
+        predicate=predicate,
+        head=log.head_of(connection, ledger.run_id),
+        model=_served(connection, ledger),
+        what_if=what_if,
+        opening=Opening(ledger.run_id, name, salt_of_request, tuple(opened)),
+    )
+
+
+def _withdrawal_leaves(connection: sa.Connection) -> dict[int, int]:
+    """The place of each erasure's withdrawal in the log, in order."""
+    query = (
+        sa.select(log_table.c.erasure, sa.func.min(log_table.c.position).label("place"))
+        .where(log_table.c.erasure.is_not(None))
+        .group_by(log_table.c.erasure)
+        .order_by(sa.text("place"))
+    )
+    return {row.erasure: row.place for row in connection.execute(query)}
+
+
+def _maps(
+    connection: sa.Connection, withdrawn: dict[int, list[log.Withdrawn]], leaf_of: dict[int, int], shown: set[int]
+) -> list[list[str | None]]:
+    """For each withdrawal the values of the rounds that are not shown; null where it is as it was before."""
+    logged, latest, maps = log.logged_rounds(connection), dict[int, bytes](), []
+    for erasure, place in leaf_of.items():
+        closed = [each for each in logged if each[0] < place and each[0] not in shown]
+        told: list[str | None] = []
+        for (at, *_), value in zip(closed, log.map_of(closed, withdrawn, erasure), strict=True):
+            told.append(None if value == latest.get(at, UNTOUCHED) else to_base64(value))
+            latest[at] = value
+        maps.append(told)
+    return maps
+
+
+def _standing(connection: sa.Connection, client: int) -> list[tuple[int, int, int, bytes, bytes]]:
+    """For each standing round of a client: the place of its leaf, its row, slot, salt and update digest."""
+    query = (
+        sa.select(
+            log_table.c.position,
+            rounds.c.id,
+            memberships.c.slot,
+            memberships.c.salt,
+            memberships.c.update_digest,
+        )
+        .join_from(memberships, rounds, rounds.c.id == memberships.c.round_id)
+        .join(log_table, log_table.c.round_id == rounds.c.id)
+        .where(memberships.c.client == client, rounds.c.standing)
+        .order_by(log_table.c.position)
+    )
+    return [tuple(row) for row in connection.execute(query)]
+
+
+def _served(connection: sa.Connection, ledger: Ledger) -> str:
+    newest = sa.select(rounds.c.after).where(rounds.c.standing).order_by(rounds.c.number.desc()).limit(1)
+    return connection.execute(newest).scalar() or ledger.initial_model

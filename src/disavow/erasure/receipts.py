@@ -1,0 +1,86 @@
+"""Receipts: what the server hands to a client for a round, so that the client can hold it to that later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import sqlalchemy as sa
+
+from disavow.errors import ConfigError, UnknownClient
+from disavow.ledger import Ledger, log
+from disavow.ledger.clients import numbers_of
+from disavow.ledger.schema import clusters, memberships, rounds, slots
+from disavow.ledger.schema import log as log_table
+from disavow.proof import canonical
+from disavow.proof.merkle import path_to
+from disavow.proof.notes import Signer
+from disavow.proof.reading import to_base64
+from disavow.proof.receipt import TYPE
+
+
+def receipts(
+    ledger: Ledger, client: str, signer: Signer | None, number: int | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """A client's receipts for its standing rounds, or for one of them: the round's number, and the file."""
+    with ledger.snapshot() as connection:
+        known = numbers_of(connection, [client]).get(client)
+        if known is None:
+            raise UnknownClient(
+                f"{client!r} is not a client of this run, so there is nothing to give a receipt for"
+            )
+        head = log.signed_head(connection)
+        if head is None:
+            if signer is None:
+                raise ConfigError("this run has no signing key, so nothing binds it; `disavow keygen` makes one")
+            head = log.head_of(connection, ledger.run_id).signed(signer)
+        hashes = log.hashes_of(connection)
+        query = (
+            sa.select(memberships, rounds.c.number, log_table.c.position.label("leaf_position"))
+            .add_columns(log_table.c.leaf, log_table.c.clusters.label("hashes"), log_table.c.list_key)
+            .join(rounds, rounds.c.id == memberships.c.round_id)
+            .join(log_table, log_table.c.round_id == rounds.c.id)
+            .where(memberships.c.client == known, rounds.c.standing)
+            .order_by(rounds.c.number)
+        )
+        if number is not None:
+            query = query.where(rounds.c.number == number)
+        for row in connection.execute(query).all():
+            cluster = _cluster(connection, row)
+            told = {
+                "type": TYPE,
+                "run": ledger.run_id,
+                "client": client,
+                "leaf": row.leaf_position,
+                "header": json.loads(row.leaf),
+                "cluster": cluster,
+                "slot": row.slot,
+                "salt": to_base64(row.salt),
+                "update": to_base64(row.update_digest),
+                "inclusion": [to_base64(step) for step in path_to(hashes, row.leaf_position)],
+                "checkpoint": head,
+            }
+            yield row.number, canonical.encode(told)
+
+
+def _cluster(connection: sa.Connection, row: sa.Row) -> dict[str, object]:  # type: ignore[type-arg]
+    holder = (
+        sa.select(clusters)
+        .where(clusters.c.round_id == row.round_id, clusters.c.first_slot <= row.slot)
+        .order_by(clusters.c.first_slot.desc())
+        .limit(1)
+    )
+    group = dict(connection.execute(holder).one()._mapping)
+    mine = sa.select(slots).where(
+        slots.c.round_id == row.round_id,
+        slots.c.slot >= group["first_slot"],
+        slots.c.slot < group["first_slot"] + group["size"],
+    )
+    places = [dict(each._mapping) for each in connection.execute(mine.order_by(slots.c.slot))]
+    participants = json.loads(row.leaf)["participants"]
+    [leaf] = log.cluster_leaves(participants, [group], places, row.list_key)
+    return {
+        **leaf,
+        "slots": [to_base64(place["commitment"]) for place in places],
+        "path": [to_base64(step) for step in path_to(log.cluster_hashes(row.hashes), group["position"])],
+    }

@@ -1,0 +1,853 @@
+"""Every erasure leaves a proof that holds, made while what it opens is there, and nothing that names anybody."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import shutil
+import sqlite3
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from disavow import config, runs
+from disavow.data import client_ids
+from disavow.domain import RequestState, VerdictKind
+from disavow.erasure.judge import judge
+from disavow.erasure.prove import (
+    check_openings,
+    default_openings,
+    opening_path,
+    proof_path,
+    prove_what_if,
+    sign_late,
+    unsigned_path,
+)
+from disavow.erasure.receipts import receipts
+from disavow.errors import ConfigError, LedgerError, UnknownClient, VerificationError
+from disavow.ledger import Ledger, fsck, journal, log
+from disavow.ledger.absent import files_with
+from disavow.ledger.clients import numbers_of
+from disavow.ledger.database import NAME
+from disavow.ledger.evidence import evidence
+from disavow.ledger.models import write_durably
+from disavow.ledger.schema import clients, memberships, requests
+from disavow.proof.envelope import read_envelope
+from disavow.proof.notes import Signer
+from disavow.proof.opening import read_opening
+from disavow.proof.verify import Asked, Report, TrustedKey, examine, verify
+from disavow.runs import Run
+from tests.erasure.mechanisms.contract import (
+    LAYOUT,
+    ToyEngine,
+    ask,
+    leave,
+    pair_first_together_in,
+    standing,
+    toy_settings,
+)
+from tests.federation.builders import MOMENT
+from tests.ledger.making import files_of
+
+SERVER = Signer("fl.example", Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+SUCCESSOR = Signer("fl.example", Ed25519PrivateKey.from_private_bytes(b"s" * 32))
+
+CLUSTER: dict[str, Any] = {"clustering": {"sticky": False}, "deniability": {"x": 2}}
+NEIGHBOURS: dict[str, Any] = {
+    "clustering": {"sticky": False},
+    "deniability": {"x": 2, "criterion": "neighbourhood", "delta": 0.9},
+}
+CRITERIA = pytest.mark.parametrize("changed", [CLUSTER, NEIGHBOURS], ids=["cluster", "neighbourhood"])
+
+
+def start(directory: Path, signer: Signer | None = SERVER, *, number: int = 9, **changed: Any) -> Run:
+    settings = toy_settings(number, **changed)
+    ledger = Ledger.create(
+        directory,
+        policy=settings.policy,
+        layout=LAYOUT,
+        initial=np.linspace(-1, 1, LAYOUT.size, dtype=np.float32),
+        clients=client_ids(number),
+        config=config.to_toml(settings),
+        created_by="tests",
+        at=MOMENT,
+        signer=signer,
+    )
+    return assembled(ledger)
+
+
+def trained(directory: Path, signer: Signer | None = SERVER, *, number: int = 9, **changed: Any) -> Run:
+    run = start(directory, signer, number=number, **changed)
+    run.train()
+    return run
+
+
+def reopened(directory: Path, signer: Signer | None = SERVER) -> Run:
+    return assembled(Ledger.open(directory, write=True, signer=signer))
+
+
+def assembled(ledger: Ledger) -> Run:
+    settings = runs.settings_of(ledger.directory)
+    keys = ledger.directory.with_name("keys")
+    return Run(settings, ledger, ToyEngine(settings.seed), runs.conduct_of(settings), keys)
+
+
+def trust(*signers: Signer) -> list[TrustedKey]:
+    return [TrustedKey(signer.public) for signer in signers or (SERVER,)]
+
+
+def opening_of(run: Run | Path, request: int) -> bytes:
+    directory = run if isinstance(run, Path) else run.ledger.directory
+    with Ledger.open(directory) as ledger:
+        return opening_path(default_openings(directory), ledger.run_id, request).read_bytes()
+
+
+def signed_late(run: Run, request: int) -> bytes:
+    return sign_late(run.ledger, unsigned_path(run.ledger.directory, request).read_bytes(), SERVER)
+
+
+def proof_of(run: Run | Path, request: int) -> bytes:
+    return proof_path(run if isinstance(run, Path) else run.ledger.directory, request).read_bytes()
+
+
+def held(run: Run | Path, request: int, client: str, **more: Any) -> Report:
+    """The report of a request's proof, which must hold and name this client."""
+    asked = Asked(
+        proof=proof_of(run, request),
+        opening=opening_of(run, request),
+        **{"trusted": trust(), **more},
+    )
+    report = verify(asked)
+    assert report.opening is not None
+    assert report.opening.client == client
+    return report
+
+
+def received(run: Run, client: str) -> list[bytes]:
+    return [data for _, data in receipts(run.ledger, client, run.ledger.signer)]
+
+
+def predicate_of(report: Report) -> dict[str, Any]:
+    assert report.statement is not None
+    return report.statement.predicate
+
+
+def served(run: Run) -> str:
+    rounds = standing(run.ledger)
+    return rounds[-1].after if rounds else run.ledger.initial_model
+
+
+def deniable_client(run: Run) -> str:
+    for client in run.ledger.clients():
+        try:
+            prove_what_if(run.ledger, client)
+        except LedgerError:
+            continue
+        return client
+    raise AssertionError("nobody is deniable")
+
+
+def pair_that_breaks(run: Run) -> tuple[str, str]:
+    """Two who cannot both leave without a rollback, not to round 1 if there are such."""
+    policy = run.ledger.policy
+    found: dict[int, tuple[str, str]] = {}
+    with run.ledger.snapshot() as connection:
+        for pair in combinations(run.ledger.clients(), 2):
+            touched = evidence(connection, list(numbers_of(connection, pair).values()), criterion=policy.criterion)
+            verdict = judge(touched, x=policy.x, criterion=policy.criterion)
+            found.setdefault(verdict.round or 0, pair)
+    return next(pair for first, pair in sorted(found.items(), reverse=True) if first)
+
+
+def detail(report: Report, name: str) -> str:
+    [found] = [result.detail for result in report.results if result.name == name]
+    return found
+
+
+# -- every erasure -----------------------------------------------------------------------------------------------
+
+
+@CRITERIA
+def test_a_deniable_erasure_leaves_a_proof_that_holds(tmp_path: Path, changed: dict[str, Any]) -> None:
+    with trained(tmp_path / "run", **changed) as run:
+        client = deniable_client(run)
+        [request] = leave(run, client)
+        assert request.verdict is not None
+        assert request.verdict.kind is VerdictKind.DENIABLE
+        report = held(run, 1, client, model=served(run))
+        assert [result.passed for result in report.results].count(False) == 0
+        assert predicate_of(report)["verdict"] == {"kind": "deniable", "from": None}
+        assert len(report.survivors) == len(report.bounds) == 4
+        assert min(report.survivors) >= 2
+        nameless = verify(Asked(proof=proof_of(run, 1), trusted=trust()))
+        assert nameless.valid
+        assert not nameless.named
+    assert fsck(tmp_path / "run") == []
+
+
+@CRITERIA
+def test_a_rollback_leaves_proofs_that_hold_about_the_retrained_model(
+    tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    with trained(tmp_path / "run", **changed) as run:
+        before = served(run)
+        pair = pair_that_breaks(run)
+        answered = leave(run, *pair)
+        verdict = answered[0].verdict
+        assert verdict is not None
+        assert verdict.kind is VerdictKind.ROLLBACK
+        assert served(run) != before
+        for number, client in enumerate(pair, start=1):
+            report = held(run, number, client, model=served(run))
+            said = predicate_of(report)
+            assert said["verdict"] == {"kind": "rollback", "from": verdict.round}
+            assert len(said["clusters"]) == (verdict.round or 0) - 1
+            assert len(said["rounds"]["superseded"]) == 4 - len(said["clusters"])
+            with pytest.raises(VerificationError, match=r"check 16 \(model\)"):
+                held(run, number, client, model=before)
+    assert fsck(tmp_path / "run") == []
+
+
+@CRITERIA
+def test_who_was_never_there_gets_a_proof_of_that(tmp_path: Path, changed: dict[str, Any]) -> None:
+    with trained(tmp_path / "run", **changed) as run:
+        run.ledger.register(["newcomer"], key=run.tombstone_key())
+        leave(run, "newcomer")
+        report = held(run, 1, "newcomer")
+        assert predicate_of(report)["verdict"]["kind"] == "never present"
+        assert predicate_of(report)["clusters"] == []
+    with start(tmp_path / "young", **changed) as run:
+        leave(run, "client-01")
+        report = held(run, 1, "client-01", model=run.ledger.initial_model)
+        assert "never present" in detail(report, "verdict")
+
+
+def test_everyone_of_a_batch_gets_a_proof_of_their_own(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", **CLUSTER) as run:
+        run.ledger.register(["newcomer"], key=run.tombstone_key())
+        batch = [*pair_first_together_in(run.ledger, 3), "newcomer"]
+        leave(run, *batch)
+        reports = [held(run, number, client) for number, client in enumerate(batch, start=1)]
+        assert len({predicate_of(report)["withdrawal"] for report in reports}) == 1
+        assert [predicate_of(report)["request"] for report in reports] == [0, 1, 2]
+        kinds = [predicate_of(report)["verdict"]["kind"] for report in reports]
+        assert kinds == ["rollback", "rollback", "never present"]
+        for mine, other in ((1, 2), (2, 1), (1, 3), (3, 1)):
+            crossed = Asked(proof=proof_of(run, mine), opening=opening_of(run, other), trusted=trust())
+            with pytest.raises(VerificationError, match=r"check 14 \(opening\) failed"):
+                verify(crossed)
+
+
+def test_where_nobody_is_left_to_retrain_the_proof_is_about_the_model_that_is_served(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", number=4, deniability={"x": 3}) as run:
+        leave(run, "client-01", "client-04")
+        report = held(run, 1, "client-01", model=run.ledger.initial_model)
+        assert predicate_of(report)["verdict"] == {"kind": "rollback", "from": 1}
+        assert "0 stand" in detail(report, "rounds")
+    assert fsck(tmp_path / "run") == []
+
+
+@CRITERIA
+@pytest.mark.parametrize("seed", range(3))
+def test_any_story_of_leaving_and_training_is_proved_to_its_end(
+    tmp_path: Path, changed: dict[str, Any], seed: int
+) -> None:
+    """Some leave, more is trained, others leave; each proof holds when it is made, and with all receipts."""
+    rng = random.Random(seed)
+    wide = {**changed, "deniability": {**changed["deniability"], "x": rng.choice([1, 2, 3])}}
+    if changed is NEIGHBOURS:
+        wide["deniability"]["delta"] = rng.choice([0.9, 1.1, 1.4])
+    with start(tmp_path / "run", number=14, seed=seed + 3, **wide) as run:
+        kinds, older, rounds = set(), [], 2
+        for _ in range(4):
+            replace(run, settings=run.settings.model_copy(update={"rounds": rounds})).train()
+            rounds += rng.randint(0, 1)
+            leavers = rng.sample(run.ledger.clients(), rng.randint(1, 2))
+            kept = {client: received(run, client) for client in leavers}
+            with run.ledger.snapshot() as connection:
+                older.append(log.signed_head(connection))
+            for request, client in zip(leave(run, *leavers), leavers, strict=True):
+                for note in older:
+                    report = held(
+                        run, request.number, client, receipts=kept[client], checkpoint=note, model=served(run)
+                    )
+                assert request.verdict is not None
+                assert predicate_of(report)["verdict"]["kind"] == request.verdict.kind.value
+                kinds.add(request.verdict.kind)
+            for client in run.ledger.clients()[:3]:
+                try:
+                    made = prove_what_if(run.ledger, client)
+                except LedgerError:
+                    continue
+                asked = Asked(made.sealed(SERVER), trust(), made.opening.to_bytes(), received(run, client))
+                assert verify(replace(asked, what_if=True)).valid
+        assert kinds
+    assert fsck(tmp_path / "run") == []
+
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "no noise": {"noise": {"mode": "none"}},
+    "laplace": {"noise": {"distribution": "laplace"}},
+    "sigma 0": {"noise": {"sigma": 0.0}},
+    "much noise": {"noise": {"sigma": 50.0}},
+    "calibrated": {"noise": {"mode": "calibrated", "clip": 0.5, "tau": 0.01}},
+    "fixed delta": {"deniability": {"delta": 3.0}},
+    "cosine": {"clustering": {"metric": "cosine"}},
+    "k-means": {"clustering": {"method": "constrained-kmeans"}},
+    "fixed clusters": {"clustering": {"method": "fixed", "sticky": False}},
+    "some take part": {"training": {"fraction": 0.5}},
+    "fresh draws": {"draws": "fresh"},
+    "next to no noise": {"noise": {"sigma": 1e-170}},
+    "calibrated to next to nothing": {"noise": {"mode": "calibrated", "clip": 0.5, "tau": 1e-200}},
+}
+
+
+@pytest.mark.parametrize("criterion", ["cluster", "neighbourhood"])
+@pytest.mark.parametrize("name", POLICIES)
+def test_whatever_the_policy_the_proof_holds(tmp_path: Path, name: str, criterion: str) -> None:
+    changed = POLICIES[name]
+    deniability = {"criterion": criterion, **changed.get("deniability", {})}
+    with trained(tmp_path / "run", number=14, **{**changed, "deniability": deniability}) as run:
+        one, two, three = run.ledger.clients()[4:7]
+        kept = received(run, one)
+        leave(run, one)
+        held(run, 1, one, receipts=kept, model=served(run))
+        leave(run, two, three)
+        held(run, 2, two)
+        held(run, 3, three)
+    assert fsck(tmp_path / "run") == []
+
+
+def test_neighbours_of_other_clusters_are_shown_where_mates_are_too_few(tmp_path: Path) -> None:
+    shown = 0
+    for delta in (1.0, 1.2, 1.5):
+        policy = {"x": 3, "criterion": "neighbourhood", "delta": delta}
+        with trained(tmp_path / str(delta), number=12, clustering={"sticky": False}, deniability=policy) as run:
+            for client in run.ledger.clients():
+                try:
+                    made = prove_what_if(run.ledger, client)
+                except LedgerError:
+                    continue
+                asked = Asked(made.sealed(SERVER), trust(), made.opening.to_bytes(), what_if=True)
+                said = predicate_of(verify(asked))
+                shown += sum(bool(c["neighbours"] and c["neighbours"]["others"]) for c in said["clusters"])
+    assert shown > 0  # or this test would show nothing
+
+
+def test_a_client_who_asks_while_another_rollback_is_under_way_is_proved_too(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", **CLUSTER) as run:
+        pair = pair_first_together_in(run.ledger, 2)
+        other = next(client for client in run.ledger.clients() if client not in pair)
+        ask(run, *pair)
+        asked: list[int] = []
+
+        def on_round(summary: object) -> None:
+            if not asked:
+                asked.extend(ask(run, other))
+
+        run.honour_requests(on_round)
+        assert [request.state for request in run.ledger.requests()] == [RequestState.ANSWERED] * 3
+        for number, client in enumerate([*pair, other], start=1):
+            held(run, number, client)
+    assert fsck(tmp_path / "run") == []
+
+
+# -- when and where ----------------------------------------------------------------------------------------------
+
+
+def test_the_proof_is_made_before_anything_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    real = journal.delete_leavers
+
+    def watched(connection: sa.Connection, leavers: Sequence[int]) -> None:
+        report = held(tmp_path / "run", 1, "client-05")
+        seen.append((report.valid, connection.execute(sa.select(sa.func.count()).select_from(clients)).scalar()))
+        real(connection, leavers)
+
+    with trained(tmp_path / "run") as run:
+        monkeypatch.setattr(journal, "delete_leavers", watched)
+        leave(run, "client-05")
+    assert seen == [(True, 9)]
+
+
+def test_the_opening_lies_beside_the_run_and_nobody_else_can_read_it(tmp_path: Path) -> None:
+    with trained(tmp_path / "run") as run:
+        leave(run, "client-05")
+    folder = tmp_path / "run.openings"
+    assert folder == default_openings(tmp_path / "run")
+    [path] = folder.iterdir()
+    assert path.name.startswith("request-1-")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert read_opening(path.read_bytes()).client == "client-05"
+    inside = [name for name, data in files_of(tmp_path / "run").items() if b"disavow/opening" in data]
+    assert inside == []
+
+
+def test_openings_go_where_they_are_told_to(tmp_path: Path) -> None:
+    with trained(tmp_path / "run") as run:
+        leave(replace(run, openings=tmp_path / "else" / "where"), "client-05")
+    assert not default_openings(tmp_path / "run").exists()
+    [path] = (tmp_path / "else" / "where").iterdir()
+    opening = path.read_bytes()
+    report = verify(Asked(proof=proof_of(tmp_path / "run", 1), opening=opening, trusted=trust()))
+    assert report.named
+
+
+def test_two_runs_that_share_a_folder_for_openings_overwrite_nothing(tmp_path: Path) -> None:
+    """As a run does that is made anew where another one was: what opens the old proofs is kept nowhere else."""
+    for name in ("one", "two"):
+        with trained(tmp_path / name) as run:
+            leave(replace(run, openings=tmp_path / "openings"), "client-05")
+    found = [read_opening(path.read_bytes()).run_id for path in (tmp_path / "openings").iterdir()]
+    assert len(set(found)) == 2
+
+
+@pytest.mark.parametrize("where", ["run", "run/openings", "run/deep/er", "link", "other/../run/x"])
+def test_openings_never_lie_inside_the_run(tmp_path: Path, where: str) -> None:
+    (tmp_path / "other").mkdir()
+    with trained(tmp_path / "run") as run:
+        (tmp_path / "link").symlink_to(tmp_path / "run", target_is_directory=True)
+        ask(run, "client-05")
+        before = set(files_of(tmp_path / "run"))
+        with pytest.raises(ConfigError, match="openings and receipts are never kept in the run"):
+            replace(run, openings=tmp_path / where).honour_requests()
+        with pytest.raises(ConfigError, match="openings and receipts are never kept in the run"):
+            check_openings(tmp_path / where, tmp_path / "run")
+        assert set(files_of(tmp_path / "run")) == before
+        assert [request.state for request in run.ledger.requests()] == [RequestState.WAITING]
+
+
+def secrets_of(run: Run, *leavers: str) -> Iterator[bytes]:
+    """The salts of these clients' slots and requests, as the tables have them."""
+    with run.ledger.snapshot() as connection:
+        mine = sa.select(clients.c.number).where(clients.c.id.in_(leavers))
+        yield from connection.execute(sa.select(memberships.c.salt).where(memberships.c.client.in_(mine))).scalars()
+        salts = sa.select(requests.c.client_salt).where(requests.c.client.in_(mine))
+        yield from (salt for salt in connection.execute(salts).scalars() if salt is not None)
+
+
+@CRITERIA
+def test_afterwards_no_file_of_the_run_holds_the_leavers_ids_or_salts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
+) -> None:
+    found: list[bytes] = []
+    real = journal.delete_leavers
+    with trained(tmp_path / "run", **changed) as run:
+        pair = pair_that_breaks(run)
+
+        def watched(connection: sa.Connection, leavers: Sequence[int]) -> None:
+            found.extend(secrets_of(run, *pair))
+            real(connection, leavers)
+
+        monkeypatch.setattr(journal, "delete_leavers", watched)
+        leave(run, *pair)
+    assert len(found) == 2 * 4 + 2  # a slot a round for both, and a request each
+    for client in pair:
+        assert files_with(tmp_path / "run", client) == []
+    forms = [form for salt in found for form in (salt, base64.b64encode(salt), salt.hex().encode())]
+    for name, data in files_of(tmp_path / "run").items():
+        shown = [data]
+        if name.startswith("proofs/"):
+            shown.append(read_envelope(data).payload)
+        for content in shown:
+            assert not any(form in content for form in forms), name
+            assert not any(client.encode() in content for client in pair), name
+    openings = b"".join(files_of(default_openings(tmp_path / "run")).values())
+    assert sum(base64.b64encode(salt) in openings for salt in found) >= 2  # they are with the leavers instead
+    assert fsck(tmp_path / "run") == []
+
+
+# -- history -----------------------------------------------------------------------------------------------------
+
+
+def test_an_older_head_is_a_prefix_of_every_later_proof(tmp_path: Path) -> None:
+    with start(tmp_path / "run", **CLUSTER) as run:
+        heads = []
+
+        def keep() -> None:
+            with run.ledger.snapshot() as connection:
+                heads.append(log.signed_head(connection))
+
+        keep()
+        run.train(on_round=lambda summary: keep())
+        pair = pair_first_together_in(run.ledger, 3)
+        leave(run, *pair)
+        keep()
+        assert all(heads)
+        sizes = [int(str(head).split("\n")[1]) for head in heads]
+        assert sizes == sorted(set(sizes))
+        for head, size in zip(heads, sizes, strict=True):
+            report = held(run, 1, pair[0], checkpoint=head)
+            told = detail(report, "history")
+            assert told.startswith(f"the older checkpoint of {size} leaves is a prefix")
+            assert ("signed before the withdrawal" in told) == (size <= predicate_of(report)["withdrawal"])
+
+
+def test_a_head_of_another_history_is_a_fork(tmp_path: Path) -> None:
+    with trained(tmp_path / "run"):
+        pass
+    shutil.copytree(tmp_path / "run", tmp_path / "told differently")
+    with reopened(tmp_path / "told differently") as run:
+        leave(run, "client-01")
+        with run.ledger.snapshot() as connection:
+            fork = log.signed_head(connection)
+        kept = received(run, "client-05")
+    with reopened(tmp_path / "run") as run:
+        leave(run, "client-05")
+        with pytest.raises(VerificationError, match=r"check 6 \(history\) failed: .* a fork"):
+            held(run, 1, "client-05", checkpoint=fork)
+        with pytest.raises(
+            VerificationError, match=r"check 15 \(receipts\) failed: .* the server told two stories"
+        ):
+            held(run, 1, "client-05", receipts=kept)
+
+
+# -- receipts ----------------------------------------------------------------------------------------------------
+
+
+@CRITERIA
+def test_receipts_from_before_hold_with_the_proof(tmp_path: Path, changed: dict[str, Any]) -> None:
+    with start(tmp_path / "run", **changed) as run:
+        early: list[bytes] = []
+
+        def keep(summary: object) -> None:
+            if not early:
+                early.extend(received(run, "client-05"))
+
+        run.train(on_round=keep)
+        late = received(run, "client-05")
+        assert (len(early), len(late)) == (1, 4)
+        leave(run, "client-05")
+        report = held(run, 1, "client-05", receipts=[*early, *late])
+        assert detail(report, "receipts") == "5 lie in this log, opened or superseded"
+
+
+def test_receipts_of_superseded_rounds_hold_too(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", **CLUSTER) as run:
+        pair = pair_first_together_in(run.ledger, 2)
+        kept = {client: received(run, client) for client in pair}
+        bystander = next(client for client in run.ledger.clients() if client not in pair)
+        theirs = received(run, bystander)
+        leave(run, *pair)
+        assert [summary.standing for summary in run.ledger.summaries()].count(False) == 3
+        for number, client in enumerate(pair, start=1):
+            assert len(kept[client]) == 4
+            held(run, number, client, receipts=kept[client])
+        with pytest.raises(VerificationError, match="is another client's"):
+            held(run, 1, pair[0], receipts=theirs)
+        # whose rounds were superseded by somebody else, and who leaves after that
+        leave(run, bystander)
+        held(run, 3, bystander, receipts=theirs)
+
+
+def test_a_receipt_for_one_round_only_or_for_nobody(tmp_path: Path) -> None:
+    with trained(tmp_path / "run") as run:
+        [(number, data)] = receipts(run.ledger, "client-05", SERVER, 2)
+        assert number == 2
+        assert json.loads(data)["header"]["number"] == 2
+        assert list(receipts(run.ledger, "client-05", SERVER, 9)) == []
+        with pytest.raises(UnknownClient, match="'nobody' is not a client of this run"):
+            list(receipts(run.ledger, "nobody", SERVER))
+    with trained(tmp_path / "without a key", None) as run, pytest.raises(ConfigError, match="has no signing key"):
+        list(receipts(run.ledger, "client-05", None))
+
+
+# -- what if -----------------------------------------------------------------------------------------------------
+
+
+@CRITERIA
+def test_a_what_if_holds_only_as_a_what_if(tmp_path: Path, changed: dict[str, Any]) -> None:
+    with trained(tmp_path / "run", **changed) as run:
+        client = deniable_client(run)
+        before = files_of(tmp_path / "run" / "models")
+        made = prove_what_if(run.ledger, client)
+        asked = Asked(made.sealed(SERVER), trust(), made.opening.to_bytes(), received(run, client), served(run))
+        report = verify(replace(asked, what_if=True))
+        assert report.opening is not None
+        assert report.opening.client == client
+        with pytest.raises(VerificationError, match=r"check 3 \(statement\) failed: this is a what-if"):
+            verify(asked)
+        # nothing happened
+        assert client in run.ledger.clients()
+        assert run.ledger.requests() == ()
+        assert files_of(tmp_path / "run" / "models") == before
+        leave(run, client)
+        with pytest.raises(VerificationError, match=r"check 3 \(statement\) failed: this is an erasure"):
+            held(run, 1, client, what_if=True)
+        with pytest.raises(VerificationError, match="opening of a what-if is no opening of an erasure"):
+            verify(Asked(proof_of(run, 1), trust(), made.opening.to_bytes()))
+
+
+def test_there_is_no_what_if_about_who_is_not_deniable_or_not_there(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", deniability={"x": 3}) as run:
+        with pytest.raises(LedgerError, match=r"client-05 is not deniable now: .* there is nothing to prove"):
+            prove_what_if(run.ledger, "client-05")
+        with pytest.raises(UnknownClient, match="'nobody' is not a client of this run"):
+            prove_what_if(run.ledger, "nobody")
+
+
+def test_a_what_if_about_a_newcomer_names_nobody(tmp_path: Path) -> None:
+    with trained(tmp_path / "run") as run:
+        run.ledger.register(["newcomer"], key=run.tombstone_key())
+        made = prove_what_if(run.ledger, "newcomer")
+        report = verify(Asked(made.sealed(SERVER), trust(), made.opening.to_bytes(), what_if=True))
+        assert not report.named  # anybody could claim to be in no round
+        assert "nothing in the log tells who it is" in detail(report, "opening")
+
+
+# -- keys --------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_key_the_statement_waits_to_be_signed_and_then_says_late(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", None, **CLUSTER) as run:
+        pair = pair_first_together_in(run.ledger, 3)
+        leave(run, *pair)
+        assert not proof_path(tmp_path / "run", 1).exists()
+        for number, client in enumerate(pair, start=1):
+            proof = signed_late(run, number)
+            report = verify(Asked(proof, trust(), opening_of(run, number), model=served(run)))
+            assert report.opening is not None
+            assert report.opening.client == client
+            assert report.history is not None
+            assert report.history.signed_late
+            assert "signed late: no key bound the server when the run began" in detail(report, "policy")
+    assert fsck(tmp_path / "run") == []
+
+
+def test_a_statement_that_was_changed_or_is_another_runs_is_not_signed_late(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", None) as run, trained(tmp_path / "other", None) as other:
+        for each in (run, other):
+            leave(each, "client-05")
+        told = json.loads(unsigned_path(tmp_path / "run", 1).read_bytes())
+        theirs = unsigned_path(tmp_path / "other", 1).read_bytes()
+        lie = {**told, "subject": [{**told["subject"][0], "digest": {"sha256": "00" * 32}}]}
+        for statement in (theirs, json.dumps(lie).encode()):
+            with pytest.raises(LedgerError, match="it is not signed"):
+                sign_late(run.ledger, statement, SERVER)
+
+
+def test_a_late_signature_holds_under_the_list_of_keys_too(tmp_path: Path) -> None:
+    """The key is younger than everything in the log: that is what late means."""
+    with trained(tmp_path / "run", None) as run:
+        leave(run, "client-05")
+        since = datetime.now(UTC).isoformat(timespec="microseconds")
+        proof = signed_late(run, 1)
+        report = examine(Asked(proof, [TrustedKey(SERVER.public, since)], opening_of(run, 1)))
+        assert report.failure is None, report.failure
+
+
+def test_a_run_that_gets_its_key_later_signs_from_then_on(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", None) as run:
+        leave(run, "client-01")
+    with reopened(tmp_path / "run") as run:
+        leave(run, "client-05")
+        report = held(run, 2, "client-05")
+        assert "signed late" in detail(report, "policy")
+        early = signed_late(run, 1)
+        assert verify(Asked(early, trust(), opening_of(run, 1))).named
+    assert fsck(tmp_path / "run") == []
+
+
+def test_a_run_that_began_with_a_key_is_not_written_without_it(tmp_path: Path) -> None:
+    trained(tmp_path / "run").close()
+    before = files_of(tmp_path / "run")
+    with pytest.raises(
+        ConfigError, match=f"signed with key {SERVER.public.id[:16]} of fl.example, which is not here"
+    ):
+        Ledger.open(tmp_path / "run", write=True)
+    after = files_of(tmp_path / "run")
+    assert {name: data for name, data in after.items() if name != "lock"} == {
+        name: data for name, data in before.items() if name != "lock"
+    }
+    with Ledger.open(tmp_path / "run") as ledger:  # reading needs none
+        assert len(ledger.summaries()) == 4
+    reopened(tmp_path / "run").close()
+
+
+def test_the_key_can_be_changed_between_erasures(tmp_path: Path) -> None:
+    with trained(tmp_path / "run") as run:
+        kept = received(run, "client-05")
+        leave(run, "client-01")
+        with run.ledger.snapshot() as connection:
+            head = log.signed_head(connection)
+        changed_at = log.time_of(datetime.now(UTC))
+    with reopened(tmp_path / "run", SUCCESSOR) as run:
+        leave(run, "client-05")
+    dated = [TrustedKey(SERVER.public, None, changed_at), TrustedKey(SUCCESSOR.public, changed_at)]
+    for trusted in (trust(SERVER, SUCCESSOR), trust(SUCCESSOR, SERVER), dated):
+        held(tmp_path / "run", 1, "client-01", trusted=trusted)
+        held(tmp_path / "run", 2, "client-05", trusted=trusted, checkpoint=head, receipts=kept)
+    with pytest.raises(VerificationError, match=r"check 2 \(signature\)"):
+        held(tmp_path / "run", 2, "client-05", trusted=trust(SERVER))
+    with pytest.raises(VerificationError, match=r"check 2 \(signature\)"):
+        held(tmp_path / "run", 1, "client-01", trusted=trust(SUCCESSOR))
+    backwards = [TrustedKey(SERVER.public, changed_at), TrustedKey(SUCCESSOR.public, None, changed_at)]
+    for number, client in ((1, "client-01"), (2, "client-05")):
+        with pytest.raises(VerificationError, match="the key that signed was not in use at"):
+            held(tmp_path / "run", number, client, trusted=backwards)
+    assert fsck(tmp_path / "run") == []
+
+
+def test_a_key_that_was_replaced_cannot_sign_what_came_after(tmp_path: Path) -> None:
+    trained(tmp_path / "run").close()
+    with reopened(tmp_path / "run", SUCCESSOR) as run:
+        made = prove_what_if(run.ledger, "client-05")
+    asked = Asked(made.sealed(SERVER), trust(SERVER, SUCCESSOR), made.opening.to_bytes(), what_if=True)
+    with pytest.raises(VerificationError, match=r"check 7 \(policy\) failed: .* another key"):
+        verify(asked)
+
+
+# -- runs from before the log ------------------------------------------------------------------------------------
+
+
+def make_format_0002(directory: Path) -> None:
+    """Take a ledger back to the format before there were logs and proofs."""
+    with closing(sqlite3.connect(directory / NAME)) as connection:
+        connection.execute("DROP TABLE log")
+        for column in ("rounds_salt", "client_salt"):
+            connection.execute(f"ALTER TABLE requests DROP COLUMN {column}")
+        connection.execute("ALTER TABLE withdrawals DROP COLUMN salt")
+        connection.execute("UPDATE alembic_version SET version_num = '0002'")
+        connection.commit()
+    shutil.rmtree(directory / "proofs", ignore_errors=True)
+    shutil.rmtree(default_openings(directory), ignore_errors=True)
+
+
+@CRITERIA
+@pytest.mark.parametrize("signer", [SERVER, None], ids=["with a key", "without"])
+def test_a_run_of_the_older_format_gets_its_log_and_can_be_proved(
+    tmp_path: Path, changed: dict[str, Any], signer: Signer | None
+) -> None:
+    with trained(tmp_path / "run", None, number=12, **changed) as run:
+        leave(run, "client-01")
+        leave(run, *pair_that_breaks(run))
+        replace(run, settings=run.settings.model_copy(update={"rounds": 5})).train()
+        leave(run, *run.ledger.clients()[:1])
+        asked = run.ledger.clients()[-1]
+        ask(run, asked)
+    make_format_0002(tmp_path / "run")
+    with reopened(tmp_path / "run", signer) as run:
+        before = run.ledger.summaries()
+        run.honour_requests()
+        other = run.ledger.clients()[0]
+        [second] = leave(run, other)
+        for number in (5, second.number):
+            proof = signed_late(run, number) if signer is None else proof_of(run, number)
+            report = verify(Asked(proof, trust(), opening_of(run, number)))
+            assert report.opening is not None
+            assert report.opening.client in (asked, other)
+            assert "signed late" in detail(report, "policy")
+            assert report.history is not None
+            assert len(report.history.withdrawals) >= 4
+        assert run.ledger.summaries()[: len(before)] != ()
+        with pytest.raises(FileNotFoundError):
+            proof_of(run, 1)  # who left before there were proofs has none
+    assert fsck(tmp_path / "run") == []
+
+
+def test_a_rollback_that_the_older_format_had_begun_is_proved_when_it_is_completed(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", None, **CLUSTER) as run:
+        pair = pair_first_together_in(run.ledger, 2)
+        ask(run, *pair)
+        with pytest.raises(KeyboardInterrupt):
+            run.honour_requests(on_round=interrupt)
+    make_format_0002(tmp_path / "run")
+    with reopened(tmp_path / "run") as run:
+        run.honour_requests()
+        for number, client in enumerate(pair, start=1):
+            report = held(run, number, client)
+            assert predicate_of(report)["verdict"] == {"kind": "rollback", "from": 2}
+    assert fsck(tmp_path / "run") == []
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+# -- interruptions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("together", [1, 2], ids=["deniable", "rollback"])
+def test_interrupted_between_proof_and_deletion_the_next_call_leaves_a_valid_proof_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    with trained(tmp_path / "run", **CLUSTER) as run:
+        leavers = pair_first_together_in(run.ledger, 3)[:together]
+        ask(run, *leavers)
+        with monkeypatch.context() as patch:
+            patch.setattr(journal, "delete_leavers", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                run.honour_requests()
+        for number, client in enumerate(leavers, start=1):
+            held(run, number, client)
+    assert [str(finding) for finding in fsck(tmp_path / "run") if finding.fault] == []
+    for path in proof_path(tmp_path / "run", 1), *default_openings(tmp_path / "run").iterdir():
+        path.write_bytes(b"torn")  # whatever was left there is made anew
+    with reopened(tmp_path / "run") as run:
+        run.honour_requests()
+        assert {request.state for request in run.ledger.requests()} == {RequestState.ANSWERED}
+        for number, client in enumerate(leavers, start=1):
+            held(run, number, client, model=served(run))
+    for client in leavers:
+        assert files_with(tmp_path / "run", client) == []
+    assert fsck(tmp_path / "run") == []
+
+
+def test_who_asks_between_a_proof_and_its_deletion_makes_it_be_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone the first one was deniable; then the second breaks the cluster they share, and it is rolled back."""
+    with trained(tmp_path / "run", **CLUSTER) as run:
+        pair = pair_first_together_in(run.ledger, 3)
+        ask(run, pair[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(journal, "delete_leavers", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                run.honour_requests()
+        ask(run, pair[1])
+    with reopened(tmp_path / "run") as run:
+        run.honour_requests()
+        first, second = (held(run, number, client) for number, client in enumerate(pair, start=1))
+        assert predicate_of(first)["verdict"]["kind"] == "deniable"
+        assert predicate_of(second)["verdict"] == {"kind": "rollback", "from": 3}
+    assert fsck(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("step", range(1, 5))
+def test_interrupted_while_the_proofs_are_written_the_next_call_completes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    written = 0
+
+    def failing(target: Path, data: bytes, **more: Any) -> None:
+        nonlocal written
+        written += 1
+        if written == step:
+            raise KeyboardInterrupt
+        write_durably(target, data, **more)
+
+    with trained(tmp_path / "run", **CLUSTER) as run:
+        pair = pair_first_together_in(run.ledger, 3)
+        ask(run, *pair)
+        with monkeypatch.context() as patch:
+            patch.setattr("disavow.erasure.prove.write_durably", failing)
+            with pytest.raises(KeyboardInterrupt):
+                run.honour_requests()
+        assert set(pair) & {request.client for request in run.ledger.requests()} == set(pair)
+    with reopened(tmp_path / "run") as run:
+        run.honour_requests()
+        for number, client in enumerate(pair, start=1):
+            held(run, number, client)
+    assert fsck(tmp_path / "run") == []
