@@ -17,7 +17,7 @@ import torch
 
 from disavow import __version__
 
-NAMES = ("kernels", "clustering", "recording", "judging")
+NAMES = ("kernels", "clustering", "recording", "judging", "proofs")
 RESULTS = Path("bench-results")
 
 

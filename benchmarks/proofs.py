@@ -1,0 +1,246 @@
+"""Proofs: how large they are, how long they take to make and to verify.
+
+    python -m benchmarks.proofs
+
+Fifty rounds of fifty clients from a real ledger, for both criteria, with a leaver whose clusters have lost nobody
+before; a thousand rounds of ten thousand participants (k = 10) from a log made up for the purpose, whose clusters
+hold random commitments. Seconds are medians of seven.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from disavow import config
+from disavow.domain import Evaluation, Layout, TensorSpec
+from disavow.erasure.erase import erase
+from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.erasure.prove import Proof, prove_what_if
+from disavow.federation import close_round
+from disavow.federation.round import Conduct, now, open_round
+from disavow.federation.vectors import Model, Updates
+from disavow.ledger import Ledger
+from disavow.proof import leaves
+from disavow.proof.bounds import bounds_of, total_displacement, total_ratio
+from disavow.proof.commitment import commit, commit_client
+from disavow.proof.merkle import path_to, root_of
+from disavow.proof.notes import Checkpoint, Signer, origin_of
+from disavow.proof.opening import OpenedSlot, Opening
+from disavow.proof.reading import to_base64, write_figure
+from disavow.proof.verify import Asked, TrustedKey, verify
+
+TIMES = 7
+LEAVERS = 5
+MOMENT = "2026-01-01T00:00:00.000000+00:00"
+
+
+def main() -> None:
+    """Print one line of JSON for each."""
+    signer = Signer("bench", Ed25519PrivateKey.generate())
+    for criterion in ("cluster", "neighbourhood"):
+        for line in from_a_ledger(criterion, signer, rounds=50, clients=50):
+            print(json.dumps(line), flush=True)
+    print(json.dumps(made_up(signer, rounds=1000, participants=10_000, k=10)), flush=True)
+
+
+class Nobody:
+    """An engine that is never asked: no erasure here takes a retraining."""
+
+    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+        """See `Engine`."""
+        raise NotImplementedError
+
+    def evaluate(self, model: Model) -> Evaluation:
+        """See `Engine`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """See `Engine`."""
+
+
+def from_a_ledger(criterion: str, signer: Signer, *, rounds: int, clients: int) -> Iterator[dict[str, Any]]:
+    """A what-if from a real ledger: the same clusters, paths and bounds as an erasure."""
+    values = {
+        "data": {"clients": clients},
+        "clustering": {"k": 10},
+        "deniability": {"x": 3, "criterion": criterion},
+    }
+    layout = Layout((TensorSpec("weight", (1000,)),))
+    names = [f"client-{i:02d}" for i in range(clients)]
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger.create(
+            Path(folder) / "run",
+            policy=config.from_values(values, source="benchmark").policy,
+            layout=layout,
+            initial=torch.zeros(layout.size).numpy(),
+            clients=names,
+            config="",
+            created_by="benchmark",
+            at=now(),
+            signer=signer,
+        )
+        with ledger:
+            conduct = Conduct(seed=1)
+            for _ in range(rounds):
+                opening, taking_part = open_round(ledger, conduct)
+                updates = torch.randn(clients, layout.size)
+                close_round(ledger, opening, Updates(taking_part, (10,) * clients, updates), conduct)
+
+            def make() -> tuple[bytes, Proof]:
+                proof = prove_what_if(ledger, names[0])
+                return proof.sealed(signer), proof
+
+            made, (data, proof) = _timed(make)
+            yield _line(f"ledger, {criterion}", rounds, clients, data, proof.opening, signer, made, what_if=True)
+            for name in names[1 : LEAVERS + 1]:
+                ledger.place_requests([name], key=bytes(32), at=now())
+                erase(ledger, Nobody(), conduct, Retrain(), openings=Path(folder) / "openings")
+            made, (data, proof) = _timed(make)
+            what = f"ledger, {criterion}, after {LEAVERS} withdrawals"
+            yield _line(what, rounds, clients, data, proof.opening, signer, made, what_if=True)
+
+
+def _line(
+    what: str,
+    rounds: int,
+    participants: int,
+    data: bytes,
+    opening: Opening,
+    signer: Signer,
+    made: float | None,
+    *,
+    what_if: bool,
+) -> dict[str, Any]:
+    asked = Asked(data, [TrustedKey(signer.public)], opening=opening.to_bytes(), what_if=what_if)
+    verified, _ = _timed(lambda: verify(asked))
+    return {
+        "what": what,
+        "rounds": rounds,
+        "participants": participants,
+        "kilobytes": round(len(data) / 1000, 1),
+        "made_seconds": made,
+        "verified_seconds": verified,
+    }
+
+
+def made_up(signer: Signer, *, rounds: int, participants: int, k: int) -> dict[str, Any]:
+    """The proof of a deniable erasure from a log that was never trained."""
+    run_id, client, count = secrets.token_hex(16), "somebody", participants // k
+    policy = {
+        "k": k, "x": 3, "criterion": "cluster", "delta": None, "clustering": "mdav", "sticky": True, "metric": "l2",
+        "noise": "paper", "distribution": "gaussian", "sigma": 0.02, "clip": None, "tau": None, "draws": "fresh",
+    }  # fmt: skip
+    model = hashlib.sha256(b"model 0").hexdigest()
+    log = [leaves.run_leaf(run_id=run_id, created_at=MOMENT, initial_model=model, policy=policy, key=signer.public)]
+    shown, opened, bounds, values = [], [], [], []
+    for number in range(1, rounds + 1):
+        position = secrets.randbelow(count)
+        first = position * k
+        slot = first + secrets.randbelow(k)
+        salt, update = secrets.token_bytes(32), secrets.token_bytes(32)
+        commitments = [secrets.token_bytes(32) for _ in range(k)]
+        commitments[slot - first] = commit(
+            run_id=run_id, round_number=number, salt=salt, client=client, update_digest=update
+        )
+        cluster = leaves.cluster_leaf(
+            position=position,
+            first=first,
+            size=k,
+            weight=1 / count,
+            spread=0.5,
+            slots=leaves.joined(commitments),
+            lists=None,
+        )
+        hashes = [secrets.token_bytes(32) for _ in range(count)]
+        hashes[position] = leaves.hash_of(cluster)
+        tau = leaves.noise_of(policy, [(1 / count, 0.5)] * count)
+        after = hashlib.sha256(f"model {number}".encode()).hexdigest()
+        leaf = leaves.round_leaf(
+            number=number,
+            attempt=1,
+            before=model,
+            after=after,
+            delta=0.5,
+            tau=tau,
+            participants=participants,
+            clusters=[cluster],
+            at=MOMENT,
+        )
+        log.append({**leaf, "clusters": count, "root": to_base64(root_of(hashes))})
+        hidden = secrets.token_bytes(32)
+        entry = leaves.withdrawn_entry(position, leaves.withdrawn_inner(hidden, slot))
+        values.append(leaves.sized(1, entry))
+        bounds.append(bounds_of(weight=1 / count, spread=0.5, tau=tau))
+        odds = bounds[-1].log10_odds
+        shown.append(
+            {
+                **cluster,
+                "leaf": number,
+                "slot": slot,
+                "slots": [to_base64(each) for each in commitments],
+                "path": [to_base64(step) for step in path_to(hashes, position)],
+                "withdrawn": [
+                    {
+                        "leaf": rounds + 1,
+                        "position": position,
+                        "slot": slot,
+                        "salt": to_base64(hidden),
+                        "inner": None,
+                    }
+                ],
+                "neighbours": None,
+                "displacement": write_figure(bounds[-1].displacement),
+                "log10_odds": None if odds is None else write_figure(odds),
+            }
+        )
+        opened.append(OpenedSlot(number, slot, salt, update))
+        model = after
+    salts = secrets.token_bytes(32), secrets.token_bytes(32)
+    who = commit_client(run_id=run_id, salt=salts[0], client=client)
+    where = leaves.commit_rounds(salts[1], list(range(1, rounds + 1)))
+    asked = [(MOMENT, "deniable", who, where)]
+    log.append(leaves.withdrawal_leaf(requests=asked, rounds=rounds, root=leaves.map_root(values), at=MOMENT))
+    ratio = total_ratio(bounds)
+    predicate = {
+        "leaves": log,
+        "withdrawal": rounds + 1,
+        "request": 0,
+        "rounds": {"salt": to_base64(salts[1]), "superseded": []},
+        "maps": [[]],
+        "clusters": shown,
+        "bounds": {
+            "displacement": write_figure(total_displacement(bounds)),
+            "ratio": None if ratio is None else write_figure(ratio),
+        },
+        "verdict": {"kind": "deniable", "from": None},
+    }
+    head = Checkpoint(origin_of(run_id), len(log), root_of([leaves.hash_of(leaf) for leaf in log]))
+    opening = Opening(run_id, client, salts[0], tuple(opened))
+    proof = Proof(predicate, head, model, what_if=False, opening=opening)
+    sealed = proof.sealed(signer)
+    return _line("made up, cluster", rounds, participants, sealed, opening, signer, None, what_if=False)
+
+
+def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """The median of several times, and what came out of the last."""
+    seconds = []
+    for _ in range(TIMES):
+        start = time.perf_counter()
+        result = work()
+        seconds.append(time.perf_counter() - start)
+    return round(statistics.median(seconds), 4), result
+
+
+if __name__ == "__main__":
+    main()
