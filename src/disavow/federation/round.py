@@ -71,13 +71,15 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
         strangers=ledger.strangers(updates.clients),
         round_number=number,
     )
+    # before hashing begins: its threads would take turns with every row that is read
+    previous = ledger.membership(number - 1) if policy.sticky and number > 1 else ()
     hashing = Hashing(updates)
     clipped = clip(updates, policy)
     clusters = cluster(
         clipped,
         policy=policy,
         layout=ledger.layout,
-        previous=ledger.membership(number - 1) if policy.sticky and number > 1 else (),
+        previous=previous,
         seed=conduct.seed,
         round_number=number,
     )
