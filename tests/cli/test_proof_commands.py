@@ -134,7 +134,9 @@ def world(story: dict[str, Any]) -> World:
 
 
 def checks(result: subprocess.CompletedProcess[str]) -> dict[str, bool | None]:
-    return {check["name"]: check["passed"] for check in json.loads(result.stdout)["checks"]}
+    found = json.loads(result.stdout)["checks"]
+    assert [check["number"] for check in found] == list(range(1, 17))
+    return {check["name"]: check["passed"] for check in found if check["detail"] != "not reached"}
 
 
 def tampered(path: Path, target: Path, *, at: float | bytes = 0.5) -> Path:

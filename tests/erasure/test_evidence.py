@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from disavow.domain import Cluster, Slot, Verdict, VerdictKind
 from disavow.erasure.judge import judge
-from disavow.ledger import Ledger, fsck, journal
+from disavow.ledger import Ledger, fsck, journal, log
 from disavow.ledger.evidence import evidence
 from disavow.ledger.schema import clients
 from tests.federation.builders import MOMENT, PROPERTY
@@ -112,11 +112,16 @@ class Story:
     def withdraw(self, leavers: set[str], rollback_to: int | None, *, delete: bool) -> None:
         """As an erasure does it, whatever the verdict; half of the time also delete the rows that name them."""
         self.ledger.place_requests(sorted(leavers), key=KEY, at=MOMENT)
+        with self.ledger.snapshot() as connection:
+            numbers = numbers_of(connection, leavers)
+            if journal.never_present(connection, numbers) == set(numbers):
+                rollback_to = None  # whoever was never there undoes nothing
         kind = VerdictKind.DENIABLE if rollback_to is None else VerdictKind.ROLLBACK
         with self.ledger.transaction() as connection:
             erasure = journal.open_erasure(
                 connection, journal.waiting(connection), Verdict(kind, rollback_to), mechanism="retrain", at=MOMENT
             )
+            log.log_erasure(connection, erasure)
             if rollback_to is not None:
                 journal.supersede(connection, rollback_to, erasure)
                 journal.finish_rebuilding(connection, epochs=1, model_bytes=4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 from torch.nn import functional
 
@@ -15,4 +17,4 @@ def evaluation_of(scores: Tensor, labels: Tensor) -> Evaluation:
     """Accuracy and mean cross-entropy of scores, one row a sample; the mean in float64."""
     loss = functional.cross_entropy(scores.double(), labels)
     right = int((scores.argmax(dim=1) == labels).sum())
-    return Evaluation(accuracy=right / len(labels), loss=float(loss))
+    return Evaluation(accuracy=right / len(labels) if len(labels) else math.nan, loss=float(loss))
