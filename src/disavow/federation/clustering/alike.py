@@ -55,8 +55,10 @@ def neighbours(
         everyone = torch.arange(len(vectors))
         return _first(geometry.measured, everyone, everyone, cluster_of, delta, 2 * k)
     lists: list[list[int]] = [[] for _ in range(len(vectors))]
+    points = geometry.coordinates()
+    squares = points.square().sum(dim=1)
     for members in clusters:
-        joined = torch.cat([members, _candidates(geometry, members, len(vectors), k)])
+        joined = torch.cat([members, _candidates(points, squares, members, k)])
         squared = squared_l2(vectors[joined.to(vectors.device)])[: len(members)]
         # the very numbers that the spread was taken from, or the widest pair could miss Δ by a bit
         squared[:, : len(members)] = _pairs(vectors, geometry, members)
@@ -94,11 +96,11 @@ def largest_square(delta: float) -> float:
     return square
 
 
-def _candidates(geometry: Geometry, members: Tensor, participants: int, k: int) -> Tensor:
-    """The participants outside a cluster that lie nearest to its centre."""
-    points = geometry.coordinates()
+def _candidates(points: Tensor, squares: Tensor, members: Tensor, k: int) -> Tensor:
+    """The participants outside a cluster that lie nearest to its centre. `squares`: lengths of points, squared."""
     centre = points[members].mean(dim=0)
-    squared = (points - centre).square().sum(dim=1)
-    squared[members] = torch.inf
-    count = min(_CANDIDATES * k, participants - len(members))
-    return torch.topk(squared, count, largest=False).indices.sort().values.cpu()
+    # the squared distance, but for the centre's own square, which is the same for all
+    nearness = torch.addmv(squares, points, centre, alpha=-2)
+    nearness[members] = torch.inf
+    count = min(_CANDIDATES * k, len(points) - len(members))
+    return torch.topk(nearness, count, largest=False).indices.sort().values.cpu()
