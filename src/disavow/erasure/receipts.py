@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from disavow.errors import ConfigError, UnknownClient
 from disavow.ledger import Ledger, log
 from disavow.ledger.clients import numbers_of
-from disavow.ledger.schema import clusters, memberships, rounds, slots
+from disavow.ledger.rounds import cluster_at
 from disavow.ledger.schema import log as log_table
+from disavow.ledger.schema import memberships, rounds
 from disavow.proof import canonical
 from disavow.proof.merkle import path_to
 from disavow.proof.notes import Signer
@@ -64,19 +65,7 @@ def receipts(
 
 
 def _cluster(connection: sa.Connection, row: sa.Row) -> dict[str, object]:  # type: ignore[type-arg]
-    holder = (
-        sa.select(clusters)
-        .where(clusters.c.round_id == row.round_id, clusters.c.first_slot <= row.slot)
-        .order_by(clusters.c.first_slot.desc())
-        .limit(1)
-    )
-    group = dict(connection.execute(holder).one()._mapping)
-    mine = sa.select(slots).where(
-        slots.c.round_id == row.round_id,
-        slots.c.slot >= group["first_slot"],
-        slots.c.slot < group["first_slot"] + group["size"],
-    )
-    places = [dict(each._mapping) for each in connection.execute(mine.order_by(slots.c.slot))]
+    group, places = cluster_at(connection, row.round_id, row.slot)
     participants = json.loads(row.leaf)["participants"]
     [leaf] = log.cluster_leaves(participants, [group], places, row.list_key)
     return {

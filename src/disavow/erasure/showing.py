@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from disavow.ledger import Ledger, log, rows
-from disavow.ledger.schema import clusters, slots
+from disavow.ledger.rounds import cluster_at
 from disavow.ledger.schema import log as log_table
 from disavow.proof.bounds import Bounds, bounds_of
 from disavow.proof.leaves import Leaf, joined, list_entries, list_salt
@@ -53,19 +53,7 @@ class Shower:
 
     def cluster_of(self, slot: int) -> ShownCluster:
         """The cluster that holds a slot."""
-        query = (
-            sa.select(clusters)
-            .where(clusters.c.round_id == self._round_id, clusters.c.first_slot <= slot)
-            .order_by(clusters.c.first_slot.desc())
-            .limit(1)
-        )
-        row = dict(self._connection.execute(query).one()._mapping)
-        mine = sa.select(slots).where(
-            slots.c.round_id == self._round_id,
-            slots.c.slot >= row["first_slot"],
-            slots.c.slot < row["first_slot"] + row["size"],
-        )
-        places = [dict(each._mapping) for each in self._connection.execute(mine.order_by(slots.c.slot))]
+        row, places = cluster_at(self._connection, self._round_id, slot)
         tau = float(self._leaf["tau"])
         return ShownCluster(row, places, bounds_of(weight=row["weight"], spread=row["spread"], tau=tau))
 

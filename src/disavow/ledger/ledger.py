@@ -24,6 +24,7 @@ from disavow.ledger.models import ModelStore, Vector
 from disavow.ledger.requests import listed, place, refuse_leavers
 from disavow.ledger.rounds import RoundSummary
 from disavow.ledger.schema import models, run
+from disavow.ledger.taking_up import take_up
 from disavow.proof.notes import Signer
 
 
@@ -117,7 +118,7 @@ class Ledger:
             ready = log.head_size(connection) > 0 and current == (self._signer.public if self._signer else None)
         if not ready:
             with self.transaction() as connection:
-                log.take_up(connection, self._signer, at=log.time_of(datetime.now(UTC)))
+                take_up(connection, self._signer, at=log.time_of(datetime.now(UTC)))
 
     @property
     def signer(self) -> Signer | None:

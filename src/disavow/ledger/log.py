@@ -16,7 +16,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from disavow.domain import Policy
-from disavow.errors import ConfigError
 from disavow.ledger import rows
 from disavow.ledger.schema import (
     clients,
@@ -27,7 +26,6 @@ from disavow.ledger.schema import (
     requests,
     rounds,
     run,
-    slots,
     withdrawals,
 )
 from disavow.proof import canonical
@@ -39,7 +37,6 @@ from disavow.proof.leaves import (
     commit_rounds,
     hash_of,
     joined,
-    key_leaf,
     list_entries,
     map_root,
     noise_of,
@@ -80,7 +77,7 @@ class Withdrawn:
 
 def begin(connection: sa.Connection, key: PublicKey | None) -> None:
     """Leaf 0: what the run promises."""
-    _append(connection, promises(connection.execute(sa.select(run)).one(), key))
+    append(connection, promises(connection.execute(sa.select(run)).one(), key))
 
 
 def promises(row: sa.Row[Any], key: PublicKey | None) -> Leaf:
@@ -106,7 +103,7 @@ def log_round(
     made = cluster_leaves(header["participants"], parts["clusters"], parts["slots"], seed)
     leaf = leaf_of_round(header, parts["clusters"], made, policy)
     hashes = b"".join(hash_of(cluster) for cluster in made)
-    _append(connection, leaf, round_id=round_id, clusters=hashes, list_key=seed)
+    append(connection, leaf, round_id=round_id, clusters=hashes, list_key=seed)
 
 
 def leaf_of_round(
@@ -181,9 +178,9 @@ def log_erasure(connection: sa.Connection, erasure: int) -> None:
     root = map_root(map_of(logged, withdrawn_slots(connection), erasure))
     at = max(row.opened_at, *(asked_at for asked_at, *_ in told))  # whoever asked may have another clock
     leaf = withdrawal_leaf(requests=told, rounds=len(logged), root=root, at=at)
-    place = _append(connection, leaf, erasure=erasure)
+    place = append(connection, leaf, erasure=erasure)
     if row.rollback_to is not None:
-        _append(connection, rollback_leaf(withdrawal=place, to=row.rollback_to, at=row.opened_at), erasure=erasure)
+        append(connection, rollback_leaf(withdrawal=place, to=row.rollback_to, at=row.opened_at), erasure=erasure)
 
 
 def _salt_withdrawals(connection: sa.Connection, erasure: int) -> None:
@@ -199,7 +196,8 @@ def _salt_withdrawals(connection: sa.Connection, erasure: int) -> None:
         connection.execute(withdrawals.update().where(mine), salted)
 
 
-def _append(connection: sa.Connection, leaf: Leaf, **values: Any) -> int:
+def append(connection: sa.Connection, leaf: Leaf, **values: Any) -> int:
+    """Append a leaf; its place. `values` are what else its row holds."""
     place = head_size(connection)
     if place:
         # a clock that was set back must not make a leaf older than the one before it
@@ -216,29 +214,7 @@ def sign_head(connection: sa.Connection, run_id: str, signer: Signer) -> None:
     connection.execute(last.values(head=head.signed(signer)))
 
 
-# -- keys, and runs from before the log ----------------------------------------------------------------------------
-
-
-def take_up(connection: sa.Connection, signer: Signer | None, *, at: str) -> None:
-    """Make the log ready for more leaves: written from the rows of a run that has none, with this key noted."""
-    if head_size(connection) == 0:
-        _write_late(connection)
-    current = key_of(connection)
-    if signer is None:
-        if current is not None:
-            raise ConfigError(
-                f"this run's log is signed with key {current.id[:16]} of {current.name}, which is not here; "
-                "point DISAVOW_KEYS to the folder that holds it"
-            )
-        return
-    if current != signer.public:
-        if signer.public in keys_of(connection):
-            raise ConfigError(
-                f"key {signer.public.id[:16]} signed this run's log before and was replaced; "
-                f"use the key that replaced it, {current.id[:16] if current else ''}"
-            )
-        _append(connection, key_leaf(key=signer.public, at=at))
-        sign_head(connection, connection.execute(sa.select(run.c.run_id)).scalar_one(), signer)
+# -- reading -------------------------------------------------------------------------------------------------------
 
 
 def key_of(connection: sa.Connection) -> PublicKey | None:
@@ -252,31 +228,6 @@ def keys_of(connection: sa.Connection) -> list[PublicKey]:
     query = sa.select(log.c.leaf).where(log.c.round_id.is_(None), log.c.erasure.is_(None)).order_by(log.c.position)
     keys = [json.loads(text)["key"] for text in connection.execute(query).scalars()]
     return [PublicKey.parse(key) for key in keys if key is not None]
-
-
-def _write_late(connection: sa.Connection) -> None:
-    """The log of a run that was kept before there were logs, in the order in which things happened."""
-    begin(connection, None)
-    policy = rows.policy_from_json(connection.execute(sa.select(run.c.policy)).scalar_one())
-    opened = list(connection.execute(sa.select(erasures).order_by(erasures.c.id)))
-    for header in connection.execute(sa.select(rounds).order_by(rounds.c.id)).all():
-        while opened and opened[0].rounds_before < header.id:
-            log_erasure(connection, opened.pop(0).id)
-        parts = {
-            table.name: [
-                dict(row._mapping)
-                for row in connection.execute(sa.select(table).where(table.c.round_id == header.id).order_by(order))
-            ]
-            for table, order in ((clusters, clusters.c.position), (slots, slots.c.slot))
-        }
-        log_round(connection, header.id, dict(header._mapping), parts, policy)
-    for row in opened:
-        log_erasure(connection, row.id)
-    gone = sa.select(requests.c.id).where(requests.c.client.is_(None))
-    connection.execute(requests.update().where(requests.c.id.in_(gone)).values(rounds_salt=None, client_salt=None))
-
-
-# -- reading -------------------------------------------------------------------------------------------------------
 
 
 def head_size(connection: sa.Connection) -> int:

@@ -142,6 +142,23 @@ def load(connection: sa.Connection, number: int) -> Round:
     )
 
 
+def cluster_at(connection: sa.Connection, round_id: int, slot: int) -> tuple[rows.Row, list[rows.Row]]:
+    """The row of the cluster that holds a slot, and the rows of all its slots."""
+    holder = (
+        sa.select(clusters)
+        .where(clusters.c.round_id == round_id, clusters.c.first_slot <= slot)
+        .order_by(clusters.c.first_slot.desc())
+        .limit(1)
+    )
+    row = dict(connection.execute(holder).one()._mapping)
+    mine = sa.select(slots).where(
+        slots.c.round_id == round_id,
+        slots.c.slot >= row["first_slot"],
+        slots.c.slot < row["first_slot"] + row["size"],
+    )
+    return row, [dict(each._mapping) for each in connection.execute(mine.order_by(slots.c.slot))]
+
+
 def membership(connection: sa.Connection, number: int) -> tuple[tuple[str, ...], ...]:
     """Who is in which cluster of a standing round, leavers left out."""
     header = standing_round(connection, number)
