@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,12 +37,12 @@ _ZEROS = bytes(1 << 20)
 
 def derive(*parts: int | str) -> bytes:
     """A 32-byte key from what identifies a draw; no two lists of parts share one."""
-    hashed = hashlib.sha256(b"disavow/draw/v1\x00")
+    told = [b"disavow/draw/v1\x00"]
     for part in parts:
-        data = part.encode() if isinstance(part, str) else str(part).encode()
+        data = str(part).encode()
         kind = b"s" if isinstance(part, str) else b"i"
-        hashed.update(kind + struct.pack(">I", len(data)) + data)
-    return hashed.digest()
+        told += (kind, len(data).to_bytes(4, "big"), data)
+    return hashlib.sha256(b"".join(told)).digest()
 
 
 class Stream:
@@ -54,7 +53,11 @@ class Stream:
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
         """Uniform 64-bit words."""
-        return self._words(count, "cpu").numpy().view("<u8").astype(np.uint64, copy=False)
+        if 8 * count > len(_ZEROS):
+            return self._words(count, "cpu").numpy().view("<u8").astype(np.uint64, copy=False)
+        # the same, a few microseconds sooner: every client of every round draws its batches here
+        drawn = self._cipher.update(memoryview(_ZEROS)[: 8 * count])
+        return np.frombuffer(drawn, "<u8").astype(np.uint64, copy=False)
 
     def _words(self, count: int, device: torch.device | str) -> Tensor:
         """The same on a device, read as signed; to a GPU through memory that it can read by itself."""
@@ -65,7 +68,7 @@ class Stream:
         for start in range(0, 8 * count, len(_ZEROS)):
             zeros = memoryview(_ZEROS)[: 8 * count - start]
             self._cipher.update_into(zeros, room[start : start + len(zeros) + _BLOCK - 1])
-        return drawn[:count].to(device)
+        return drawn[:count].to(device, non_blocking=pinned)
 
     def below(self, bound: int) -> int:
         """A uniform whole number from 0 to `bound` - 1, without bias."""

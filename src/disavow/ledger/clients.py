@@ -30,13 +30,13 @@ def numbers_of(connection: sa.Connection, ids: Sequence[str]) -> dict[str, int]:
     asked = sa.func.json_each(json.dumps(list(ids))).table_valued("value")  # any number of ids in one value
     query = sa.select(clients.c.id, clients.c.number).join(asked, asked.c.value == clients.c.id)
     wanted = set(ids)  # SQLite ends a text from JSON at a NUL, and would find another client
-    return {row.id: row.number for row in connection.execute(query) if row.id in wanted}
+    return {client: number for client, number in connection.execute(query).all() if client in wanted}
 
 
 def still_in(connection: sa.Connection) -> tuple[str, ...]:
     """The ids of all clients who have not been withdrawn, sorted."""
     query = sa.select(clients.c.id).where(clients.c.number.not_in(_withdrawn())).order_by(clients.c.id)
-    return tuple(connection.execute(query).scalars())
+    return tuple(connection.execute(query).scalars().all())
 
 
 def strangers(connection: sa.Connection, ids: Sequence[str]) -> tuple[str, ...]:

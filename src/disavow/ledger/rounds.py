@@ -172,7 +172,7 @@ def membership(connection: sa.Connection, number: int) -> tuple[tuple[str, ...],
     groups = sa.select(clusters.c.first_slot).where(clusters.c.round_id == header.id).order_by(clusters.c.position)
     starts = list(connection.execute(groups).scalars())
     found: list[list[str]] = [[] for _ in starts]
-    for slot, client in connection.execute(query):
+    for slot, client in connection.execute(query).all():
         found[bisect_right(starts, slot) - 1].append(client)
     return tuple(map(tuple, found))
 

@@ -64,12 +64,13 @@ def rows_of(record: Round, *, run_id: str, numbers: dict[str, int]) -> dict[str,
     """
     participants = len(record.slots)
     listed_by = inverse([slot.neighbours for slot in record.slots])
+    salts = memoryview(secrets.token_bytes(SALT_BYTES * participants))
     slots: list[Row] = []
     memberships: list[Row] = []
     for number, slot in enumerate(record.slots):
         if slot.member is None:
             raise ValueError("a round is recorded with all its members")
-        salt = secrets.token_bytes(SALT_BYTES)
+        salt = bytes(salts[SALT_BYTES * number : SALT_BYTES * (number + 1)])
         commitment = commit(
             run_id=run_id,
             round_number=record.number,
