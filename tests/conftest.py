@@ -25,13 +25,14 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(scope="session", autouse=True)
 def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keys of its own, never the operator's; and one thread, because two workers share two cores."""
+    """Keys and a cache of its own, never the operator's; and one thread, because two workers share two cores."""
     # whoever starts the tests in the background may have them ignore Ctrl-C, and their children with them
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     keys = str(tmp_path_factory.mktemp("keys"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DISAVOW_KEYS", keys)
+        patch.setenv("DISAVOW_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("OMP_NUM_THREADS", "1")
         torch.set_num_threads(1)
         yield

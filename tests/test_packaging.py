@@ -25,7 +25,12 @@ TRAIN = {
     "alembic": "alembic",
     "pydantic": "pydantic",
     "matplotlib": "matplotlib",
+    "dp-accounting": "dp_accounting",
     "k-means-constrained": "k_means_constrained",
+    "datasets": "datasets",
+    "flwr-datasets": "flwr_datasets",
+    "pyarrow": "pyarrow",
+    "pillow": "PIL",
 }
 
 
@@ -83,8 +88,8 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_block_works_and_covers_the_extras() -> None:
     assert without_extras("import numpy").returncode != 0
     assert {"torch", "numpy", "scipy", "sqlalchemy", "safetensors", "zstandard"} <= set(BLOCKED)
-    extras = _required("disavow", 'extra == "train"') | _required("disavow", 'extra == "kmeans"')
-    assert extras - TRAIN.keys() == set()
+    extras = {name for extra in ("train", "kmeans", "data") for name in _required("disavow", f'extra == "{extra}"')}
+    assert extras - TRAIN.keys() == {"disavow"}  # the extra data needs the extra train
     assert len(extras) > 5
 
 
@@ -120,3 +125,11 @@ def test_every_folder_of_code_is_a_package_and_types_are_marked() -> None:
 
 def test_the_public_names_are_there() -> None:
     assert [name for name in disavow.__all__ if not hasattr(disavow, name)] == []
+
+
+def test_no_data_is_in_the_repository() -> None:
+    root = Path(disavow.__file__).parents[2]
+    if not (root / ".git").exists():
+        pytest.skip("not in the repository")
+    tracked = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout
+    assert [name for name in tracked.splitlines() if name.endswith((".parquet", ".arrow", ".npy", ".npz"))] == []

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from disavow.config import TrainingSettings
 from disavow.engines.batches import batches
+from disavow.engines.sequential import SequentialEngine
 from disavow.engines.state import model_of, put_model
 from disavow.engines.workload import Workload
 from disavow.federation.local_training import Engine
@@ -65,6 +66,13 @@ def a_case(network: str = "lenet5", settings: TrainingSettings = SETTINGS) -> Ca
         settings=settings,
         seed=11,
     )
+
+
+def with_attributes(case: Case) -> Case:
+    """The same samples with four attributes each instead of a class; about a third of them are there."""
+    generator = torch.Generator().manual_seed(6)
+    drawn = [torch.rand(len(each), CLASSES, generator=generator) < 0.35 for each in (case.labels, case.test_labels)]
+    return replace(case, labels=drawn[0].float(), test_labels=drawn[1].float())
 
 
 def batches_of(case: Case, client: str, round_number: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -367,3 +375,87 @@ class EngineContract(ABC):
             engine.train(case.model, ["bo"], 1).vectors, self.make(case).train(case.model, ["bo"], 1).vectors
         )
         assert engine.evaluate(case.model) == first
+
+
+class AttributesContract(ABC):
+    """What engines owe that learn attributes: inherit it beside `EngineContract`.
+
+    `rounding` is how far an update may be from the reference, in shares of its length; for the reference, 0.
+    """
+
+    rounding = 0.0
+
+    @abstractmethod
+    def make(self, case: Case) -> Engine:
+        """The engine under test."""
+
+    @pytest.fixture(params=["convnet", "lenet5", "resnet-mini"])
+    def labelled(self, request: pytest.FixtureRequest) -> Case:
+        return with_attributes(a_case(request.param))
+
+    def test_the_task_is_read_off_the_labels(self) -> None:
+        assert a_case().task == "classes"
+        assert with_attributes(a_case()).task == "attributes"
+
+    def test_attributes_are_learned_by_mean_binary_cross_entropy(self, labelled: Case) -> None:
+        """Written out: the mean over attributes and samples of softplus(score) - label * score."""
+        updates = self.make(labelled).train(labelled.model, list(PARTS), 3)
+        for client, row in zip(updates.clients, updates.vectors, strict=True):
+            network, settings = build_like(labelled).train(), labelled.settings
+            parameters = list(network.parameters())
+            for images, labels in batches_of(labelled, client, 3):
+                scores = network(images)
+                loss = (functional.softplus(scores) - labels * scores).mean()
+                gradients = torch.autograd.grad(loss, parameters)
+                with torch.no_grad():
+                    for parameter, gradient in zip(parameters, gradients, strict=True):
+                        parameter.sub_(gradient, alpha=settings.learning_rate)
+            expected = model_of(network).vector - labelled.model.vector
+            assert float((row - expected).norm()) <= max(self.rounding, 3e-5) * float(expected.norm())
+
+    def test_unequal_clients_agree_with_the_reference(self, labelled: Case) -> None:
+        expected = SequentialEngine(labelled).train(labelled.model, list(PARTS), 1).vectors
+        found = self.make(labelled).train(labelled.model, list(PARTS), 1).vectors
+        deviation = (found - expected).norm(dim=1) / expected.norm(dim=1)
+        assert float(deviation.max()) <= self.rounding
+        assert float((found - expected).abs().max()) <= 1e-5
+
+    def test_momentum_and_decay_are_honoured_with_attributes_too(self) -> None:
+        settings = SETTINGS.model_copy(update={"momentum": 0.5, "weight_decay": 0.05})
+        case = with_attributes(a_case(settings=settings))
+        expected = SequentialEngine(case).train(case.model, list(PARTS), 1).vectors
+        found = self.make(case).train(case.model, list(PARTS), 1).vectors
+        assert float((found - expected).abs().max()) <= 1e-5
+
+    def test_the_accuracy_is_the_mean_over_attributes_and_samples(self, labelled: Case) -> None:
+        # more samples than are scored at once, and no multiple of that
+        many = replace(
+            labelled,
+            test_images=labelled.test_images.repeat(70, 1, 1, 1),
+            test_labels=labelled.test_labels.repeat(70, 1),
+        )
+        with torch.no_grad():
+            scores = build_like(labelled).eval()(labelled.test_images).double()
+        right = (scores > 0) == labelled.test_labels.bool()
+        loss = functional.binary_cross_entropy_with_logits(scores, labelled.test_labels.double())
+        for case in (labelled, many):
+            evaluation = self.make(case).evaluate(case.model)
+            assert evaluation.accuracy == pytest.approx(right.double().mean().item(), abs=1e-12)
+            assert evaluation.loss == pytest.approx(loss.item(), abs=1e-5)
+
+    def test_attributes_can_be_learned(self) -> None:
+        case = with_attributes(a_case(settings=SETTINGS.model_copy(update={"epochs": 150})))
+        held = case.parts["bo"]
+        judge = self.make(replace(case, test_images=case.images[held], test_labels=case.labels[held]))
+        update = judge.train(case.model, ["bo"], 1).vectors[0]
+        after = judge.evaluate(Model(case.model.layout, case.model.vector + update))
+        before = judge.evaluate(case.model)
+        assert after.loss < before.loss - 0.05
+        assert after.accuracy >= before.accuracy
+
+    def test_a_client_with_one_sample_and_no_attribute_trains(self) -> None:
+        case = with_attributes(a_case())
+        case = replace(case, labels=torch.zeros_like(case.labels))
+        row = self.make(case).train(case.model, ["cy"], 1).vectors[0]
+        assert bool(torch.isfinite(row).all())
+        assert bool(row.any())

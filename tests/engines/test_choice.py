@@ -7,13 +7,14 @@ import torch
 
 from disavow.config import EngineSettings
 from disavow.engines import build, trainer_for
-from disavow.engines.choice import device_of
+from disavow.engines.choice import _on_gpu, device_of
 from disavow.engines.compiled import CompiledTrainer
 from disavow.engines.pool import PoolTrainer
 from disavow.engines.sequential import SequentialEngine
+from disavow.engines.stacked import StackedTrainer
 from disavow.engines.vectorised import VectorisedEngine
 from disavow.errors import ConfigError
-from tests.engines.contract import Case, a_case
+from tests.engines.contract import Case, a_case, with_attributes
 
 CPU = EngineSettings(name="vectorised", device="cpu")
 
@@ -71,3 +72,21 @@ def test_a_gpu_that_is_not_there_is_refused(no_gpu: None) -> None:
 def test_other_precisions_need_a_gpu(case: Case) -> None:
     with pytest.raises(ConfigError, match=r'engine.precision is "bf16"'):
         trainer_for(case, CPU.model_copy(update={"precision": "bf16"}))
+
+
+def test_attributes_go_to_the_workers_because_the_kernels_know_classes_only(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        trainer = trainer_for(with_attributes(case), CPU)
+    assert isinstance(trainer, PoolTrainer)
+    assert "no compiled kernels for LeNet5: the kernels learn one class a sample" in caplog.text
+    trainer.close()
+
+
+def test_attributes_on_a_gpu_go_to_the_stack(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        trainer = _on_gpu(with_attributes(case), EngineSettings(), torch.device("cpu"))
+    assert isinstance(trainer, StackedTrainer)
+    assert "no fused kernels for LeNet5: the kernels learn one class a sample" in caplog.text
+    trainer.close()

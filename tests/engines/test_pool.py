@@ -38,7 +38,7 @@ from disavow.federation.local_training import Engine
 from disavow.federation.vectors import Model, Updates
 from disavow.ledger.lock import Lock
 from disavow.models import build
-from tests.engines.contract import CLASSES, PARTS, SHAPE, Case, EngineContract, a_case
+from tests.engines.contract import CLASSES, PARTS, SHAPE, AttributesContract, Case, EngineContract, a_case
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -256,7 +256,7 @@ def trainer(shared_trainer: PoolTrainer) -> PoolTrainer:
     return manned(shared_trainer)
 
 
-class TestPool(EngineContract):
+class TestPool(EngineContract, AttributesContract):
     """The same bits as the reference, so the same tolerance: none."""
 
     @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
 from disavow.federation.local_training import Engine
 from disavow.federation.vectors import Model, Updates
-from tests.engines.contract import PARTS, Case, EngineContract, a_case
+from tests.engines.contract import PARTS, AttributesContract, Case, EngineContract, a_case
 
 CPU = torch.device("cpu")
 
@@ -39,7 +39,7 @@ class OneFederation:
         self._trainer.close()
 
 
-class StackedContract(EngineContract):
+class StackedContract(EngineContract, AttributesContract):
     """Equal up to rounding, measured by the length of the update.
 
     Batch norm over a batch of one image of 6x6 multiplies rounding by hundreds: there the reference itself is

@@ -16,11 +16,12 @@ from disavow.engines.together import Federation, evaluate_rounds, run_rounds
 from disavow.engines.trainer import Ask
 from disavow.engines.vectorised import VectorisedEngine
 from disavow.engines.workload import Workload
-from disavow.errors import RoundRefused
+from disavow.errors import BudgetSpent, RoundRefused
 from disavow.federation.randomness import Secrets
 from disavow.federation.round import Conduct, now, run_round
 from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger, fsck
+from disavow.privacy.budget import Budget
 from tests.engines.contract import a_case
 
 
@@ -118,6 +119,24 @@ def test_a_refusal_stops_nobody_else(federations: list[Federation], trainer: One
     with pytest.raises(RoundRefused, match="NaN"):
         run_rounds(federations)
     assert [each.ledger.next_round()[0] for each in federations] == [2, 1, 2]
+
+
+def test_a_spent_budget_stops_nobody_else(federations: list[Federation], tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        spent = _calibrated(tmp_path / "spent", stack)
+        with pytest.raises(BudgetSpent, match="the privacy budget is spent"):
+            run_rounds([federations[0], spent, federations[1]])
+        assert [each.ledger.next_round()[0] for each in (federations[0], spent, federations[1])] == [2, 1, 2]
+        with pytest.raises(BudgetSpent):
+            run_rounds([spent])
+
+
+def _calibrated(directory: Path, stack: ExitStack) -> Federation:
+    """A federation whose budget is less than one round costs."""
+    plain = _federation(directory, 4, OneByOne(), stack)
+    policy = replace(plain.ledger.policy, noise="calibrated", clip=1.0, tau=1.0)
+    plain.ledger.policy = policy
+    return replace(plain, conduct=replace(plain.conduct, budget=Budget(1.0, 1e-5)))
 
 
 def test_no_federations_make_no_rounds() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from disavow.config import DataSettings
-from disavow.data.dataset import Dataset, FederatedData
+from disavow.data.dataset import Dataset, FederatedData, Indices, Split
 from disavow.data.digits import digits
 from disavow.data.partition import PARTITIONS, held_out
+from disavow.data.progress import OnProgress, nothing
 from disavow.errors import ConfigError
 from disavow.federation.randomness import training_stream
 
-SOURCES = {"digits": digits}
+DIGITS = "digits"
 
 
 def client_ids(count: int) -> tuple[str, ...]:
@@ -22,23 +23,36 @@ def client_ids(count: int) -> tuple[str, ...]:
     return tuple(f"client-{i:0{width}d}" for i in range(1, count + 1))
 
 
-def load(settings: DataSettings, *, seed: int) -> FederatedData:
-    """The data of a federation: every draw in it is a training draw, so that a run can be repeated."""
-    whole = SOURCES[settings.name]()
-    train, test = held_out(len(whole), settings.test_fraction, training_stream(seed, "held out"))
+def load(settings: DataSettings, *, seed: int, on_progress: OnProgress = nothing) -> FederatedData:
+    """The data of a federation: every draw in it is a training draw, so that a run can be repeated.
+
+    `on_progress` hears how far decoding is, where images are decoded for the first time.
+    """
+    if settings.name == DIGITS:
+        whole = digits()
+        kept, held = held_out(len(whole), settings.test_fraction, training_stream(seed, "held out"))
+        found = Split(whole.select(kept), whole.select(held))
+    else:
+        from disavow.data.images import official
+
+        found = official(settings, on_progress)
+    parts = dict(zip(client_ids(settings.clients), _parts(settings, found.train, seed), strict=True))
+    return FederatedData(found.train, found.test, parts, found.notes, found.digest)
+
+
+def _parts(settings: DataSettings, train: Dataset, seed: int) -> list[Indices]:
+    """Who holds what. Digits have partitions of their own, as quantity is for all, and need no extra for them."""
     if settings.clients > len(train):
         raise ConfigError(
             f"data.clients is {settings.clients}; allowed: up to {len(train)}, "
             f"the training samples of {settings.name}"
         )
-    parts = PARTITIONS[settings.partition](
-        whole.labels[train].numpy(), settings.clients, settings.alpha, training_stream(seed, "partition")
-    )
-    return FederatedData(
-        train=whole.select(train),
-        test=whole.select(test),
-        parts=dict(zip(client_ids(settings.clients), parts, strict=True)),
-    )
+    labels, stream = train.groups.numpy(), training_stream(seed, "partition")
+    if settings.partition == "quantity" or (settings.name == DIGITS and settings.partition in PARTITIONS):
+        return PARTITIONS[settings.partition](labels, settings.clients, settings.alpha, stream)
+    from disavow.data.partitioners import partitioned
+
+    return partitioned(settings, labels, stream)
 
 
-__all__ = ["Dataset", "FederatedData", "client_ids", "load"]
+__all__ = ["Dataset", "FederatedData", "OnProgress", "client_ids", "load"]

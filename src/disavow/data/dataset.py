@@ -15,11 +15,16 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images (n, channels, height, width) in float32 and their labels (n,) as whole numbers."""
+    """Images (n, channels, height, width) in float32, and what is to be said of each.
+
+    `labels` are (n,) whole numbers, one class of `classes` an image; or (n, classes) in float32, 0 or 1 for each of
+    so many attributes. `strata` are (n,) whole numbers that take the place of classes where images have attributes.
+    """
 
     images: Tensor
     labels: Tensor
     classes: int
+    strata: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -30,16 +35,38 @@ class Dataset:
         channels, height, width = self.images.shape[1:]
         return channels, height, width
 
+    @property
+    def groups(self) -> Tensor:
+        """One whole number an image, by which partitions tell images apart: its class, or its stratum."""
+        return self.labels if self.strata is None else self.strata
+
     def select(self, indices: Indices) -> Dataset:
         """Some of the samples, in the order given."""
         chosen = torch.from_numpy(indices)
-        return Dataset(self.images[chosen], self.labels[chosen], self.classes)
+        strata = None if self.strata is None else self.strata[chosen]
+        return Dataset(self.images[chosen], self.labels[chosen], self.classes, strata)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Samples to train on, and samples held out.
+
+    `notes` say what is not as it should be, such as images that are not at hand. `digest` tells one collection of
+    files from another; None for what is embedded.
+    """
+
+    train: Dataset
+    test: Dataset
+    notes: tuple[str, ...] = ()
+    digest: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
-    """Training samples with the indices that each client holds, and held-out samples."""
+    """Training samples with the indices that each client holds, and held-out samples; see `Split` for the rest."""
 
     train: Dataset
     test: Dataset
     parts: Mapping[str, Indices]
+    notes: tuple[str, ...] = ()
+    digest: str | None = None

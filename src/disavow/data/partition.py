@@ -30,7 +30,7 @@ def quantity(labels: Labels, clients: int, alpha: float, stream: Stream) -> list
     """Unequal sizes, by a symmetric Dirichlet distribution; labels are spread evenly."""
     shares = stream.generator().dirichlet(np.full(clients, alpha))
     bounds = np.round(np.cumsum(shares)[:-1] * len(labels)).astype(np.int64)
-    return _nobody_empty(np.split(stream.permutation(len(labels)), bounds))
+    return nobody_empty(np.split(stream.permutation(len(labels)), bounds))
 
 
 def dirichlet(labels: Labels, clients: int, alpha: float, stream: Stream) -> list[Indices]:
@@ -46,10 +46,10 @@ def dirichlet(labels: Labels, clients: int, alpha: float, stream: Stream) -> lis
         bounds = np.cumsum(generator.dirichlet(np.full(clients, alpha)))[:-1] * len(of_class)
         for client, part in enumerate(np.split(of_class, np.round(bounds).astype(np.int64))):
             held[client].append(part)
-    return _nobody_empty([np.concatenate(parts) for parts in held])
+    return nobody_empty([np.concatenate(parts) for parts in held])
 
 
-def _nobody_empty(parts: list[Indices]) -> list[Indices]:
+def nobody_empty(parts: list[Indices]) -> list[Indices]:
     """Give each client without a sample one from whoever holds most; all parts sorted."""
     for client in range(len(parts)):
         if len(parts[client]) == 0:

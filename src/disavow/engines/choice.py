@@ -39,6 +39,7 @@ def trainer_for(workload: Workload, settings: EngineSettings) -> Trainer:
         raise ConfigError(f'engine.precision is "{settings.precision}"; allowed on a CPU: "float32"')
     if settings.compile == "auto":
         try:
+            _refuse_attributes(workload)
             return CompiledTrainer(workload.network, _shape(workload))
         except (NotAChain, NoKernels) as reason:
             _log.info("no compiled kernels for %s: %s", type(workload.network).__name__, reason)
@@ -52,6 +53,7 @@ def _on_gpu(workload: Workload, settings: EngineSettings, device: torch.device) 
         from disavow.engines.fused import FusedTrainer
 
         try:
+            _refuse_attributes(workload)
             return FusedTrainer(workload.network, _shape(workload), device)
         except (NotAChain, NoKernels) as reason:
             _log.info("no fused kernels for %s: %s", type(workload.network).__name__, reason)
@@ -66,6 +68,11 @@ def device_of(settings: EngineSettings) -> torch.device:
         raise ConfigError('engine.device is "cuda", but PyTorch sees no GPU here; allowed: "auto", "cpu"')
     wanted = settings.device != "cpu" and torch.cuda.is_available()
     return torch.device("cuda" if wanted else "cpu")
+
+
+def _refuse_attributes(workload: Workload) -> None:
+    if workload.task == "attributes":
+        raise NotAChain("the kernels learn one class a sample, and these samples have attributes")
 
 
 def _shape(workload: Workload) -> tuple[int, int, int]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from disavow.config import TrainingSettings
 from disavow.engines.batches import batches
+from disavow.engines.scores import Task, task_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +19,8 @@ class Workload:
     """The same for every engine, so that one can be put in place of another.
 
     `network` gives the architecture; its weights play no part. `images` and `labels` are all training samples,
-    `parts` the numbers of those that each client holds.
+    `parts` the numbers of those that each client holds. Labels are classes, (n,) whole numbers, or attributes,
+    (n, attributes) of 0 or 1 in float32; `scores` says what is learned from either.
     """
 
     network: nn.Module
@@ -29,6 +31,11 @@ class Workload:
     test_labels: Tensor
     settings: TrainingSettings
     seed: int
+
+    @property
+    def task(self) -> Task:
+        """What the labels are: one class a sample, or attributes."""
+        return task_of(self.labels)
 
     def batches_of(self, client: str, round_number: int) -> Iterator[npt.NDArray[np.int64]]:
         """Positions among the client's own samples, batch by batch, as every engine takes them."""

@@ -19,7 +19,7 @@ from disavow.engines.vectorised import VectorisedEngine
 from disavow.engines.workload import Workload
 from disavow.federation.local_training import Engine
 from disavow.federation.vectors import Model
-from tests.engines.contract import PARTS, SHAPE, Case, EngineContract, a_case
+from tests.engines.contract import PARTS, SHAPE, Case, EngineContract, a_case, with_attributes
 from tests.engines.contract import SETTINGS as CONTRACT_SETTINGS
 
 try:
@@ -225,4 +225,12 @@ def test_images_that_are_a_view_are_read_as_what_they_show() -> None:
 def test_closing_twice_is_harmless() -> None:
     engine = compiled(a_case())
     engine.close()
+    engine.close()
+
+
+def test_attributes_are_refused_before_a_kernel_reads_them_as_classes() -> None:
+    case = with_attributes(a_case())
+    engine = compiled(case)
+    with pytest.raises(TypeError, match="a label of type int64"):
+        engine.train(case.model, list(PARTS), 1)
     engine.close()

@@ -15,7 +15,7 @@ from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
 from disavow.federation.vectors import Model
 from disavow.models import build
-from tests.engines.contract import PARTS, SETTINGS, SHAPE, Case, a_case
+from tests.engines.contract import PARTS, SETTINGS, SHAPE, Case, a_case, with_attributes
 from tests.engines.fused.emulator import COMPILER, Emulator
 
 GPU = torch.cuda.is_available()
@@ -195,3 +195,12 @@ def test_unequal_clients_leave_as_they_finish(device: torch.device, monkeypatch:
     assert asked == [24, 8, 8, 8]
     expected = SequentialEngine(skewed).train(case.model, tuple(skewed.parts), 1)
     assert deviation(found.vectors, expected.vectors) < 1e-5
+
+
+def test_attributes_are_refused_before_a_kernel_reads_them_as_classes(device: torch.device) -> None:
+    case = with_attributes(a_case())
+    trainer = FusedTrainer(case.network, SHAPE, device)
+    with pytest.raises(TypeError, match="a label of type int64"):
+        trainer.train([Ask(case, case.model, tuple(case.parts), 1)])
+    with pytest.raises(TypeError, match="a label of type int64"):
+        trainer.evaluate(case, [case.model])

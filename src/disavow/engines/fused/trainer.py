@@ -174,6 +174,8 @@ class FusedTrainer:
 
     def _on_device(self, images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         """The data set on the device, once for all who use the same tensors."""
+        if labels.dtype != torch.int64:
+            raise TypeError("each image must have a label of type int64")
         key = (images.data_ptr(), labels.data_ptr())
         if key not in self._data:
             moved = images.to(self._device).contiguous(), labels.to(self._device).contiguous()

@@ -19,7 +19,7 @@ from disavow.domain import Evaluation
 from disavow.engines.pool.lessons import Catalogue
 from disavow.engines.pool.seat import Job, Seat
 from disavow.engines.pool.worker import Evaluate, Train
-from disavow.engines.scores import EVALUATION_BATCH
+from disavow.engines.scores import EVALUATION_BATCH, answers_of
 from disavow.engines.trainer import Ask, cores
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError
@@ -84,7 +84,8 @@ class PoolTrainer:
             ],
             keep,
         )
-        return [_overall([done[i] for i in range(len(blocks))], blocks) for done in parts]
+        answers = answers_of(workload.test_labels)
+        return [_overall([done[i] for i in range(len(blocks))], blocks, answers) for done in parts]
 
     def close(self) -> None:
         """See `Trainer`."""
@@ -207,14 +208,14 @@ def _blocks(samples: int) -> list[Evaluate]:
     return [Evaluate(start, min(start + EVALUATION_BATCH, samples)) for start in starts]
 
 
-def _overall(parts: list[Evaluation], blocks: list[Evaluate]) -> Evaluation:
-    """The evaluation on all samples from those on blocks of them."""
+def _overall(parts: list[Evaluation], blocks: list[Evaluate], answers: int) -> Evaluation:
+    """The evaluation on all samples, of so many answers each, from those on blocks of them."""
     if len(parts) == 1:
         return parts[0]
     sizes = [block.end - block.start for block in blocks]
-    right = sum(round(part.accuracy * size) for part, size in zip(parts, sizes, strict=True))
+    right = sum(round(part.accuracy * size * answers) for part, size in zip(parts, sizes, strict=True))
     loss = sum(part.loss * size for part, size in zip(parts, sizes, strict=True))
-    return Evaluation(accuracy=right / sum(sizes), loss=loss / sum(sizes))
+    return Evaluation(accuracy=right / (sum(sizes) * answers), loss=loss / sum(sizes))
 
 
 def _possible() -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 from torch.func import vmap
-from torch.nn import functional
 
 from disavow.domain import Evaluation
+from disavow.engines.scores import answers_of, losses_of, right_of
 from disavow.engines.stacked.columns import views
 from disavow.engines.stacked.data import Placed
 from disavow.engines.stacked.memory import in_chunks
@@ -55,8 +55,9 @@ def _measures(
     every, at_once = range(len(data.labels)), max(1, _SAMPLES // len(rows))
     parts = in_chunks(every, at_once, scores, after_shortage=after_shortage)
     said = torch.cat([part for _, part in parts], dim=1)
-    losses = functional.cross_entropy(said.double().flatten(0, 1), data.labels.repeat(len(rows)), reduction="none")
-    right = said.argmax(dim=2) == data.labels
-    return right.sum(dim=1) / data.labels.new_tensor(len(data.labels), dtype=torch.float64), losses.view(
-        len(rows), -1
-    ).mean(dim=1)
+    labels = data.labels
+    repeated = labels.repeat(len(rows), *[1] * (labels.dim() - 1))
+    losses = losses_of(said.double().flatten(0, 1), repeated)
+    right = right_of(said, labels).flatten(1).sum(dim=1)
+    answers = labels.new_tensor(len(labels) * answers_of(labels), dtype=torch.float64)
+    return right / answers, losses.view(len(rows), -1).mean(dim=1)

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
-from torch.nn import functional
 
+from disavow.engines.scores import losses_of
 from disavow.engines.stacked.columns import views
 from disavow.engines.stacked.network import StackedNetwork
 
@@ -88,9 +88,7 @@ class Step:
         tensors = {**trained, **frozen, **statistics}
         with self._arithmetic(images):
             scores = self.network.train_scores(tensors, images)
-        losses = functional.cross_entropy(scores.float(), labels, reduction="none")
-        if losses.dim() > 1:
-            losses = losses.flatten(1).mean(dim=1)
+        losses = losses_of(scores.float(), labels)
         return (losses * shares).sum(), {name: tensors[name] for name in statistics}
 
     def _arithmetic(self, images: Tensor) -> AbstractContextManager[object]:

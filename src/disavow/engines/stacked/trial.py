@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from disavow.engines.scores import loss_of
 from disavow.engines.stacked.network import StackedNetwork, is_known_to_couple, owner, unfit
 from disavow.engines.stacked.step import RATES, Step
 from disavow.engines.state import model_of, put_model
@@ -61,7 +61,7 @@ def _samples(images: Tensor, labels: Tensor, device: torch.device) -> Batch:
         generator = torch.Generator().manual_seed(0)
         images = torch.rand(images.shape, generator=generator).to(device, images.dtype)
     if len(images) == 1:
-        images, labels = torch.cat([images, images.flip(-1)]), labels.repeat(2)
+        images, labels = torch.cat([images, images.flip(-1)]), torch.cat([labels, labels])
     return images, labels
 
 
@@ -75,7 +75,7 @@ def _plain_move(network: StackedNetwork, model: Model, batch: Batch) -> Tensor:
     put_model(plain, model)
     parameters = [parameter for parameter in plain.parameters() if parameter.requires_grad]
     with torch.enable_grad():
-        gradients = torch.autograd.grad(functional.cross_entropy(plain(images), labels), parameters)
+        gradients = torch.autograd.grad(loss_of(plain(images), labels), parameters)
     with torch.no_grad():
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.sub_(gradient)
