@@ -25,6 +25,11 @@ def default_folder() -> Path:
     return Path(os.environ.get(ENVIRONMENT) or Path.home() / ".disavow" / "keys")
 
 
+def has_tombstone_key(folder: Path) -> bool:
+    """Whether the key has been made."""
+    return (folder / _TOMBSTONE).exists()
+
+
 def tombstone_key(folder: Path, *, run: Path) -> bytes:
     """The key of the tombstones, made on first use; it never lies inside a run."""
     if folder.resolve().is_relative_to(run.resolve()):

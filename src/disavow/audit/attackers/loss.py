@@ -1,0 +1,31 @@
+"""Records on which the model's loss is low took part.
+
+S. Yeom, I. Giacomelli, M. Fredrikson and S. Jha, "Privacy Risk in Machine Learning: Analyzing the Connection to
+Overfitting" (2018).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from disavow.audit.game import Floats, Handed, Scores, Unit
+
+
+@dataclass(frozen=True)
+class LossThreshold:
+    """One threshold for the losses of all records: the simplest attack, and blind to how hard a record is."""
+
+    name: ClassVar[str] = "loss threshold"
+    unit: ClassVar[Unit] = "record"
+
+    def scores(self, handed: Handed) -> Scores:
+        """Minus the loss of each record."""
+        return Scores(_minus_loss(handed.records.own), _minus_loss(handed.records.held_out))
+
+
+def _minus_loss(confidence: Floats) -> Floats:
+    """-log(1 + e^-φ), without overflow for any φ."""
+    return np.asarray(-np.logaddexp(0.0, -confidence), dtype=np.float64)

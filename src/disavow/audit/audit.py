@@ -1,0 +1,266 @@
+"""An audit of one client, from the rehearsal of its erasure to a conclusion.
+
+    ① rehearse the erasure -> ② forge the standing rounds -> ③ train worlds -> ④ hand out -> ⑤ attack -> ⑥ conclude
+
+Worlds are what takes the time. They are kept in a work folder one by one, so that an audit goes on where it was
+interrupted; the folder is deleted when the audit ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from disavow import __version__, config
+from disavow.audit.attackers import ATTACKERS
+from disavow.audit.epsilon import epsilon_bound
+from disavow.audit.forging import answers_alike, forge, recompute
+from disavow.audit.game import Attacker, Floats, Handed, Records, Scores, Shadows, Stage, Worlds
+from disavow.audit.rehearsal import rehearse
+from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found, median, simultaneous
+from disavow.audit.roc import advantage, auc, difference, tpr_at
+from disavow.audit.signals import confidences, losses
+from disavow.audit.subject import Subject
+from disavow.audit.worlds import Kind, OnRound, World, held_by, seats_of, train_worlds
+from disavow.engines.choice import trainer_for
+from disavow.erasure.mechanisms import Mechanism
+from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.errors import ConfigError, RunInUse, StorageFull
+from disavow.ledger.database import room_to_write
+from disavow.ledger.lock import Lock
+
+RETRAIN = Retrain()
+
+FEWEST_WORLDS = 32
+"""With fewer, even an attacker who is always right could pass for chance: of 16 worlds, in three cases of five."""
+
+FEWEST_SHADOWS = 4
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is tried. `worlds` are half with the client, half without; as many as half are retrained."""
+
+    worlds: int = 64
+    shadows: int = 32
+    forgings: int = 10
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        _require_even("worlds", self.worlds, FEWEST_WORLDS, "half of them with the client, half without")
+        _require_even("shadows", self.shadows, FEWEST_SHADOWS, "every record is held by half of them")
+        if self.forgings < 1:
+            raise ConfigError(f"--forgings is {self.forgings}; allowed: a whole number of at least 1")
+
+    def trainings(self) -> int:
+        """How many federations are trained."""
+        return len(seats_of(self.worlds, self.shadows))
+
+
+def default_work(run: Path) -> Path:
+    """Where worlds are kept unless somebody says otherwise: beside the run."""
+    run = run.resolve()
+    return run.with_name(run.name + ".audit")
+
+
+def remove_work(run: Path) -> bool:
+    """Delete what an interrupted audit of a run left beside it; False if there is nothing, or an audit at work."""
+    work = default_work(run)
+    if not work.is_dir():
+        return False
+    with suppress(RunInUse), ExitStack() as locks:
+        for folder in work.iterdir():
+            if folder.is_dir():
+                locks.enter_context(Lock(folder))
+        shutil.rmtree(work)
+        return True
+    return False
+
+
+def _require_even(option: str, value: int, fewest: int, why: str) -> None:
+    if value < fewest or value % 2:
+        raise ConfigError(f"--{option} is {value}; allowed: an even number of at least {fewest} ({why})")
+
+
+def audit(
+    subject: Subject,
+    effort: Effort,
+    *,
+    work: Path,
+    keys: Path,
+    mechanism: Mechanism = RETRAIN,
+    on_round: OnRound = lambda rounds: None,
+) -> Audit:
+    """Audit a client. `work` is the folder that makes it resumable; `keys` holds the operator's keys.
+
+    `on_round` is told how many more of `effort.trainings() * subject.rounds` rounds are done.
+    """
+    folder = work / _identity(subject, effort, mechanism)
+    with _workroom(folder):
+        report = _audit(subject, effort, folder, keys, mechanism, on_round)
+        shutil.rmtree(folder, ignore_errors=True)
+    if work == default_work(subject.directory):
+        with suppress(OSError):  # others may be at work in it
+            work.rmdir()
+    return report
+
+
+@contextmanager
+def _workroom(folder: Path) -> Iterator[None]:
+    """A folder for one audit at a time; where there is no room left in it, say how to go on."""
+    try:
+        with room_to_write(folder):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with Lock(folder):
+                yield
+    except StorageFull as error:
+        raise StorageFull(
+            f"there is no room for the audit in {folder}: {error.__cause__ or error}; the run is as it was. Make "
+            "room, then the same command goes on with the worlds that are left; or choose another folder (--work)"
+        ) from error
+
+
+def _audit(
+    subject: Subject, effort: Effort, folder: Path, keys: Path, mechanism: Mechanism, on_round: OnRound
+) -> Audit:
+    began = time.monotonic()
+    with rehearse(subject, folder, keys=keys, mechanism=mechanism) as rehearsal:
+        forgery = forge(rehearsal.ledger, recompute(rehearsal.engine), forgings=effort.forgings, seed=effort.seed)
+        before, served = (confidences(subject, model) for model in (rehearsal.before, rehearsal.served))
+        moved = float((rehearsal.served.vector.double() - rehearsal.before.vector.double()).norm())
+        departed = len(rehearsal.ledger.requests()) - 1
+    _refuse_overflow(before, served)
+    subject = replace(subject, rounds=rehearsal.rounds)  # a run that is being trained goes on
+    seats = seats_of(effort.worlds, effort.shadows)
+    with closing(trainer_for(subject.workload(), subject.settings.engine)) as trainer:
+        worlds = train_worlds(
+            subject,
+            seats,
+            folder / f"{subject.rounds}-rounds",
+            trainer=trainer,
+            mechanism=mechanism,
+            seed=effort.seed,
+            on_round=on_round,
+        )
+    handed = hand_out(subject, before, served, worlds, effort.seed)
+    found = tuple(attack(attacker, handed) for attacker in ATTACKERS.values())
+    alike = answers_alike(subject, handed[Stage.SERVED][0], forgery, tuple(ATTACKERS.values()))
+    worldly = {each.attacker: each.stages[Stage.BEFORE].scores for each in found if each.unit == "world"}
+    bound = epsilon_bound(worldly, subject.policy, rounds=subject.rounds, delta=subject.settings.privacy.delta)
+    return Audit(
+        client=subject.client,
+        rounds=subject.rounds,
+        answer=rehearsal.answer,
+        moved=moved,
+        verdicts=dict(Counter(str(world.verdict) for world in worlds[Kind.WITH])),
+        own=len(subject.own),
+        held_out=len(subject.held_out),
+        worlds=effort.worlds,
+        shadows=effort.shadows,
+        found=found,
+        forged=forgery.rounds,
+        left_out=forgery.left_out,
+        alike=alike,
+        departed=departed,
+        bound=bound,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _identity(subject: Subject, effort: Effort, mechanism: Mechanism) -> str:
+    """What an audit must share with an earlier one to go on with its worlds; names nobody."""
+    told = {
+        "version": __version__,
+        "run": str(subject.directory.resolve()),
+        "client": subject.client,
+        "clients": subject.clients,
+        "settings": config.to_toml(subject.settings, comments=False),
+        "mechanism": mechanism.name,
+        "seed": effort.seed,
+        "records": subject.records.tolist(),
+        "policy": asdict(subject.policy),
+    }
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _refuse_overflow(*models: Records) -> None:
+    """Before worlds are trained for models that nothing can be said about."""
+    if not all(np.isfinite(side).all() for records in models for side in (records.own, records.held_out)):
+        raise ConfigError("the model's scores of some records are not finite numbers: nothing can be compared")
+
+
+def hand_out(
+    subject: Subject, before: Records, served: Records, worlds: dict[Kind, list[World]], seed: int
+) -> dict[Stage, list[Handed]]:
+    """④ What attackers get at each stage; the stage *retrained* comes once for each retraining."""
+    shadows = Shadows(
+        confidence=np.stack([_confidence(world) for world in worlds[Kind.SHADOW]]),
+        held=np.stack([held_by(subject, world.seat, seed) for world in worlds[Kind.SHADOW]]),
+    )
+    absent = _as_worlds(worlds[Kind.WITHOUT], Stage.RETRAINED)
+    present = {stage: _as_worlds(worlds[Kind.WITH], stage) for stage in (Stage.BEFORE, Stage.SERVED)}
+    retrained = Handed(before, shadows, _as_worlds(worlds[Kind.RETRAINED], Stage.RETRAINED), absent)
+    return {
+        Stage.BEFORE: [Handed(before, shadows, present[Stage.BEFORE], absent)],
+        Stage.SERVED: [Handed(served, shadows, present[Stage.SERVED], absent)],
+        Stage.RETRAINED: [
+            replace(retrained, records=world.seen[Stage.RETRAINED].records) for world in worlds[Kind.RETRAINED]
+        ],
+    }
+
+
+def _confidence(world: World) -> Floats:
+    records = world.seen[Stage.RETRAINED].records
+    return np.concatenate([records.own, records.held_out])
+
+
+def _as_worlds(worlds: Sequence[World], stage: Stage) -> Worlds:
+    seen = [world.seen[stage] for world in worlds]
+    return Worlds(
+        own_loss=np.array([losses(each.records.own).mean() for each in seen]),
+        held_out_loss=np.array([losses(each.records.held_out).mean() for each in seen]),
+        alignment=np.array([each.alignment for each in seen]),
+    )
+
+
+def attack(attacker: Attacker, handed: dict[Stage, list[Handed]]) -> Found:
+    """⑤ One attacker on every stage, and served against retrained."""
+    retrained = [attacker.scores(each) for each in handed[Stage.RETRAINED]]
+    if attacker.unit == "world":
+        retrained = retrained[:1]  # every retraining is in it already, as a world
+    scores = {
+        Stage.BEFORE: attacker.scores(handed[Stage.BEFORE][0]),
+        Stage.SERVED: attacker.scores(handed[Stage.SERVED][0]),
+        Stage.RETRAINED: median([(_estimate(each), each) for each in retrained]),
+    }
+    return Found(
+        attacker=attacker.name,
+        unit=attacker.unit,
+        stages={stage: measure(each) for stage, each in scores.items()},
+        retrainings=len(retrained),
+        difference=difference(scores[Stage.SERVED], retrained, simultaneous(LEVEL, len(ATTACKERS))),
+    )
+
+
+def _estimate(scores: Scores) -> float:
+    found = auc(scores, LEVEL).estimate
+    return 0.5 if found is None else found
+
+
+def measure(scores: Scores) -> Attacked:
+    """AUC, true-positive rates and advantage, each with its interval."""
+    return Attacked(
+        scores=scores,
+        auc=auc(scores, LEVEL),
+        tpr=tuple(tpr_at(scores, rate, LEVEL) for rate in RATES),
+        advantage=advantage(scores, LEVEL),
+    )

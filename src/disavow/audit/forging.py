@@ -1,0 +1,187 @@
+"""Forging: could the standing rounds have come from other representatives, and would an attacker notice?
+
+Each standing round is made again from the model it started from, with a representative drawn among the survivors
+of each cluster. A proof says that this moves the round's model by at most p·spread a cluster, and by the noise,
+which is drawn again too. *Functional equivalence* is whether attackers then answer alike: the paper's Conjecture 1,
+after Z. Kong, A. Roy Chowdhury and K. Chaudhuri, "Forgeability and membership inference attacks" (2022).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from disavow.audit.game import Attacker, Handed
+from disavow.audit.intervals import Interval, clopper_pearson
+from disavow.audit.signals import confidences
+from disavow.audit.subject import Subject
+from disavow.domain import Policy, Round
+from disavow.federation.aggregate import aggregate
+from disavow.federation.broadcast import Broadcast
+from disavow.federation.cluster import Clusters
+from disavow.federation.local_training import Engine
+from disavow.federation.perturb import choose_and_perturb, clip
+from disavow.federation.randomness import Secrets, derive
+from disavow.federation.vectors import Model, Updates, on_cpu
+from disavow.ledger import Ledger
+
+UpdatesOf = Callable[[Model, tuple[str, ...], int], Updates]
+"""The updates of some clients in a round, from the model broadcast in it: computed again, or retained."""
+
+_SURE = 4.0
+"""Standard deviations above the mean within which the length of the noise stays, but for one case in 30,000."""
+
+_FOURTH_MOMENT = {"gaussian": 8.0, "laplace": 14.0}
+"""Variance of the squared difference between two numbers of unit variance drawn from the distribution."""
+
+
+@dataclass(frozen=True)
+class ForgedRound:
+    """One standing round against its forgeries.
+
+    `recomputed` updates were computed again, of which `identical` have the digest that the ledger recorded.
+    `distance` is the largest L2 distance of a forgery from the round's model, `displacement` what other
+    representatives may contribute to it, Σ p·spread, and `noise` what noise drawn twice may.
+    """
+
+    number: int
+    recomputed: int
+    identical: int
+    distance: float
+    displacement: float
+    noise: float
+
+    @property
+    def within(self) -> bool:
+        """Whether the distance keeps to the bound; a thousandth is left to rounding."""
+        return self.distance <= (self.displacement + self.noise) * 1.001 + 1e-6
+
+
+@dataclass(frozen=True)
+class Alike:
+    """On how many points an attacker answers alike on the served model and on its forgeries, on average."""
+
+    attacker: str
+    points: int
+    share: float
+    interval: Interval
+    fewest: int
+
+
+@dataclass(frozen=True)
+class Forgery:
+    """What forging came to. `models` are forgeries of the served model; `left_out` counts rounds with a cluster
+    that has no survivor, which cannot be forged.
+    """
+
+    rounds: tuple[ForgedRound, ...]
+    left_out: int
+    models: tuple[Model, ...]
+
+
+def recompute(engine: Engine) -> UpdatesOf:
+    """Updates computed again from the clients' data."""
+    return engine.train
+
+
+def forge(ledger: Ledger, updates_of: UpdatesOf, *, forgings: int, seed: int) -> Forgery:
+    """Forge each standing round of a ledger `forgings` times."""
+    forged, models, left_out = [], [], 0
+    standing = ledger.next_round()[0] - 1
+    for number in range(1, standing + 1):
+        record = ledger.round(number)
+        if not all(cluster.clients for cluster in record.clusters):
+            left_out += 1
+            continue
+        before = Model(ledger.layout, torch.from_numpy(ledger.model_before(number)))
+        after = torch.from_numpy(ledger.model_after(number)).double()
+        members = tuple(sorted(client for cluster in record.clusters for client in cluster.clients))
+        updates = updates_of(before, members, number).in_id_order()
+        made = [
+            _again(before, record, updates, ledger.policy, Secrets(_seed(seed, number, i))) for i in range(forgings)
+        ]
+        distance = max(float((model.vector.cpu().double() - after).norm()) for model in made)
+        identical = _identical(record, updates)
+        displacement = sum(cluster.weight * cluster.spread for cluster in record.clusters)
+        noise = _noise(record, ledger.policy, ledger.layout.size)
+        forged.append(ForgedRound(number, len(members), identical, distance, displacement, noise))
+        models = made if number == standing else []
+    return Forgery(tuple(forged), left_out, tuple(models))
+
+
+def _seed(seed: int, number: int, forging: int) -> int:
+    return int.from_bytes(derive("audit, forging", seed, number, forging), "big")
+
+
+def _again(before: Model, record: Round, updates: Updates, policy: Policy, secrets: Secrets) -> Model:
+    """The round once more with other representatives, by the product's own steps."""
+    position = {client: i for i, client in enumerate(updates.clients)}
+    clusters = Clusters(
+        members=tuple(tuple(position[client] for client in cluster.clients) for cluster in record.clusters),
+        weights=tuple(cluster.weight for cluster in record.clusters),
+        spreads=tuple(cluster.spread for cluster in record.clusters),
+        neighbours=(),
+        delta=record.delta,
+    )
+    perturbed = choose_and_perturb(
+        clip(updates, policy),
+        clusters,
+        policy=policy,
+        secrets=secrets,
+        round_number=record.number,
+        attempt=record.attempt,
+    )
+    opening = Broadcast(record.number, record.attempt, before, record.before, record.recorded_at)
+    return aggregate(opening, clusters, perturbed, policy=policy, secrets=secrets)
+
+
+def _identical(record: Round, updates: Updates) -> int:
+    recorded = {slot.member.client: slot.member.update_digest for slot in record.slots if slot.member is not None}
+    rows = on_cpu(updates.vectors).numpy().astype("<f4", copy=False)
+    return sum(
+        hashlib.sha256(np.ascontiguousarray(row).data).digest() == recorded[client]
+        for client, row in zip(updates.clients, rows, strict=True)
+    )
+
+
+def _noise(record: Round, policy: Policy, size: int) -> float:
+    """How far two draws of the noise lie apart at most, all but surely."""
+    if policy.noise == "paper":
+        tau = math.hypot(*(cluster.weight * policy.sigma * cluster.spread for cluster in record.clusters))
+        spread = _FOURTH_MOMENT[policy.distribution]
+    else:
+        tau = (policy.tau or 0.0) if policy.noise == "calibrated" else 0.0
+        spread = _FOURTH_MOMENT["gaussian"]
+    return tau * math.sqrt(2 * size + _SURE * math.sqrt(spread * size))
+
+
+def answers_alike(
+    subject: Subject, handed: Handed, forgery: Forgery, attackers: Sequence[Attacker]
+) -> tuple[Alike, ...]:
+    """How often attackers who score records answer alike on the served model and on its forgeries.
+
+    Each calls the upper half of the records present, as many as are: a threshold that calls nobody present would
+    make any two models alike. Two models that have nothing in common then agree on half.
+    """
+    found = []
+    records = [confidences(subject, model) for model in forgery.models]
+    for attacker in attackers:
+        if attacker.unit != "record" or not records:
+            continue
+        served = attacker.scores(handed)
+        everyone = np.concatenate([served.present, served.absent])
+        threshold = np.median(everyone)
+        said = everyone >= threshold
+        alike = []
+        for each in records:
+            scores = attacker.scores(replace(handed, records=each))
+            alike.append(int((said == (np.concatenate([scores.present, scores.absent]) >= threshold)).sum()))
+        mean = sum(alike) / len(alike)
+        interval = clopper_pearson(math.floor(mean), len(said), 0.95)
+        found.append(Alike(attacker.name, len(said), mean / len(said), interval, min(alike)))
+    return tuple(found)

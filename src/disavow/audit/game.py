@@ -1,0 +1,106 @@
+"""The security game SG_FL of the paper, played for real.
+
+    ① the challenger trains with a client, or without it -> ② erases it -> ③ hands the model to an attacker
+    -> ④ the attacker scores how likely the client took part -> ⑤ scores of both cases make a ROC curve
+
+An attacker never decides: it scores, and the curve shows every decision it could have made. Two kinds of unit are
+scored. A *record* is one sample: the client's own against held-out ones of its distribution, all on one model. A
+*world* is one whole federation, trained again with secret draws of its own: with the client, or without it.
+
+A. K. Varshney and V. Torra, "Efficient Federated Unlearning under Plausible Deniability" (2024), section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Unit = Literal["record", "world"]
+
+
+class Stage(StrEnum):
+    """Which model an attacker is handed."""
+
+    BEFORE = "before"
+    SERVED = "served"
+    RETRAINED = "retrained"
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What an attacker made of each unit; higher says "took part". All are finite.
+
+    `present` are the units to be told from `absent`: the client's own records, or worlds in which it took part
+    before it was erased; `absent` are held-out records, or worlds that it never joined.
+    """
+
+    present: Floats
+    absent: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """How confident one model is of each record's true label: φ = log p - log(1 - p); its loss is log(1 + e^-φ)."""
+
+    own: Floats
+    held_out: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Shadows:
+    """The same for shadow federations, one row each, over the own records and then the held-out ones.
+
+    In each of them the client's seat holds a random half of these records: `held` says which.
+    """
+
+    confidence: Floats
+    held: Flags
+
+
+@dataclass(frozen=True, eq=False)
+class Worlds:
+    """What can be seen of some worlds, one entry each.
+
+    `own_loss` and `held_out_loss` are the final model's mean losses on the client's records and on held-out ones;
+    `alignment` is the mean, over the rounds whose models an observer has, of the cosine between the client's update
+    and the global step.
+    """
+
+    own_loss: Floats
+    held_out_loss: Floats
+    alignment: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Handed:
+    """What the challenger hands out about one stage.
+
+    `records` are signals of that stage's model, `shadows` are the attacker's own; `present` are worlds at that
+    stage, `absent` are worlds that the client never joined.
+    """
+
+    records: Records
+    shadows: Shadows
+    present: Worlds
+    absent: Worlds
+
+
+class Attacker(Protocol):
+    """Scores units. It gets the client's data and update and the models, never a secret draw."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+
+    @property
+    def unit(self) -> Unit:
+        """What it scores."""
+
+    def scores(self, handed: Handed) -> Scores:
+        """A score for each unit."""

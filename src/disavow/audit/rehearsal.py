@@ -1,0 +1,101 @@
+"""The rehearsal: the client is erased in a scratch copy of the run, so that the run itself is left as it is."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from disavow import runs
+from disavow.audit.subject import Subject
+from disavow.domain import ErasureRequest, RequestState
+from disavow.engines import build as build_engine
+from disavow.erasure.erase import erase
+from disavow.erasure.mechanisms import Mechanism
+from disavow.errors import ConfigError
+from disavow.federation.local_training import Engine
+from disavow.federation.vectors import Model
+from disavow.ledger import Ledger
+from disavow.ledger.copying import copy_run
+from disavow.ledger.keys import has_tombstone_key, tombstone_key
+from disavow.ledger.schema import run as run_table
+from disavow.proof.notes import Signer
+
+_KEY_BYTES = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsal:
+    """What the client's erasure came to, the models served before it and after it, and the copy that it left.
+
+    `rounds` stood before it: a run that is being trained may have gone on since the subject was looked up.
+    """
+
+    rounds: int
+    answer: ErasureRequest
+    before: Model
+    served: Model
+    ledger: Ledger
+    engine: Engine
+
+
+@contextmanager
+def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism) -> Iterator[Rehearsal]:
+    """Erase the client in a copy under `folder`, as `disavow erase` would in the run; then delete the copy.
+
+    The copy's log and proof are signed with a key that exists nowhere else: a rehearsal answers for nobody.
+    """
+    scratch = folder / "rehearsal"
+    shutil.rmtree(scratch, ignore_errors=True)  # what an interruption left
+    try:
+        copy_run(subject.directory, scratch / "run")
+        signer = Signer("rehearsal", Ed25519PrivateKey.generate())
+        with (
+            Ledger.open(scratch / "run", write=True, signer=signer) as ledger,
+            closing(build_engine(subject.workload(), subject.settings.engine)) as engine,
+        ):
+            _refuse_departures(ledger, subject)
+            rounds, before = ledger.next_round()[0] - 1, _served(ledger)
+            conduct = runs.conduct_of(subject.settings)
+            key = _tombstone_key(ledger, subject, keys)
+            ledger.place_requests([subject.client], key=key, at=conduct.clock())
+            [answer] = erase(ledger, engine, conduct, mechanism, openings=scratch / "openings")
+            yield Rehearsal(rounds, answer, before, _served(ledger), ledger, engine)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _refuse_departures(ledger: Ledger, subject: Subject) -> None:
+    """Refuse a copy in which others are in than the subject knows, or about to leave."""
+    waiting = any(request.state is not RequestState.ANSWERED for request in ledger.requests())
+    if waiting or ledger.clients() != subject.clients:
+        raise ConfigError(
+            f"a client of {subject.directory} has asked to be forgotten since the audit began; audit again once "
+            "it is answered"
+        )
+
+
+def _served(ledger: Ledger) -> Model:
+    """The model that the run serves: the one that its next round would start from."""
+    return Model(ledger.layout, torch.from_numpy(ledger.model_before(ledger.next_round()[0])))
+
+
+def _tombstone_key(ledger: Ledger, subject: Subject, keys: Path) -> bytes:
+    """The operator's key where the run has one already: another would be refused, even in a copy."""
+    with ledger.snapshot() as connection:
+        known = connection.execute(sa.select(run_table.c.tombstone_key)).scalar()
+    if not known:
+        return secrets.token_bytes(_KEY_BYTES)
+    if not has_tombstone_key(keys):  # asking for it would make a new one
+        raise ConfigError(
+            f"{keys} holds no tombstone key, and clients have left {subject.directory}: point DISAVOW_KEYS to the "
+            "folder that holds it"
+        )
+    return tombstone_key(keys, run=subject.directory)

@@ -1,0 +1,134 @@
+"""What an audit came to: each attacker on three models side by side, and a conclusion in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from disavow.audit.epsilon import EpsilonBound
+from disavow.audit.forging import Alike, ForgedRound
+from disavow.audit.game import Scores, Stage, Unit
+from disavow.audit.roc import Difference, Measure
+from disavow.domain import ErasureRequest, VerdictKind
+
+LEVEL = 0.95
+"""Confidence of every interval; those of the differences hold for all attackers together."""
+
+RATES = (0.01, 0.001)
+"""False-positive rates at which the true-positive rate is asked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attacked:
+    """How well an attacker does on one stage."""
+
+    scores: Scores
+    auc: Measure
+    tpr: tuple[Measure, ...]
+    advantage: Measure
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """One attacker: its success on each stage, and how much better it does on the served model than on retrained
+    ones. The stage *retrained* shows the median of `retrainings`.
+    """
+
+    attacker: str
+    unit: Unit
+    stages: dict[Stage, Attacked]
+    retrainings: int
+    difference: Difference
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """The whole of it."""
+
+    client: str
+    rounds: int
+    answer: ErasureRequest
+    moved: float
+    verdicts: dict[str, int]
+    own: int
+    held_out: int
+    worlds: int
+    shadows: int
+    found: tuple[Found, ...]
+    forged: tuple[ForgedRound, ...]
+    left_out: int
+    alike: tuple[Alike, ...]
+    departed: int
+    bound: EpsilonBound | None
+    seconds: float
+
+    @property
+    def remembering(self) -> tuple[Found, ...]:
+        """The attackers who do better on the served model than on retrained ones, beyond chance."""
+        return tuple(found for found in self.found if found.difference.interval.low > 0)
+
+    @property
+    def unlike(self) -> tuple[Found, ...]:
+        """The attackers who do worse on the served model than on retrained ones, beyond chance."""
+        return tuple(found for found in self.found if found.difference.interval.high < 0)
+
+    @property
+    def clean(self) -> bool:
+        """Whether served minus retrained contains 0 for every attacker."""
+        return not self.remembering and not self.unlike
+
+    @property
+    def unseen(self) -> float:
+        """The largest difference in AUC that the widest of the intervals leaves open."""
+        intervals = [found.difference.interval for found in self.found]
+        return max(max(abs(interval.low), abs(interval.high)) for interval in intervals)
+
+    def conclusion(self) -> tuple[str, ...]:
+        """What the numbers say, in sentences."""
+        number = len(self.found)
+        if self.clean:
+            return (
+                f"Served minus retrained contains 0 for all {number} attackers: none of them tells the model "
+                f"served after {self.client} is erased from models retrained without it.",
+                f"Differences in AUC up to {self.unseen:.2f} might have gone unseen; more worlds make that less.",
+            )
+        told = [f"{_words(found)}: the served model still remembers {self.client}." for found in self.remembering]
+        told += [f"{_words(found)}: the served model is told from retrained ones." for found in self.unlike]
+        same = number - len(told)
+        if same:
+            told.append(f"{same} of {number} attackers see no difference.")
+        verdict = self.answer.verdict
+        if verdict is not None and verdict.kind is VerdictKind.DENIABLE:
+            told.append(
+                "The verdict is deniable: the model was kept, because others explain it as well as the "
+                "client does. Deniability is not deletion; with a larger x, fewer departures are deniable."
+            )
+        elif verdict is not None and verdict.round is not None and verdict.round > 1:
+            told.append(
+                f"The model went back to round {verdict.round}: the rounds before it stand, and in them the client "
+                "is deniable, not deleted."
+            )
+        return tuple(told)
+
+
+def _words(found: Found) -> str:
+    difference = found.difference
+    return (
+        f"{found.attacker}: served minus retrained is {difference.estimate:+.3f} in AUC "
+        f"[{difference.interval.low:+.3f}, {difference.interval.high:+.3f}], which does not contain 0"
+    )
+
+
+def median(scored: Sequence[tuple[float, Scores]]) -> Scores:
+    """The scores whose AUC lies in the middle."""
+    ranked = sorted(scored, key=lambda pair: pair[0])
+    return ranked[(len(ranked) - 1) // 2][1]
+
+
+def simultaneous(level: float, count: int) -> float:
+    """The level of each of `count` intervals that all hold together with `level` (Bonferroni).
+
+    >>> round(simultaneous(0.95, 5), 3)
+    0.99
+    """
+    return 1 - (1 - level) / count

@@ -1,0 +1,63 @@
+"""What an attacker reads off a model: confidences of records, and how steps align with a client's updates."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from disavow.audit.game import Floats, Records
+from disavow.audit.subject import Subject
+from disavow.engines.scores import EVALUATION_BATCH, losses_of, task_of
+from disavow.engines.state import put_model
+from disavow.engines.trainer import Ask, Trainer
+from disavow.federation.vectors import Model
+
+
+def confidences(subject: Subject, model: Model) -> Records:
+    """φ of each record's true label in evaluation mode, in float64.
+
+    Attributes have no one label: there φ is what gives their mean loss, by the same formula.
+    """
+    network = copy.deepcopy(subject.network)
+    put_model(network, model)
+    network.eval()
+    chosen = torch.from_numpy(subject.records)
+    images, labels = subject.images[chosen], subject.labels[chosen]
+    with torch.no_grad():
+        logits = torch.cat([network(part) for part in images.split(EVALUATION_BATCH)])
+    found = margin(logits.double(), labels).numpy()
+    return Records(own=found[: len(subject.own)], held_out=found[len(subject.own) :])
+
+
+def margin(logits: Tensor, labels: Tensor) -> Tensor:
+    """φ = log p - log(1 - p) of the labels: their logit less the log-sum-exp of all others."""
+    if task_of(labels) == "attributes":
+        loss = losses_of(logits, labels)
+        return -(torch.log(-torch.expm1(-loss)) + loss)  # the inverse of log(1 + e^-φ), for large losses too
+    own = logits.gather(1, labels[:, None])
+    others = logits.scatter(1, labels[:, None], -torch.inf)
+    return own[:, 0] - others.logsumexp(dim=1)
+
+
+def losses(confidence: Floats) -> Floats:
+    """Cross-entropy from φ: log(1 + e^-φ)."""
+    return np.logaddexp(0.0, -confidence)
+
+
+def alignment(subject: Subject, trainer: Trainer, models: Sequence[Model]) -> float:
+    """The mean cosine between the client's update and the global step, over the rounds from model to model.
+
+    The client's update is computed from its data and the broadcast model, as the client itself would.
+    """
+    workload = subject.workload()
+    asks = [Ask(workload, model, (subject.client,), t) for t, model in enumerate(models[:-1], start=1)]
+    if not asks:
+        return 0.0
+    updates = torch.cat([answer.vectors.cpu().double() for answer in trainer.train(asks)])
+    vectors = torch.stack([model.vector.cpu().double() for model in models])
+    cosines = torch.nn.functional.cosine_similarity(updates, vectors[1:] - vectors[:-1], dim=1)
+    return float(cosines.mean())

@@ -1,0 +1,170 @@
+"""What is audited: a client of a run, and whether it can be, said before hours are spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from disavow import config, runs
+from disavow.config import Settings, participants_of
+from disavow.data import FederatedData, OnProgress
+from disavow.data import load as load_data
+from disavow.data.dataset import Indices
+from disavow.data.progress import nothing
+from disavow.domain import Layout, Policy, RequestState
+from disavow.engines.workload import Workload
+from disavow.errors import ConfigError, UnknownClient
+from disavow.federation.randomness import training_stream
+from disavow.federation.vectors import Model
+from disavow.ledger import Ledger
+from disavow.ledger.creation import CONFIG
+
+FEWEST_RECORDS = 10
+"""Records of either kind below which no attacker that scores records could be told from chance."""
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A client still in, with its run's settings and state, and the data at hand.
+
+    `images` and `labels` are all samples, those to train on before those held out. `own` and `held_out` are the
+    numbers of the records that attackers score: the client's, and held-out ones with the same labels.
+    """
+
+    directory: Path
+    client: str
+    clients: tuple[str, ...]
+    rounds: int
+    settings: Settings
+    policy: Policy
+    layout: Layout
+    network: nn.Module
+    initial: Model
+    images: Tensor
+    labels: Tensor
+    parts: dict[str, Indices]
+    own: Indices
+    held_out: Indices
+
+    @property
+    def records(self) -> Indices:
+        """The own records, then the held-out ones."""
+        return np.concatenate([self.own, self.held_out])
+
+    def workload(self, *, seat: Indices | None = None) -> Workload:
+        """What engines train on; `seat` takes the place of the client's own records.
+
+        The test is one record: nobody looks at how well a world does on it, and a larger one would take time.
+        """
+        parts = self.parts if seat is None else {**self.parts, self.client: seat}
+        return Workload(
+            network=self.network,
+            images=self.images,
+            labels=self.labels,
+            parts=parts,
+            test_images=self.images[self.held_out[:1]],
+            test_labels=self.labels[self.held_out[:1]],
+            settings=self.settings.training,
+            seed=self.settings.seed,
+        )
+
+
+def subject_of(
+    directory: Path,
+    client: str,
+    *,
+    data: FederatedData | None = None,
+    seed: int = 1,
+    on_progress: OnProgress = nothing,
+) -> Subject:
+    """The client as it can be audited now; or why it cannot be.
+
+    `data` stands in for the data that the run's settings name. `seed` draws the held-out records. `on_progress`
+    hears how far the data is, where it takes time to load.
+    """
+    settings = runs.settings_of(directory)
+    with Ledger.open(directory) as ledger:
+        _refuse(ledger, client)
+        _refuse_other_settings(ledger, settings)
+        data = data or load_data(settings.data, seed=settings.seed, on_progress=on_progress)
+        _refuse_without_data(data, ledger.clients())
+        clients, rounds = ledger.clients(), ledger.next_round()[0] - 1
+        policy, layout = ledger.policy, ledger.layout
+        initial = Model(layout, torch.from_numpy(ledger.model_before(1)))
+    participants = participants_of(len(clients) - 1, settings.training.fraction)
+    if participants < policy.k:
+        raise ConfigError(
+            f"without {client} only {participants} participants are left, fewer than k = {policy.k}: there is no "
+            "model retrained without it to compare with"
+        )
+    own = np.asarray(data.parts[client])
+    held_out = _alike(data, own, seed)
+    if min(len(own), len(held_out)) < FEWEST_RECORDS:
+        raise ConfigError(
+            f"{client} holds {len(own)} records, and {len(held_out)} held-out ones have their labels; "
+            f"an audit needs at least {FEWEST_RECORDS} of each"
+        )
+    return Subject(
+        directory=directory,
+        client=client,
+        clients=clients,
+        rounds=rounds,
+        settings=settings,
+        policy=policy,
+        layout=layout,
+        network=runs.network_of(settings, data),
+        initial=initial,
+        images=torch.cat([data.train.images, data.test.images]),
+        labels=torch.cat([data.train.labels, data.test.labels]),
+        parts={name: np.asarray(data.parts[name]) for name in clients},
+        own=own,
+        held_out=held_out + len(data.train),
+    )
+
+
+def _refuse(ledger: Ledger, client: str) -> None:
+    if client not in ledger.clients():
+        raise UnknownClient(f"{client!r} is not a client of this run, or has left it; an audit is for one still in")
+    if ledger.next_round()[0] == 1:
+        raise ConfigError(f"no round stands in {ledger.directory}: there is no model to attack yet")
+    waiting = [request for request in ledger.requests() if request.state is not RequestState.ANSWERED]
+    if waiting:
+        raise ConfigError(
+            f"{len(waiting)} requests are not answered yet in {ledger.directory}; `disavow resume "
+            f"{ledger.directory}` answers them, then audit"
+        )
+
+
+def _refuse_other_settings(ledger: Ledger, settings: Settings) -> None:
+    """Another seed or partition would take records for the client's that others have trained on."""
+    if ledger.settings_digest != config.settings_digest(settings):
+        raise ConfigError(
+            f"{ledger.directory / CONFIG} was changed since the run was started; restore it "
+            f"(only {', '.join(config.CHANGEABLE)} may be changed)"
+        )
+
+
+def _refuse_without_data(data: FederatedData, clients: Iterable[str]) -> None:
+    missing = [client for client in clients if client not in data.parts]
+    if missing:
+        raise ConfigError(
+            f"the data of {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''} is not at "
+            "hand: an audit trains the federation again and needs the data of every client still in"
+        )
+
+
+def _alike(data: FederatedData, own: Indices, seed: int) -> Indices:
+    """Held-out records with the labels of the own ones (their strata, where images have attributes), as many of
+    each where there are so many.
+    """
+    stream = training_stream(seed, "audit, held out")
+    wanted = np.bincount(data.train.groups[torch.from_numpy(own)].numpy())
+    labels = data.test.groups.numpy()
+    order = stream.permutation(len(labels))
+    chosen = [order[labels[order] == label][:count] for label, count in enumerate(wanted)]
+    return np.sort(np.concatenate(chosen))

@@ -1,0 +1,248 @@
+"""`disavow audit`: attack a run's models for traces of a client, before and after its erasure is rehearsed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from disavow.audit.audit import Effort, audit, default_work
+from disavow.audit.epsilon import LEVEL as EPSILON_LEVEL
+from disavow.audit.epsilon import EpsilonBound
+from disavow.audit.game import Stage
+from disavow.audit.plot import draw_roc
+from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found
+from disavow.audit.roc import FALSE_POSITIVES_NEEDED, Measure
+from disavow.audit.subject import Subject, subject_of
+from disavow.cli.options import check_plot
+from disavow.cli.output import advance, bar, loading, print_json, progress, results
+from disavow.domain import VerdictKind
+from disavow.errors import ConfigError
+from disavow.ledger.keys import default_folder
+
+_INTERRUPTED = 130
+_FOUND = 1
+
+
+def audit_client(
+    directory: Path, client: str, effort: Effort, *, plot: Path | None, work: Path | None, as_json: bool
+) -> None:
+    """Audit a client still in; exit 1 where an attacker tells the served model from retrained ones."""
+    if plot is not None:
+        check_plot(plot)
+    with loading(progress()) as on_progress:
+        subject = subject_of(directory, client, seed=effort.seed, on_progress=on_progress)
+    work = work or default_work(directory)
+    if work.resolve().is_relative_to(directory.resolve()):
+        raise ConfigError(f"--work is {work}; allowed: a folder outside the run directory {directory}")
+    console = progress()
+    console.print(_announcement(subject, effort))
+    try:
+        with bar(console, "training worlds", effort.trainings() * subject.rounds) as shown:
+            report = audit(
+                subject,
+                effort,
+                work=work,
+                keys=default_folder(),
+                on_round=lambda rounds: advance(shown, rounds),
+            )
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on with the worlds that are left", file=sys.stderr)
+        raise typer.Exit(_INTERRUPTED) from None
+    if as_json:
+        print_json(to_json(report, directory, effort))
+    else:
+        for line in lines(report, directory):
+            results().print(line)
+    if plot is not None:
+        _draw(report, plot)
+    if not report.clean:
+        raise typer.Exit(_FOUND)
+
+
+def _announcement(subject: Subject, effort: Effort) -> str:
+    half = effort.worlds // 2
+    return (
+        f"training {effort.trainings()} federations of {len(subject.clients)} clients for {subject.rounds} rounds: "
+        f"{half} with {subject.client}, {half} without, {half} retrained, {effort.shadows} shadows"
+    )
+
+
+def _draw(report: Audit, path: Path) -> None:
+    curves = {
+        found.attacker: {stage: attacked.scores for stage, attacked in found.stages.items()}
+        for found in report.found
+    }
+    draw_roc(curves, path, f"{report.client}: before its erasure, as served after it, and retrained without it")
+
+
+def lines(report: Audit, directory: Path) -> Iterator[str]:
+    """The report for people."""
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(report.verdicts.items()))
+    yield f"Audit of {report.client} in {directory}, {report.rounds} rounds"
+    yield f"  rehearsed erasure  {_erasure(report)}"
+    yield f"  records            {report.own} own, {report.held_out} held out with the same labels"
+    yield f"  worlds             {report.worlds}, half of them with the client ({verdicts})"
+    yield f"  shadows            {report.shadows}, whose seat holds a random half of the records"
+    yield "  attackers          know everything but the secret draws: all other data, batches, the initial model"
+    if report.departed:
+        yield f"  earlier leavers    {report.departed}; their standing rounds are in the model, but in no world"
+    yield ""
+    yield from _table(report, "AUC [95 % interval]", lambda attacked: attacked.auc)
+    yield ""
+    yield from _table(report, "advantage", lambda attacked: attacked.advantage)
+    yield ""
+    for place, rate in enumerate(RATES):
+        yield from _rates(report, place, rate)
+    yield ""
+    yield f"{'served minus retrained':24}{'AUC':>8}   interval, {100 * LEVEL:g} % for all attackers together"
+    for found in report.found:
+        interval = found.difference.interval
+        verdict = "contains 0" if found.difference.contains_zero else "does not contain 0"
+        yield (
+            f"{_name(found):24}{found.difference.estimate:+8.3f}   [{interval.low:+.3f}, {interval.high:+.3f}]   "
+            f"{verdict}"
+        )
+    yield ""
+    yield from _forging(report)
+    yield ""
+    if report.bound is not None:
+        yield from _epsilon(report.bound)
+        yield ""
+    yield from report.conclusion()
+
+
+def _table(report: Audit, what: str, measure: Callable[[Attacked], Measure]) -> Iterator[str]:
+    """One measure of every attacker that can be estimated, stage by stage."""
+    yield f"{what:24}" + "".join(f"{stage.value:>20}" for stage in Stage)
+    for found in report.found:
+        cells = [measure(found.stages[stage]) for stage in Stage]
+        if any(cell.estimable for cell in cells):
+            yield f"{_name(found):24}" + "".join(f"{_cell(cell):>20}" for cell in cells)
+
+
+def _erasure(report: Audit) -> str:
+    answer = report.answer
+    if answer.verdict is None or answer.verdict.kind is not VerdictKind.ROLLBACK:
+        return f"{answer.verdict}; the model stays as it is"
+    cost = answer.cost
+    work = f"{cost.rounds} rounds retrained" if cost and cost.rounds else (answer.remark or "nothing retrained")
+    return f"{answer.verdict}, {work}; the model moved by {report.moved:.3g}"
+
+
+def _name(found: Found) -> str:
+    return f"{found.attacker}, {found.unit}s"
+
+
+def _cell(measure: Measure) -> str:
+    if measure.estimate is None or measure.interval is None:
+        return "not estimable"
+    return f"{measure.estimate:.2f} [{measure.interval.low:.2f}, {measure.interval.high:.2f}]"
+
+
+def _rates(report: Audit, place: int, rate: float) -> Iterator[str]:
+    """True-positive rates at one false-positive rate, or why they cannot be estimated."""
+    what = f"TPR at {100 * rate:g} % FPR"
+    if any(found.stages[Stage.SERVED].tpr[place].estimable for found in report.found):
+        yield from _table(report, what, lambda attacked: attacked.tpr[place])
+    short = {
+        found.unit: len(found.stages[Stage.SERVED].scores.absent)
+        for found in report.found
+        if not found.stages[Stage.SERVED].tpr[place].estimable
+    }
+    if short:
+        there = " and ".join(f"{count} absent {unit}s" for unit, count in short.items())
+        yield f"{what:24}not estimable from {there}: it needs {FALSE_POSITIVES_NEEDED / rate:,.0f}"
+
+
+def _forging(report: Audit) -> Iterator[str]:
+    """Functional equivalence."""
+    if not report.forged:
+        yield "no standing round could be forged: in each, a cluster has no survivor left"
+        return
+    recomputed = sum(each.recomputed for each in report.forged)
+    identical = sum(each.identical for each in report.forged)
+    widest = max(report.forged, key=lambda each: each.distance / (each.displacement + each.noise or 1))
+    within = sum(each.within for each in report.forged)
+    yield f"forged from other representatives: {within} of {len(report.forged)} rounds within the proof's bound"
+    yield (
+        f"  nearest to it is round {widest.number}: moved by {widest.distance:.3g}, at most "
+        f"{widest.displacement:.3g} by representatives and {widest.noise:.3g} by noise"
+    )
+    if report.left_out:
+        yield f"  {report.left_out} rounds could not be forged: a cluster of theirs has no survivor left"
+    yield f"  {identical:,} of {recomputed:,} updates, computed again, are bit for bit those the ledger recorded"
+    if identical < recomputed:
+        yield "  the others are not: data, training settings or engine have changed since, for worlds too"
+    for alike in report.alike:
+        yield (
+            f"  {alike.attacker} answers alike on {alike.share:.1%} [{alike.interval.low:.1%}, "
+            f"{alike.interval.high:.1%}] of {alike.points} records"
+        )
+
+
+def _epsilon(bound: EpsilonBound) -> Iterator[str]:
+    """What attackers show about ε, against the account."""
+    judged = "as it must be" if bound.consistent else "MORE THAN IT ALLOWS: a bug, please report it"
+    yield (
+        f"ε at δ = {bound.delta:g}: at least {bound.low:.3g} is shown ({bound.attacker}, {EPSILON_LEVEL:.1%}), "
+        f"at most {bound.account:.4g} by the account: {judged}"
+    )
+
+
+def to_json(report: Audit, directory: Path, effort: Effort) -> dict[str, Any]:
+    """Everything."""
+    answer = report.answer
+    return {
+        "run": str(directory),
+        "client": report.client,
+        "rounds": report.rounds,
+        "effort": asdict(effort),
+        "rehearsed": {
+            "verdict": str(answer.verdict),
+            "cost": asdict(answer.cost) if answer.cost else None,
+            "remark": answer.remark,
+            "moved": report.moved,
+        },
+        "verdicts": report.verdicts,
+        "records": {"own": report.own, "held_out": report.held_out},
+        "level": LEVEL,
+        "attackers": [_found(found) for found in report.found],
+        "forged": {
+            "rounds": [{**asdict(each), "within": each.within} for each in report.forged],
+            "left_out": report.left_out,
+            "alike": [asdict(each) for each in report.alike],
+        },
+        "earlier_leavers": report.departed,
+        "epsilon": None
+        if report.bound is None
+        else {**asdict(report.bound), "consistent": report.bound.consistent},
+        "clean": report.clean,
+        "conclusion": " ".join(report.conclusion()),
+        "seconds": report.seconds,
+    }
+
+
+def _found(found: Found) -> dict[str, Any]:
+    difference = found.difference
+    return {
+        "attacker": found.attacker,
+        "unit": found.unit,
+        "retrainings": found.retrainings,
+        "stages": {stage.value: _attacked(attacked) for stage, attacked in found.stages.items()},
+        "served_minus_retrained": {**asdict(difference), "contains_zero": difference.contains_zero},
+    }
+
+
+def _attacked(attacked: Attacked) -> dict[str, Any]:
+    return {
+        "auc": asdict(attacked.auc),
+        "tpr": {f"{rate:g}": asdict(measure) for rate, measure in zip(RATES, attacked.tpr, strict=True)},
+        "advantage": asdict(attacked.advantage),
+        "present": attacked.scores.present.tolist(),
+        "absent": attacked.scores.absent.tolist(),
+    }

@@ -1,0 +1,68 @@
+"""A copy of a run, to try something on; the run itself may be at work meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from disavow.errors import IntegrityError, RunMissing
+from disavow.ledger import database
+from disavow.ledger.creation import CONFIG, MODELS, refuse_existing
+from disavow.ledger.models import ModelStore
+from disavow.ledger.schema import models
+
+_TRIES = 5
+"""Rollbacks that may delete models while the copy is made, before one of them is taken for missing."""
+
+
+def copy_run(directory: Path, target: Path) -> None:
+    """Copy one state of the ledger, and the models it names, into a directory that does not exist yet.
+
+    Proofs stay behind: a copy answers for nobody.
+    """
+    refuse_existing(target)
+    if not (directory / database.NAME).is_file():
+        raise RunMissing(f"{directory} holds no run; there is nothing to copy")
+    database.check_revision(directory)
+    (target / MODELS).mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(directory / CONFIG, target / CONFIG)
+    here, there = ModelStore(directory / MODELS), ModelStore(target / MODELS)
+    for tries_left in reversed(range(_TRIES)):
+        named = _copy_ledger(directory, target)
+        there.remove(there.leftovers(set(named)))
+        missing = [digest for digest in named if not _copy_model(here.path(digest), there.path(digest))]
+        if not missing:
+            return
+        if not tries_left:
+            raise IntegrityError(f"model file {here.path(missing[0]).name} of {directory} is missing")
+
+
+def _copy_ledger(directory: Path, target: Path) -> list[str]:
+    """Copy the rows in the state of one moment; the digests of the models that they name."""
+    source = database.connect(directory / database.NAME, write=False)
+    copied = database.connect(target / database.NAME, write=True)
+    try:
+        with (
+            database.reading(directory),
+            closing(source.raw_connection()) as here,
+            closing(copied.raw_connection()) as there,
+        ):
+            here.driver_connection.backup(there.driver_connection)  # type: ignore[union-attr]
+        with copied.connect() as connection:
+            return list(connection.execute(sa.select(models.c.digest).where(models.c.present)).scalars())
+    finally:
+        source.dispose()
+        copied.dispose()
+
+
+def _copy_model(source: Path, target: Path) -> bool:
+    """Whether the file is there to be copied. Models are immutable: one that was copied before is the same."""
+    if not target.exists():
+        try:
+            shutil.copyfile(source, target)
+        except FileNotFoundError:
+            return False
+    return True

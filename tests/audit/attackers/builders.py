@@ -1,0 +1,45 @@
+"""What a challenger might hand out, made up so that the best possible attack is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from disavow.audit.game import Flags, Floats, Handed, Records, Shadows, Worlds
+
+NO_WORLDS = Worlds(np.zeros(0), np.zeros(0), np.zeros(0))
+
+
+def halves(shadows: int, records: int) -> Flags:
+    """Every record is held by every other shadow, half of them by the even ones."""
+    return np.asarray((np.arange(shadows)[:, None] + np.arange(records)) % 2 == 0)
+
+
+def handed(own: Floats, held_out: Floats, shadows: Shadows | None = None) -> Handed:
+    """Records and shadows, without worlds."""
+    none = Shadows(np.zeros((0, own.size + held_out.size)), np.zeros((0, own.size + held_out.size), dtype=bool))
+    return Handed(Records(own, held_out), shadows or none, NO_WORLDS, NO_WORLDS)
+
+
+def game(
+    shift: float, *, own: int, held_out: int, shadows: int, seed: int, difficulty: float = 3.0, noise: float = 1.0
+) -> Handed:
+    """Records of different difficulty, whose φ a model that held them raises by `shift`; all is Gaussian.
+
+    Who knows each record's difficulty has an AUC of Φ(shift / (√2 noise)); who does not, of
+    Φ(shift / √(2 (noise² + difficulty²))).
+    """
+    rng = np.random.default_rng(seed)
+    records = own + held_out
+    means = difficulty * rng.normal(size=records)
+    took_part = np.arange(records) < own
+    observed = means + shift * took_part + noise * rng.normal(size=records)
+    held = rng.permuted(halves(shadows, records), axis=0)
+    confidence = means + shift * held + noise * rng.normal(size=held.shape)
+    return handed(observed[:own], observed[own:], Shadows(confidence, held))
+
+
+def with_worlds(present: Worlds, absent: Worlds) -> Handed:
+    """Worlds, without records."""
+    return replace(handed(np.zeros(0), np.zeros(0)), present=present, absent=absent)

@@ -1,0 +1,268 @@
+"""Forgeries keep to the proof's bound, are made by survivors, and are told from what is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disavow.audit.attackers import ATTACKERS
+from disavow.audit.forging import ForgedRound, Forgery, answers_alike, forge, recompute
+from disavow.audit.game import Handed, Shadows, Worlds
+from disavow.audit.rehearsal import rehearse
+from disavow.audit.signals import confidences
+from disavow.domain import Evaluation, Policy
+from disavow.engines import build as build_engine
+from disavow.erasure.erase import erase
+from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.federation.round import run_round
+from disavow.federation.vectors import Model, Updates
+from disavow.ledger import Ledger
+from tests.audit.making import keys_of, make_run, subject_in
+from tests.federation.builders import CONDUCT, MOMENT, POLICY, PROPERTY, gaussian, layout_of_size, ledger_of
+
+SIZE = 400
+CLIENTS = tuple("abcdefgh")
+
+
+@dataclass(frozen=True)
+class Homes:
+    """An engine whose clients have updates of their own in each round; `factor` makes liars of them."""
+
+    seed: int = 0
+    factor: float = 1.0
+
+    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+        rows = gaussian(len(CLIENTS), model.layout.size, seed=100 * self.seed + round_number)
+        chosen = rows[torch.tensor([CLIENTS.index(client) for client in clients])] * self.factor
+        return Updates(tuple(clients), (5,) * len(clients), chosen + 0.1 * model.vector)
+
+    def evaluate(self, model: Model) -> Evaluation:
+        return Evaluation(0.5, 1.0)
+
+    def close(self) -> None:
+        """See `Engine`."""
+
+
+@dataclass(frozen=True)
+class Axes(Homes):
+    """Each client's update is one coordinate: whoever was a representative can be read off the step."""
+
+    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+        rows = torch.zeros(len(clients), model.layout.size)
+        for row, client in enumerate(clients):
+            rows[row, CLIENTS.index(client)] = self.factor
+        return Updates(tuple(clients), (5,) * len(clients), rows)
+
+
+NOISE: dict[str, dict[str, Any]] = {
+    "none": {"noise": "none", "sigma": 0.0},
+    "gaussian": {"noise": "paper", "distribution": "gaussian", "sigma": 0.3},
+    "laplace": {"noise": "paper", "distribution": "laplace", "sigma": 0.3},
+    "calibrated": {"noise": "calibrated", "clip": 1.0, "tau": 0.05},
+}
+
+
+def trained(directory: Path, policy: Policy, engine: Homes, rounds: int = 3) -> Ledger:
+    ledger = ledger_of(directory, CLIENTS, layout_of_size(SIZE), policy)
+    for _ in range(rounds):
+        run_round(ledger, engine, CONDUCT)
+    return ledger
+
+
+def left(ledger: Ledger, engine: Homes, *clients: str) -> list[str]:
+    ledger.place_requests(clients, key=bytes(32), at=MOMENT)
+    openings = ledger.directory.with_name("openings")
+    return [str(each.verdict) for each in erase(ledger, engine, CONDUCT, Retrain(), openings=openings)]
+
+
+# -- the bound ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", NOISE)
+def test_every_forgery_keeps_to_the_bound(tmp_path: Path, noise: str) -> None:
+    """Σ p·spread by representatives; and where there is noise, what two draws of it lie apart at most."""
+    policy = replace(POLICY, k=2, **NOISE[noise])
+    with trained(tmp_path / "run", policy, Homes()) as ledger:
+
+        @PROPERTY
+        @given(seed=st.integers(0, 2**32 - 1))
+        def holds(seed: int) -> None:
+            forgery = forge(ledger, Homes().train, forgings=2, seed=seed)
+            assert [each.number for each in forgery.rounds] == [1, 2, 3]
+            for each in forgery.rounds:
+                bound = sum(cluster.weight * cluster.spread for cluster in ledger.round(each.number).clusters)
+                assert each.displacement == pytest.approx(bound)
+                assert (each.noise == 0) == (noise == "none")
+                assert each.distance <= each.displacement + each.noise + 1e-5
+                assert each.within
+                assert each.identical == each.recomputed == len(CLIENTS)
+            assert len(forgery.models) == 2
+
+        holds()
+
+
+def test_the_allowance_for_noise_is_what_noise_needs_and_hardly_more(tmp_path: Path) -> None:
+    """All clients nearly alike: representatives move next to nothing, and the noise, drawn twice, is left."""
+    policy = replace(POLICY, k=2, **NOISE["calibrated"])
+    with trained(tmp_path / "run", policy, Axes(factor=1e-3), rounds=1) as ledger:
+        [each] = forge(ledger, Axes(factor=1e-3).train, forgings=40, seed=3).rounds
+    typical = 0.05 * (2 * SIZE) ** 0.5
+    assert each.displacement < 0.01 * typical
+    assert 0.95 * typical < each.distance < each.noise < 1.2 * typical
+
+
+def test_forgeries_differ_from_the_round_and_from_each_other(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", replace(POLICY, k=2, **NOISE["none"]), Homes()) as ledger:
+        made = forge(ledger, Homes().train, forgings=8, seed=1)
+        again = forge(ledger, Homes().train, forgings=8, seed=1)
+        other = forge(ledger, Homes().train, forgings=8, seed=2)
+    assert len({model.vector.numpy().tobytes() for model in made.models}) > 4
+    assert made.rounds == again.rounds
+    assert made.rounds != other.rounds
+    assert all(each.distance > 0.1 * each.displacement for each in made.rounds)
+
+
+# -- updates -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["sequential", "auto"])
+def test_updates_computed_again_are_those_that_were_recorded(tmp_path: Path, engine: str) -> None:
+    directory = make_run(tmp_path / "run", {"engine": {"name": engine}, "rounds": 2})
+    subject = subject_in(directory)
+    with (
+        Ledger.open(directory) as ledger,
+        closing(build_engine(subject.workload(), subject.settings.engine)) as made,
+    ):
+        forgery = forge(ledger, recompute(made), forgings=3, seed=1)
+    assert [(each.recomputed, each.identical, each.within) for each in forgery.rounds] == [(6, 6, True)] * 2
+
+
+def test_updates_that_are_not_the_recorded_ones_are_noticed(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", replace(POLICY, k=2, **NOISE["none"]), Homes()) as ledger:
+        forgery = forge(ledger, Homes(factor=5.0).train, forgings=3, seed=1)
+        one = forge(ledger, OneLiar().train, forgings=3, seed=1)
+    assert [(each.identical, each.within) for each in forgery.rounds] == [(0, False)] * 3
+    assert [each.identical for each in one.rounds] == [len(CLIENTS) - 1] * 3
+
+
+@dataclass(frozen=True)
+class OneLiar(Homes):
+    """Everybody tells the truth but one, in the last bit."""
+
+    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+        updates = super().train(model, clients, round_number)
+        updates.vectors[0, 0] = torch.nextafter(updates.vectors[0, 0], torch.tensor(9.0))
+        return updates
+
+
+def test_real_updates_scaled_are_outside_the_bound(broken: Path) -> None:
+    subject = subject_in(broken)
+    with (
+        Ledger.open(broken) as ledger,
+        closing(build_engine(subject.workload(), subject.settings.engine)) as engine,
+    ):
+
+        def scaled(model: Model, clients: Sequence[str], number: int) -> Updates:
+            updates = engine.train(model, clients, number)
+            return replace(updates, vectors=updates.vectors * 5)
+
+        forgery = forge(ledger, scaled, forgings=3, seed=1)
+    assert [(each.identical, each.within) for each in forgery.rounds] == [(0, False)] * 3
+
+
+# -- survivors ---------------------------------------------------------------------------------------------------
+
+
+def test_who_has_left_is_never_a_representative_of_a_forgery(tmp_path: Path) -> None:
+    policy = replace(POLICY, k=4, x=2, **NOISE["none"])
+    with trained(tmp_path / "run", policy, Axes()) as ledger:
+        assert left(ledger, Axes(), "c") == ["deniable"]
+        asked: list[Sequence[str]] = []
+
+        def noted(model: Model, clients: Sequence[str], number: int) -> Updates:
+            asked.append(clients)
+            return Axes().train(model, clients, number)
+
+        forgery = forge(ledger, noted, forgings=60, seed=1)
+        before = torch.from_numpy(ledger.model_before(3))
+    assert asked == [tuple(client for client in CLIENTS if client != "c")] * 3
+    steps = torch.stack([model.vector - before for model in forgery.models])
+    representatives = {client for i, client in enumerate(CLIENTS) if bool((steps[:, i] > 0.1).any())}
+    assert representatives == set(CLIENTS) - {"c"}  # and every survivor is one, sooner or later
+    assert all(each.recomputed == each.identical == 7 for each in forgery.rounds)
+
+
+def test_rounds_with_a_cluster_without_survivors_are_left_out(tmp_path: Path) -> None:
+    """Possible where neighbourhoods count: everybody is everybody's neighbour, in whatever cluster."""
+    policy = replace(
+        POLICY, k=2, x=2, criterion="neighbourhood", delta=1e6, clustering="fixed", sticky=False, **NOISE["none"]
+    )
+    with trained(tmp_path / "run", policy, Homes()) as ledger:
+        group = ledger.membership(2)[0]
+        assert set(left(ledger, Homes(), *group)) == {"deniable"}
+        emptied = [t for t in (1, 2, 3) if any(not cluster.clients for cluster in ledger.round(t).clusters)]
+        assert 2 in emptied
+        forgery = forge(ledger, Homes().train, forgings=2, seed=1)
+    assert forgery.left_out == len(emptied)
+    assert [each.number for each in forgery.rounds] == [t for t in (1, 2, 3) if t not in emptied]
+    assert bool(forgery.models) == (3 not in emptied)
+
+
+def test_a_rehearsed_rollback_can_be_forged(broken: Path, tmp_path: Path) -> None:
+    subject = subject_in(broken)
+    with rehearse(subject, tmp_path, keys=keys_of(broken), mechanism=Retrain()) as rehearsal:
+        forgery = forge(rehearsal.ledger, recompute(rehearsal.engine), forgings=2, seed=1)
+    assert [(each.recomputed, each.identical, each.within) for each in forgery.rounds] == [(5, 5, True)] * 3
+
+
+# -- answers -----------------------------------------------------------------------------------------------------
+
+
+def test_attackers_answer_alike_on_the_same_model_and_not_on_another(broken: Path) -> None:
+    subject = subject_in(broken)
+    with Ledger.open(broken) as ledger:
+        served = Model(ledger.layout, torch.from_numpy(ledger.model_before(4)))
+    generator = torch.Generator().manual_seed(1)
+    other = Model(served.layout, torch.randn(served.layout.size, generator=generator))
+    count = len(subject.records)
+    drawn = np.random.default_rng(1)
+    shadows = Shadows(drawn.normal(size=(8, count)), np.arange(8)[:, None] % 2 == np.arange(count) % 2)
+    worlds = Worlds(np.zeros(4), np.zeros(4), np.zeros(4))
+    handed = Handed(confidences(subject, served), shadows, worlds, worlds)
+    attackers = tuple(ATTACKERS.values())
+
+    same = answers_alike(subject, handed, Forgery((), 0, (served, served)), attackers)
+    assert [each.attacker for each in same] == ["loss threshold", "LiRA online", "LiRA offline"]
+    for each in same:
+        assert (each.points, each.share, each.fewest) == (count, 1.0, count)
+        assert each.interval.high == 1.0
+        assert each.interval.low > 0.9
+    unlike = answers_alike(subject, handed, Forgery((), 0, (other,)), attackers)
+    # an attacker who says "absent" to nearly all goes on saying so, whatever the model: less than 1, no more
+    assert all(each.share < 1 and each.fewest == round(each.share * count) for each in unlike)
+    assert min(each.share for each in unlike) < 0.75
+    both = answers_alike(subject, handed, Forgery((), 0, (served, other)), attackers)
+    for one, mixed in zip(unlike, both, strict=True):
+        assert mixed.share == pytest.approx((1 + one.share) / 2)
+        assert mixed.fewest == one.fewest
+        assert mixed.interval.low <= mixed.share <= mixed.interval.high
+    assert answers_alike(subject, handed, Forgery((), 0, ()), attackers) == ()
+
+
+def test_a_distance_on_the_bound_is_within_it_and_one_beyond_is_not() -> None:
+    def forged(distance: float) -> ForgedRound:
+        return ForgedRound(1, 6, 6, distance, displacement=1.0, noise=0.5)
+
+    assert forged(1.5).within
+    assert forged(1.5014).within
+    assert not forged(1.51).within
+    assert not ForgedRound(1, 6, 6, 1e-3, 0.0, 0.0).within

@@ -1,0 +1,140 @@
+"""What an audit says in words, from the numbers it found."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from disavow.audit.game import Scores, Stage
+from disavow.audit.intervals import Interval
+from disavow.audit.report import Attacked, Audit, Found, median, simultaneous
+from disavow.audit.roc import Difference, Measure
+from disavow.domain import ErasureRequest, RequestState, Verdict, VerdictKind
+
+MOMENT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+DENIABLE = Verdict(VerdictKind.DENIABLE)
+ROLLBACK = Verdict(VerdictKind.ROLLBACK, 1)
+NOTHING = Measure.missing("it is a test")
+
+
+def scores(present: float, absent: float) -> Scores:
+    return Scores(np.array([present]), np.array([absent]))
+
+
+def found(name: str, low: float, high: float) -> Found:
+    attacked = Attacked(scores(1.0, 0.0), NOTHING, (NOTHING, NOTHING), NOTHING)
+    return Found(
+        attacker=name,
+        unit="record",
+        stages=dict.fromkeys(Stage, attacked),
+        retrainings=8,
+        difference=Difference((low + high) / 2, Interval(low, high)),
+    )
+
+
+SAME = found("same", -0.1, 0.2)
+MORE = found("more", 0.05, 0.25)
+LESS = found("less", -0.4, -0.2)
+
+
+def audit(*attackers: Found, verdict: Verdict | None = ROLLBACK) -> Audit:
+    return Audit(
+        client="ada",
+        rounds=3,
+        answer=ErasureRequest(1, None, MOMENT, RequestState.ANSWERED, verdict),
+        moved=0.5,
+        verdicts={str(verdict): 8},
+        own=60,
+        held_out=60,
+        worlds=16,
+        shadows=4,
+        found=attackers,
+        forged=(),
+        left_out=0,
+        alike=(),
+        departed=0,
+        bound=None,
+        seconds=1.0,
+    )
+
+
+@pytest.mark.parametrize("verdict", [ROLLBACK, DENIABLE])
+def test_a_clean_audit_says_so_and_what_it_might_have_missed(verdict: Verdict) -> None:
+    report = audit(SAME, SAME, verdict=verdict)
+    assert report.clean
+    assert report.remembering == report.unlike == ()
+    sentence, unseen = report.conclusion()
+    assert unseen == "Differences in AUC up to 0.20 might have gone unseen; more worlds make that less."
+    assert sentence == (
+        "Served minus retrained contains 0 for all 2 attackers: none of them tells the model served after ada is "
+        "erased from models retrained without it."
+    )
+
+
+def test_a_served_model_that_remembers_is_said_to(capsys: pytest.CaptureFixture[str]) -> None:
+    report = audit(MORE, SAME)
+    assert not report.clean
+    assert (report.remembering, report.unlike) == ((MORE,), ())
+    assert report.conclusion() == (
+        "more: served minus retrained is +0.150 in AUC [+0.050, +0.250], which does not contain 0: the served "
+        "model still remembers ada.",
+        "1 of 2 attackers see no difference.",
+    )
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_served_model_on_which_attackers_do_worse_is_unlike_and_remembers_nothing() -> None:
+    report = audit(LESS)
+    assert not report.clean
+    assert (report.remembering, report.unlike) == ((), (LESS,))
+    assert report.conclusion() == (
+        "less: served minus retrained is -0.300 in AUC [-0.400, -0.200], which does not contain 0: the served "
+        "model is told from retrained ones.",
+    )
+
+
+def test_a_mixed_audit_tells_what_each_saw() -> None:
+    report = audit(SAME, LESS, MORE, SAME)
+    told = report.conclusion()
+    assert [line.partition(":")[0] for line in told[:2]] == ["more", "less"]
+    assert told[2:] == ("2 of 4 attackers see no difference.",)
+    assert not report.clean
+
+
+def test_where_the_verdict_is_deniable_it_says_what_that_means() -> None:
+    told = audit(MORE, SAME, verdict=DENIABLE).conclusion()
+    assert told[:2] == audit(MORE, SAME).conclusion()
+    assert told[2].startswith("The verdict is deniable: the model was kept")
+    assert "Deniability is not deletion" in told[2]
+    assert all("deniable" not in line for line in audit(MORE, SAME, verdict=None).conclusion())
+
+
+def test_an_interval_that_ends_at_nought_contains_it() -> None:
+    report = audit(found("from", 0.0, 0.1), found("to", -0.1, 0.0))
+    assert report.clean
+    assert all(each.difference.contains_zero for each in report.found)
+
+
+def test_the_median_is_one_that_was_scored() -> None:
+    scored = [(0.9, scores(1, 1)), (0.1, scores(2, 2)), (0.5, scores(3, 3))]
+    assert median(scored) is scored[2][1]
+    assert median(scored[:1]) is scored[0][1]
+    assert median(scored[:2]) is scored[1][1]  # of two, the lower
+    assert median([*scored, (0.6, scores(4, 4))]) is scored[2][1]
+    tied = [(0.5, scores(1, 1)), (0.5, scores(2, 2)), (0.5, scores(3, 3))]
+    assert median(tied) is tied[1][1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 100])
+def test_intervals_that_hold_together_share_the_error(count: int) -> None:
+    each = simultaneous(0.95, count)
+    assert count * (1 - each) == pytest.approx(0.05)
+    assert simultaneous(0.95, 1) == pytest.approx(0.95)
+
+
+def test_a_rollback_to_a_later_round_says_what_stands() -> None:
+    told = audit(MORE, verdict=Verdict(VerdictKind.ROLLBACK, 2)).conclusion()
+    assert told[-1].startswith("The model went back to round 2: the rounds before it stand")
+    assert "before it stand" not in " ".join(audit(MORE, verdict=ROLLBACK).conclusion())

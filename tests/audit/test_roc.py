@@ -1,0 +1,428 @@
+"""Figures of ROC curves: against closed forms and scikit-learn, in simulations of their promise, at the ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special
+from sklearn.metrics import roc_auc_score, roc_curve
+
+from disavow.audit.game import Floats, Scores
+from disavow.audit.intervals import Interval
+from disavow.audit.roc import Difference, Measure, advantage, auc, difference, roc, tpr_at
+from disavow.errors import ConfigError
+from tests.federation.builders import PROPERTY
+
+DATA_SETS = 1000
+PROMISED = 0.93
+
+SEPARATED = Scores(np.arange(10.0, 20.0), np.arange(10.0))
+TIED = Scores(np.zeros(10), np.zeros(12))
+
+
+def normal(shift: float, present: int, absent: int, seed: int, *, width: float = 1.0) -> Scores:
+    """Two Gaussians: absent ones standard, present ones shifted, and wider where asked to."""
+    rng = np.random.default_rng(seed)
+    return Scores(shift + width * rng.normal(size=present), rng.normal(size=absent))
+
+
+def swapped(scores: Scores) -> Scores:
+    return Scores(scores.absent, scores.present)
+
+
+def moved(scores: Scores, how: Callable[[Floats], Floats]) -> Scores:
+    return Scores(how(scores.present), how(scores.absent))
+
+
+def known(measure: Measure) -> tuple[float, Interval]:
+    assert measure.estimate is not None
+    assert measure.interval is not None
+    assert measure.reason is None
+    assert measure.estimable
+    return measure.estimate, measure.interval
+
+
+def unknown(measure: Measure) -> str:
+    assert measure.estimate is None
+    assert measure.interval is None
+    assert not measure.estimable
+    return measure.reason or ""
+
+
+def shift_for(area: float, width: float = 1.0) -> float:
+    return float(special.ndtri(area)) * math.hypot(1, width)
+
+
+# few distinct values, so that ties are common
+some = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12).map(np.array)
+any_scores = st.builds(Scores, some, some)
+
+# ---- the curve ------------------------------------------------------------------------------------------------
+
+
+@given(any_scores)
+@PROPERTY
+def test_the_curve_is_that_of_scikit_learn(scores: Scores) -> None:
+    curve = roc(scores)
+    labels = [1] * len(scores.present) + [0] * len(scores.absent)
+    fpr, tpr, thresholds = roc_curve(
+        labels, np.concatenate([scores.present, scores.absent]), drop_intermediate=False
+    )
+    np.testing.assert_allclose(curve.fpr, fpr, atol=1e-12)
+    np.testing.assert_allclose(curve.tpr, tpr, atol=1e-12)
+    np.testing.assert_array_equal(curve.thresholds, thresholds)
+
+
+@given(any_scores)
+@PROPERTY
+def test_the_curve_climbs_from_nobody_to_everybody(scores: Scores) -> None:
+    curve = roc(scores)
+    assert (curve.fpr[0], curve.tpr[0], curve.thresholds[0]) == (0, 0, np.inf)
+    assert (curve.fpr[-1], curve.tpr[-1]) == (1, 1)
+    assert (np.diff(curve.fpr) >= 0).all()
+    assert (np.diff(curve.tpr) >= 0).all()
+    assert (np.diff(curve.fpr) + np.diff(curve.tpr) > 0).all()
+    assert (np.diff(curve.thresholds) < 0).all()
+
+
+@given(any_scores)
+@PROPERTY
+def test_the_area_below_the_curve_is_the_auc(scores: Scores) -> None:
+    curve = roc(scores)
+    area = np.sum(np.diff(curve.fpr) * (curve.tpr[1:] + curve.tpr[:-1]) / 2)
+    assert known(auc(scores))[0] == pytest.approx(area, abs=1e-12)
+
+
+def test_a_tie_is_one_diagonal_step() -> None:
+    curve = roc(Scores(np.array([2.0, 1.0]), np.array([1.0, 0.0])))
+    assert curve.fpr.tolist() == [0, 0, 0.5, 1]
+    assert curve.tpr.tolist() == [0, 0.5, 1, 1]
+    assert roc(TIED).fpr.tolist() == roc(TIED).tpr.tolist() == [0, 1]
+
+
+def test_a_curve_cannot_be_written_to() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        roc(TIED).fpr[0] = 1
+
+
+# ---- AUC ------------------------------------------------------------------------------------------------------
+
+
+@given(any_scores)
+@PROPERTY
+def test_the_auc_is_that_of_scikit_learn(scores: Scores) -> None:
+    labels = [1] * len(scores.present) + [0] * len(scores.absent)
+    expected = roc_auc_score(labels, np.concatenate([scores.present, scores.absent]))
+    assert known(auc(scores))[0] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.5, 1.5, -1.0])
+def test_two_gaussians_have_the_auc_of_the_textbook(shift: float) -> None:
+    estimate, interval = known(auc(normal(shift, 20_000, 20_000, seed=1)))
+    expected = float(special.ndtr(shift / math.sqrt(2)))
+    assert estimate == pytest.approx(expected, abs=0.01)
+    assert expected in interval
+    assert interval.width < 0.02
+
+
+@given(any_scores, st.floats(0.5, 0.999))
+@PROPERTY
+def test_the_interval_of_the_auc_has_a_width_and_stays_on_the_scale(scores: Scores, level: float) -> None:
+    estimate, interval = known(auc(scores, level))
+    assert 0 <= interval.low <= estimate <= interval.high <= 1
+    assert interval.width > 0.05
+
+
+@given(any_scores)
+@PROPERTY
+def test_swapping_present_and_absent_mirrors_the_auc(scores: Scores) -> None:
+    estimate, interval = known(auc(scores))
+    mirrored, other = known(auc(swapped(scores)))
+    assert mirrored == pytest.approx(1 - estimate, abs=1e-12)
+    assert (other.low, other.high) == pytest.approx((1 - interval.high, 1 - interval.low), abs=1e-9)
+
+
+@given(any_scores)
+@PROPERTY
+def test_only_the_order_of_scores_counts(scores: Scores) -> None:
+    for how in (np.exp, np.cbrt, lambda values: 3 * values - 7):
+        other = moved(scores, how)
+        assert auc(scores) == auc(other)
+        assert advantage(scores) == advantage(other)
+        assert difference(scores, [swapped_order(scores)]) == difference(other, [swapped_order(other)])
+
+
+def swapped_order(scores: Scores) -> Scores:
+    """The same units on another model: each gets the score of its neighbour."""
+    return Scores(scores.present[::-1], scores.absent[::-1])
+
+
+def test_perfect_attackers_are_not_surely_perfect() -> None:
+    estimate, interval = known(auc(SEPARATED))
+    assert estimate == interval.high == 1
+    assert 0.6 < interval.low < 0.9
+    estimate, interval = known(auc(swapped(SEPARATED)))
+    assert estimate == interval.low == 0
+    assert 0.1 < interval.high < 0.4
+
+
+def test_one_unit_on_a_side_says_next_to_nothing() -> None:
+    one = np.array([0.0])
+    for scores in (Scores(one + 1, one), Scores(one + 1, np.zeros(100)), Scores(np.ones(100), one)):
+        estimate, interval = known(auc(scores))
+        assert estimate == interval.high == 1
+        assert interval.low == pytest.approx(1 / (1 + 1.959964**2), abs=1e-6)
+
+
+def test_more_units_say_more() -> None:
+    widths = [known(auc(normal(1, units, units, seed=2)))[1].width for units in (10, 40, 160, 640)]
+    assert widths == sorted(widths, reverse=True)
+    higher = [known(auc(SEPARATED, level))[1].width for level in (0.8, 0.95, 0.999)]
+    assert higher == sorted(higher)
+
+
+# ---- simulations: intervals hold the truth as often as promised ----------------------------------------------
+
+
+def held(truth: float, intervals: Sequence[Interval]) -> float:
+    return sum(truth in interval for interval in intervals) / len(intervals)
+
+
+@pytest.mark.parametrize("area", [0.5, 0.8, 0.98])
+@pytest.mark.parametrize("units", [30, 70, 300])
+def test_the_interval_of_the_auc_holds_the_truth(units: int, area: float) -> None:
+    found = (auc(normal(shift_for(area), units, units, seed)) for seed in range(DATA_SETS))
+    assert held(area, [known(measure)[1] for measure in found]) >= PROMISED
+
+
+@pytest.mark.parametrize(("present", "absent"), [(30, 360), (300, 30), (64, 64)])
+@pytest.mark.parametrize("width", [0.3, 3.0])
+def test_it_does_so_where_one_side_is_wider_or_larger(present: int, absent: int, width: float) -> None:
+    shift = shift_for(0.8, width)
+    found = (auc(normal(shift, present, absent, seed, width=width)) for seed in range(DATA_SETS))
+    assert held(0.8, [known(measure)[1] for measure in found]) >= PROMISED
+
+
+def test_the_interval_of_the_tpr_holds_the_truth() -> None:
+    truth = float(special.ndtr(2 - special.ndtri(0.99)))
+    found = (tpr_at(normal(2, 100, 1000, seed), 0.01) for seed in range(DATA_SETS))
+    assert held(truth, [known(measure)[1] for measure in found]) >= 0.95
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_the_interval_of_the_advantage_holds_the_truth(shift: float) -> None:
+    truth = float(2 * special.ndtr(shift / 2) - 1)
+    found = (advantage(normal(shift, 60, 60, seed)) for seed in range(DATA_SETS))
+    assert held(truth, [known(measure)[1] for measure in found]) >= 0.95
+
+
+def models(areas: Sequence[float], units: int, seed: int, *, alike: float, draws: float) -> list[Scores]:
+    """The same units on one model for each AUC.
+
+    `alike` is the correlation of a unit's scores on two models, `draws` the deviation between models that differ in
+    their secret draws only, in units of the scores.
+    """
+    rng = np.random.default_rng(seed)
+    own, found = rng.normal(size=(2, units)), []
+    for area in areas:
+        shift = float(special.ndtri(area)) * math.sqrt(2 + draws**2) + draws * rng.normal()
+        present, absent = math.sqrt(alike) * own + math.sqrt(1 - alike) * rng.normal(size=(2, units))
+        found.append(Scores(present + shift, absent))
+    return found
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.9])
+@pytest.mark.parametrize("area", [0.5, 0.8, 0.98])
+@pytest.mark.parametrize("units", [30, 70, 300])
+def test_the_interval_of_the_difference_holds_zero_where_nothing_differs(
+    units: int, area: float, alike: float
+) -> None:
+    found = (models([area, area], units, seed, alike=alike, draws=0) for seed in range(DATA_SETS))
+    assert held(0, [difference(served, others).interval for served, *others in found]) >= PROMISED
+
+
+@pytest.mark.parametrize("units", [30, 70, 300])
+def test_the_interval_of_the_difference_holds_a_real_one(units: int) -> None:
+    found = (models([0.8, 0.6], units, seed, alike=0.7, draws=0) for seed in range(DATA_SETS))
+    assert held(0.2, [difference(served, others).interval for served, *others in found]) >= PROMISED
+
+
+@pytest.mark.parametrize("retrainings", [2, 3, 4, 6])
+def test_secret_draws_are_allowed_for_when_there_are_several_retrainings(retrainings: int) -> None:
+    def intervals(compared: int) -> list[Interval]:
+        areas = [0.7] * (1 + retrainings)
+        found = (models(areas, 70, seed, alike=0.95, draws=0.3) for seed in range(DATA_SETS))
+        return [difference(served, others[:compared]).interval for served, *others in found]
+
+    assert held(0, intervals(retrainings)) >= PROMISED
+    assert held(0, intervals(1)) < 0.7  # one retraining cannot show how much retrainings differ
+
+
+# ---- TPR at a given FPR ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fpr", [0.01, 0.001])
+def test_two_gaussians_have_the_tpr_of_the_textbook(fpr: float) -> None:
+    estimate, interval = known(tpr_at(normal(2, 20_000, 50_000, seed=3), fpr))
+    expected = float(special.ndtr(2 - special.ndtri(1 - fpr)))
+    assert estimate == pytest.approx(expected, rel=0.1)
+    assert expected in interval
+    assert estimate in interval
+
+
+@pytest.mark.parametrize(
+    ("fpr", "absent", "needs"), [(0.01, 360, "1,000"), (0.001, 9999, "10,000"), (0.01, 999, "1,000")]
+)
+def test_a_rare_rate_is_not_estimable_from_few_absent_units(fpr: float, absent: int, needs: str) -> None:
+    reason = unknown(tpr_at(normal(2, 70, absent, seed=4), fpr))
+    assert reason == (
+        f"the true-positive rate at a false-positive rate of {100 * fpr:g} % needs {needs} absent units, "
+        f"there are {absent:,}"
+    )
+
+
+def test_just_enough_absent_units_are_enough() -> None:
+    present = np.array([2000.0, 990.0, 989.5, 989.0, 5.0])
+    estimate, interval = known(tpr_at(Scores(present, np.arange(1000.0)), 0.01))
+    assert estimate == 3 / 5  # ten of the absent, 990 and above, are called present: all above 989 are
+    assert estimate in interval
+
+
+def test_the_tpr_lies_on_the_slope_of_a_tie() -> None:
+    estimate, interval = known(tpr_at(Scores(np.zeros(50), np.zeros(1000)), 0.01))
+    assert estimate == pytest.approx(0.01)
+    assert (interval.low, interval.high) == (0, 1)
+
+
+def test_every_present_unit_above_every_absent_one() -> None:
+    estimate, interval = known(tpr_at(Scores(np.full(50, 9.0), np.arange(1000.0) / 1000), 0.01))
+    assert estimate == interval.high == 1
+    assert 0.85 < interval.low < 1
+
+
+@given(st.lists(st.integers(-4, 9).map(float), min_size=1, max_size=30).map(np.array), st.integers(0, 10**6))
+@PROPERTY
+def test_the_tpr_stays_on_the_scale(present: Floats, seed: int) -> None:
+    absent = np.random.default_rng(seed).integers(-4, 6, size=100).astype(float)
+    estimate, interval = known(tpr_at(Scores(present, absent), 0.1))
+    assert 0 <= interval.low <= estimate <= interval.high <= 1
+    assert interval.width > 0
+
+
+# ---- advantage ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_two_gaussians_have_the_advantage_of_the_textbook(shift: float) -> None:
+    estimate, interval = known(advantage(normal(shift, 20_000, 20_000, seed=6)))
+    expected = float(2 * special.ndtr(shift / 2) - 1)
+    assert estimate == pytest.approx(expected, abs=0.02)
+    assert expected in interval
+
+
+def test_the_ends_of_the_advantage() -> None:
+    assert known(advantage(SEPARATED))[0] == 1
+    assert known(advantage(swapped(SEPARATED)))[0] == 0
+    assert known(advantage(TIED))[0] == 0
+
+
+@given(any_scores)
+@PROPERTY
+def test_the_advantage_stays_on_the_scale(scores: Scores) -> None:
+    estimate, interval = known(advantage(scores))
+    assert 0 <= interval.low <= estimate <= interval.high <= 1
+    assert interval.width > 0.1
+
+
+# ---- served minus retrained -----------------------------------------------------------------------------------
+
+
+@given(any_scores)
+@PROPERTY
+def test_exchanging_the_models_turns_the_difference_around(scores: Scores) -> None:
+    other = swapped_order(scores)
+    there, back = difference(scores, [other]), difference(other, [scores])
+    assert there.estimate == pytest.approx(-back.estimate, abs=1e-12)
+    assert there.interval.low == pytest.approx(-back.interval.high, abs=1e-9)
+
+
+@pytest.mark.parametrize("scores", [SEPARATED, swapped(SEPARATED), TIED, Scores(np.ones(1), np.zeros(1))])
+@pytest.mark.parametrize("retrainings", [1, 3])
+def test_a_difference_of_nothing_is_not_surely_nothing(scores: Scores, retrainings: int) -> None:
+    found = difference(scores, [scores] * retrainings)
+    assert found.estimate == 0
+    assert found.interval.width > 0.1
+    assert found.contains_zero
+
+
+def test_the_largest_difference_there_is() -> None:
+    found = difference(SEPARATED, [swapped(SEPARATED)] * 2)
+    assert found.estimate == found.interval.high == 1
+    assert 0.5 < found.interval.low < 1
+    assert not found.contains_zero
+
+
+def test_a_model_that_remembers_is_told_from_retrained_ones() -> None:
+    served, *others = models([0.9, 0.55, 0.55, 0.55], 100, 8, alike=0.8, draws=0.05)
+    found = difference(served, others)
+    aucs = [known(auc(scores))[0] for scores in others]
+    assert found.estimate == pytest.approx(known(auc(served))[0] - sum(aucs) / 3)
+    assert found.interval.low > 0
+    assert not found.contains_zero
+
+
+def test_the_same_units_are_compared_with_themselves() -> None:
+    """Hard and easy units stay hard and easy: pairing them narrows the interval several times."""
+    served, other = models([0.7, 0.7], 200, 9, alike=0.95, draws=0)
+    shuffled = Scores(*(np.random.default_rng(1).permutation(side) for side in (other.present, other.absent)))
+    paired, unpaired = difference(served, [other]), difference(served, [shuffled])
+    assert paired.estimate == pytest.approx(unpaired.estimate)
+    assert paired.interval.width < 0.5 * unpaired.interval.width
+
+
+def test_delongs_variance_by_hand() -> None:
+    """Two of four present units fall from the top to the bottom; a quarter squared twice more on either side."""
+    served = Scores(np.array([5.0, 6.0, 7.0, 8.0]), np.arange(4.0))
+    other = Scores(np.array([5.0, 6.0, -7.0, -8.0]), np.arange(4.0))
+    present, absent = (1.0 + 0.125) / 3 / 4, (0.0 + 0.125) / 3 / 4
+    total = present + absent
+    freedom = total**2 / (present**2 / 3 + absent**2 / 3)
+    half = float(special.stdtrit(freedom, 0.975)) * math.sqrt(total)
+    assert difference(served, [other]) == Difference(0.5, Interval(0.5 - half, min(1.0, 0.5 + half)))
+
+
+# ---- refusals -------------------------------------------------------------------------------------------------
+
+NOTHING = np.array([])
+BAD = [
+    (Scores(NOTHING, np.zeros(3)), "it needs a present unit and an absent one, there are 0 and 3"),
+    (Scores(np.zeros(3), NOTHING), "it needs a present unit and an absent one, there are 3 and 0"),
+    (Scores(np.array([np.nan, 1.0]), np.array([np.inf])), "2 of 3 scores are not finite numbers"),
+]
+
+
+@pytest.mark.parametrize(("scores", "reason"), BAD)
+def test_what_cannot_be_told_is_said_with_the_reason(scores: Scores, reason: str) -> None:
+    for measure in (auc(scores), advantage(scores), tpr_at(scores, 0.01)):
+        assert unknown(measure) == reason
+        assert str(measure) == f"not estimable: {reason}"
+    with pytest.raises(ConfigError, match=f"^no ROC curve: {reason}$"):
+        roc(scores)
+    with pytest.raises(ConfigError, match=f"^no difference: {reason}$"):
+        difference(SEPARATED, [scores])
+
+
+def test_other_units_cannot_be_compared() -> None:
+    with pytest.raises(ConfigError, match=r"10 present and 10 absent ones on the served model, 10 and 12 on a"):
+        difference(SEPARATED, [SEPARATED, TIED])
+    with pytest.raises(ConfigError, match=r"at least one retrained model, there are 0"):
+        difference(SEPARATED, [])
+
+
+def test_a_measure_prints_its_interval() -> None:
+    assert str(Measure.of(0.8126, Interval(0.7, 0.9))) == "0.813 (0.700-0.900)"

@@ -1,0 +1,160 @@
+"""`disavow audit`, run as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disavow import config, runs
+from disavow.ledger import Ledger
+from tests.cli.process import COMMAND, disavow, environment, only_error
+from tests.ledger.making import files_of
+
+SETTINGS: dict[str, Any] = {
+    "rounds": 3,
+    "draws": "seeded",
+    "data": {"clients": 8, "test_fraction": 0.5},
+    "clustering": {"k": 3},
+    "deniability": {"x": 3},
+    "training": {"epochs": 1, "batch_size": 32},
+}
+"""Clusters of three and five: whoever leaves the small one takes it below x."""
+
+QUICK = ("--worlds=32", "--shadows=4", "--forgings=2")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("audit command") / "run"
+    with runs.start(config.from_values(SETTINGS, source="tests"), directory) as started:
+        started.train()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def client(run: Path) -> str:
+    """Somebody in the small cluster of the last round."""
+    with Ledger.open(run) as ledger:
+        return min(ledger.membership(3), key=len)[0]
+
+
+def test_an_audit_reports_three_models_for_each_attacker_and_leaves_the_run_alone(
+    run: Path, client: str, tmp_path: Path
+) -> None:
+    before = files_of(run)
+    plot = tmp_path / "roc.png"
+    done = disavow("audit", run, "--client", client, *QUICK, "--plot", plot)
+    assert done.returncode in (0, 1), done.stderr
+    text = done.stdout
+    for stage in ("before", "served", "retrained"):
+        assert stage in text
+    for attacker in ("loss threshold", "LiRA online", "LiRA offline", "subject level", "update alignment"):
+        assert sum(line.startswith(attacker) for line in text.splitlines()) >= 3
+    assert "TPR at 1 % FPR" in text
+    assert "it needs 1,000" in text
+    assert "updates, computed again, are bit for bit those the ledger recorded" in text
+    assert ("does not contain 0" in text) == (done.returncode == 1)
+    assert all(len(line) <= 116 for line in text.split("\n\n")[1].splitlines())
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert files_of(run) == before
+    assert not run.with_name("run.audit").exists()
+
+
+@pytest.fixture(scope="module")
+def told(run: Path, client: str) -> dict[str, Any]:
+    done = disavow("audit", run, "--client", client, *QUICK, "--json")
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == (0 if report["clean"] else 1)
+    return report
+
+
+def test_json_holds_everything(told: dict[str, Any], client: str) -> None:
+    assert told["client"] == client
+    assert told["rehearsed"]["verdict"] == "rollback to round 1"
+    assert told["rehearsed"]["moved"] > 0
+    assert len(told["attackers"]) == 5
+    for attacker in told["attackers"]:
+        assert set(attacker["stages"]) == {"before", "served", "retrained"}
+        for attacked in attacker["stages"].values():
+            assert attacked["auc"]["interval"]["low"] <= attacked["auc"]["estimate"] <= 1
+            assert attacked["tpr"]["0.001"]["reason"]
+            assert attacked["present"]
+            assert attacked["absent"]
+        difference = attacker["served_minus_retrained"]
+        low, high = difference["interval"]["low"], difference["interval"]["high"]
+        assert low < high
+        assert difference["contains_zero"] == (low <= 0 <= high)
+    assert told["clean"] == all(each["served_minus_retrained"]["contains_zero"] for each in told["attackers"])
+    assert len(told["forged"]["rounds"]) == 3
+    assert all(each["within"] for each in told["forged"]["rounds"])
+
+
+@pytest.mark.kill
+def test_an_interrupted_audit_goes_on_and_comes_to_the_same(
+    run: Path, client: str, told: dict[str, Any], tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    line = [*COMMAND, "audit", str(run), "--client", client, *QUICK, "--json", "--work", str(work)]
+    process = subprocess.Popen(line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not list(work.rglob("with-*.json")):
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "the same command goes on" in err
+    kept = {path.name: path.stat().st_mtime_ns for path in work.rglob("*.json")}
+    assert kept
+    assert not list(work.rglob("rehearsal"))
+    resumed = disavow("audit", run, "--client", client, *QUICK, "--json", "--work", work)
+    assert json.loads(resumed.stdout)["attackers"] == told["attackers"]
+    assert not list(work.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        (["--client", "nobody"], 7, "'nobody' is not a client of this run, or has left it"),
+        (["--client", "CLIENT", "--worlds", "31"], 2, "--worlds is 31; allowed: an even number of at least 32"),
+        (["--client", "CLIENT", "--shadows", "2"], 2, "--shadows is 2; allowed: an even number of at least 4"),
+        (["--client", "CLIENT", "--forgings", "0"], 2, "--forgings is 0; allowed: a whole number of at least 1"),
+        (["--client", "CLIENT", "--plot", "roc.txt"], 2, "--plot is roc.txt; allowed: a file name that ends in"),
+        (["--client", "CLIENT", "--plot", "no/roc.png"], 2, "--plot is no/roc.png; allowed: a file in a directory"),
+        (["--client", "CLIENT", "--work", "RUN/work"], 2, "allowed: a folder outside the run directory"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused_at_once(
+    run: Path, client: str, line: list[str], code: int, words: str
+) -> None:
+    filled = [part.replace("CLIENT", client).replace("RUN", str(run)) for part in line]
+    done = disavow("audit", run, *filled)
+    assert done.returncode == code
+    assert words in only_error(done)
+
+
+def test_an_erasure_removes_what_an_interrupted_audit_left_and_its_client_cannot_be_audited(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    with runs.start(config.from_values(SETTINGS, source="tests"), directory) as started:
+        started.train()
+    left = tmp_path / "run.audit" / "0123456789abcdef" / "3-rounds"
+    left.mkdir(parents=True)
+    (left / "with-000.json").write_text("{}")
+    done = disavow("erase", directory, "client-01")
+    assert done.returncode == 0, done.stderr
+    assert "which an interrupted audit left" in done.stderr
+    assert not (tmp_path / "run.audit").exists()
+    done = disavow("audit", directory, "--client", "client-01")
+    assert done.returncode == 7
+    assert "has left it" in only_error(done)
+
+
+def test_no_run_no_audit(tmp_path: Path) -> None:
+    done = disavow("audit", tmp_path / "none", "--client", "client-01")
+    assert done.returncode == 2
+    assert "holds no run" in only_error(done)
