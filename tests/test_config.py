@@ -57,6 +57,12 @@ def complaints(text: str) -> list[str]:
         ("[[model]]\nname = 'lenet5'", 'model is [{"name": "lenet5"}]; allowed: a table with name'),
         ("[seed]\na = 1", 'seed is {"a": 1}; allowed: a whole number of at least 0'),
         ('[data]\nclients = "20"', 'data.clients is "20"; allowed: a whole number of at least 1'),
+        (
+            '[data]\nname = "imagenet"',
+            'data.name is "imagenet"; allowed: "digits", "mnist", "fashion-mnist", "cifar10", "celeba"',
+        ),
+        ("[data]\ndir = 3", "data.dir is 3; allowed: a text"),
+        ("[data]\nlabels_per_client = 0", "data.labels_per_client is 0; allowed: a whole number of at least 1"),
         ("[data]\ntest_fraction = 1", "data.test_fraction is 1; allowed: a number above 0 and below 1"),
         ("[data]\nalpha = 0", "data.alpha is 0; allowed: a number above 0"),
         ("[data]\nalpha = nan", "data.alpha is NaN; allowed: a number above 0"),
@@ -80,6 +86,10 @@ def complaints(text: str) -> list[str]:
         ("[noise]\nsigma = -0.1", "noise.sigma is -0.1; allowed: a number of at least 0"),
         ("[noise]\nclip = 0.0", "noise.clip is 0.0; allowed: a number above 0"),
         ('[noise]\ntau = "small"', 'noise.tau is "small"; allowed: a number above 0'),
+        ("[privacy]\nepsilon = 0", "privacy.epsilon is 0; allowed: a number above 0"),
+        ("[privacy]\nepsilon = inf", "privacy.epsilon is Infinity; allowed: a number above 0"),
+        ("[privacy]\ndelta = 0", "privacy.delta is 0; allowed: a number above 0 and below 1"),
+        ("[privacy]\ndelta = 1.0", "privacy.delta is 1.0; allowed: a number above 0 and below 1"),
     ],
 )
 def test_each_problem_is_one_line_with_the_key_what_it_was_and_what_is_allowed(text: str, line: str) -> None:
@@ -106,6 +116,19 @@ def test_each_problem_is_one_line_with_the_key_what_it_was_and_what_is_allowed(t
         (
             '[noise]\nmode = "calibrated"\nclip = 1.0',
             'noise.tau is not set; noise.mode "calibrated" needs a number',
+        ),
+        (
+            "[privacy]\nepsilon = 8",
+            'privacy.epsilon is 8 with noise.mode "paper"; allowed: noise.mode "calibrated", the only one',
+        ),
+        (
+            '[noise]\nmode = "none"\n[privacy]\nepsilon = 0.5',
+            'privacy.epsilon is 0.5 with noise.mode "none"; allowed: noise.mode "calibrated"',
+        ),
+        (
+            '[noise]\nmode = "calibrated"\nclip = 2\n[privacy]\nepsilon = 8\ndelta = 1e-6',
+            'noise.tau is not set; noise.mode "calibrated" needs a number above 0: `disavow account --epsilon 8 '
+            "--delta 1e-06 --rounds 20 --clients 20 --k 4 --clip 2` finds it",
         ),
         (
             '[data]\nclients = 2001\n[clustering]\nmetric = "published"',
@@ -241,6 +264,8 @@ def values_of(kind: Any, metadata: Iterable[Any] = ()) -> st.SearchStrategy[Any]
         found = numbers(kind, metadata)
     elif kind is bool:
         found = st.booleans()
+    elif kind is str:
+        found = st.text(st.characters(codec="utf-8"))
     elif kind is type(None):
         found = st.none()
     else:
@@ -277,6 +302,8 @@ def any_settings(draw: st.DrawFn) -> Settings:
     values["deniability"] |= {"x": draw(st.integers(1, k))}
     if noise["mode"] == "calibrated":
         noise |= {"clip": noise["clip"] or 1.5, "tau": noise["tau"] or 0.1}
+    else:
+        values["privacy"]["epsilon"] = None
     if values["engine"]["name"] == "sequential":
         values["engine"] |= {"device": "cpu", "precision": "float32"}
     return Settings(**values)
@@ -314,4 +341,42 @@ def test_sections_list_every_setting_once() -> None:
 
 def test_without_comments_there_are_only_keys_and_sections() -> None:
     for line in config.to_toml(Settings(), comments=False).splitlines():
-        assert re.fullmatch(r"|\[\w+\]|\w+ = \S+|# (clip|tau) = ", line)
+        assert re.fullmatch(r"|\[\w+\]|\w+ = \S+|# (dir|digest|clip|tau|epsilon) = ", line)
+
+
+# -- the digest that a run keeps -----------------------------------------------------------------------------------
+
+
+def test_digests_of_runs_from_before_a_section_existed_stay_what_they_were() -> None:
+    """Both were computed by the code as it was before there was a section `privacy`."""
+    default = "8581d8c08b634b1d6b9051c890f5da4e4ac35dc60c43df215f82832dc6ee6ff9"
+    changed = "8b0ba2fd98f06132e6bb0951f276df1c89c2a9ec247645e84731b526afe3da12"
+    text = (
+        "seed = 7\nrounds = 3\n"
+        '[clustering]\nmethod = "fixed"\nk = 5\n[noise]\nmode = "calibrated"\nclip = 1.0\ntau = 0.5\n'
+    )
+    assert config.settings_digest(Settings()) == default
+    assert config.settings_digest(config.parse(text, source="run.toml")) == changed
+    # said outright, a default is still the default
+    assert config.settings_digest(config.parse(f"{text}[privacy]\ndelta = 1e-5", source="run.toml")) == changed
+
+
+def test_a_budget_is_a_promise() -> None:
+    text = '[noise]\nmode = "calibrated"\nclip = 1.0\ntau = 0.5\n[privacy]\n'
+    found = [
+        config.settings_digest(config.parse(text + privacy, source="run.toml"))
+        for privacy in ("", "epsilon = 8", "epsilon = 9", "epsilon = 8\ndelta = 1e-6", "delta = 1e-6")
+    ]
+    assert len(set(found)) == 5
+
+
+def test_where_the_data_is_may_change_and_what_it_is_may_not() -> None:
+    def digest(data: str) -> str:
+        return config.settings_digest(config.parse(f"[data]\n{data}", source="run.toml"))
+
+    assert digest('dir = "/here"') == digest('dir = "/there"') == digest("")
+    others = [
+        digest(each) for each in ("", 'digest = "a"', 'digest = "b"', "labels_per_client = 3", 'name = "mnist"')
+    ]
+    assert len(set(others)) == 5
+    assert digest("labels_per_client = 2") == digest("")

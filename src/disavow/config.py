@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
@@ -20,8 +20,11 @@ from pydantic_core import ErrorDetails
 from disavow.domain import Policy
 from disavow.errors import ConfigError
 
-CHANGEABLE = ("rounds", "training", "requests", "engine")
+CHANGEABLE = ("rounds", "training", "requests", "engine", "data.dir")
 """Settings that may be edited in a run's config.toml; the others are its data, its model and its promises."""
+
+LATER = ("privacy", "data.dir", "data.digest", "data.labels_per_client")
+"""Settings younger than the first runs: left out of a run's digest while they have their defaults."""
 
 PROJECTION_LIMIT = 2000
 """Above this many participants, a random projection decides who is grouped with whom."""
@@ -40,18 +43,37 @@ Count = Annotated[int, Field(ge=1)]
 class DataSettings(_Section):
     """What the clients hold."""
 
-    name: Literal["digits"] = Field(
-        "digits", description="the data set; digits: 1,797 real handwritten digits of 8x8, embedded"
+    name: Literal["digits", "mnist", "fashion-mnist", "cifar10", "celeba"] = Field(
+        "digits",
+        description="the data set; digits: 1,797 real handwritten digits of 8x8, embedded; the others need the "
+        "extra data and come from data.dir or the Hugging Face hub (docs/data.md)",
     )
     clients: Count = Field(20, description="how many clients the training data is partitioned over")
-    partition: Literal["iid", "quantity", "dirichlet"] = Field(
-        "iid", description="iid; quantity: unequal sizes; dirichlet: unequal sizes and labels"
+    partition: Literal["iid", "quantity", "dirichlet", "shards", "pathological"] = Field(
+        "iid",
+        description="iid; quantity: unequal sizes; dirichlet: unequal sizes and labels; shards: a few pieces of "
+        "the samples sorted by label; pathological: a few labels each",
     )
     alpha: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
         0.5, description="concentration of quantity and dirichlet partitions; smaller is more unequal"
     )
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.2, description="share of the data held out to measure accuracy"
+        0.2,
+        description="share of digits held out to measure accuracy; it plays no part in the other data sets, which "
+        "have official test images",
+    )
+    dir: str | None = Field(
+        None,
+        description="folder with the data sets as parquet files, such as mnist/train.parquet; not set: the folder "
+        "that DISAVOW_DATA_DIR names, or else the Hugging Face hub. A run keeps the full path",
+    )
+    labels_per_client: Count = Field(
+        2, description="labels that a client holds of a pathological partition; pieces of a shards partition"
+    )
+    digest: str | None = Field(
+        None,
+        description="which files the data is from, as SHA-256; a run sets it when it starts and refuses others "
+        "from then on (not for digits)",
     )
 
 
@@ -119,6 +141,17 @@ class NoiseSettings(_Section):
     )
 
 
+class PrivacySettings(_Section):
+    """What the run may spend, and at which delta its account is taken."""
+
+    epsilon: Positive | None = Field(
+        None,
+        description="privacy budget: training stops before the round that would exceed it; not set: no budget. "
+        "Needs noise.mode calibrated; held to the sampled claim with fixed clusters, else to the unconditional one",
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(1e-5, description="the delta of every figure")
+
+
 class RequestSettings(_Section):
     """A stream of erasure requests, for experiments."""
 
@@ -164,6 +197,7 @@ class Settings(_Section):
     noise: NoiseSettings = NoiseSettings()
     requests: RequestSettings = RequestSettings()
     engine: EngineSettings = EngineSettings()
+    privacy: PrivacySettings = PrivacySettings()
 
     @property
     def participants(self) -> int:
@@ -207,18 +241,54 @@ class Settings(_Section):
         elsewhere = self.engine.device == "cuda" or self.engine.precision != "float32"
         if self.engine.name == "sequential" and elsewhere:
             raise ValueError('engine.name is "sequential", which runs on the CPU in float32; allowed: "vectorised"')
+        if self.privacy.epsilon is not None and self.noise.mode != "calibrated":
+            raise ValueError(
+                f'privacy.epsilon is {self.privacy.epsilon:g} with noise.mode "{self.noise.mode}"; allowed: '
+                'noise.mode "calibrated", the only one with a figure that a budget could be held to'
+            )
         if self.noise.mode == "calibrated":
             for key in ("clip", "tau"):
                 if getattr(self.noise, key) is None:
-                    raise ValueError(f'noise.{key} is not set; noise.mode "calibrated" needs a number above 0')
+                    raise ValueError(
+                        f'noise.{key} is not set; noise.mode "calibrated" needs a number above 0{self._how_to(key)}'
+                    )
         return self
+
+    def _how_to(self, key: str) -> str:
+        """How to find the noise for a budget."""
+        if key != "tau" or self.privacy.epsilon is None:
+            return ""
+        return (
+            f": `disavow account --epsilon {self.privacy.epsilon:g} --delta {self.privacy.delta:g} --rounds "
+            f"{self.rounds} --clients {self.participants} --k {self.clustering.k} --clip {self.noise.clip:g}` "
+            "finds it"
+        )
 
 
 def settings_digest(settings: Settings) -> str:
-    """SHA-256 over the settings that a run keeps from its start: all but `CHANGEABLE`."""
-    defaults = {name: Settings.model_fields[name].default for name in CHANGEABLE}
-    fixed = settings.model_copy(update=defaults)
-    return hashlib.sha256(to_toml(fixed, comments=False).encode()).hexdigest()
+    """SHA-256 over the settings that a run keeps from its start: all but `CHANGEABLE`.
+
+    `LATER` settings count only where they say something, so that the digests of older runs stay what they were.
+    """
+    fixed, defaults = settings, Settings()
+    for name in CHANGEABLE:
+        fixed = _replaced(fixed, name, _value(defaults, name))
+    silent = [name for name in LATER if _value(fixed, name) == _value(defaults, name)]
+    return hashlib.sha256(to_toml(fixed, comments=False, without=silent).encode()).hexdigest()
+
+
+def _value(settings: Settings, name: str) -> Any:
+    """The value of a section, or of a key such as `data.dir`."""
+    section, _, key = name.partition(".")
+    value = getattr(settings, section)
+    return getattr(value, key) if key else value
+
+
+def _replaced(settings: Settings, name: str, value: Any) -> Settings:
+    section, _, key = name.partition(".")
+    if key:
+        value = getattr(settings, section).model_copy(update={key: value})
+    return settings.model_copy(update={section: value})
 
 
 def participants_of(clients: int, fraction: float) -> int:
@@ -318,14 +388,21 @@ def _is_section(field: FieldInfo) -> bool:
     return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
 
 
-def to_toml(settings: Settings, *, comments: bool = True) -> str:
-    """Settings as TOML that reads back as the same settings, with every key and what it means."""
+def to_toml(settings: Settings, *, comments: bool = True, without: Collection[str] = ()) -> str:
+    """Settings as TOML that reads back as the same settings, with every key and what it means.
+
+    Sections in `without` are left out, and keys such as `data.dir`.
+    """
     lines = ["# Settings of a disavow run. Every key is shown; a key left out has its default."] * comments
     for name, about, fields in sections():
+        if name in without:
+            continue
         owner: BaseModel = getattr(settings, name) if name else settings
         if name:
             lines += ["", f"[{name}]" + f"  # {about}" * comments]
         for key, field in fields.items():
+            if f"{name}.{key}" in without:
+                continue
             value = getattr(owner, key)
             if comments:
                 lines.append(f"# {field.description} ({allowed(field)})")
@@ -334,4 +411,7 @@ def to_toml(settings: Settings, *, comments: bool = True) -> str:
 
 
 def _toml(value: object) -> str:
-    return json.dumps(value) if isinstance(value, str | bool) else repr(value)
+    if isinstance(value, str):
+        # TOML escapes as JSON does, but for characters beyond 16 bits and for DEL
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value) if isinstance(value, bool) else repr(value)

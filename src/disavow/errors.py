@@ -17,6 +17,7 @@ Each error carries a message that a person can act on, and the exit code of the 
     ├── VerificationError    1   a proof, receipt or checkpoint that does not hold
     │   └── Unreadable       2   it cannot even be read
     └── RoundRefused         5   a round that must not be recorded; the run stays as it was
+        └── BudgetSpent      9   it would exceed the privacy budget; the model stays in use
 
 0 is success. 1 also means "fsck found something", 3 "valid, but it names nobody". 130 is an interruption from the
 keyboard.
@@ -101,3 +102,9 @@ class RoundRefused(DisavowError):
     """A round that must not be recorded. The run stays as it was."""
 
     exit_code = 5
+
+
+class BudgetSpent(RoundRefused):
+    """A round that would exceed the privacy budget. What stands is in use, and erasures are still honoured."""
+
+    exit_code = 9

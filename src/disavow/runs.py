@@ -21,8 +21,9 @@ from torch import nn
 
 from disavow import __version__, config
 from disavow.config import Settings
-from disavow.data import FederatedData
+from disavow.data import FederatedData, OnProgress
 from disavow.data import load as load_data
+from disavow.data.progress import nothing
 from disavow.domain import ErasureRequest
 from disavow.engines import build as build_engine
 from disavow.engines.state import model_of
@@ -41,6 +42,7 @@ from disavow.ledger import Ledger
 from disavow.ledger.creation import CONFIG, refuse_existing
 from disavow.ledger.keys import default_folder, tombstone_key
 from disavow.models import build
+from disavow.privacy.budget import Budget
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 
 OnAnswer = Callable[[ErasureRequest], None]
@@ -48,7 +50,10 @@ OnAnswer = Callable[[ErasureRequest], None]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """An open run: what it was told (settings), what it keeps (ledger), and what does the work (engine)."""
+    """An open run: what it was told (settings), what it keeps (ledger), and what does the work (engine).
+
+    `notes` say what is not as it should be with its data.
+    """
 
     settings: Settings
     ledger: Ledger
@@ -57,6 +62,7 @@ class Run:
     keys: Path
     mechanism: Mechanism = Retrain()
     openings: Path | None = None
+    notes: tuple[str, ...] = ()
 
     def train(
         self,
@@ -127,17 +133,20 @@ def start(
     keys: Path | None = None,
     clock: Clock = now,
     ask: AskPassphrase = nobody_to_ask,
+    on_progress: OnProgress = nothing,
 ) -> Run:
     """A new run in a directory that does not exist yet, or is empty. `keys` holds the operator's keys.
 
-    Where there is a signing key among them, it signs the run's log; `ask` asks for its passphrase.
+    Where there is a signing key among them, it signs the run's log; `ask` asks for its passphrase. `on_progress`
+    hears how far the data is, where it takes time to load.
     """
     refuse_existing(directory)
     signer = load_signer(keys or default_folder(), ask)
     if settings.clustering.method == "constrained-kmeans":
         require_kmeans()
-    data = load_data(settings.data, seed=settings.seed)
-    network = _network(settings, data)
+    data = load_data(settings.data, seed=settings.seed, on_progress=on_progress)
+    settings = _bound_to(settings, data)
+    network = network_of(settings, data)
     initial = model_of(network)
     ledger = Ledger.create(
         directory,
@@ -161,8 +170,12 @@ def reopen(
     clock: Clock = now,
     ask: AskPassphrase = nobody_to_ask,
     openings: Path | None = None,
+    on_progress: OnProgress = nothing,
 ) -> Run:
-    """A run that was started before, opened for writing. `openings` is the folder for leavers' openings."""
+    """A run that was started before, opened for writing. `openings` is the folder for leavers' openings.
+
+    `on_progress` hears how far the data is, where it takes time to load.
+    """
     settings = settings_of(directory)
     ledger = Ledger.open(directory, write=True, signer=load_signer(keys or default_folder(), ask))
     try:
@@ -171,8 +184,8 @@ def reopen(
                 f"{directory / CONFIG} was changed since the run was started; restore it "
                 f"(only {', '.join(config.CHANGEABLE)} may be changed)"
             )
-        data = load_data(settings.data, seed=settings.seed)
-        return _assemble(settings, ledger, _network(settings, data), data, keys, clock, openings)
+        data = load_data(settings.data, seed=settings.seed, on_progress=on_progress)
+        return _assemble(settings, ledger, network_of(settings, data), data, keys, clock, openings)
     except BaseException:
         ledger.close()
         raise
@@ -194,11 +207,29 @@ def conduct_of(settings: Settings, clock: Clock = now) -> Conduct:
         epochs=settings.training.epochs,
         secrets=Secrets(settings.seed if settings.draws == "seeded" else None),
         clock=clock,
+        budget=budget_of(settings),
     )
 
 
-def _network(settings: Settings, data: FederatedData) -> nn.Module:
+def budget_of(settings: Settings) -> Budget | None:
+    """What these settings allow a run to spend; None where they set no budget."""
+    privacy = settings.privacy
+    return None if privacy.epsilon is None else Budget(privacy.epsilon, privacy.delta)
+
+
+def network_of(settings: Settings, data: FederatedData) -> nn.Module:
+    """The network of these settings, with its initial weights."""
     return build(settings.model.name, data.train.shape, data.train.classes, seed=settings.seed)
+
+
+def _bound_to(settings: Settings, data: FederatedData) -> Settings:
+    """The settings that a run keeps: with the full path of its data, and with what tells it from other data."""
+    if data.digest is None:
+        return settings
+    folder = settings.data.dir and str(Path(settings.data.dir).expanduser().absolute())
+    return settings.model_copy(
+        update={"data": settings.data.model_copy(update={"dir": folder, "digest": data.digest})}
+    )
 
 
 def _assemble(
@@ -224,4 +255,4 @@ def _assemble(
         settings.engine,
     )
     conduct = conduct_of(settings, clock)
-    return Run(settings, ledger, engine, conduct, keys or default_folder(), openings=openings)
+    return Run(settings, ledger, engine, conduct, keys or default_folder(), openings=openings, notes=data.notes)

@@ -15,12 +15,14 @@ from disavow import runs
 from disavow.domain import Cost, Verdict, VerdictKind
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.mechanisms.retrain import Retrain
-from disavow.errors import UnknownClient
+from disavow.errors import BudgetSpent, UnknownClient
 from disavow.ledger import Ledger
+from disavow.privacy.budget import Budget
 from disavow.runs import Run
 from tests.erasure.mechanisms.contract import (
     ask,
     digests,
+    faults,
     leave,
     reopen_toy,
     rolled_back,
@@ -195,3 +197,59 @@ def test_a_copy_of_a_run_is_told_the_same(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     with reopen_toy(tmp_path / "copy") as copy:
         assert forecast(copy, "client-01", "client-02") == due
+
+
+# -- with a privacy budget -----------------------------------------------------------------------------------------
+
+FIXED: dict[str, Any] = {
+    "clustering": {"method": "fixed"},
+    "noise": {"mode": "calibrated", "clip": 1.0, "tau": 1.2},
+}
+MDAV: dict[str, Any] = {"noise": {"mode": "calibrated", "clip": 1.0, "tau": 4.0}}
+
+
+def spendable(rounds: int, changed: dict[str, Any], directory: Path) -> float:
+    """A budget that is enough for so many rounds of a toy run, and for no more."""
+    with start_toy(directory, toy_settings(**changed, rounds=rounds)) as run:
+        run.train()
+        return Budget(1.0, 1e-5).spent(run.ledger.events()) * 1.0001
+
+
+@pytest.mark.parametrize(("changed", "more"), [(FIXED, 0), (FIXED, 8), (MDAV, 0), (MDAV, 2)])
+def test_a_spent_budget_is_foretold_and_what_it_allows_is_rebuilt(
+    tmp_path: Path, changed: dict[str, Any], more: int
+) -> None:
+    """Four rounds and `more` can be paid for; the erasure breaks the first of four."""
+    epsilon = spendable(4 + more, changed, tmp_path / "measured")
+    settings = toy_settings(**changed, rounds=4, privacy={"epsilon": epsilon})
+    with start_toy(tmp_path / "run", settings) as run:
+        run.train()
+        leavers = [*run.ledger.membership(1)[0]]
+        told = check_against_what_happens(run, leavers)
+        assert told.verdict == Verdict(VerdictKind.ROLLBACK, 1)
+        assert told.obstacle is not None
+        assert "the privacy budget is spent" in told.obstacle
+        # survivors are fewer, so with fixed clusters a round costs more than before
+        assert told.served in ({0} if more == 0 else {1, 2, 3})
+        [remark] = {request.remark for request in run.ledger.requests()}
+        start = "not retrained: " if told.served == 0 else f"retrained only up to round {told.served}: "
+        assert remark.startswith(start)
+        assert len(run.ledger.events()) == 4 + told.served
+        with pytest.raises(BudgetSpent):
+            run.train()
+        # who is deniable is still answered at once, and whoever is not still brings a rollback
+        while run.ledger.clients():
+            check_against_what_happens(run, list(run.ledger.clients()[:1]))
+    assert faults(tmp_path / "run") == []
+
+
+def test_a_deniable_request_is_answered_though_the_budget_is_spent(tmp_path: Path) -> None:
+    epsilon = spendable(4, MDAV, tmp_path / "measured")
+    with start_toy(tmp_path / "run", toy_settings(**MDAV, rounds=6, privacy={"epsilon": epsilon})) as run:
+        with pytest.raises(BudgetSpent):
+            run.train()
+        before = digests(run.ledger)
+        assert len(before) == 4
+        [answered] = leave(run, "client-01")
+        assert (answered.verdict, answered.remark) == (Verdict(VerdictKind.DENIABLE), "")
+        assert digests(run.ledger) == before

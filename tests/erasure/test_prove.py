@@ -715,6 +715,7 @@ def test_a_key_that_was_replaced_cannot_sign_what_came_after(tmp_path: Path) -> 
 def make_format_0002(directory: Path) -> None:
     """Take a ledger back to the format before there were logs and proofs."""
     with closing(sqlite3.connect(directory / NAME)) as connection:
+        connection.execute("DROP TABLE events")
         connection.execute("DROP TABLE log")
         for column in ("rounds_salt", "client_salt"):
             connection.execute(f"ALTER TABLE requests DROP COLUMN {column}")

@@ -39,7 +39,7 @@ POLICY = Policy(
     draws="fresh",
 )
 
-TABLES = ("run", "models", "clients", "rounds", "clusters", "slots", "memberships", "evaluations")
+TABLES = ("run", "models", "clients", "rounds", "clusters", "slots", "memberships", "evaluations", "events")
 
 
 def vector(number: float) -> Vector:

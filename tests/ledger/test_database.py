@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from disavow.errors import LedgerVersion, RunInUse, RunMissing
-from disavow.ledger import Ledger, database, fsck
+from disavow.errors import LedgerError, LedgerVersion, RunInUse, RunMissing
+from disavow.ledger import Ledger, database, fsck, journal
 from disavow.ledger.schema import metadata
 from tests.cli.process import disavow, only_error
-from tests.ledger.making import change, create, files_of, record_next
+from tests.ledger.making import POLICY, change, create, files_of, record_next, vector
 
 PRAGMAS = {"foreign_keys": 1, "secure_delete": 1, "synchronous": 2, "journal_mode": "wal"}
 
@@ -156,7 +157,7 @@ def test_a_newer_format_is_exit_6_on_the_command_line(run_dir: Path, command: st
 def make_first_format(run_dir: Path) -> None:
     """Take a ledger back to the format 0001: what the first version of disavow wrote."""
     with closing(sqlite3.connect(run_dir / database.NAME)) as connection:
-        for table in ("log", "withdrawals", "requests", "erasures"):
+        for table in ("events", "log", "withdrawals", "requests", "erasures"):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("DROP INDEX ix_clusters_round_id_first_slot")
         for table, column in (
@@ -175,7 +176,7 @@ def test_an_older_format_is_migrated_by_a_writer_and_refused_by_a_reader(run_dir
         before = ledger.summaries(), ledger.round(2), ledger.clients()
     make_first_format(run_dir)
     old = (run_dir / database.NAME).read_bytes()
-    with pytest.raises(LedgerVersion, match=rf"0001, older than this version's 0003; `disavow resume {run_dir}`"):
+    with pytest.raises(LedgerVersion, match=rf"0001, older than this version's 0004; `disavow resume {run_dir}`"):
         Ledger.open(run_dir)
     assert (run_dir / database.NAME).read_bytes() == old
     with Ledger.open(run_dir, write=True) as ledger:
@@ -183,6 +184,43 @@ def test_an_older_format_is_migrated_by_a_writer_and_refused_by_a_reader(run_dir
     assert [finding for finding in fsck(run_dir) if finding.fault] == []
     with Ledger.open(run_dir) as ledger:  # and from now on it can be read as it is
         assert ledger.requests() == ()
+
+
+def make_format_0003(run_dir: Path) -> None:
+    """Take a ledger back to the format before there were events."""
+    with closing(sqlite3.connect(run_dir / database.NAME)) as connection:
+        connection.execute("DROP TABLE events")
+        connection.execute("UPDATE alembic_version SET version_num = '0003'")
+        connection.commit()
+
+
+@pytest.mark.parametrize("noise", ["paper", "calibrated"])
+def test_older_rounds_get_their_events_superseded_ones_too(tmp_path: Path, noise: str) -> None:
+    policy = replace(POLICY, noise=noise, clip=1, tau=0.25)
+    with create(tmp_path / "run", policy=policy) as ledger:
+        for _ in range(3):
+            record_next(ledger)
+        with ledger.transaction() as connection:
+            journal.supersede(connection, 2, 1)
+        record_next(ledger, after=vector(9))
+        due = ledger.events()
+    assert [(event.number, event.attempt) for event in due] == [(1, 1), (2, 1), (3, 1), (2, 2)]
+    assert {(event.mode, event.tau) for event in due} == {(noise, 0.25 if noise == "calibrated" else None)}
+    with closing(sqlite3.connect(tmp_path / "run" / database.NAME)) as connection:
+        before = connection.execute("SELECT * FROM events ORDER BY round_id").fetchall()
+    make_format_0003(tmp_path / "run")
+    with Ledger.open(tmp_path / "run", write=True) as ledger:
+        assert ledger.events() == due
+    with closing(sqlite3.connect(tmp_path / "run" / database.NAME)) as connection:
+        assert connection.execute("SELECT * FROM events ORDER BY round_id").fetchall() == before
+
+
+def test_a_run_whose_events_cannot_be_made_is_left_as_it_was(run_dir: Path) -> None:
+    make_format_0003(run_dir)
+    change(run_dir, "UPDATE run SET policy = '{}'")
+    with pytest.raises(LedgerError, match="damaged, so it cannot be migrated"):
+        Ledger.open(run_dir, write=True)
+    assert database.check_revision(run_dir) == "0003"
 
 
 @pytest.mark.parametrize(

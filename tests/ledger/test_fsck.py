@@ -87,6 +87,7 @@ LAST_ROUND = [
         ("slots", "round_id"),
         ("clusters", "round_id"),
         ("evaluations", "round_id"),
+        ("events", "round_id"),
         ("rounds", "id"),
     )
 ]
@@ -219,6 +220,37 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "id of a client": (
         sql("UPDATE clients SET id = 'somebody else' WHERE id = 'client-03'"),
         r"round 2: the membership row of slot \d is not the one",
+    ),
+    # the event, from which the account is computed
+    "event deleted": (sql("DELETE FROM events WHERE round_id = 2"), r"round 2: its event, .* is missing"),
+    **{
+        f"event's {column}": (
+            sql(f"UPDATE events SET {column} = {value} WHERE round_id = 2"),
+            rf"round 2: its event has {column} ",
+        )
+        for column, value in (
+            ("mode", "'calibrated'"),
+            ("clip", "1.0"),
+            ("tau", "1.0"),
+            ("rate", "rate / 2"),
+            ("weight", "weight - 1e-12"),
+            ("squares", "squares * 2"),
+            ("clusters", "clusters + 1"),
+            ("fixed", "1"),
+            ("predictable", "0"),
+        )
+    },
+    "event's checksum": (
+        sql("UPDATE events SET checksum = zeroblob(8) WHERE round_id = 2"),
+        r"round 2: its event is not what was recorded: it has another checksum",
+    ),
+    "events of two rounds swapped": (
+        sql(
+            "UPDATE events SET round_id = -1 WHERE round_id = 2",
+            "UPDATE events SET round_id = 2 WHERE round_id = 3",
+            "UPDATE events SET round_id = 3 WHERE round_id = -1",
+        ),
+        r"round 2: its event is not what was recorded",
     ),
     "stored_bytes": (sql("UPDATE models SET stored_bytes = stored_bytes + 1"), r"model [0-9a-f]{12}: .*bytes"),
     "models of a round swapped": (

@@ -496,3 +496,34 @@ def test_of_two_who_create_one_run_the_slower_is_refused_and_overwrites_nothing(
         create(tmp_path / "run")
     assert [finding for finding in fsck(tmp_path / "run") if finding.fault] == []
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+# -- events -------------------------------------------------------------------------------------------------------
+
+
+def test_a_round_and_its_event_are_recorded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with create(tmp_path / "run") as ledger:
+        assert ledger.events() == ()
+        assert ledger.latest_samples() == {}
+        record_next(ledger)
+        [event] = ledger.events()
+        assert (event.number, event.attempt, event.mode, event.rate, event.weight) == (1, 1, "paper", 0.5, 0.5)
+        assert (event.squares, event.clusters, event.fixed, event.predictable) == (0.5, 2, False, False)
+        assert ledger.latest_samples() == dict.fromkeys(IDS, 10)
+
+        def refuse(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(rows, "event_row", refuse)
+        with pytest.raises(KeyboardInterrupt):
+            record_next(ledger)
+        assert len(ledger.summaries()) == len(ledger.events()) == 1
+
+
+def test_an_account_of_half_of_the_rounds_is_refused(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        record_next(ledger)
+        record_next(ledger)
+    change(tmp_path / "run", "DELETE FROM events WHERE round_id = 1")
+    with Ledger.open(tmp_path / "run") as ledger, pytest.raises(LedgerError, match="event of round 1 is missing"):
+        ledger.events()

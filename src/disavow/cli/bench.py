@@ -18,8 +18,8 @@ from disavow.bench.ours import ENGINES
 from disavow.bench.passes import Contestant, Pass
 from disavow.bench.report import Report, as_json, machine, remarks, rows
 from disavow.bench.table import table
+from disavow.cli.options import check_file, require
 from disavow.cli.output import advance, bar, progress, results
-from disavow.errors import ConfigError
 from disavow.models import NETWORKS
 
 _INTERRUPTED = 130
@@ -55,7 +55,7 @@ def bench(
     )
     _check(asked)
     if json_file is not None:
-        _check_file(json_file)
+        check_file("json", json_file)
     report = _run(asked, cache)
     if json_file is not None:
         json_file.write_text(json.dumps(as_json(report), indent=2) + "\n", encoding="utf-8")
@@ -69,35 +69,25 @@ def _names(option: str, text: str, known: Mapping[str, object]) -> tuple[str, ..
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     if names == ("none",):
         return ()
-    _require(set(names) <= known.keys(), option, text, f"none, or some of {', '.join(known)}, with commas between")
+    require(set(names) <= known.keys(), option, text, f"none, or some of {', '.join(known)}, with commas between")
     return names
 
 
 def _check(asked: Asked) -> None:
     """Refuse before anything is built what could not be run."""
-    _require(asked.device in _DEVICES, "device", asked.device, ", ".join(_DEVICES))
+    require(asked.device in _DEVICES, "device", asked.device, ", ".join(_DEVICES))
     there = asked.device == "cpu" or torch.cuda.is_available()
-    _require(there, "device", asked.device, "cpu; PyTorch sees no GPU here")
-    _require(asked.network in NETWORKS, "network", asked.network, ", ".join(NETWORKS))
+    require(there, "device", asked.device, "cpu; PyTorch sees no GPU here")
+    require(asked.network in NETWORKS, "network", asked.network, ", ".join(NETWORKS))
     for option in ("passes", "rounds", "samples", "federations"):
         value = getattr(asked, option)
-        _require(value >= 1, option, value, "a whole number of at least 1")
+        require(value >= 1, option, value, "a whole number of at least 1")
     allowed = f"a whole number of at least {_FEWEST_CLIENTS}"
-    _require(asked.clients >= _FEWEST_CLIENTS, "clients", asked.clients, allowed)
-    _require(bool(asked.peers or asked.engines), "engines", "none", "at least one engine where --peers is none")
+    require(asked.clients >= _FEWEST_CLIENTS, "clients", asked.clients, allowed)
+    require(bool(asked.peers or asked.engines), "engines", "none", "at least one engine where --peers is none")
     alone = asked.federations == 1 and asked.device == "cpu"
     fits = alone or "sequential" not in asked.engines
-    _require(fits, "engines", "sequential", "auto, eager; it runs on the CPU, one federation at a time")
-
-
-def _check_file(path: Path) -> None:
-    _require(path.parent.is_dir(), "json", path, f"a file in a directory that exists; {path.parent} does not")
-    _require(not path.is_dir(), "json", path, "a file; this is a directory")
-
-
-def _require(condition: bool, option: str, value: object, allowed: str) -> None:
-    if not condition:
-        raise ConfigError(f"--{option} is {value}; allowed: {allowed}")
+    require(fits, "engines", "sequential", "auto, eager; it runs on the CPU, one federation at a time")
 
 
 def _run(asked: Asked, cache: Path) -> Report:

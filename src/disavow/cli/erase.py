@@ -11,7 +11,8 @@ from typing import Any
 import typer
 
 from disavow import runs
-from disavow.cli.output import print_json, progress, results, size
+from disavow.audit.audit import default_work, remove_work
+from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import Watch
 from disavow.domain import ErasureRequest, RequestState, model_name
@@ -54,6 +55,8 @@ def erase(
     except KeyboardInterrupt:
         print(f"interrupted; `disavow resume {directory}` completes the erasure", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
+    if remove_work(directory):
+        progress().print(f"removed {default_work(directory)}, which an interrupted audit left: it named clients")
     with Ledger.open(directory) as ledger:
         answered = ledger.requests(numbers)
     if as_json:
@@ -97,7 +100,9 @@ def _see_to_it(directory: Path, numbers: tuple[int, ...], wait: float, openings:
             if all(request.state is RequestState.ANSWERED for request in ledger.requests(numbers)):
                 return
         try:
-            with runs.reopen(directory, ask=ask_passphrase, openings=openings) as run:
+            with loading(console) as on_progress:
+                run = runs.reopen(directory, ask=ask_passphrase, openings=openings, on_progress=on_progress)
+            with run:
                 standing = run.ledger.next_round()[0] - 1
                 with Watch(console, "retraining", total=standing, done=standing) as watch:
                     run.honour_requests(on_round=watch.on_round, on_verdict=watch.on_verdict)
@@ -169,6 +174,11 @@ def foretold(forecast: Forecast) -> str:
         return f"{forecast.verdict}; the answer is immediate and the model stays"
     if forecast.verdict.round is None:
         return f"{forecast.verdict}; an earlier rollback still has {cost.rounds} rounds to retrain"
+    if forecast.obstacle is not None and cost.rounds:
+        return (
+            f"{forecast.verdict}; {cost.rounds} rounds can be retrained, {cost.client_epochs:,} client-epochs, "
+            f"about {cost.seconds:.0f} s, no more ({forecast.obstacle}): {model_name(forecast.served)} is served"
+        )
     if forecast.obstacle is not None:
         return (
             f"{forecast.verdict}; it cannot be retrained ({forecast.obstacle}): "

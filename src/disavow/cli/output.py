@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -57,6 +59,28 @@ def bar(console: Console, what: str, total: int | None, done: int = 0) -> Progre
 def advance(shown: Progress, steps: int = 1) -> None:
     """Move the bar on."""
     shown.advance(shown.task_ids[0], steps)
+
+
+@contextmanager
+def loading(console: Console) -> Iterator[Callable[[str, int, int | None], None]]:
+    """A bar for whatever takes time to load and says how far it is; nothing is shown before its first word."""
+    shown: Progress | None = None
+    showing = ""
+
+    def on_progress(what: str, done: int, total: int | None) -> None:
+        nonlocal shown, showing
+        if shown is None or what != showing:
+            if shown is not None:
+                shown.stop()
+            shown, showing = bar(console, what, total), what
+            shown.start()
+        shown.update(shown.task_ids[0], completed=done, total=total)
+
+    try:
+        yield on_progress
+    finally:
+        if shown is not None:
+            shown.stop()
 
 
 def size(count: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,20 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from disavow.cli.extras import needs
+from disavow.cli.options import check_plot, require, write_plot
 from disavow.cli.output import advance, bar, print_json, progress, results
 from disavow.erasure.plan import CLUSTERINGS, Clustering, Estimate, Federation, Plan
 from disavow.erasure.plan import plan as simulate
-from disavow.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 HEADER = "  k   x  clusters            rollbacks       retrained rounds  no rollback at all  likely at request"
-FORMATS = (".png", ".pdf", ".svg")
-"""What a plot can be written as."""
-
 _FEWEST = 2
 _LARGEST = 50_000_000
 _LARGEST_SEED = 2**32 - 1
@@ -50,10 +45,10 @@ def plan(
     federation = Federation(clients, rounds, request_rate)
     _check(federation, ks, xs, simulations, seed)
     if plot is not None:
-        _check_plot(plot)
+        check_plot(plot)
     plans = _simulate(federation, _choices(ks, xs), simulations, seed)
     if plot is not None:
-        _write_plot(plot, federation, plans)
+        write_plot(plot, figure(federation, plans))
     if as_json:
         print_json({**asdict(federation), "seed": seed, "plans": [asdict(found) for found in plans]})
     else:
@@ -63,33 +58,19 @@ def plan(
 def _check(federation: Federation, ks: Sequence[int], xs: Sequence[int], simulations: int, seed: int) -> None:
     """Refuse, before any work, what no run could have."""
     clients, rounds, rate = federation.clients, federation.rounds, federation.request_rate
-    _require(clients >= _FEWEST, "clients", clients, f"a whole number of at least {_FEWEST}")
-    _require(rounds >= 1, "rounds", rounds, "a whole number of at least 1")
+    require(clients >= _FEWEST, "clients", clients, f"a whole number of at least {_FEWEST}")
+    require(rounds >= 1, "rounds", rounds, "a whole number of at least 1")
     fits = clients * rounds <= _LARGEST
-    _require(fits, "rounds", rounds, f"clients times rounds up to {_LARGEST:,}; there are {clients} clients")
-    _require(0 <= rate <= 1, "request-rate", rate, "0 to 1, the chance of a request after each round")
+    require(fits, "rounds", rounds, f"clients times rounds up to {_LARGEST:,}; there are {clients} clients")
+    require(0 <= rate <= 1, "request-rate", rate, "0 to 1, the chance of a request after each round")
     for k in ks:
-        _require(_FEWEST <= k <= clients, "k", k, f"{_FEWEST} to the number of clients, which is {clients}")
+        require(_FEWEST <= k <= clients, "k", k, f"{_FEWEST} to the number of clients, which is {clients}")
     for x in xs:
-        _require(1 <= x <= max(ks), "x", x, f"1 to the largest --k, which is {max(ks)}")
+        require(1 <= x <= max(ks), "x", x, f"1 to the largest --k, which is {max(ks)}")
     for k in ks:  # what was asked for must not drop out of the table unsaid
-        _require(k >= min(xs), "k", k, f"at least the smallest --x, which is {min(xs)}")
-    _require(simulations >= _FEWEST, "simulations", simulations, f"a whole number of at least {_FEWEST}")
-    _require(0 <= seed <= _LARGEST_SEED, "seed", seed, f"0 to {_LARGEST_SEED}")
-
-
-def _check_plot(path: Path) -> None:
-    """Find out before the simulation, not after it, that a plot cannot be made."""
-    _require(path.suffix.lower() in FORMATS, "plot", path, f"a file name that ends in {', '.join(FORMATS)}")
-    _require(path.parent.is_dir(), "plot", path, f"a file in a directory that exists; {path.parent} does not")
-    _require(not path.is_dir(), "plot", path, "a file; this is a directory")
-    with needs("train"):
-        import matplotlib.figure  # noqa: F401
-
-
-def _require(condition: bool, option: str, value: object, allowed: str) -> None:
-    if not condition:
-        raise ConfigError(f"--{option} is {value}; allowed: {allowed}")
+        require(k >= min(xs), "k", k, f"at least the smallest --x, which is {min(xs)}")
+    require(simulations >= _FEWEST, "simulations", simulations, f"a whole number of at least {_FEWEST}")
+    require(0 <= seed <= _LARGEST_SEED, "seed", seed, f"0 to {_LARGEST_SEED}")
 
 
 def _choices(ks: Sequence[int], xs: Sequence[int]) -> list[tuple[int, int]]:
@@ -196,15 +177,6 @@ def _least(rows: Sequence[Plan]) -> str:
     lowest = min((row.retrained_rounds for row in rows), key=lambda value: value.mean)
     names = [f"k = {row.k} {row.clustering}" for row in rows if row.retrained_rounds.low <= lowest.high]
     return f"at x = {rows[0].x}, {' or '.join(names)} ({lowest.mean:.1f})"
-
-
-def _write_plot(path: Path, federation: Federation, plans: Sequence[Plan]) -> None:
-    image = io.BytesIO()
-    figure(federation, plans).savefig(image, format=path.suffix[1:].lower())
-    try:
-        path.write_bytes(image.getvalue())
-    except OSError as error:
-        raise ConfigError(f"--plot is {path}; allowed: a file that can be written ({error.strerror})") from None
 
 
 def figure(federation: Federation, plans: Sequence[Plan]) -> Figure:

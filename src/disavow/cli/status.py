@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
 from disavow.cli import rounds
 from disavow.cli.output import print_json, results, size
+from disavow.config import Settings
+from disavow.federation.round import room_for
 from disavow.ledger import Ledger, log
-from disavow.runs import settings_of
+from disavow.runs import budget_of, conduct_of, settings_of
 
 
 def status(directory: Path, *, as_json: bool) -> None:
@@ -33,15 +36,16 @@ def status(directory: Path, *, as_json: bool) -> None:
                     "complete": len(standing) >= settings.rounds,
                     "stored_bytes": ledger.stored_bytes(),
                     "model": ledger.digest_before(len(standing) + 1),
+                    "budget": _budget_as_json(ledger, settings),
                     "rounds": [rounds.as_json(summary) for summary in summaries],
                 }
             )
             return
-        _print(directory, ledger, settings.rounds)
+        _print(directory, ledger, settings)
 
 
-def _print(directory: Path, ledger: Ledger, wanted: int) -> None:
-    console, policy = results(), ledger.policy
+def _print(directory: Path, ledger: Ledger, settings: Settings) -> None:
+    console, policy, wanted = results(), ledger.policy, settings.rounds
     standing = [summary for summary in ledger.summaries() if summary.standing]
     superseded = len(ledger.summaries()) - len(standing)
     delta = "adaptive" if policy.delta is None else f"{policy.delta:g}"
@@ -49,11 +53,14 @@ def _print(directory: Path, ledger: Ledger, wanted: int) -> None:
     state = "complete" if len(standing) >= wanted else f"`disavow resume {directory}` goes on"
     if len(standing) < wanted and left < policy.k:
         state = f"no more can be trained: {left} clients are fewer than k"
+    elif len(standing) < wanted and room_for(ledger, conduct_of(settings), len(standing) + 1).obstacle:
+        state = "no more can be trained: the privacy budget is spent"
     facts = {
         "run": f"{ledger.run_id}, started {ledger.created_at:%Y-%m-%d %H:%M} UTC by {ledger.created_by}",
         "policy": f"k = {policy.k}, x = {policy.x}, criterion {policy.criterion}, Δ {delta}",
         "clusters": f"{'sticky ' if policy.sticky else ''}{policy.clustering} by {policy.metric}",
         "noise": _noise(ledger),
+        "budget": _budget(ledger, settings),
         "clients": str(left),
         "rounds": f"{len(standing)} of {wanted}; {state}" + (f"; {superseded} superseded" if superseded else ""),
         "log": _log(ledger),
@@ -61,11 +68,28 @@ def _print(directory: Path, ledger: Ledger, wanted: int) -> None:
         "model": ledger.digest_before(len(standing) + 1),
     }
     for name, fact in facts.items():
+        if fact is None:
+            continue
         console.print(Text.assemble((f"{name:>9}", "bold"), f"  {fact}"))
     if standing:
         console.print(f"\n{rounds.HEADER}", style="bold")
         for summary in standing:
             console.print(rounds.line(summary))
+
+
+def _budget_as_json(ledger: Ledger, settings: Settings) -> dict[str, Any] | None:
+    budget = budget_of(settings)
+    if budget is None:
+        return None
+    claim = "sampled" if ledger.policy.clustering == "fixed" else "unconditional"
+    return {**asdict(budget), "spent": budget.spent(ledger.events()), "claim": claim}
+
+
+def _budget(ledger: Ledger, settings: Settings) -> str | None:
+    told = _budget_as_json(ledger, settings)
+    if told is None:
+        return None
+    return f"ε = {told['spent']:.4g} of {told['epsilon']:g} spent at δ = {told['delta']:g} ({told['claim']} claim)"
 
 
 def _log(ledger: Ledger) -> str:

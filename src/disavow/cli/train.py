@@ -8,10 +8,12 @@ from pathlib import Path
 import typer
 
 from disavow import config, runs
-from disavow.cli.output import print_json, progress, results, size
+from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import Watch
 from disavow.cli.rounds import as_json as round_as_json
+from disavow.domain import model_name
+from disavow.errors import BudgetSpent
 from disavow.ledger import Ledger
 from disavow.runs import Run
 
@@ -21,22 +23,34 @@ _INTERRUPTED = 130
 def train(config_file: Path, directory: Path, *, as_json: bool) -> None:
     """Start a run and train it."""
     settings = config.load(config_file)
-    with runs.start(settings, directory, ask=ask_passphrase) as run:
-        go_on(run, directory)
-    report(directory, as_json=as_json)
+    with loading(progress()) as on_progress:
+        run = runs.start(settings, directory, ask=ask_passphrase, on_progress=on_progress)
+    with run:
+        show_notes(run)
+        spent = go_on(run, directory)
+    report(directory, as_json=as_json, spent=spent)
 
 
 def resume(directory: Path, *, as_json: bool) -> None:
     """Go on with a run."""
-    with runs.reopen(directory, ask=ask_passphrase) as run:
+    with loading(progress()) as on_progress:
+        run = runs.reopen(directory, ask=ask_passphrase, on_progress=on_progress)
+    with run:
+        show_notes(run)
         standing = run.ledger.next_round()[0] - 1
         progress().print(f"{directory} holds {standing} of {run.settings.rounds} rounds")
-        go_on(run, directory)
-    report(directory, as_json=as_json)
+        spent = go_on(run, directory)
+    report(directory, as_json=as_json, spent=spent)
 
 
-def go_on(run: Run, directory: Path) -> None:
-    """Train to the end, or to an interruption from the keyboard."""
+def show_notes(run: Run) -> None:
+    """What is not as it should be with the run's data."""
+    for note in run.notes:
+        progress().print(f"note: {note}")
+
+
+def go_on(run: Run, directory: Path) -> BudgetSpent | None:
+    """Train to the end, to an interruption from the keyboard, or until the privacy budget is spent."""
     try:
         standing = run.ledger.next_round()[0] - 1
         with Watch(progress(), "training", total=run.settings.rounds, done=standing) as watch:
@@ -44,10 +58,23 @@ def go_on(run: Run, directory: Path) -> None:
     except KeyboardInterrupt:
         print(f"interrupted; `disavow resume {directory}` goes on", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
+    except BudgetSpent as refusal:
+        standing = run.ledger.next_round()[0] - 1
+        return BudgetSpent(
+            f"{refusal}; {standing} of {run.settings.rounds} rounds stand, {model_name(standing)} is usable and "
+            "served, and erasures are still honoured"
+        )
+    return None
 
 
-def report(directory: Path, *, as_json: bool) -> None:
-    """What a run came to."""
+def report(directory: Path, *, as_json: bool, spent: BudgetSpent | None = None) -> None:
+    """What a run came to; where its budget is spent, that is raised after it."""
+    _show(directory, as_json=as_json)
+    if spent is not None:
+        raise spent
+
+
+def _show(directory: Path, *, as_json: bool) -> None:
     with Ledger.open(directory) as ledger:
         standing = [summary for summary in ledger.summaries() if summary.standing]
         if as_json:

@@ -16,7 +16,7 @@ import torch
 from disavow.domain import Round
 from disavow.engines.trainer import Ask
 from disavow.engines.vectorised import VectorisedEngine
-from disavow.errors import DisavowError
+from disavow.errors import DisavowError, RoundRefused
 from disavow.federation.broadcast import Broadcast
 from disavow.federation.round import Conduct, close_round, open_round
 from disavow.federation.vectors import Model, Updates
@@ -40,12 +40,12 @@ def run_rounds(federations: Sequence[Federation]) -> list[Round]:
 
     Where one is refused, the others' rounds are recorded all the same, and the refusal is raised after that.
     """
-    opened = [open_round(each.ledger, each.conduct) for each in federations]
+    closed = _Closed()
+    federations, opened = closed.open(federations)
     asks = [
         each.engine.ask(opening.model, clients, opening.number)
         for each, (opening, clients) in zip(federations, opened, strict=True)
     ]
-    closed = _Closed()
     training: list[_Trained] = []
     for wave in _waves(asks):
         updates = federations[0].engine.trainer.train(asks[wave])
@@ -119,6 +119,20 @@ class _Closed:
     def __init__(self) -> None:
         self._rounds: list[Round] = []
         self._refusals: list[DisavowError] = []
+
+    def open(
+        self, federations: Sequence[Federation]
+    ) -> tuple[list[Federation], list[tuple[Broadcast, tuple[str, ...]]]]:
+        """Open the next round of each; those that were not refused, and their openings."""
+        going, opened = [], []
+        for each in federations:
+            try:
+                opened.append(open_round(each.ledger, each.conduct))
+            except RoundRefused as refusal:
+                self._refusals.append(refusal)
+            else:
+                going.append(each)
+        return going, opened
 
     def add(self, trained: Sequence[_Trained]) -> None:
         for each in trained:

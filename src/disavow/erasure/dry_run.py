@@ -24,7 +24,7 @@ from disavow.ledger.schema import clients, requests
 class Forecast:
     """The verdict these clients would get together, and what it would take.
 
-    `served` is the round whose model is served in the end; `obstacle` says why nothing can be retrained.
+    `served` is the round whose model is served in the end; `obstacle` says why nothing more can be retrained.
     """
 
     verdict: Verdict
@@ -39,6 +39,7 @@ def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mec
     with ledger.snapshot() as connection:
         asked = _numbers(connection, ids)
         leavers = list({*asked, *waiting(connection).clients.values()})
+        names = _names(connection, leavers)
         unfinished = rebuilding(connection)
         if never_present(connection, leavers) == set(leavers) and unfinished is None:
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
@@ -53,7 +54,9 @@ def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mec
     obstacle = mechanism.obstacle(ledger, conduct, leavers=len(leavers))
     if obstacle is not None:
         return Forecast(verdict, Cost(), served=first - 1, obstacle=obstacle)
-    return Forecast(verdict, _cost(ledger, conduct, last - first + 1, len(leavers)), served=last)
+    room = mechanism.room(ledger, conduct, first=first, rounds=last - first + 1, leavers=names)
+    cost = _cost(ledger, conduct, room.rounds, len(leavers)) if room.rounds else Cost()
+    return Forecast(verdict, cost, served=first - 1 + room.rounds, obstacle=room.obstacle)
 
 
 def _cost(ledger: Ledger, conduct: Conduct, rounds: int, leavers: int) -> Cost:
@@ -66,6 +69,10 @@ def _cost(ledger: Ledger, conduct: Conduct, rounds: int, leavers: int) -> Cost:
         exchanged_bytes=2 * rounds * participants * 4 * ledger.layout.size,
         seconds=seconds,
     )
+
+
+def _names(connection: sa.Connection, numbers: Sequence[int]) -> list[str]:
+    return list(connection.execute(sa.select(clients.c.id).where(clients.c.number.in_(numbers))).scalars())
 
 
 def _numbers(connection: sa.Connection, ids: Sequence[str]) -> list[int]:

@@ -101,7 +101,8 @@ def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Me
                 on_round(summary)
             return True
     evaluate_missing(ledger, engine)  # an interruption may have come between a round and its evaluation
-    remark = f"not retrained: {obstacle}; {model_name(number - 1)} is served" if obstacle else ""
+    far = f"retrained only up to round {number - 1}" if number > wanted.first else "not retrained"
+    remark = f"{far}: {obstacle}; {model_name(number - 1)} is served" if obstacle else ""
     with ledger.transaction() as connection:
         journal.finish_rebuilding(
             connection, epochs=conduct.epochs, model_bytes=4 * ledger.layout.size, remark=remark

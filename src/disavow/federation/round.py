@@ -7,7 +7,7 @@ A. K. Varshney and V. Torra, "Efficient Federated Unlearning under Plausible Den
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -19,8 +19,11 @@ from disavow.federation.local_training import Engine, accept, refuse_overflow, r
 from disavow.federation.perturb import choose_and_perturb, clip
 from disavow.federation.randomness import Secrets
 from disavow.federation.record import Hashing, record
+from disavow.federation.spending import Room, foreseen, refuse_overspending, room_in
 from disavow.federation.vectors import Updates
 from disavow.ledger import Ledger
+from disavow.privacy.budget import Budget
+from disavow.privacy.events import event_of
 
 Clock = Callable[[], datetime]
 
@@ -32,13 +35,14 @@ def now() -> datetime:
 
 @dataclass(frozen=True)
 class Conduct:
-    """How rounds are run, beyond the policy in the ledger: seeds, participation, local epochs, the clock."""
+    """How rounds are run, beyond the policy in the ledger: seeds, participation, epochs, the clock, the budget."""
 
     seed: int
     fraction: float = 1.0
     epochs: int = 1
     secrets: Secrets = Secrets()
     clock: Clock = now
+    budget: Budget | None = None
 
 
 def run_round(ledger: Ledger, engine: Engine, conduct: Conduct) -> Round:
@@ -49,13 +53,38 @@ def run_round(ledger: Ledger, engine: Engine, conduct: Conduct) -> Round:
 
 
 def open_round(ledger: Ledger, conduct: Conduct) -> tuple[Broadcast, tuple[str, ...]]:
-    """The broadcast that opens the next round, and who takes part; refused where these are too few."""
+    """The broadcast that opens the next round, and who takes part.
+
+    Refused where these are too few, or where the round would exceed the privacy budget.
+    """
     opening = broadcast(ledger, conduct.clock())
     clients = participants(
         ledger.clients(), fraction=conduct.fraction, seed=conduct.seed, round_number=opening.number
     )
     refuse_too_few(len(clients), k=ledger.policy.k, round_number=opening.number)
+    if conduct.budget is not None:
+        event = foreseen(ledger.policy, clients, ledger.latest_samples(), seed=conduct.seed, number=opening.number)
+        refuse_overspending(ledger, conduct.budget, event)
     return opening, clients
+
+
+def room_for(ledger: Ledger, conduct: Conduct, first: int, rounds: int = 1, leavers: Collection[str] = ()) -> Room:
+    """How many of so many rounds, numbered from `first`, the privacy budget has room for once these have left."""
+    if conduct.budget is None:
+        return Room(rounds)
+    clients = sorted(set(ledger.clients()) - set(leavers))
+    samples = ledger.latest_samples()
+    coming = (
+        foreseen(
+            ledger.policy,
+            participants(clients, fraction=conduct.fraction, seed=conduct.seed, round_number=number),
+            samples,
+            seed=conduct.seed,
+            number=number,
+        )
+        for number in range(first, first + rounds)
+    )
+    return room_in(conduct.budget, ledger.events(), coming)
 
 
 def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: Conduct) -> Round:
@@ -83,6 +112,10 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
         seed=conduct.seed,
         round_number=number,
     )
+    if conduct.budget is not None:  # what was foreseen may have been less: weights are known only now
+        sizes = [len(members) for members in clusters.members]
+        event = event_of(policy, number=number, attempt=attempt, sizes=sizes, weights=clusters.weights)
+        refuse_overspending(ledger, conduct.budget, event)
     perturbed = choose_and_perturb(
         clipped, clusters, policy=policy, secrets=conduct.secrets, round_number=number, attempt=attempt
     )

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from disavow.domain import Policy, RequestState
 from disavow.ledger import rows
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
-from disavow.ledger.schema import clients, clusters, erasures, memberships, slots, withdrawals
+from disavow.ledger.schema import clients, clusters, erasures, events, memberships, slots, withdrawals
 from disavow.proof.commitment import commit
 
 _TOLERANCE = 1e-9
@@ -41,6 +41,21 @@ def check_round(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
     yield from _clusters(checked.policy, header, groups, where)
     yield from _neighbours(header.participants, places, where)
     yield from _members(checked, header, groups, places, where)
+    yield from _event(checked, header, groups, where)
+
+
+def _event(checked: Checked, header: sa.Row[Any], groups: list[rows.Row], where: str) -> Iterator[Finding]:
+    found = checked.connection.execute(sa.select(events).where(events.c.round_id == header.id)).one_or_none()
+    if found is None:
+        yield Finding(where, "its event, from which the privacy account is computed, is missing")
+        return
+    row = dict(found._mapping)
+    due = rows.event_row(rows.event_of_round(dict(header._mapping), groups, checked.policy), header.id)
+    for column in rows.EVENT:
+        if row[column] != due[column]:
+            yield Finding(where, f"its event has {column} {row[column]}, its clusters and the policy {due[column]}")
+    if row["checksum"] != rows.event_checksum(row):
+        yield Finding(where, "its event is not what was recorded: it has another checksum")
 
 
 def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where: str) -> Iterator[Finding]:

@@ -36,8 +36,9 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Rebuilding:
-    """What open erasures still need: every round up to `target`."""
+    """What open erasures still need: every round up to `target`. The earliest that they undid is `first`."""
 
+    first: int
     target: int
 
 
@@ -93,9 +94,11 @@ def supersede(connection: sa.Connection, first: int, erasure: int) -> None:
 
 def rebuilding(connection: sa.Connection) -> Rebuilding | None:
     """What has to be rebuilt before open erasures can go on; None when nothing has."""
-    query = sa.select(sa.func.max(erasures.c.target)).where(erasures.c.state == RequestState.REBUILDING.value)
-    target = connection.execute(query).scalar()
-    return None if target is None else Rebuilding(target)
+    query = sa.select(sa.func.min(erasures.c.rollback_to), sa.func.max(erasures.c.target)).where(
+        erasures.c.state == RequestState.REBUILDING.value
+    )
+    first, target = connection.execute(query).one()
+    return None if target is None else Rebuilding(first, target)
 
 
 def finish_rebuilding(connection: sa.Connection, *, epochs: int, model_bytes: int, remark: str = "") -> None:

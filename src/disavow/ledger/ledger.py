@@ -25,6 +25,7 @@ from disavow.ledger.requests import listed, place, refuse_leavers
 from disavow.ledger.rounds import RoundSummary
 from disavow.ledger.schema import models, run
 from disavow.ledger.taking_up import take_up
+from disavow.privacy.events import Event
 from disavow.proof.notes import Signer
 
 
@@ -320,6 +321,16 @@ class Ledger:
         """The numbers of the standing rounds whose model has not been evaluated."""
         with self.snapshot() as connection:
             return rounds.unevaluated(connection)
+
+    def events(self) -> tuple[Event, ...]:
+        """What every executed round released, superseded ones too, in the order in which they were recorded."""
+        with self.snapshot() as connection:
+            return rounds.executed(connection)
+
+    def latest_samples(self) -> dict[str, int]:
+        """How many samples each participant of the round recorded last held; none before the first."""
+        with self.snapshot() as connection:
+            return rounds.latest_samples(connection)
 
     def seconds_per_round(self) -> float | None:
         """What a round took lately; None before any was measured."""

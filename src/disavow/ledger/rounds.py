@@ -14,7 +14,8 @@ from disavow.domain import Cluster, Evaluation, Member, Policy, Round, Slot
 from disavow.errors import LedgerError
 from disavow.ledger import log, rows
 from disavow.ledger.clients import numbers_of
-from disavow.ledger.schema import clients, clusters, evaluations, memberships, rounds, slots, withdrawals
+from disavow.ledger.schema import clients, clusters, evaluations, events, memberships, rounds, slots, withdrawals
+from disavow.privacy.events import Event
 
 _RECENT = 10
 
@@ -80,7 +81,7 @@ def standing_round(connection: sa.Connection, number: int) -> sa.Row[Any]:
 
 
 def insert(connection: sa.Connection, record: Round, *, run_id: str, policy: Policy, seconds: float | None) -> None:
-    """Store the rows of a round, and its leaf in the log."""
+    """Store the rows of a round, its event, and its leaf in the log."""
     members = [slot.member.client for slot in record.slots if slot.member is not None]
     parts = rows.rows_of(record, run_id=run_id, numbers=numbers_of(connection, members))
     header: rows.Row = {
@@ -99,6 +100,8 @@ def insert(connection: sa.Connection, record: Round, *, run_id: str, policy: Pol
     round_id = connection.execute(rounds.insert().values(header).returning(rounds.c.id)).scalar_one()
     for table in (clusters, slots, memberships):
         _insert_many(connection, table, [{"round_id": round_id, **row} for row in parts[table.name]])
+    event = rows.event_of_round(header, parts["clusters"], policy)
+    connection.execute(events.insert().values(rows.event_row(event, round_id)))
     log.log_round(connection, round_id, header, parts, policy)
 
 
@@ -217,6 +220,33 @@ def rounds_with(connection: sa.Connection, client: str) -> tuple[int, ...]:
         .order_by(rounds.c.number)
     )
     return tuple(connection.execute(query).scalars())
+
+
+def executed(connection: sa.Connection) -> tuple[Event, ...]:
+    """What every recorded round released, superseded ones too, in the order in which they were recorded."""
+    query = (
+        sa.select(rounds.c.number, rounds.c.attempt, events)
+        .outerjoin(events, events.c.round_id == rounds.c.id)
+        .order_by(rounds.c.id)
+    )
+    found = []
+    for row in connection.execute(query):
+        if row.round_id is None:
+            raise LedgerError(f"the event of round {row.number} is missing; `disavow fsck` says more")
+        told = row._mapping
+        found.append(Event(number=row.number, attempt=row.attempt, **{name: told[name] for name in rows.EVENT}))
+    return tuple(found)
+
+
+def latest_samples(connection: sa.Connection) -> dict[str, int]:
+    """How many samples each participant of the round recorded last, superseded or not, held; none before it."""
+    newest = sa.select(sa.func.max(rounds.c.id)).scalar_subquery()
+    query = (
+        sa.select(clients.c.id, memberships.c.samples)
+        .join(memberships, memberships.c.client == clients.c.number)
+        .where(memberships.c.round_id == newest)
+    )
+    return {row.id: row.samples for row in connection.execute(query)}
 
 
 def seconds_per_round(connection: sa.Connection) -> float | None:

@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import Any
 
 from disavow.domain import Policy, Round
+from disavow.privacy.events import Event, event_of
 from disavow.proof.commitment import SALT_BYTES, commit
 
 Row = dict[str, Any]
@@ -129,6 +130,33 @@ def membership_checksum(row: Row) -> bytes:
     """Eight bytes that notice a changed membership row, and are deleted with it."""
     packed = struct.pack(">qqq", row["slot"], row["client"], row["samples"]) + row["salt"] + row["update_digest"]
     return hashlib.sha256(b"disavow/membership/v1\x00" + packed).digest()[:8]
+
+
+EVENT = ("mode", "clip", "tau", "rate", "weight", "squares", "clusters", "fixed", "predictable")
+"""The columns of an event, which are the fields of `privacy.events.Event` of the same names."""
+
+
+def event_row(event: Event, round_id: int) -> Row:
+    """The row of an event."""
+    row: Row = {"round_id": round_id, **{name: getattr(event, name) for name in EVENT}}
+    return {**row, "checksum": event_checksum(row)}
+
+
+def event_of_round(header: Row, clusters: Sequence[Row], policy: Policy) -> Event:
+    """What a recorded round released, from its own row, its clusters' and the policy."""
+    return event_of(
+        policy,
+        number=header["number"],
+        attempt=header["attempt"],
+        sizes=[row["size"] for row in clusters],
+        weights=[row["weight"] for row in clusters],
+    )
+
+
+def event_checksum(row: Row) -> bytes:
+    """Eight bytes that notice a changed event. JSON keeps every bit of a number."""
+    told = [row["round_id"], *(row[name] for name in EVENT)]
+    return hashlib.sha256(b"disavow/event/v1\x00" + json.dumps(told).encode()).digest()[:8]
 
 
 def request_checksum(row: Row) -> bytes:

@@ -3,6 +3,7 @@
     run 1 ── rounds * ── clusters * ── slots * ─┬─ memberships 0..1 ── clients ── requests 0..1
               ├─ models (before, after)         └─ withdrawals 0..1 ── erasures ──┘
               ├─ evaluations 0..1
+              ├─ events 1
               └─ log 1 (and one for each withdrawal, rollback and key)
 
 `slots` is permanent; `memberships` holds what names a client in a round (number, samples, salt, update digest)
@@ -124,6 +125,22 @@ evaluations = sa.Table(
     sa.Column("round_id", sa.ForeignKey("rounds.id"), primary_key=True),
     sa.Column("accuracy", sa.Float, nullable=False),
     sa.Column("loss", sa.Float, comment="NULL where it was not finite"),
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    sa.Column("round_id", sa.ForeignKey("rounds.id"), primary_key=True),
+    sa.Column("mode", sa.String, nullable=False, comment="of the noise; see privacy/events.py"),
+    sa.Column("clip", sa.Float, comment="NULL where the noise is not calibrated"),
+    sa.Column("tau", sa.Float, comment="NULL where the noise is not calibrated"),
+    sa.Column("rate", sa.Float, nullable=False, comment="largest chance of a client to be drawn"),
+    sa.Column("weight", sa.Float, nullable=False, comment="largest weight of a cluster"),
+    sa.Column("squares", sa.Float, nullable=False, comment="sum of the squared weights"),
+    sa.Column("clusters", sa.Integer, nullable=False),
+    sa.Column("fixed", sa.Boolean, nullable=False, comment="clusters settled before any data was seen"),
+    sa.Column("predictable", sa.Boolean, nullable=False, comment="draws that can be repeated"),
+    sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of this row; see ledger/rows.py"),
 )
 
 erasures = sa.Table(

@@ -1,0 +1,156 @@
+"""`disavow account`: what a run has cost in privacy, or would cost, or the noise for what it may cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from disavow.cli.claims import (
+    NAMES,
+    against_update,
+    epsilon_or_nan,
+    noise_as_json,
+    print_rows,
+    print_small_print,
+    rows_of,
+    say,
+)
+from disavow.cli.curves import Curve, figure
+from disavow.cli.options import check_plot, require, write_plot
+from disavow.cli.output import print_json, results
+from disavow.cli.prospect import DELTA, POINTS, Asked, calibrate, foretell
+from disavow.errors import ConfigError
+from disavow.privacy.accountants import account
+from disavow.privacy.calibration import prefixes
+from disavow.privacy.events import Event
+
+_FEWEST = 2
+_MOST_ROUNDS = 100_000
+_MOST_CLIENTS = 10_000_000
+_SIGMAS = (1e-3, 1e6)
+
+
+def account_for(run: Path | None, asked: Asked, *, plot: Path | None, as_json: bool) -> None:
+    """The account of a run, or of one that is only thought of."""
+    _check(run, asked)
+    if plot is not None:
+        check_plot(plot)
+    if run is not None:
+        _of_run(run, asked, plot=plot, as_json=as_json)
+    elif asked.epsilon is not None:
+        calibrate(asked, asked.epsilon, plot=plot, as_json=as_json)
+    else:
+        foretell(asked, plot=plot, as_json=as_json)
+
+
+def _check(run: Path | None, asked: Asked) -> None:
+    """Refuse, before any work, what no run could have."""
+    told = {name: value for name, value in asdict(asked).items() if value is not None}
+    delta = told.get("delta", DELTA)
+    require(0 < delta < 1, "delta", delta, "a number above 0 and below 1")
+    if run is not None:
+        for name in told.keys() - {"delta"}:
+            require(False, name, told[name], "nothing beside RUN, which has its own; only --delta may be changed")
+        return
+    for name in ("rounds", "clients", "k"):
+        require(name in told, name, "not set", "a whole number; or name a RUN, which has its own")
+    rounds, clients, k = told["rounds"], told["clients"], told["k"]
+    require(1 <= rounds <= _MOST_ROUNDS, "rounds", rounds, f"1 to {_MOST_ROUNDS:,}")
+    require(_FEWEST <= clients <= _MOST_CLIENTS, "clients", clients, f"{_FEWEST} to {_MOST_CLIENTS:,}")
+    require(_FEWEST <= k <= clients, "k", k, f"{_FEWEST} to the number of clients, which is {clients}")
+    one = ("sigma" in told) != ("epsilon" in told)
+    require(one, "sigma", told.get("sigma", "not set"), "either --sigma, or --epsilon to find the noise for it")
+    sigma, (least, most) = told.get("sigma", 1.0), _SIGMAS
+    require(least <= sigma <= most, "sigma", sigma, f"{least:g} to {most:,.0f}")
+    for name in ("epsilon", "clip"):
+        value = told.get(name, 1.0)
+        require(0 < value < math.inf, name, value, "a number above 0")
+    require("model" not in told or "parameters" not in told, "model", asked.model, "nothing beside --parameters")
+    require(told.get("parameters", 1) >= 1, "parameters", asked.parameters, "a whole number of at least 1")
+
+
+def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) -> None:
+    """What its executed rounds have cost."""
+    from disavow.ledger import Ledger
+    from disavow.runs import budget_of, settings_of
+
+    with Ledger.open(directory) as ledger:
+        settings, policy, events = settings_of(directory), ledger.policy, ledger.events()
+        superseded = sum(not summary.standing for summary in ledger.summaries())
+        parameters = ledger.layout.size
+    delta = asked.delta or settings.privacy.delta
+    claims, budget = account(events, delta), budget_of(settings)
+    spent = budget.spent(events) if budget else None
+    if plot is not None:
+        if all(claim.epsilon is None for claim in claims):
+            raise ConfigError(f"--plot is {plot}; allowed: nothing, this run has no figure to draw")
+        write_plot(
+            plot,
+            figure(
+                _curves_of_run(events, delta), f"{directory}, δ = {delta:g}", budget.epsilon if budget else None
+            ),
+        )
+    calibrated = policy.noise == "calibrated" and policy.clip is not None and policy.tau is not None
+    noise = noise_as_json(policy.tau or 0.0, policy.clip or 1.0, parameters) if calibrated else None
+    if as_json:
+        told = {
+            "run": str(directory),
+            "rounds_executed": len(events),
+            "rounds_superseded": superseded,
+            "delta": delta,
+            "noise": {"mode": policy.noise, "clip": policy.clip, "tau": policy.tau, **(noise or {})},
+            "parameters": parameters,
+            "void": policy.draws == "seeded",
+            "budget": {**asdict(budget), "spent": spent} if budget else None,
+            "claims": [asdict(claim) for claim in claims],
+            "events": [asdict(event) for event in events],
+        }
+        print_json(told)
+        return
+    console = results()
+    console.print(f"{directory}: {_executed(len(events), superseded)}, δ = {delta:g}", style="bold")
+    if calibrated and policy.tau is not None and policy.clip is not None:
+        against = against_update(policy.tau, policy.clip, parameters)
+        say(f"Calibrated noise, C = {policy.clip:g}, τ = {policy.tau:g}, {against}.")
+    if budget:
+        say(f"Budget: ε = {spent:.4g} of {budget.epsilon:g} is spent at δ = {budget.delta:g}.")
+    if policy.draws == "seeded":
+        say('Every claim below is void: draws = "seeded", so whoever knows the seed can repeat all draws.')
+    reasons = {claim.why_not for claim in claims}
+    if all(claim.epsilon is None for claim in claims) and len(reasons) == 1:
+        say(f"No differential-privacy figure: {reasons.pop().removeprefix('no figure for ')}.")
+        return
+    console.print()
+    abouts = {
+        "unconditional": "whatever the clusters depend on",
+        "sampled": "the draw counts, and the clusters' weights",
+        "paper": "as printed; it does not hold, see below",
+    }
+    print_rows(row for claim in claims for row in rows_of(claim, abouts[claim.name]))
+    print_small_print(claims)
+
+
+def _executed(count: int, superseded: int) -> str:
+    """How many rounds were executed.
+
+    >>> _executed(50, 12), _executed(1, 0)
+    ('50 rounds executed, 12 of them superseded', '1 round executed')
+    """
+    executed = f"{count} round{'' if count == 1 else 's'} executed"
+    return f"{executed}, {superseded} of them superseded" if superseded else executed
+
+
+def _curves_of_run(events: Sequence[Event], delta: float) -> list[Curve]:
+    rounds = prefixes(len(events), POINTS)
+    claims = [account(events[:count], delta) for count in rounds]
+    return [
+        Curve(
+            NAMES.get(name, name) + (" (hypothetical)" if any(c.hypothetical for c in column) else ""),
+            rounds,
+            [epsilon_or_nan(claim) for claim in column],
+        )
+        for column in zip(*claims, strict=True)
+        for name in [column[0].name]
+    ]

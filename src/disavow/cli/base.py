@@ -1,0 +1,38 @@
+"""The application that commands are declared on, and what they share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from disavow import __version__
+
+app = typer.Typer(
+    name="disavow",
+    help="Federated learning whose clients can leave.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="The run directory.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"disavow {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def disavow(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Federated learning whose clients can leave."""

@@ -1,0 +1,157 @@
+"""Commands about proofs; `verify` and `show-proof` are all that an auditor needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from disavow.cli.base import Json, RunDirectory, app
+from disavow.cli.extras import needs
+
+
+@app.command(rich_help_panel="Proofs")
+def keygen(
+    folder: Annotated[
+        Path | None, typer.Option("--folder", metavar="DIR", help="Where keys lie. [default: DISAVOW_KEYS]")
+    ] = None,
+    name: Annotated[
+        str, typer.Option(help="Whose key it is, such as a host name; no spaces, no plus.")
+    ] = "disavow",
+    rotate: Annotated[bool, typer.Option("--rotate", help="Retire the key there is and make a new one.")] = False,
+    no_passphrase: Annotated[
+        bool, typer.Option("--no-passphrase", help="Leave the private key unencrypted, readable by you alone.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make the key that signs the logs and proofs of your runs. An existing key is never overwritten.
+
+    The passphrase is asked for, or taken from DISAVOW_PASSPHRASE.
+
+    **Example:** `disavow keygen --name fl.example.org`
+    """
+    from disavow.cli import keygen as command
+
+    command.keygen(folder, name=name, rotate=rotate, no_passphrase=no_passphrase, as_json=json)
+
+
+@app.command(rich_help_panel="Proofs")
+def prove(
+    run: RunDirectory,
+    client: Annotated[str, typer.Argument(metavar="CLIENT", help="Whom the proof is about.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the proof.")],
+    openings: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to write the opening. [default: beside the run]")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write the proof of an answered erasure; for a client still in, what it would be if it asked now.
+
+    **Example:** `disavow prove runs/first client-07 -o proof.json`
+    """
+    with needs("train"):
+        from disavow.cli import prove as command
+    command.prove(run, client, output, openings, as_json=json)
+
+
+@app.command(rich_help_panel="Proofs")
+def receipt(
+    run: RunDirectory,
+    client: Annotated[str, typer.Argument(metavar="CLIENT", help="Whom the receipts are for.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write them.")],
+    number: Annotated[int | None, typer.Option("--round", help="Only the receipt for this round.")] = None,
+    json: Json = False,
+) -> None:
+    """Write what a client keeps of its rounds, so that it can later hold the server to them.
+
+    **Example:** `disavow receipt runs/first client-07 -o receipts/`
+    """
+    with needs("train"):
+        from disavow.cli import prove as command
+    command.receipt(run, client, output, number, as_json=json)
+
+
+@app.command(rich_help_panel="Proofs")
+def checkpoint(
+    run: RunDirectory,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it. [default: print it]")
+    ] = None,
+) -> None:
+    """Give out the signed head of a run's log. Whoever keeps it notices if history is rewritten.
+
+    **Example:** `disavow checkpoint runs/first -o head.note`
+    """
+    with needs("train"):
+        from disavow.cli import prove as command
+    command.checkpoint(run, output)
+
+
+@app.command(rich_help_panel="Proofs")
+def export(
+    run: RunDirectory,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the model.")],
+    json: Json = False,
+) -> None:
+    """Write the model that a run serves as a safetensors file; its SHA-256 is the subject of the run's proofs.
+
+    **Example:** `disavow export runs/first -o model.safetensors`
+    """
+    with needs("train"):
+        from disavow.cli import prove as command
+    command.export(run, output, as_json=json)
+
+
+@app.command(rich_help_panel="Proofs")
+def verify(
+    proof: Annotated[Path, typer.Argument(metavar="PROOF", help="A proof, or a receipt.")],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="The server's public key, or its list of keys.")],
+    opening: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The leaver's opening: who the proof is about.")
+    ] = None,
+    receipts: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Receipts of the leaver, to hold the server to them.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The model in use: it must be the one in the proof.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A checkpoint kept from before: history must not change.")
+    ] = None,
+    what_if: Annotated[bool, typer.Option("--what-if", help="Accept a what-if instead of an erasure.")] = False,
+    json: Json = False,
+) -> None:
+    """Check a proof offline. Exit 0: valid; 1: invalid; 2: unreadable; 3: valid, but without an opening.
+
+    **Example:** `disavow verify proof.json --key signing.pub --opening opening.json`
+    """
+    from disavow.cli import verify as command
+
+    command.verify(
+        proof,
+        key=key,
+        opening=opening,
+        receipts=receipts,
+        model=model,
+        checkpoint=checkpoint,
+        what_if=what_if,
+        as_json=json,
+    )
+
+
+@app.command(name="show-proof", rich_help_panel="Proofs")
+def show_proof(
+    proof: Annotated[Path, typer.Argument(metavar="PROOF", help="A proof.")],
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The server's public key. [default: the one in the log]")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say in words what a proof says: what was asked, what was answered, and what is not claimed.
+
+    **Example:** `disavow show-proof proof.json`
+    """
+    from disavow.cli import verify as command
+
+    command.show(proof, key=key, as_json=json)

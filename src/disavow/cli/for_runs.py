@@ -1,0 +1,140 @@
+"""Commands that make and keep runs, and erase clients from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from disavow.cli.base import Json, RunDirectory, app
+from disavow.cli.extras import needs
+
+
+@app.command(rich_help_panel="Runs and erasures")
+def demo(
+    run: Annotated[
+        Path | None, typer.Option("--run", metavar="DIR", help="Where to write the run. [default: runs/demo]")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds to train.")] = 20,
+    json: Json = False,
+) -> None:
+    """Train a federation of 20 clients on real handwritten digits, let some of them leave, check the ledger.
+
+    Nothing is downloaded. The demo uses seeded draws, so that everybody sees the same numbers.
+
+    **Example:** `disavow demo`
+    """
+    with needs("train"):
+        from disavow.cli import demo as command
+    command.demo(run, rounds=rounds, as_json=json)
+
+
+@app.command(rich_help_panel="Runs and erasures")
+def init(
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="The file to write; - prints it instead.")
+    ] = Path("config.toml"),
+) -> None:
+    """Write a commented settings file with every key at its default.
+
+    **Example:** `disavow init config.toml`
+    """
+    with needs("train"):
+        from disavow.cli import init as command
+    command.init(config)
+
+
+@app.command(rich_help_panel="Runs and erasures")
+def train(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Settings in TOML; `disavow init` writes one.")],
+    run: Annotated[Path, typer.Option("--run", metavar="DIR", help="Where to write the run; must be new.")],
+    json: Json = False,
+) -> None:
+    """Train a federation and keep its ledger. Interrupt it at any moment; `disavow resume` goes on.
+
+    **Example:** `disavow train config.toml --run runs/first`
+    """
+    with needs("train"):
+        from disavow.cli import train as command
+    command.train(config, run, as_json=json)
+
+
+@app.command(rich_help_panel="Runs and erasures")
+def resume(run: RunDirectory, json: Json = False) -> None:
+    """Go on with a run that was interrupted; a run that is complete stays as it is.
+
+    **Example:** `disavow resume runs/first`
+    """
+    with needs("train"):
+        from disavow.cli import train as command
+    command.resume(run, as_json=json)
+
+
+@app.command(rich_help_panel="Runs and erasures")
+def status(run: RunDirectory, json: Json = False) -> None:
+    """Show what a run holds: its policy, its rounds, its accuracy, its size on disk.
+
+    **Example:** `disavow status runs/first`
+    """
+    with needs("train"):
+        from disavow.cli import status as command
+    command.status(run, as_json=json)
+
+
+@app.command(rich_help_panel="Runs and erasures")
+def fsck(
+    run: RunDirectory,
+    absent: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="Also prove that no file of the run contains this id; may be repeated."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check a run from its stored bytes: every digest, every invariant. Exit 1 names what is wrong.
+
+    **Example:** `disavow fsck runs/first --absent client-07`
+    """
+    with needs("train"):
+        from disavow.cli import fsck as command
+    command.fsck(run, absent=absent or [], as_json=json)
+
+
+@app.command(rich_help_panel="Runs and erasures")
+def erase(
+    run: RunDirectory,
+    clients: Annotated[list[str], typer.Argument(metavar="CLIENT...", help="Who asks to be forgotten.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost; change nothing.")] = False,
+    wait: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait for another process that holds the run to answer.")
+    ] = 60,
+    openings: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where to write the leavers' openings. [default: beside the run]"),
+    ] = None,
+    skip_fsck: Annotated[
+        bool, typer.Option("--skip-fsck", help="Do not check the whole ledger first (large runs).")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Honour the wish of clients to be forgotten: at once where it is deniable, by retraining where it is not.
+
+    Asking twice gives the first answer. A run that is being trained honours the request between two rounds. A proof
+    of each answer is kept with the run; its opening, which says whom it is about, is written outside it.
+
+    **Example:** `disavow erase runs/first client-07 --dry-run`
+    """
+    with needs("train"):
+        from disavow.cli import erase as command
+    command.erase(run, clients, dry_run=dry_run, wait=wait, skip_fsck=skip_fsck, openings=openings, as_json=json)
+
+
+@app.command(rich_help_panel="Runs and erasures")
+def requests(run: RunDirectory, json: Json = False) -> None:
+    """List all erasure requests: state, verdict, cost, time taken.
+
+    **Example:** `disavow requests runs/first`
+    """
+    with needs("train"):
+        from disavow.cli import erase as command
+    command.requests(run, as_json=json)

@@ -1,0 +1,47 @@
+"""Options that several commands have: refused in one form, and files for plots found out about before the work."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from disavow.cli.extras import needs
+from disavow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PLOT_FORMATS = (".png", ".pdf", ".svg")
+"""What a plot can be written as."""
+
+
+def require(condition: bool, option: str, value: object, allowed: str) -> None:
+    """Refuse an option in the form that all refusals have."""
+    if not condition:
+        raise ConfigError(f"--{option} is {value}; allowed: {allowed}")
+
+
+def check_file(option: str, path: Path) -> None:
+    """Find out before the work, not after it, that a file cannot be written."""
+    require(path.parent.is_dir(), option, path, f"a file in a directory that exists; {path.parent} does not")
+    require(not path.is_dir(), option, path, "a file; this is a directory")
+
+
+def check_plot(path: Path) -> None:
+    """The same for a plot, which also needs a known format and something to draw with."""
+    named = f"a file name that ends in {', '.join(PLOT_FORMATS)}"
+    require(path.suffix.lower() in PLOT_FORMATS, "plot", path, named)
+    check_file("plot", path)
+    with needs("train"):
+        import matplotlib.figure  # noqa: F401
+
+
+def write_plot(path: Path, figure: Figure) -> None:
+    """Write a figure as the file's suffix says."""
+    image = io.BytesIO()
+    figure.savefig(image, format=path.suffix[1:].lower())
+    try:
+        path.write_bytes(image.getvalue())
+    except OSError as error:
+        raise ConfigError(f"--plot is {path}; allowed: a file that can be written ({error.strerror})") from None

@@ -1,0 +1,235 @@
+"""The account of a run that is only thought of: what so much noise would give, or the noise for a figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from disavow.cli.claims import (
+    NAMES,
+    Row,
+    against_update,
+    epsilon_or_nan,
+    noise_as_json,
+    print_rows,
+    print_small_print,
+    rows_of,
+    say,
+    times,
+    useless,
+)
+from disavow.cli.curves import Curve, figure
+from disavow.cli.options import require, write_plot
+from disavow.cli.output import print_json, results
+from disavow.privacy import gaussian, sampling
+from disavow.privacy.accountants import OBSERVER, Claim, account, sampled, unconditional
+from disavow.privacy.calibration import Setting, prefixes, sampled_tau, unconditional_tau
+from disavow.privacy.events import fixed_sizes
+from disavow.privacy.theorem import claimed_epsilon
+
+DELTA = 1e-5
+POINTS = 40
+"""Of a curve, at most."""
+
+_CLIP = 1.0
+_MODEL = "lenet5"
+_DIGITS = 5
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was said on the command line; None for what was not."""
+
+    rounds: int | None = None
+    clients: int | None = None
+    k: int | None = None
+    sigma: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    clip: float | None = None
+    model: str | None = None
+    parameters: int | None = None
+
+
+def foretell(asked: Asked, *, plot: Path | None, as_json: bool) -> None:
+    """What so much noise would give."""
+    setting, delta, sigma = _setting(asked), asked.delta or DELTA, asked.sigma or 1.0
+    tau, parameters = setting.tau_of(sigma), _parameters(asked)
+    claims = claims_of(setting, sigma, delta)
+    if plot is not None:
+        write_plot(plot, figure(_curves_of_plan(setting, sigma, delta), _title(setting, delta)))
+    if as_json:
+        told = {
+            **_setting_as_json(setting, delta, parameters),
+            "sigma": sigma,
+            "tau": tau,
+            **noise_as_json(tau, setting.clip, parameters),
+            "plain": plain_epsilon(setting, sigma, delta),
+            "drawing": drawing_epsilon(setting, sigma, delta),
+            "claims": [asdict(claim) for claim in claims],
+        }
+        print_json(told)
+        return
+    console = results()
+    console.print(_title(setting, delta), style="bold")
+    say(_assumed(setting))
+    say(
+        f"Noise σ = {sigma:g} on each cluster, in units of 2C, is τ = {tau:.4g} on the aggregate (C = "
+        f"{setting.clip:g}), {against_update(tau, setting.clip, parameters, _network(asked))}."
+    )
+    console.print()
+    print_rows(_rows_of_plan(setting, sigma, delta, claims))
+    print_small_print(claims)
+
+
+def claims_of(setting: Setting, sigma: float, delta: float) -> tuple[Claim, ...]:
+    """What each accountant would say, of fixed clusters."""
+    return account(setting.events(setting.tau_of(sigma), fixed=True), delta)
+
+
+def plain_epsilon(setting: Setting, sigma: float, delta: float) -> float:
+    """One cluster's noise alone: nobody is drawn, nothing is summed."""
+    return gaussian.epsilon_of(delta, math.sqrt(setting.rounds) / sigma)
+
+
+def drawing_epsilon(setting: Setting, sigma: float, delta: float) -> float:
+    """One cluster's noise, and that a client matters only if it is drawn."""
+    return sampling.epsilon_of(((sampling.Sampled(1 / min(setting.sizes), sigma), setting.rounds),), delta)
+
+
+def _rows_of_plan(setting: Setting, sigma: float, delta: float, claims: Sequence[Claim]) -> Iterator[Row]:
+    by_name = {claim.name: claim for claim in claims}
+    drawn = f"1 in {min(setting.sizes)}"
+    yield Row("plain", plain_epsilon(setting, sigma, delta), "the noise of one cluster alone: no draw, no sum")
+    yield Row("drawing", drawing_epsilon(setting, sigma, delta), f"a client matters only if it is drawn, {drawn}")
+    yield from rows_of(by_name["sampled"], "the draw, and the sum of all clusters' noises")
+    yield from rows_of(by_name["unconditional"], "the same τ, any clustering: neither draw nor sum")
+    yield from rows_of(by_name["paper"], "as printed; it does not hold, see below")
+
+
+def _curves_of_plan(setting: Setting, sigma: float, delta: float) -> list[Curve]:
+    rounds = prefixes(setting.rounds, POINTS)
+    some = [Setting(count, setting.sizes, setting.clip) for count in rounds]
+    tau = setting.tau_of(sigma)
+    return [
+        Curve(
+            "unconditional", rounds, [epsilon_or_nan(unconditional(s.events(tau, fixed=True), delta)) for s in some]
+        ),
+        Curve("plain", rounds, [plain_epsilon(s, sigma, delta) for s in some]),
+        Curve(NAMES["paper"], rounds, [claimed_epsilon(math.sqrt(s.rounds) / sigma, delta) for s in some]),
+        Curve("drawing", rounds, [drawing_epsilon(s, sigma, delta) for s in some]),
+        Curve("sampled", rounds, [epsilon_or_nan(sampled(s.events(tau, fixed=True), delta)) for s in some]),
+    ]
+
+
+# -- the noise for a figure --------------------------------------------------------------------------------------
+
+
+def calibrate(asked: Asked, epsilon: float, *, plot: Path | None, as_json: bool) -> None:
+    """The noise that keeps to ε."""
+    setting, delta, parameters = _setting(asked), asked.delta or DELTA, _parameters(asked)
+    found = {
+        "unconditional": rounded_up(unconditional_tau(setting, epsilon, delta)),
+        "sampled": rounded_up(sampled_tau(setting, epsilon, delta)),
+    }
+    if plot is not None:
+        write_plot(plot, figure(_curves_of_calibration(setting, found, delta), _title(setting, delta), epsilon))
+    if as_json:
+        noises = {
+            name: {"tau": tau, "sigma": setting.sigma_of(tau), **noise_as_json(tau, setting.clip, parameters)}
+            for name, tau in found.items()
+        }
+        print_json({**_setting_as_json(setting, delta, parameters), "epsilon": epsilon, "noise": noises})
+        return
+    console = results()
+    console.print(f"Noise for ε = {epsilon:g}: {_title(setting, delta)}", style="bold")
+    say(_assumed(setting))
+    console.print()
+    named = ", ".join([f"d = {parameters:,}", *filter(None, [_network(asked)])])
+    console.print(
+        f"claim                  τ           σ  √d·τ/C, against the largest update ({named})", style="bold"
+    )
+    for name, tau in found.items():
+        size = times(tau, setting.clip, parameters) + useless(tau, setting.clip, parameters)
+        console.print(f"{name:13} {tau:>10.5g}  {setting.sigma_of(tau):>10.4g}  {size}")
+    console.print()
+    say(
+        f'In the settings: noise.mode "calibrated", noise.clip {setting.clip:g}, noise.tau as above, '
+        f"privacy.epsilon {epsilon:g}, privacy.delta {delta:g}. The smaller τ is enough only with "
+        'clustering.method "fixed" and clients of equal shares; with unequal ones the heaviest cluster decides, '
+        "and the budget stops the run earlier. Rounds that an erasure retrains are spent again."
+    )
+    say(f"σ is each cluster's noise over 2C that adds up to the same. Both hold {OBSERVER}.")
+
+
+def rounded_up(tau: float) -> float:
+    """Five digits, and never less: what is printed is what keeps to the figure.
+
+    >>> rounded_up(0.3212208)
+    0.32123
+    """
+    step = 10.0 ** (math.floor(math.log10(tau)) - _DIGITS + 1)
+    shown = float(f"{math.ceil(tau / step) * step:.{_DIGITS}g}")
+    return shown if shown >= tau else float(f"{shown + step:.{_DIGITS}g}")
+
+
+def _curves_of_calibration(setting: Setting, found: dict[str, float], delta: float) -> list[Curve]:
+    rounds = prefixes(setting.rounds, POINTS)
+    accountants = {"unconditional": unconditional, "sampled": sampled}
+    return [
+        Curve(
+            f"{name}, τ = {tau:.4g}",
+            rounds,
+            [epsilon_or_nan(accountants[name](setting.events(tau, fixed=True)[:count], delta)) for count in rounds],
+        )
+        for name, tau in found.items()
+    ]
+
+
+def _setting(asked: Asked) -> Setting:
+    sizes = fixed_sizes(asked.clients or 0, asked.k or 1)
+    return Setting(asked.rounds or 1, sizes, asked.clip or _CLIP)
+
+
+def _parameters(asked: Asked) -> int:
+    """How many numbers the model has; networks are those for 28x28 pixels and ten classes, as in the paper."""
+    if asked.parameters is not None:
+        return asked.parameters
+    from disavow.engines.state import layout_of
+    from disavow.models import NETWORKS, build
+
+    name = asked.model or _MODEL
+    require(name in NETWORKS, "model", name, ", ".join(NETWORKS))
+    return layout_of(build(name, (1, 28, 28), 10, seed=0)).size
+
+
+def _network(asked: Asked) -> str:
+    return "" if asked.parameters is not None else asked.model or _MODEL
+
+
+def _title(setting: Setting, delta: float) -> str:
+    rounds = f"{setting.rounds} round{'' if setting.rounds == 1 else 's'}"
+    least, most, count = min(setting.sizes), max(setting.sizes), len(setting.sizes)
+    clusters = f"{count} cluster{'' if count == 1 else 's'} of {least}" + (f" to {most}" if most > least else "")
+    return f"{rounds}, {sum(setting.sizes)} clients in {clusters}, δ = {delta:g}"
+
+
+def _assumed(setting: Setting) -> str:
+    return (
+        "Clusters are taken to be fixed ones (by a hash of ids, as equal as can be) of clients with equal shares "
+        f"of the data: the largest weight is {max(setting.weights):.4g}."
+    )
+
+
+def _setting_as_json(setting: Setting, delta: float, parameters: int) -> dict[str, Any]:
+    return {
+        "rounds": setting.rounds,
+        "clients": sum(setting.sizes),
+        "cluster_sizes": list(setting.sizes),
+        "clip": setting.clip,
+        "delta": delta,
+        "parameters": parameters,
+    }

@@ -1,0 +1,166 @@
+"""Accountants: events and δ in, a claim out. What cannot be claimed is refused with a reason, never approximated.
+
+*Unconditional.* Clipped updates are no longer than C and weights sum to 1, so the aggregate is no longer than
+C, and no change of one client, however it rearranges the clusters, moves it by more than 2C. A round is a
+Gaussian mechanism of shift 2C/τ; rounds add up in squares, and δ(ε) is exact.
+
+*Sampled.* With clusters settled before any data is seen, and weights held, a client matters only if it is
+drawn. Let its cluster have m members and weight p. With the client, the round's output is distributed as
+(1/m)·N(u*) + (1 - 1/m)·avg_j N(u_j), without it as avg_j N(u_j), where j runs over the other m - 1 members and
+N(u) is the released Gaussian with u as the representative, given the draws of the other clusters. Writing N(u*)
+as avg_j N(u*), both are averages over the same j of a pair: a Gaussian sampled at rate 1/m, of sensitivity
+p·‖u* - u_j‖ ≤ p·2C. Hockey-stick divergences are jointly convex, so the averages diverge no more than the worst
+pair, also when averaged over the draws of the other clusters: the sampled Gaussian of rate 1/m and multiplier
+τ/(2C·p) dominates the round, in both directions. Dominating pairs compose, adaptive rounds included. Rate and
+weight are each taken at their worst over the round's clusters, so that the bound holds for every client,
+whatever cluster it is in.
+
+*Paper.* The theorem as printed; see `theorem`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from disavow.privacy import gaussian, sampling, theorem
+from disavow.privacy.events import Event
+
+OBSERVER = (
+    "against an observer of the global models only (no log, no proof, no spreads), with the number of rounds and "
+    "the rollbacks taken as given; no claim against the server, which sees every update"
+)
+
+WHY_NOT = {
+    "paper": 'no figure for noise.mode "paper": its scale is the clusters\' spread, which depends on the data '
+    "and so says something about it",
+    "none": 'no figure for noise.mode "none": there is no noise',
+}
+
+_NOTHING = "no round was executed: nothing was released"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What an accountant says. `epsilon` is None where there is no figure, and `why_not` says why.
+
+    `hypothetical`: an assumption does not hold in this run. `void`: the draws are predictable, so nothing is
+    claimed. `refuted`: as printed elsewhere, and not true. `beside` holds further figures by what they are.
+    """
+
+    name: str
+    epsilon: float | None
+    delta: float
+    observer: str
+    assumptions: tuple[str, ...]
+    why_not: str = ""
+    hypothetical: bool = False
+    void: bool = False
+    refuted: bool = False
+    beside: tuple[tuple[str, float], ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+Accountant = Callable[[Sequence[Event], float], Claim]
+
+
+def why_not(events: Sequence[Event]) -> str:
+    """Why these rounds have no figure; "" where they have one."""
+    reasons = {WHY_NOT[event.mode] for event in events if event.mode != "calibrated"}
+    return "; ".join(sorted(reasons)) or ("" if events else _NOTHING)
+
+
+def unconditional(events: Sequence[Event], delta: float) -> Claim:
+    """Holds for any clustering: exact, by the sensitivity 2C of the whole aggregate."""
+    reason = why_not(events)
+    return Claim(
+        name="unconditional",
+        epsilon=None if reason else unconditional_epsilon(events, delta),
+        delta=delta,
+        observer=OBSERVER,
+        assumptions=("any clustering and any weights, whatever they depend on; one client replaced or removed",),
+        why_not=reason,
+        void=_void(events),
+    )
+
+
+def unconditional_epsilon(events: Sequence[Event], delta: float) -> float:
+    """Its figure alone; 0 for no events."""
+    return gaussian.epsilon_of(delta, total_shift(events))
+
+
+def total_shift(events: Sequence[Event]) -> float:
+    """The shift μ of all rounds together."""
+    return math.sqrt(math.fsum(event.shift**2 for event in events))
+
+
+def sampled(events: Sequence[Event], delta: float) -> Claim:
+    """Holds where clusters are fixed and weights public: the client matters only if it is drawn."""
+    reason = why_not(events)
+    rounds = () if reason else sampling.counted(map(kind_of, events))
+    loose = not all(event.fixed for event in events)
+    return Claim(
+        name="sampled",
+        epsilon=None if reason else sampling.epsilon_of(rounds, delta),
+        delta=delta,
+        observer=OBSERVER,
+        assumptions=(
+            'clusters that no data decides (clustering.method "fixed") and public weights',
+            "one client added or removed, with the others' clusters and all weights held",
+            "secret draws of the representatives",
+        ),
+        why_not=reason,
+        hypothetical=loose,
+        void=_void(events),
+        beside=() if reason else (("by Rényi divergences", sampling.renyi_epsilon_of(rounds, delta)),),
+        remarks=('clusters were not fixed: it would hold with clustering.method "fixed"',) if loose else (),
+    )
+
+
+def kind_of(event: Event) -> sampling.Sampled:
+    """The sampled Gaussian that dominates a round."""
+    return sampling.Sampled(event.rate, event.multiplier)
+
+
+def paper(events: Sequence[Event], delta: float) -> Claim:
+    """The paper's theorem as printed, with the true ε of the same noise and the reasons why it differs."""
+    reason = why_not(events)
+    shift = 0.0 if reason else math.sqrt(math.fsum(event.sigma**-2 for event in events))
+    return paper_claim(shift, delta, reason, void=_void(events))
+
+
+def paper_claim(shift: float, delta: float, reason: str = "", *, void: bool = False) -> Claim:
+    """The same for a shift of √T/σ; σ is each cluster's noise over 2Δ."""
+    claimed, most = theorem.claimed_epsilon(shift, delta), theorem.largest_epsilon(delta)
+    beyond = f"the theorem is stated for ε below 8 ln(1/δ) = {most:.1f}; this noise would make it {claimed:.4g}"
+    return Claim(
+        name="paper",
+        epsilon=None if reason or claimed >= most else claimed,
+        delta=delta,
+        observer="as printed: of the global model after T rounds",
+        assumptions=("as printed: clusters of radius Δ, noise of σ·2Δ on each representative, no draw, no sum",),
+        why_not=reason or (beyond if claimed >= most else ""),
+        void=void,
+        refuted=True,
+        beside=()
+        if reason
+        else (
+            ("truly, with its analysis noise σ·2Δ", theorem.true_epsilon_of_analysis(shift, delta)),
+            ("truly, with Algorithm 1's noise σ·Δ", theorem.true_epsilon_of_algorithm(shift, delta)),
+        ),
+        remarks=theorem.REASONS,
+    )
+
+
+def _void(events: Sequence[Event]) -> bool:
+    return any(event.predictable for event in events)
+
+
+ACCOUNTANTS: tuple[Accountant, ...] = (unconditional, sampled, paper)
+"""All of them, in the order in which a table shows them."""
+
+
+def account(events: Sequence[Event], delta: float) -> tuple[Claim, ...]:
+    """What each accountant says of these rounds."""
+    return tuple(accountant(events, delta) for accountant in ACCOUNTANTS)

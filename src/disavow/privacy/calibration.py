@@ -1,0 +1,111 @@
+"""Calibration: the noise for a figure, found by bisection and rounded up, so that the figure is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from disavow.errors import ConfigError
+from disavow.privacy import gaussian, sampling
+from disavow.privacy.events import Event
+
+HOPELESS = 20.0
+"""Noise this many times as long as the largest update leaves no useful model; measured, see docs/account.md."""
+
+_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Who trains and for how long. `sizes` are those of every round's clusters, of clients with equal shares."""
+
+    rounds: int
+    sizes: tuple[int, ...]
+    clip: float
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The weight of each cluster."""
+        return tuple(size / sum(self.sizes) for size in self.sizes)
+
+    @property
+    def summed(self) -> float:
+        """√Σp²: what the noises of all clusters come to in the aggregate, over that of one."""
+        return math.sqrt(math.fsum(weight * weight for weight in self.weights))
+
+    def tau_of(self, sigma: float) -> float:
+        """The noise of the aggregate, for noise σ·2C on each cluster."""
+        return 2 * self.clip * sigma * self.summed
+
+    def sigma_of(self, tau: float) -> float:
+        """The other way round."""
+        return tau / (2 * self.clip * self.summed)
+
+    def events(self, tau: float, *, fixed: bool) -> list[Event]:
+        """The events of a run that would go like this."""
+        squares = math.fsum(weight * weight for weight in self.weights)
+        return [
+            Event(
+                number=number,
+                attempt=1,
+                mode="calibrated",
+                clip=self.clip,
+                tau=tau,
+                rate=1 / min(self.sizes),
+                weight=max(self.weights),
+                squares=squares,
+                clusters=len(self.sizes),
+                fixed=fixed,
+                predictable=False,
+            )
+            for number in range(1, self.rounds + 1)
+        ]
+
+
+def unconditional_tau(setting: Setting, epsilon: float, delta: float) -> float:
+    """The smallest τ for which the unconditional claim of all rounds is at most ε."""
+    return 2 * setting.clip * math.sqrt(setting.rounds) / gaussian.shift_for(epsilon, delta)
+
+
+def sampled_tau(setting: Setting, epsilon: float, delta: float) -> float:
+    """The smallest τ for which the sampled claim is at most ε, to a relative 1e-4. Refused where there is none."""
+    rate = 1 / min(setting.sizes)
+
+    def met(multiplier: float) -> bool:
+        rounds = ((sampling.Sampled(rate, multiplier), setting.rounds),)
+        return sampling.epsilon_of(rounds, delta) <= epsilon
+
+    drawn = -math.expm1(setting.rounds * math.log1p(-rate))
+    if delta >= drawn:
+        raise ConfigError(f"--delta is {delta:g}; allowed: below {drawn:.4g}, the chance to be drawn in any round")
+    # the client in every round is the worst that can be: its noise is always enough
+    high = math.sqrt(setting.rounds) / gaussian.shift_for(epsilon, delta)
+    if not met(high):
+        raise ConfigError(
+            f"--epsilon is {epsilon:g}; allowed: more: noise for it costs less than can be computed at δ = "
+            f"{delta:g}"
+        )
+    low = high / 2
+    while met(low):
+        high, low = low, low / 2
+    while high - low > _TOLERANCE * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if met(middle) else (middle, high)
+    return high * 2 * setting.clip * max(setting.weights)
+
+
+def noise_ratio(tau: float, clip: float, parameters: int) -> float:
+    """√d·τ/C: the length of the noise over that of the largest update."""
+    return math.sqrt(parameters) * tau / clip
+
+
+def prefixes(rounds: int, points: int) -> Sequence[int]:
+    """Up to so many numbers of rounds from 1 to `rounds`, evenly spread, both ends among them.
+
+    >>> list(prefixes(4, 10)), list(prefixes(100, 5))
+    ([1, 2, 3, 4], [1, 26, 51, 75, 100])
+    """
+    if rounds <= points:
+        return range(1, rounds + 1)
+    return [1 + round(i * (rounds - 1) / (points - 1)) for i in range(points)]

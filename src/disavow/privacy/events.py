@@ -1,0 +1,84 @@
+"""What a round released: enough for every accountant, and nothing about who was drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from disavow.domain import Policy
+
+
+@dataclass(frozen=True)
+class Event:
+    """One executed round, standing or superseded, as an accountant sees it.
+
+    `mode` is that of the noise. `rate` is the largest chance of any client to be drawn, 1/m over its clusters;
+    `weight` the largest weight of a cluster; `squares` the sum of all weights squared, which says how the noises of
+    clusters would add up. `clip` and `tau` are lengths in the units of the updates; None where the noise is not
+    calibrated. `fixed`: the clusters were settled before any data was seen. `predictable`: the draws can be
+    repeated by whoever knows the seed.
+    """
+
+    number: int
+    attempt: int
+    mode: str
+    clip: float | None
+    tau: float | None
+    rate: float
+    weight: float
+    squares: float
+    clusters: int
+    fixed: bool
+    predictable: bool
+
+    @property
+    def shift(self) -> float:
+        """How far one client can move the aggregate, in standard deviations: 2C/τ. Calibrated noise only."""
+        clip, tau = self._calibrated()
+        return 2 * clip / tau
+
+    @property
+    def multiplier(self) -> float:
+        """The noise over what one client of fixed clusters can move, the worst of them: τ/(2C·p)."""
+        return 1 / (self.shift * self.weight)
+
+    @property
+    def sigma(self) -> float:
+        """The noise of each cluster over 2C that would add up to the same: τ/(2C·√Σp²)."""
+        return 1 / (self.shift * math.sqrt(self.squares))
+
+    def _calibrated(self) -> tuple[float, float]:
+        if self.mode != "calibrated" or self.clip is None or self.tau is None:
+            raise ValueError(f"round {self.number} has noise of mode {self.mode!r}, which has no fixed scale")
+        return self.clip, self.tau
+
+
+def event_of(policy: Policy, *, number: int, attempt: int, sizes: Sequence[int], weights: Sequence[float]) -> Event:
+    """The event of a round with clusters of these sizes and weights; their order does not matter."""
+    clip, tau = (policy.clip, policy.tau) if policy.noise == "calibrated" else (None, None)
+    return Event(
+        number=number,
+        attempt=attempt,
+        mode=policy.noise,
+        clip=None if clip is None else float(clip),
+        tau=None if tau is None else float(tau),
+        rate=1 / min(sizes),
+        weight=max(weights),
+        squares=math.fsum(weight * weight for weight in weights),
+        clusters=len(sizes),
+        fixed=policy.clustering == "fixed",
+        predictable=policy.draws == "seeded",
+    )
+
+
+def fixed_sizes(participants: int, k: int) -> tuple[int, ...]:
+    """The sizes of fixed clusters: floor(participants/k) of them, as equal as can be.
+
+    >>> fixed_sizes(50, 10), fixed_sizes(11, 4)
+    ((10, 10, 10, 10, 10), (5, 6))
+    """
+    count = participants // k
+    bounds = [participants * i // count for i in range(count + 1)]
+    return tuple(end - start for start, end in pairwise(bounds))
