@@ -181,7 +181,7 @@ def _forging(report: Audit) -> Iterator[str]:
     for alike in report.alike:
         yield (
             f"  {alike.attacker} answers alike on {alike.share:.1%} [{alike.interval.low:.1%}, "
-            f"{alike.interval.high:.1%}] of {alike.points} records"
+            f"{alike.interval.high:.1%}] of {alike.points} records (by chance on half)"
         )
 
 
