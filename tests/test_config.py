@@ -72,7 +72,7 @@ def complaints(text: str) -> list[str]:
         ("[training]\nmomentum = 1.0", "training.momentum is 1.0; allowed: a number of at least 0 and below 1"),
         ("[training]\nfraction = 1.5", "training.fraction is 1.5; allowed: a number above 0 and of at most 1"),
         ("[training]\nfraction = nan", "training.fraction is NaN; allowed: a number above 0 and of at most 1"),
-        ("[clustering]\nk = 1", "clustering.k is 1; allowed: a whole number of at least 2"),
+        ("[clustering]\nk = 0", "clustering.k is 0; allowed: a whole number of at least 1"),
         ("[clustering]\nsticky = 1", "clustering.sticky is 1; allowed: true or false"),
         (
             '[clustering]\nmethod = "dbscan"',
@@ -102,11 +102,11 @@ def test_each_problem_is_one_line_with_the_key_what_it_was_and_what_is_allowed(t
     [
         (
             "[clustering]\nk = 21",
-            "clustering.k is 21; allowed: 2 to 20, the participants of a round (data.clients 20",
+            "clustering.k is 21; allowed: 1 to 20, the participants of a round (data.clients 20",
         ),
         (
             "[training]\nfraction = 0.1\n[clustering]\nk = 3\n",
-            "clustering.k is 3; allowed: 2 to 2, the participants of a round (data.clients 20, training.frac",
+            "clustering.k is 3; allowed: 1 to 2, the participants of a round (data.clients 20, training.frac",
         ),
         ("[deniability]\nx = 5", "deniability.x is 5; allowed: 1 to clustering.k, which is 4"),
         (

@@ -97,7 +97,11 @@ class TrainingSettings(_Section):
 class ClusteringSettings(_Section):
     """How the clients of a round are grouped."""
 
-    k: Annotated[int, Field(ge=2)] = Field(4, description="every cluster has at least k and fewer than 2k members")
+    k: Count = Field(
+        4,
+        description="every cluster has at least k and fewer than 2k members; 1: everybody is a cluster, which is "
+        "plain federated averaging, and nobody is deniable",
+    )
     method: Literal["mdav", "constrained-kmeans", "fixed"] = Field(
         "mdav", description="mdav; constrained-kmeans (needs the extra kmeans); fixed: by a hash of ids"
     )
@@ -228,7 +232,7 @@ class Settings(_Section):
         k, participants = self.clustering.k, self.participants
         if k > participants:
             raise ValueError(
-                f"clustering.k is {k}; allowed: 2 to {participants}, the participants of a round "
+                f"clustering.k is {k}; allowed: 1 to {participants}, the participants of a round "
                 f"(data.clients {self.data.clients}, training.fraction {self.training.fraction:g})"
             )
         if self.deniability.x > k:

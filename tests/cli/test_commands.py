@@ -227,7 +227,7 @@ BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
     "wrong type": ({"rounds": "many"}, ["rounds", '"many"', "allowed: a whole number of at least 1"]),
     "wrong choice": ({"model": {"name": "alexnet"}}, ["model.name", '"alexnet"', 'allowed: "convnet"']),
     "out of bounds": ({"training": {"fraction": 1.5}}, ["training.fraction", "1.5", "allowed: a number above 0"]),
-    "k above clients": ({"clustering": {"k": 9}}, ["clustering.k", "9", "allowed: 2 to 8"]),
+    "k above clients": ({"clustering": {"k": 9}}, ["clustering.k", "9", "allowed: 1 to 8"]),
     "x above k": ({"deniability": {"x": 4}}, ["deniability.x", "4", "allowed: 1 to", "which is 3"]),
 }
 

@@ -141,6 +141,8 @@ SCENARIOS: list[dict[str, Any]] = [
     {"clustering": {"k": 3}, "deniability": {"x": 3}, "data": {"partition": "dirichlet"}},
     {"clustering": {"k": 4, "sticky": False}, "deniability": {"x": 2}},
     {"clustering": {"k": 3}, "deniability": {"x": 3}, "engine": {"name": "vectorised", "device": "cpu"}},
+    {"clustering": {"k": 1}, "deniability": {"x": 1}, "noise": {"mode": "none"}},
+    {"clustering": {"k": 1}, "deniability": {"x": 1}, "noise": {"mode": "calibrated", "clip": 0.5, "tau": 0.001}},
 ]
 
 

@@ -56,7 +56,9 @@ def cluster(
     def too_wide(items: Tensor) -> bool:
         return policy.delta is not None and spreads(vectors, euclidean, [items])[0] > policy.delta
 
-    if policy.clustering == "fixed":
+    if policy.k == 1:
+        groups = list(torch.arange(len(updates)).split(1))
+    elif policy.clustering == "fixed":
         groups = fixed(updates.clients, policy.k, seed)
     elif policy.sticky and previous:
         groups = sticky(geometry, updates.clients, previous, policy.k, partition=partition, too_wide=too_wide)
