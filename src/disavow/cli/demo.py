@@ -137,6 +137,7 @@ def _conclude(directory: Path, gone: list[str]) -> None:
         f"  disavow verify {proof_path(directory, 1)} --key {keys / PUBLIC} \\\n"
         f"      --opening {_opening(directory, 1)}\n"
         f"  DISAVOW_KEYS={keys} disavow erase {directory} {_next_after(gone)} --dry-run\n"
+        f"  DISAVOW_KEYS={keys} disavow audit {directory} --client {_next_after(gone)}    # a minute or two\n"
         "  disavow plan --clients 50 --rounds 50 --k 4 --k 8 --x 3\n"
         "  disavow init config.toml && disavow train config.toml --run runs/mine"
     )
