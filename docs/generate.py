@@ -57,6 +57,7 @@ def commands() -> str:
             lines += ["", "| option | meaning |", "|---|---|"]
             lines += [f"| `{', '.join(o.opts)}` | {o.help} |" for o in options]
     lines += ["", "## Exit codes", "", "| code | error | meaning |", "|---|---|---|", "| 0 | | success |"]
+    lines += ["| 1 | | `fsck` or `audit` found something |", "| 3 | | `verify`: valid, but it names nobody |"]
     for kind in _tree(errors.DisavowError):
         lines.append(f"| {kind.exit_code} | `{kind.__name__}` | {' '.join((kind.__doc__ or '').split())} |")
     lines += ["| 130 | | interrupted from the keyboard |"]

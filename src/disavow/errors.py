@@ -19,8 +19,8 @@ Each error carries a message that a person can act on, and the exit code of the 
     └── RoundRefused         5   a round that must not be recorded; the run stays as it was
         └── BudgetSpent      9   it would exceed the privacy budget; the model stays in use
 
-0 is success. 1 also means "fsck found something", 3 "valid, but it names nobody". 130 is an interruption from the
-keyboard.
+0 is success. 1 also means "fsck or an audit found something", 3 "valid, but it names nobody". 130 is an
+interruption from the keyboard.
 """
 
 from __future__ import annotations
