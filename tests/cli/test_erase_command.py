@@ -405,7 +405,8 @@ def test_a_run_that_is_being_trained_answers_between_its_rounds(
     assert "request 1 answered" in told
     with Ledger.open(run) as ledger:
         assert ledger.summaries()[-1].participants == 7
-    assert fsck(run) == []
+    # an interruption between a model's file and its row leaves the file to the next writer: no fault
+    assert [finding for finding in fsck(run) if finding.fault] == []
     assert files_with(run, "client-04") == []
 
 

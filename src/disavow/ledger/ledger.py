@@ -220,10 +220,10 @@ class Ledger:
         """
         with self.snapshot() as connection:
             self._refuse_out_of_turn(connection, number, attempt, before)
-        with database.room_to_write(self.directory):
-            digest, stored_bytes = self.store.write(self.layout, after)
-        record = Round(number, attempt, before, digest, delta, clusters_of_round, at)
         try:
+            with database.room_to_write(self.directory):
+                digest, stored_bytes = self.store.write(self.layout, after)
+            record = Round(number, attempt, before, digest, delta, clusters_of_round, at)
             with self.transaction() as connection:
                 self._refuse_out_of_turn(connection, number, attempt, before)
                 known = models.update().where(models.c.digest == digest).values(present=True)
