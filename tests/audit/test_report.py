@@ -68,8 +68,8 @@ def test_a_clean_audit_says_so_and_what_it_might_have_missed(verdict: Verdict) -
     sentence, unseen = report.conclusion()
     assert unseen == "Differences in AUC up to 0.20 might have gone unseen; more worlds make that less."
     assert sentence == (
-        "Served minus retrained contains 0 for all 2 attackers: none of them tells the model served after ada is "
-        "erased from models retrained without it."
+        "Served minus retrained, in AUC, contains 0 for all 2 attackers (same [-0.100, +0.200], same [-0.100, "
+        "+0.200]): none of them tells the model served after ada is erased from models retrained without it."
     )
 
 
@@ -80,7 +80,7 @@ def test_a_served_model_that_remembers_is_said_to(capsys: pytest.CaptureFixture[
     assert report.conclusion() == (
         "more: served minus retrained is +0.150 in AUC [+0.050, +0.250], which does not contain 0: the served "
         "model still remembers ada.",
-        "1 of 2 attackers see no difference.",
+        "1 of 2 attackers see no difference: 0 is in same [-0.100, +0.200].",
     )
     assert capsys.readouterr() == ("", "")
 
@@ -99,7 +99,9 @@ def test_a_mixed_audit_tells_what_each_saw() -> None:
     report = audit(SAME, LESS, MORE, SAME)
     told = report.conclusion()
     assert [line.partition(":")[0] for line in told[:2]] == ["more", "less"]
-    assert told[2:] == ("2 of 4 attackers see no difference.",)
+    assert told[2:] == (
+        "2 of 4 attackers see no difference: 0 is in same [-0.100, +0.200], same [-0.100, +0.200].",
+    )
     assert not report.clean
 
 

@@ -127,7 +127,7 @@ def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
 def test_a_run_with_requests_waiting_is_refused(own_run: Path) -> None:
     with Ledger.open(own_run, shared=True) as ledger:
         ledger.place_requests(["client-05"], key=bytes(32), at=ledger.created_at)
-    refusal(own_run, CLIENT, ConfigError, "1 requests are not answered yet.*disavow resume")
+    refusal(own_run, CLIENT, ConfigError, "1 request is not answered yet.*disavow resume")
 
 
 def test_a_client_whose_data_is_missing_is_named(own_run: Path) -> None:

@@ -87,16 +87,18 @@ class Audit:
         """What the numbers say, in sentences."""
         number = len(self.found)
         if self.clean:
+            intervals = ", ".join(f"{found.attacker} {_interval(found)}" for found in self.found)
             return (
-                f"Served minus retrained contains 0 for all {number} attackers: none of them tells the model "
-                f"served after {self.client} is erased from models retrained without it.",
+                f"Served minus retrained, in AUC, contains 0 for all {number} attackers ({intervals}): none of "
+                f"them tells the model served after {self.client} is erased from models retrained without it.",
                 f"Differences in AUC up to {self.unseen:.2f} might have gone unseen; more worlds make that less.",
             )
         told = [f"{_words(found)}: the served model still remembers {self.client}." for found in self.remembering]
         told += [f"{_words(found)}: the served model is told from retrained ones." for found in self.unlike]
-        same = number - len(told)
+        same = [found for found in self.found if found.difference.contains_zero]
         if same:
-            told.append(f"{same} of {number} attackers see no difference.")
+            intervals = ", ".join(f"{found.attacker} {_interval(found)}" for found in same)
+            told.append(f"{len(same)} of {number} attackers see no difference: 0 is in {intervals}.")
         verdict = self.answer.verdict
         if verdict is not None and verdict.kind is VerdictKind.DENIABLE:
             told.append(
@@ -112,11 +114,15 @@ class Audit:
 
 
 def _words(found: Found) -> str:
-    difference = found.difference
     return (
-        f"{found.attacker}: served minus retrained is {difference.estimate:+.3f} in AUC "
-        f"[{difference.interval.low:+.3f}, {difference.interval.high:+.3f}], which does not contain 0"
+        f"{found.attacker}: served minus retrained is {found.difference.estimate:+.3f} in AUC {_interval(found)}, "
+        "which does not contain 0"
     )
+
+
+def _interval(found: Found) -> str:
+    interval = found.difference.interval
+    return f"[{interval.low:+.3f}, {interval.high:+.3f}]"
 
 
 def median(scored: Sequence[tuple[float, Scores]]) -> Scores:

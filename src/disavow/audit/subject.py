@@ -96,19 +96,10 @@ def subject_of(
         clients, rounds = ledger.clients(), ledger.next_round()[0] - 1
         policy, layout = ledger.policy, ledger.layout
         initial = Model(layout, torch.from_numpy(ledger.model_before(1)))
-    participants = participants_of(len(clients) - 1, settings.training.fraction)
-    if participants < policy.k:
-        raise ConfigError(
-            f"without {client} only {participants} participants are left, fewer than k = {policy.k}: there is no "
-            "model retrained without it to compare with"
-        )
+    _refuse_too_few_clients(client, len(clients), policy, settings)
     own = np.asarray(data.parts[client])
     held_out = _alike(data, own, seed)
-    if min(len(own), len(held_out)) < FEWEST_RECORDS:
-        raise ConfigError(
-            f"{client} holds {len(own)} records, and {len(held_out)} held-out ones have their labels; "
-            f"an audit needs at least {FEWEST_RECORDS} of each"
-        )
+    _refuse_too_few_records(client, own, held_out)
     return Subject(
         directory=directory,
         client=client,
@@ -127,6 +118,23 @@ def subject_of(
     )
 
 
+def _refuse_too_few_clients(client: str, clients: int, policy: Policy, settings: Settings) -> None:
+    participants = participants_of(clients - 1, settings.training.fraction)
+    if participants < policy.k:
+        raise ConfigError(
+            f"without {client} only {participants} participants are left, fewer than k = {policy.k}: there is no "
+            "model retrained without it to compare with"
+        )
+
+
+def _refuse_too_few_records(client: str, own: Indices, held_out: Indices) -> None:
+    if min(len(own), len(held_out)) < FEWEST_RECORDS:
+        raise ConfigError(
+            f"{client} holds {len(own)} records, and {len(held_out)} held-out ones have their labels; "
+            f"an audit needs at least {FEWEST_RECORDS} of each"
+        )
+
+
 def _refuse(ledger: Ledger, client: str) -> None:
     if client not in ledger.clients():
         raise UnknownClient(f"{client!r} is not a client of this run, or has left it; an audit is for one still in")
@@ -134,9 +142,10 @@ def _refuse(ledger: Ledger, client: str) -> None:
         raise ConfigError(f"no round stands in {ledger.directory}: there is no model to attack yet")
     waiting = [request for request in ledger.requests() if request.state is not RequestState.ANSWERED]
     if waiting:
+        those = "1 request is" if len(waiting) == 1 else f"{len(waiting)} requests are"
         raise ConfigError(
-            f"{len(waiting)} requests are not answered yet in {ledger.directory}; `disavow resume "
-            f"{ledger.directory}` answers them, then audit"
+            f"{those} not answered yet in {ledger.directory}; `disavow resume {ledger.directory}` answers them, "
+            "then audit"
         )
 
 

@@ -21,8 +21,9 @@ from disavow.cli.curves import Curve, figure
 from disavow.cli.options import check_plot, require, write_plot
 from disavow.cli.output import print_json, results
 from disavow.cli.prospect import DELTA, POINTS, Asked, calibrate, foretell
+from disavow.domain import Policy
 from disavow.errors import ConfigError
-from disavow.privacy.accountants import account
+from disavow.privacy.accountants import Claim, account
 from disavow.privacy.calibration import prefixes
 from disavow.privacy.events import Event
 
@@ -109,20 +110,24 @@ def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) 
         }
         print_json(told)
         return
-    console = results()
-    console.print(f"{directory}: {_executed(len(events), superseded)}, δ = {delta:g}", style="bold")
-    if calibrated and policy.tau is not None and policy.clip is not None:
-        against = against_update(policy.tau, policy.clip, parameters)
-        say(f"Calibrated noise, C = {policy.clip:g}, τ = {policy.tau:g}, {against}.")
+    results().print(f"{directory}: {_executed(len(events), superseded)}, δ = {delta:g}", style="bold")
     if budget:
         say(f"Budget: ε = {spent:.4g} of {budget.epsilon:g} is spent at δ = {budget.delta:g}.")
+    _print(policy, claims, parameters)
+
+
+def _print(policy: Policy, claims: Sequence[Claim], parameters: int) -> None:
+    """The claims about a run of this policy, or why there are none."""
+    if policy.noise == "calibrated" and policy.tau is not None and policy.clip is not None:
+        against = against_update(policy.tau, policy.clip, parameters)
+        say(f"Calibrated noise, C = {policy.clip:g}, τ = {policy.tau:g}, {against}.")
     if policy.draws == "seeded":
         say('Every claim below is void: draws = "seeded", so whoever knows the seed can repeat all draws.')
     reasons = {claim.why_not for claim in claims}
     if all(claim.epsilon is None for claim in claims) and len(reasons) == 1:
         say(f"No differential-privacy figure: {reasons.pop().removeprefix('no figure for ')}.")
         return
-    console.print()
+    results().print()
     abouts = {
         "unconditional": "whatever the clusters depend on",
         "sampled": "the draw counts, and the clusters' weights",
