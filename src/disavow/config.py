@@ -20,10 +20,10 @@ from pydantic_core import ErrorDetails
 from disavow.domain import Policy
 from disavow.errors import ConfigError
 
-CHANGEABLE = ("rounds", "training", "requests", "engine", "data.dir")
+CHANGEABLE = ("rounds", "training", "requests", "engine", "data.dir", "ledger.retention")
 """Settings that may be edited in a run's config.toml; the others are its data, its model and its promises."""
 
-LATER = ("privacy", "data.dir", "data.digest", "data.labels_per_client")
+LATER = ("privacy", "data.dir", "data.digest", "data.labels_per_client", "ledger")
 """Settings younger than the first runs: left out of a run's digest while they have their defaults."""
 
 PROJECTION_LIMIT = 2000
@@ -181,6 +181,17 @@ class EngineSettings(_Section):
     )
 
 
+class LedgerSettings(_Section):
+    """What the run keeps on disk."""
+
+    retention: Count | Literal["all"] = Field(
+        "all",
+        description="bytes for the models of standing rounds; what does not fit is thinned, and a rollback then "
+        "goes to the nearest earlier model that is kept. However small: the initial model and the newest stay, and "
+        "what an unfinished erasure has undone comes on top until it is rebuilt",
+    )
+
+
 class Settings(_Section):
     """All settings of a run."""
 
@@ -202,6 +213,7 @@ class Settings(_Section):
     requests: RequestSettings = RequestSettings()
     engine: EngineSettings = EngineSettings()
     privacy: PrivacySettings = PrivacySettings()
+    ledger: LedgerSettings = LedgerSettings()
 
     @property
     def participants(self) -> int:

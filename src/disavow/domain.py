@@ -187,15 +187,42 @@ class VerdictKind(StrEnum):
 class Verdict:
     """A judgement over standing rounds. `round` is the first broken round of a rollback.
 
+    `back_to` is the round to which it goes back, where that is an earlier one: the model broadcast in the broken
+    round may not be kept.
+
     >>> str(Verdict(VerdictKind.DENIABLE)), str(Verdict(VerdictKind.ROLLBACK, round=7))
     ('deniable', 'rollback to round 7')
+    >>> str(Verdict(VerdictKind.ROLLBACK, round=7, back_to=5))
+    'rollback to round 5'
     """
 
     kind: VerdictKind
     round: int | None = None
+    back_to: int | None = None
+
+    @property
+    def undoes(self) -> int | None:
+        """The first round that is undone, if any is."""
+        return self.back_to or self.round
+
+    @property
+    def in_full(self) -> str:
+        """The verdict with what made it go back further than it had to.
+
+        >>> print(Verdict(VerdictKind.ROLLBACK, round=2, back_to=1).in_full)
+        rollback to round 1 (broken at round 2; the initial model is the nearest kept: 1 more round is retrained)
+        """
+        if self.round is None or self.back_to is None:
+            return str(self)
+        more = self.round - self.back_to
+        told = f"{more} more rounds are" if more > 1 else "1 more round is"
+        return (
+            f"{self} (broken at round {self.round}; {model_name(self.back_to - 1)} is the nearest kept: "
+            f"{told} retrained)"
+        )
 
     def __str__(self) -> str:
-        return self.kind.value if self.round is None else f"{self.kind.value} to round {self.round}"
+        return self.kind.value if self.undoes is None else f"{self.kind.value} to round {self.undoes}"
 
 
 def model_name(number: int) -> str:

@@ -208,6 +208,7 @@ def conduct_of(settings: Settings, clock: Clock = now) -> Conduct:
         secrets=Secrets(settings.seed if settings.draws == "seeded" else None),
         clock=clock,
         budget=budget_of(settings),
+        retention=None if settings.ledger.retention == "all" else settings.ledger.retention,
     )
 
 

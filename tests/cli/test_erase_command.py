@@ -305,8 +305,10 @@ def as_of_format_0001(run: Path) -> None:
             DROP INDEX ix_clusters_round_id_first_slot;
             ALTER TABLE run DROP COLUMN tombstone_key;
             ALTER TABLE models DROP COLUMN present;
+            ALTER TABLE models DROP COLUMN thinned;
             ALTER TABLE rounds DROP COLUMN superseded_by;
             ALTER TABLE rounds DROP COLUMN seconds;
+            ALTER TABLE rounds DROP COLUMN repeats;
             UPDATE alembic_version SET version_num = '0001';
             """
         )

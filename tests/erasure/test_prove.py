@@ -717,6 +717,8 @@ def make_format_0002(directory: Path) -> None:
     with closing(sqlite3.connect(directory / NAME)) as connection:
         connection.execute("DROP TABLE events")
         connection.execute("DROP TABLE log")
+        for table, column in (("models", "thinned"), ("rounds", "repeats"), ("erasures", "broken")):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         for column in ("rounds_salt", "client_salt"):
             connection.execute(f"ALTER TABLE requests DROP COLUMN {column}")
         connection.execute("ALTER TABLE withdrawals DROP COLUMN salt")

@@ -162,7 +162,12 @@ def _rates(report: Audit, place: int, rate: float) -> Iterator[str]:
 def _forging(report: Audit) -> Iterator[str]:
     """Functional equivalence."""
     if not report.forged:
-        yield "no standing round could be forged: in each, a cluster has no survivor left"
+        why = (
+            "their models were thinned (ledger.retention)"
+            if report.thinned
+            else "in each, a cluster has no survivor left"
+        )
+        yield f"no standing round could be forged: {why}"
         return
     recomputed = sum(each.recomputed for each in report.forged)
     identical = sum(each.identical for each in report.forged)
@@ -175,9 +180,13 @@ def _forging(report: Audit) -> Iterator[str]:
     )
     if report.left_out:
         yield f"  {report.left_out} rounds could not be forged: a cluster of theirs has no survivor left"
+    if report.thinned:
+        yield f"  {report.thinned} rounds could not be forged: their models were thinned (ledger.retention)"
     yield f"  {identical:,} of {recomputed:,} updates, computed again, are bit for bit those the ledger recorded"
     if identical < recomputed:
         yield "  the others are not: data, training settings or engine have changed since, for worlds too"
+    if report.thinned and not report.alike:
+        yield "  whether attackers answer alike cannot be said: the model before the newest was thinned"
     for alike in report.alike:
         yield (
             f"  {alike.attacker} answers alike on {alike.share:.1%} [{alike.interval.low:.1%}, "
@@ -215,6 +224,7 @@ def to_json(report: Audit, directory: Path, effort: Effort) -> dict[str, Any]:
         "forged": {
             "rounds": [{**asdict(each), "within": each.within} for each in report.forged],
             "left_out": report.left_out,
+            "thinned": report.thinned,
             "alike": [asdict(each) for each in report.alike],
         },
         "earlier_leavers": report.departed,

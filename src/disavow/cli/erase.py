@@ -158,6 +158,7 @@ def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> Non
                 "clients": clients,
                 "verdict": forecast.verdict.kind.value,
                 "first_broken_round": forecast.verdict.round,
+                "rollback_to_round": forecast.verdict.undoes,
                 "cost": asdict(forecast.cost),
                 "served_round": forecast.served,
                 "obstacle": forecast.obstacle,
@@ -169,23 +170,23 @@ def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> Non
 
 def foretold(forecast: Forecast) -> str:
     """A forecast in words."""
-    cost = forecast.cost
-    if forecast.verdict.round is None and not cost.rounds:
-        return f"{forecast.verdict}; the answer is immediate and the model stays"
-    if forecast.verdict.round is None:
-        return f"{forecast.verdict}; an earlier rollback still has {cost.rounds} rounds to retrain"
+    cost, verdict = forecast.cost, forecast.verdict
+    if verdict.round is None and not cost.rounds:
+        return f"{verdict}; the answer is immediate and the model stays"
+    if verdict.round is None:
+        return f"{verdict}; an earlier rollback still has {cost.rounds} rounds to retrain"
     if forecast.obstacle is not None and cost.rounds:
         return (
-            f"{forecast.verdict}; {cost.rounds} rounds can be retrained, {cost.client_epochs:,} client-epochs, "
+            f"{verdict.in_full}; {cost.rounds} rounds can be retrained, {cost.client_epochs:,} client-epochs, "
             f"about {cost.seconds:.0f} s, no more ({forecast.obstacle}): {model_name(forecast.served)} is served"
         )
     if forecast.obstacle is not None:
         return (
-            f"{forecast.verdict}; it cannot be retrained ({forecast.obstacle}): "
+            f"{verdict.in_full}; it cannot be retrained ({forecast.obstacle}): "
             f"{model_name(forecast.served)} is served"
         )
     return (
-        f"{forecast.verdict}; {cost.rounds} rounds to retrain, {cost.client_epochs:,} client-epochs, "
+        f"{verdict.in_full}; {cost.rounds} rounds to retrain, {cost.client_epochs:,} client-epochs, "
         f"{size(cost.exchanged_bytes)} to exchange with clients, about {cost.seconds:.0f} s"
     )
 
@@ -193,7 +194,7 @@ def foretold(forecast: Forecast) -> str:
 def sentence(request: ErasureRequest) -> str:
     """What became of a request, in words."""
     cost = request.cost
-    parts = [str(request.verdict)]
+    parts = [request.verdict.in_full if request.verdict else str(request.verdict)]
     if cost is not None and cost.rounds:
         parts.append(
             f"{cost.rounds} rounds retrained, {cost.client_epochs:,} client-epochs, "
@@ -229,6 +230,8 @@ def requests(directory: Path, *, as_json: bool) -> None:
             f"{cost.client_epochs if cost else 0:13,d}  {f'{cost.seconds:.1f} s' if cost else '-':>10s}  "
             f"{_taken(request):>8s}  {request.client or '(erased)'}"
         )
+        if request.verdict is not None and request.verdict.back_to is not None:
+            console.print(f"         {request.verdict.in_full}")
         if request.remark:
             console.print(f"         {request.remark}")
 
@@ -246,6 +249,7 @@ def _json(request: ErasureRequest) -> dict[str, Any]:
         "state": request.state.value,
         "verdict": request.verdict.kind.value if request.verdict else None,
         "first_broken_round": request.verdict.round if request.verdict else None,
+        "rollback_to_round": request.verdict.undoes if request.verdict else None,
         "cost": asdict(request.cost) if request.cost else None,
         "asked_at": request.asked_at.isoformat(),
         "answered_at": request.answered_at.isoformat() if request.answered_at else None,

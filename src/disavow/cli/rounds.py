@@ -71,9 +71,9 @@ class Watch:
     def on_verdict(self, verdict: Verdict, requests: int) -> None:
         """Requests were judged."""
         asked = "1 request" if requests == 1 else f"{requests} requests"
-        self._console.print(f"       {asked} to be forgotten: {verdict}", style="bold")
-        if verdict.round is not None:
-            self._bar.update(self._bar.task_ids[0], completed=verdict.round - 1)
+        self._console.print(f"       {asked} to be forgotten: {verdict.in_full}", style="bold")
+        if verdict.undoes is not None:
+            self._bar.update(self._bar.task_ids[0], completed=verdict.undoes - 1)
 
     def on_answer(self, request: ErasureRequest) -> None:
         """A request was answered, and its client deleted."""

@@ -13,6 +13,7 @@ from disavow.cli.output import print_json, results, size
 from disavow.config import Settings
 from disavow.federation.round import room_for
 from disavow.ledger import Ledger, log
+from disavow.ledger.retention import checkpoints
 from disavow.runs import budget_of, conduct_of, settings_of
 
 
@@ -35,6 +36,7 @@ def status(directory: Path, *, as_json: bool) -> None:
                     "rounds_wanted": settings.rounds,
                     "complete": len(standing) >= settings.rounds,
                     "stored_bytes": ledger.stored_bytes(),
+                    "models": _models_as_json(ledger, settings),
                     "model": ledger.digest_before(len(standing) + 1),
                     "budget": _budget_as_json(ledger, settings),
                     "rounds": [rounds.as_json(summary) for summary in summaries],
@@ -65,6 +67,7 @@ def _print(directory: Path, ledger: Ledger, settings: Settings) -> None:
         "rounds": f"{len(standing)} of {wanted}; {state}" + (f"; {superseded} superseded" if superseded else ""),
         "log": _log(ledger),
         "on disk": size(ledger.stored_bytes()),
+        "models": _models(ledger, settings),
         "model": ledger.digest_before(len(standing) + 1),
     }
     for name, fact in facts.items():
@@ -75,6 +78,27 @@ def _print(directory: Path, ledger: Ledger, settings: Settings) -> None:
         console.print(f"\n{rounds.HEADER}", style="bold")
         for summary in standing:
             console.print(rounds.line(summary))
+
+
+def _models_as_json(ledger: Ledger, settings: Settings) -> dict[str, Any]:
+    """How many models of standing rounds are kept, the initial one among them, and within which budget."""
+    with ledger.snapshot() as connection:
+        found = checkpoints(connection)
+    kept = [each for each in found if each.kept]
+    return {
+        "retention": settings.ledger.retention,
+        "kept": len(kept),
+        "thinned": len(found) - len(kept),
+        "kept_bytes": sum(each.stored_bytes for each in kept),
+        "kept_rounds": [each.round - 1 for each in kept],
+    }
+
+
+def _models(ledger: Ledger, settings: Settings) -> str:
+    told = _models_as_json(ledger, settings)
+    kept = f"{told['kept']} of {told['kept'] + told['thinned']} kept, {size(told['kept_bytes'])}"
+    budget = told["retention"]
+    return kept if budget == "all" else f"{kept}; ledger.retention is {size(budget)}"
 
 
 def _budget_as_json(ledger: Ledger, settings: Settings) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from disavow.config import participants_of
 from disavow.domain import Cost, Verdict, VerdictKind
+from disavow.erasure.erase import reachable
 from disavow.erasure.judge import judge
 from disavow.erasure.mechanisms import Mechanism
 from disavow.errors import UnknownClient
@@ -45,10 +46,10 @@ def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mec
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
         else:
             touched = evidence(connection, leavers, criterion=policy.criterion)
-            verdict = judge(touched, x=policy.x, criterion=policy.criterion)
+            verdict = reachable(connection, judge(touched, x=policy.x, criterion=policy.criterion))
     standing = ledger.next_round()[0] - 1
     last = max(standing, unfinished.target if unfinished else 0)
-    first = verdict.round or standing + 1
+    first = verdict.undoes or standing + 1
     if first > last:
         return Forecast(verdict, Cost(), served=standing)
     obstacle = mechanism.obstacle(ledger, conduct, leavers=len(leavers))

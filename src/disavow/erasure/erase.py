@@ -10,7 +10,10 @@ the step that was interrupted: no request is lost, none is applied twice, no rou
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+
+import sqlalchemy as sa
 
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
 from disavow.erasure.judge import judge
@@ -19,9 +22,10 @@ from disavow.erasure.prove import check_openings, default_openings, prove_leaver
 from disavow.errors import RoundRefused
 from disavow.federation.local_training import Engine
 from disavow.federation.round import Conduct
-from disavow.federation.training import OnRound, evaluate_missing
+from disavow.federation.training import OnRound, settle
 from disavow.ledger import Ledger, journal, log
 from disavow.ledger.evidence import evidence
+from disavow.ledger.retention import nearest
 
 OnVerdict = Callable[[Verdict, int], None]
 """Told a verdict and how many requests it answers, as soon as it is in the ledger."""
@@ -42,6 +46,8 @@ def erase(
     `openings` is the folder for the leavers' openings; without it, one beside the run.
     """
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
+    for summary in settle(ledger, engine, conduct):  # an interruption may have come just after a record
+        on_round(summary)
     answer(ledger, conduct, mechanism, on_verdict)
     answered = delete(ledger, conduct, openings)
     while rebuild_next(ledger, engine, conduct, mechanism, on_round):
@@ -68,16 +74,26 @@ def _answer_some(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verd
             return False
         leavers = list(requested.clients.values())
         touched = evidence(connection, leavers, criterion=policy.criterion)
-        verdict = judge(touched, x=policy.x, criterion=policy.criterion)
+        verdict = reachable(connection, judge(touched, x=policy.x, criterion=policy.criterion))
         erasure = journal.open_erasure(connection, requested, verdict, mechanism=mechanism.name, at=conduct.clock())
-        if verdict.round is not None:
-            journal.supersede(connection, verdict.round, erasure)
+        if verdict.undoes is not None:
+            journal.supersede(connection, verdict.undoes, erasure)
         elif journal.never_present(connection, leavers) == set(leavers):
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
         log.log_erasure(connection, erasure)
         ledger.sign_head(connection)
     on_verdict(verdict, len(leavers))
     return True
+
+
+def reachable(connection: sa.Connection, verdict: Verdict) -> Verdict:
+    """The verdict with the round to which it goes back: where the model broadcast in the broken round has been
+    thinned, the nearest earlier one whose model is kept.
+    """
+    if verdict.round is None:
+        return verdict
+    back_to = nearest(connection, verdict.round)
+    return verdict if back_to == verdict.round else replace(verdict, back_to=back_to)
 
 
 def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Mechanism, on_round: OnRound) -> bool:
@@ -97,10 +113,9 @@ def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Me
         except RoundRefused as refusal:
             obstacle = str(refusal)  # it would be refused again and again: the earlier model is served instead
         else:
-            for summary in evaluate_missing(ledger, engine):
+            for summary in settle(ledger, engine, conduct):
                 on_round(summary)
             return True
-    evaluate_missing(ledger, engine)  # an interruption may have come between a round and its evaluation
     far = f"retrained only up to round {number - 1}" if number > wanted.first else "not retrained"
     remark = f"{far}: {obstacle}; {model_name(number - 1)} is served" if obstacle else ""
     with ledger.transaction() as connection:

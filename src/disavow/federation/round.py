@@ -35,7 +35,10 @@ def now() -> datetime:
 
 @dataclass(frozen=True)
 class Conduct:
-    """How rounds are run, beyond the policy in the ledger: seeds, participation, epochs, the clock, the budget."""
+    """How rounds are run, beyond the policy in the ledger: seeds, participation, epochs, the clock, the budget.
+
+    `retention` is how many bytes of checkpoints are kept; None: all of them.
+    """
 
     seed: int
     fraction: float = 1.0
@@ -43,6 +46,7 @@ class Conduct:
     secrets: Secrets = Secrets()
     clock: Clock = now
     budget: Budget | None = None
+    retention: int | None = None
 
 
 def run_round(ledger: Ledger, engine: Engine, conduct: Conduct) -> Round:
@@ -121,4 +125,14 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
     )
     after = aggregate(opening, clusters, perturbed, policy=policy, secrets=conduct.secrets)
     refuse_overflow(after, round_number=number)
-    return record(ledger, opening, updates, clusters, after, hashing, secrets=conduct.secrets, at=conduct.clock())
+    return record(
+        ledger,
+        opening,
+        updates,
+        clusters,
+        after,
+        hashing,
+        previous=previous,
+        secrets=conduct.secrets,
+        at=conduct.clock(),
+    )

@@ -10,8 +10,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from disavow.domain import Policy, RequestState
+from disavow.errors import LedgerError
 from disavow.ledger import rows
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
+from disavow.ledger.rounds import membership
 from disavow.ledger.schema import clients, clusters, erasures, events, memberships, slots, withdrawals
 from disavow.proof.commitment import commit
 
@@ -42,6 +44,24 @@ def check_round(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
     yield from _neighbours(header.participants, places, where)
     yield from _members(checked, header, groups, places, where)
     yield from _event(checked, header, groups, where)
+    yield from _repeats(checked, header, where)
+
+
+def _repeats(checked: Checked, header: sa.Row[Any], where: str) -> Iterator[Finding]:
+    """A round that repeats the clusters of the one before has the same survivors in them as long as both stand."""
+    if not header.repeats or not header.standing:
+        return
+    before = set() if header.number == 1 else _survivors(checked, header.number - 1)
+    if before not in (None, _survivors(checked, header.number)):
+        yield Finding(where, "is said to repeat the clusters of the round before it, but has others")
+
+
+def _survivors(checked: Checked, number: int) -> set[frozenset[str]] | None:
+    """Who is left in each cluster of a round; None where no such round stands, which is a gap and named as such."""
+    try:
+        return {frozenset(group) for group in membership(checked.connection, number) if group}
+    except LedgerError:
+        return None
 
 
 def _event(checked: Checked, header: sa.Row[Any], groups: list[rows.Row], where: str) -> Iterator[Finding]:

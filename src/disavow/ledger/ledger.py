@@ -14,8 +14,8 @@ from typing import Self
 
 import sqlalchemy as sa
 
-from disavow.domain import Cluster, ErasureRequest, Evaluation, Layout, Policy, Round
-from disavow.errors import LedgerError, RunMissing
+from disavow.domain import Cluster, ErasureRequest, Evaluation, Layout, Policy, Round, model_name
+from disavow.errors import IntegrityError, LedgerError, RunMissing
 from disavow.ledger import clients as registry
 from disavow.ledger import database, log, rounds, rows
 from disavow.ledger.creation import MODELS, Beginning, make
@@ -213,10 +213,12 @@ class Ledger:
         clusters_of_round: tuple[Cluster, ...],
         at: datetime,
         seconds: float | None = None,
+        repeats: bool = False,
     ) -> Round:
         """Store a round and its model: all of it, or nothing. Only the next round can be recorded.
 
-        `seconds` is what it took, from broadcast to now.
+        `seconds` is what it took, from broadcast to now. `repeats` says that its clusters are those of the round
+        before, less leavers, so that it never breaks before that one.
         """
         with self.snapshot() as connection:
             self._refuse_out_of_turn(connection, number, attempt, before)
@@ -226,10 +228,12 @@ class Ledger:
             record = Round(number, attempt, before, digest, delta, clusters_of_round, at)
             with self.transaction() as connection:
                 self._refuse_out_of_turn(connection, number, attempt, before)
-                known = models.update().where(models.c.digest == digest).values(present=True)
+                known = models.update().where(models.c.digest == digest).values(present=True, thinned=False)
                 if connection.execute(known).rowcount == 0:
                     connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
-                rounds.insert(connection, record, run_id=self.run_id, policy=self.policy, seconds=seconds)
+                rounds.insert(
+                    connection, record, run_id=self.run_id, policy=self.policy, seconds=seconds, repeats=repeats
+                )
                 self.sign_head(connection)
         except BaseException:
             self.remove_leftovers()  # the model of a round that was not recorded must not stay
@@ -273,13 +277,27 @@ class Ledger:
 
     def model_before(self, number: int) -> Vector:
         """The model broadcast in a round: a standing one, or the one that comes next."""
-        return self.store.recall(self.layout, self.digest_before(number))
+        return self._recall(number - 1, self.digest_before(number))
 
     def model_after(self, number: int) -> Vector:
         """The model that a standing round produced."""
         with self.snapshot() as connection:
             digest = rounds.standing_round(connection, number).after
-        return self.store.recall(self.layout, digest)
+        return self._recall(number, digest)
+
+    def _recall(self, number: int, digest: str) -> Vector:
+        """The model that a round produced; where it was thinned, the error says so."""
+        try:
+            return self.store.recall(self.layout, digest)
+        except IntegrityError:
+            with self.snapshot() as connection:
+                gone = connection.execute(sa.select(models.c.thinned).where(models.c.digest == digest)).scalar()
+            if not gone:
+                raise
+        raise LedgerError(
+            f"{model_name(number)} is no longer there: it was thinned to keep to ledger.retention, the budget for "
+            "checkpoints; the newest model and the initial one always stay"
+        )
 
     def digest_before(self, number: int) -> str:
         """The digest of the model broadcast in a round."""

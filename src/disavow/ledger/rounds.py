@@ -80,7 +80,9 @@ def standing_round(connection: sa.Connection, number: int) -> sa.Row[Any]:
     return found
 
 
-def insert(connection: sa.Connection, record: Round, *, run_id: str, policy: Policy, seconds: float | None) -> None:
+def insert(
+    connection: sa.Connection, record: Round, *, run_id: str, policy: Policy, seconds: float | None, repeats: bool
+) -> None:
     """Store the rows of a round, its event, and its leaf in the log."""
     members = [slot.member.client for slot in record.slots if slot.member is not None]
     parts = rows.rows_of(record, run_id=run_id, numbers=numbers_of(connection, members))
@@ -95,6 +97,7 @@ def insert(connection: sa.Connection, record: Round, *, run_id: str, policy: Pol
         "recorded_at": rows.time_to_text(record.recorded_at),
         "standing": True,
         "seconds": seconds,
+        "repeats": repeats,
     }
     header["digest"] = rows.round_digest(run_id, header, parts["clusters"], parts["slots"])
     round_id = connection.execute(rounds.insert().values(header).returning(rounds.c.id)).scalar_one()

@@ -43,6 +43,13 @@ models = sa.Table(
     sa.Column("digest", sa.String, primary_key=True, comment="SHA-256 of the uncompressed safetensors file"),
     sa.Column("stored_bytes", sa.Integer, nullable=False, comment="size of the compressed file"),
     sa.Column("present", sa.Boolean, nullable=False, server_default=sa.true(), comment="false once deleted"),
+    sa.Column(
+        "thinned",
+        sa.Boolean,
+        nullable=False,
+        server_default=sa.false(),
+        comment="deleted to keep to ledger.retention",
+    ),
 )
 
 clients = sa.Table(
@@ -68,6 +75,13 @@ rounds = sa.Table(
     sa.Column("standing", sa.Boolean, nullable=False, comment="false once undone by a rollback"),
     sa.Column("superseded_by", sa.Integer, comment="the erasure that undid it"),
     sa.Column("seconds", sa.Float, comment="from broadcast to record"),
+    sa.Column(
+        "repeats",
+        sa.Boolean,
+        nullable=False,
+        server_default=sa.false(),
+        comment="its clusters are those of the round before, less leavers: it never breaks before that one",
+    ),
     sa.UniqueConstraint("number", "attempt"),
     # ids are never given twice, so that a missing last row is noticed
     sqlite_autoincrement=True,
@@ -148,7 +162,7 @@ erasures = sa.Table(
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("state", sa.String, nullable=False, comment="how far it has come; see domain.RequestState"),
-    sa.Column("rollback_to", sa.Integer, comment="the first broken round, if there was one"),
+    sa.Column("rollback_to", sa.Integer, comment="the first round that it undid, if it undid any"),
     sa.Column("target", sa.Integer, comment="the last round to rebuild"),
     sa.Column("rounds_before", sa.Integer, nullable=False, comment="rows in rounds when it was opened"),
     sa.Column("mechanism", sa.String, nullable=False),
@@ -159,6 +173,7 @@ erasures = sa.Table(
     sa.Column("exchanged_bytes", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("seconds", sa.Float, nullable=False, server_default="0"),
     sa.Column("remark", sa.Text, nullable=False, server_default=""),
+    sa.Column("broken", sa.Integer, comment="the first broken round; NULL where it is that of rollback_to"),
     sqlite_autoincrement=True,
 )
 
