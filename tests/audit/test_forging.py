@@ -26,6 +26,7 @@ from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.federation.round import run_round
 from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger
+from disavow.ledger.retention import thin
 from tests.audit.making import keys_of, make_run, subject_in
 from tests.federation.builders import CONDUCT, MOMENT, POLICY, PROPERTY, gaussian, layout_of_size, ledger_of
 
@@ -215,6 +216,13 @@ def test_rounds_with_a_cluster_without_survivors_are_left_out(tmp_path: Path) ->
     assert forgery.left_out == len(emptied)
     assert [each.number for each in forgery.rounds] == [t for t in (1, 2, 3) if t not in emptied]
     assert bool(forgery.models) == (3 not in emptied)
+
+
+def test_rounds_whose_models_were_thinned_cannot_be_forged(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", replace(POLICY, **NOISE["none"]), Homes()) as ledger:
+        thin(ledger, 1)
+        forgery = forge(ledger, Homes().train, forgings=2, seed=1)
+    assert (forgery.thinned, forgery.left_out, forgery.rounds, forgery.models) == (3, 0, (), ())
 
 
 def test_a_rehearsed_rollback_can_be_forged(broken: Path, tmp_path: Path) -> None:

@@ -219,6 +219,22 @@ def test_a_rollback_leaves_proofs_that_hold_about_the_retrained_model(
     assert fsck(tmp_path / "run") == []
 
 
+def test_a_rollback_to_an_earlier_round_than_the_broken_one_leaves_proofs_that_hold(tmp_path: Path) -> None:
+    """All but the first and the last checkpoint are thinned: it goes back to round 1, wherever it broke."""
+    with trained(tmp_path / "run", ledger={"retention": 1}, **CLUSTER) as run:
+        pair = pair_that_breaks(run)
+        verdict = leave(run, *pair)[0].verdict
+        assert verdict is not None
+        assert verdict.round is not None
+        assert (verdict.round > 1, verdict.back_to) == (True, 1)
+        for number, client in enumerate(pair, start=1):
+            report = held(run, number, client, model=served(run))
+            assert predicate_of(report)["verdict"] == {"kind": "rollback", "from": 1}
+            assert detail(report, "verdict").startswith("rollback from round 1")
+            assert predicate_of(report)["clusters"] == []
+    assert fsck(tmp_path / "run") == []
+
+
 @CRITERIA
 def test_who_was_never_there_gets_a_proof_of_that(tmp_path: Path, changed: dict[str, Any]) -> None:
     with trained(tmp_path / "run", **changed) as run:

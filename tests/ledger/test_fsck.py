@@ -230,18 +230,6 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         sql("UPDATE models SET thinned = 1 WHERE digest = (SELECT after FROM rounds WHERE id = 2)"),
         r"model [0-9a-f]{12}: is marked as thinned, and as there",
     ),
-    "a model deleted, not thinned": (
-        sql("UPDATE models SET present = 0 WHERE digest = (SELECT after FROM rounds WHERE id = 2)"),
-        r"round 2: is standing, but its model is marked as deleted",
-    ),
-    "the newest model thinned": (
-        sql("UPDATE models SET present = 0, thinned = 1 WHERE digest = (SELECT after FROM rounds WHERE id = 3)"),
-        r"round 3: is the newest, but its model is marked as thinned",
-    ),
-    "the initial model thinned": (
-        sql("UPDATE models SET present = 0, thinned = 1 WHERE digest = (SELECT initial_model FROM run)"),
-        r"table models: the initial model is marked as deleted",
-    ),
     # the event, from which the account is computed
     "event deleted": (sql("DELETE FROM events WHERE round_id = 2"), r"round 2: its event, .* is missing"),
     **{
