@@ -17,7 +17,7 @@ import torch
 
 from disavow import __version__
 
-NAMES = ("kernels", "clustering", "recording", "judging", "proofs")
+NAMES = ("kernels", "clustering", "recording", "judging", "proofs", "retention")
 RESULTS = Path("bench-results")
 
 

@@ -23,8 +23,8 @@ SETTINGS: dict[str, Any] = {
     "draws": "seeded",
     "data": {"clients": 12},
     "model": {"name": "lenet5"},
-    "training": {"epochs": 1, "batch_size": 64, "fraction": 0.75},  # clusters change from round to round
-    "clustering": {"k": 3},
+    "training": {"epochs": 1, "batch_size": 64, "fraction": 0.75},
+    "clustering": {"k": 3, "sticky": False},
     "deniability": {"x": 2},
     "ledger": {"retention": 130_000},  # three models
 }
