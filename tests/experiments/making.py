@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from disavow.experiments.lines import Disk, Line, Method, Network, Request, Round, RowName, Versions
+from disavow.experiments.lines import PLAIN, Disk, Line, Method, Network, Request, Round, RowName, Versions
 
 ROWS: tuple[RowName, ...] = get_args(RowName)
 VERSIONS = Versions(disavow="0.1.0", python="3.11.9", torch="2.13.0", numpy="2.4.1")
@@ -30,7 +30,7 @@ def line(
     **changed: Any,
 ) -> Line:
     """A run with about ten requests; some roll back: oftener for small k, always for the baselines."""
-    if method in ("fedavg", "federaser"):
+    if method in PLAIN:
         k = x = 1
     run = _Run(row, method, k, x, network, seed)
     for number in range(1, rounds + 1):
@@ -119,7 +119,7 @@ class _Run:
         odds = 2.0 if self.k == 1 else (0.35 if self.method == "published" else 0.12) * self.x / self.k * 2
         if self.chance.random() < odds:
             to_round = 1 if self.k == 1 else self.chance.randint(1, number)
-            kind: Kind = "rebuilt" if self.method == "federaser" else "retrained"
+            kind: Kind = "rebuilt" if "federaser" in self.method else "retrained"
             again = [self.execute(one, kind) for one in range(to_round, number + 1)]
         self.requests.append(
             Request(
@@ -134,8 +134,9 @@ class _Run:
 
     def sizes(self, rounds: int) -> dict[str, int]:
         model = 4 * PARAMETERS[self.network]
-        updates = model * CLIENTS * (rounds // 2) if self.method == "federaser" else 0
-        return {"models": model * (rounds + 1), "updates": updates, "database": 600_000, "other": 4_000}
+        kept = {"federaser": rounds // 2, "federaser-1": rounds}.get(self.method, 0)
+        models = model * (12 if self.method == "retention" else rounds + 1)
+        return {"models": models, "updates": model * CLIENTS * kept, "database": 600_000, "other": 4_000}
 
     def distances(self, rounds: int) -> tuple[float, ...] | None:
         if self.method == "fedavg":

@@ -28,7 +28,9 @@ RowName = Literal[
     "CelebA-noniid",
 ]
 Network = Literal["lenet5", "resnet-mini", "convnet"]
-Method = Literal["fedavg", "federaser", "published", "sticky"]
+Method = Literal["fedavg", "federaser", "federaser-1", "published", "sticky", "retention"]
+PLAIN: frozenset[Method] = frozenset({"fedavg", "federaser", "federaser-1"})
+"""Methods over plain federated averaging: they have neither k nor x, and both stand as 1."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0)]
@@ -111,8 +113,8 @@ class Line:
     row: RowName
     network: Network
     method: Method
-    """`published`: the paper's, fresh clusters each round and the criterion `cluster`; `sticky`: ours, sticky
-    clusters and the criterion `neighbourhood`."""
+    """`federaser-1`: with interval 1; `published`: the paper's, fresh clusters each round and criterion `cluster`;
+    `sticky`: ours, sticky clusters and criterion `neighbourhood`; `retention`: ours, with a budget of bytes."""
     k: Number
     x: Number
     seed: Count
@@ -134,7 +136,7 @@ class Line:
 
     @model_validator(mode="after")
     def _baselines_have_no_clusters(self) -> Self:
-        if self.method in ("fedavg", "federaser") and (self.k, self.x) != (1, 1):
+        if self.method in PLAIN and (self.k, self.x) != (1, 1):
             raise ValueError(f"{self.method} has k = 1 and x = 1")
         if self.x > self.k:
             raise ValueError(f"x = {self.x} is more than k = {self.k}")
