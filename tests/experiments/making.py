@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from disavow.experiments.lines import PLAIN, Disk, Line, Method, Network, Request, Round, RowName, Versions
+from disavow.experiments.odds_lines import OddsLine
+from disavow.experiments.work_report import WorkCell, WorkReport
 
 ROWS: tuple[RowName, ...] = get_args(RowName)
 VERSIONS = Versions(disavow="0.1.0", python="3.11.9", torch="2.13.0", numpy="2.4.1")
@@ -144,3 +146,64 @@ class _Run:
         return tuple(
             0.3 * (1 + 0.1 * self.k) * math.sqrt(t) + self.chance.uniform(0, 0.05) for t in range(1, rounds + 1)
         )
+
+
+def odds_lines(
+    numbers: tuple[int, ...] = (50, 200, 1_000, 4_000), seeds: tuple[int, ...] = (1, 2, 3)
+) -> list[OddsLine]:
+    """Runs whose accuracy falls with σ and whose odds fall with σ and with the number of clusters."""
+    found = []
+    for clients in numbers:
+        for sigma in (0.03, 0.1, 0.3, 1.0):
+            for seed in seeds:
+                chance = random.Random(f"{clients} {sigma} {seed}")
+                fedavg = 0.96 - 0.02 * math.log10(clients / 50) + chance.uniform(-0.003, 0.003)
+                s = 1 / (sigma * math.sqrt(clients / 10))
+                gamma, composed = ((v * v / 2 + 1.645 * v) / math.log(10) for v in (s, s * math.sqrt(50)))
+                cost = min(0.8, 0.05 * (sigma / 0.1) ** 1.2 * 50 / clients)
+                found.append(
+                    OddsLine(
+                        key=hashlib.sha256(f"{clients} {sigma} {seed}".encode()).hexdigest(),
+                        clients=clients,
+                        samples_per_client=60_000 // clients,
+                        k=10,
+                        sigma=sigma,
+                        seed=seed,
+                        rounds=50,
+                        network="lenet5",
+                        device="NVIDIA H200",
+                        commit="0123456789abcdef0123456789abcdef01234567",
+                        versions=VERSIONS,
+                        accuracy=fedavg - cost * chance.uniform(0.8, 1.2),
+                        fedavg_accuracy=fedavg,
+                        log10_gamma_round=gamma * chance.uniform(0.9, 1.1),
+                        log10_gamma_composed=composed * chance.uniform(0.9, 1.1),
+                        seconds=12.0,
+                    )
+                )
+    return found
+
+
+def work_report(streams: int = 200) -> WorkReport:
+    """Less work for larger k and smaller x, and for sticky clusters."""
+    cells = [work_cell("fedavg", 1, 1, 3_000.0)]
+    for k in (4, 6, 8, 10):
+        for x in (2, 3, 4):
+            mean = 3_000.0 * min(1.0, (x / k) ** 2)
+            cells += [work_cell("published", k, x, mean), work_cell("sticky", k, x, mean / (2 + k - x))]
+    return WorkReport(streams=streams, cells=tuple(cells))
+
+
+def work_cell(method: Method, k: int, x: int, mean: float) -> WorkCell:
+    ratio = 3_000.0 / mean
+    return WorkCell(
+        k=k,
+        x=x,
+        method=method,
+        mean=mean,
+        low=0.85 * mean,
+        high=1.2 * mean,
+        ratio=ratio,
+        ratio_low=ratio / 1.2,
+        ratio_high=ratio / 0.85,
+    )

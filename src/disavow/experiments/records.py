@@ -145,19 +145,19 @@ def _record(path: Path, number: int, line: bytes, kind: type[Record]) -> Record:
         return TypeAdapter(kind).validate_json(line)
     except ValidationError as error:
         raise ConfigError(
-            f"{place} does not hold what it should: {_first(error)}; take the line out, and what it held will be "
-            "run again"
+            f"{place} does not hold what it should: {first_fault(error)}; take the line out, and what it held "
+            "will be run again"
         ) from None
 
 
-def _first(error: ValidationError) -> str:
+def first_fault(error: ValidationError) -> str:
     """The first thing wrong with a record, in one line.
 
     >>> from pydantic import TypeAdapter
     >>> try:
     ...     TypeAdapter(dict[str, int]).validate_python({"k": "four"})
     ... except ValidationError as error:
-    ...     _first(error)
+    ...     first_fault(error)
     'k: Input should be a valid integer, unable to parse string as an integer'
     """
     first = error.errors(include_url=False, include_context=False)[0]
