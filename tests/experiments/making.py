@@ -178,6 +178,8 @@ def odds_lines(
                         fedavg_accuracy=fedavg,
                         log10_gamma_round=gamma * chance.uniform(0.9, 1.1),
                         log10_gamma_composed=composed * chance.uniform(0.9, 1.1),
+                        worst_round=gamma * 1.3,
+                        worst_composed=composed * 1.2,
                         seconds=12.0,
                     )
                 )
@@ -191,7 +193,9 @@ def work_report(streams: int = 200) -> WorkReport:
         for x in (2, 3, 4):
             mean = 3_000.0 * min(1.0, (x / k) ** 2)
             cells += [work_cell("published", k, x, mean), work_cell("sticky", k, x, mean / (2 + k - x))]
-    return WorkReport(streams=streams, cells=tuple(cells))
+    return WorkReport(
+        clients=50, rounds=50, epochs=3, request_rate=0.2, streams=streams, seed=1, cells=tuple(cells)
+    )
 
 
 def work_cell(method: Method, k: int, x: int, mean: float) -> WorkCell:

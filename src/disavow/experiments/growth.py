@@ -24,8 +24,8 @@ from disavow.config import Settings
 from disavow.data import OnProgress
 from disavow.data.progress import nothing
 from disavow.errors import RoundRefused
-from disavow.experiments import odds, provenance
-from disavow.experiments.odds import FORMAT, Odds
+from disavow.experiments import odds_lines, provenance
+from disavow.experiments.odds_lines import FORMAT, OddsLine
 from disavow.experiments.records import OnNote
 from disavow.experiments.sharing import SharedEngine
 from disavow.ledger import Ledger
@@ -121,20 +121,20 @@ def run(
     on_point: OnPoint = lambda point: None,
     on_note: OnNote = lambda note: None,
     on_progress: OnProgress = nothing,
-) -> list[Odds]:
+) -> list[OddsLine]:
     """Train what is not trained yet; the lines of all. `on_point` hears of each federation that is finished."""
-    found = {line.key: line for line in odds.read(results, on_note)}
+    found = {line.key: line for line in odds_lines.read(results, on_note)}
     for _, members in groupby(points, key=lambda point: (point.clients, point.seed)):
         missing = [point for point in members if point.key not in found]
         if missing:
             for line in _run_group(missing, workroom, on_progress):
-                odds.append(results, line, on_note)
+                odds_lines.append(results, line, on_note)
                 found[line.key] = line
                 on_point(next(point for point in missing if point.key == line.key))
     return [found[point.key] for point in points]
 
 
-def _run_group(points: Sequence[Point], workroom: Path, on_progress: OnProgress) -> Iterable[Odds]:
+def _run_group(points: Sequence[Point], workroom: Path, on_progress: OnProgress) -> Iterable[OddsLine]:
     """Federations of one size and seed, and plain federated averaging to compare them with."""
     prepared = runs.prepare(points[0].settings, on_progress=on_progress)
     engine = SharedEngine(prepared.engine, epochs=points[0].settings.training.epochs, room=0)
@@ -195,14 +195,14 @@ def _hidden(ledger: Ledger) -> _Hidden:
     return _Hidden(_all_known(per_round), _all_known(composed))
 
 
-def _all_known(odds_of: Sequence[float | None]) -> list[float] | None:
-    known = [each for each in odds_of if each is not None]
-    return known if len(known) == len(odds_of) else None
+def _all_known(each_of: Sequence[float | None]) -> list[float] | None:
+    known = [each for each in each_of if each is not None]
+    return known if len(known) == len(each_of) else None
 
 
-def _line(point: Point, prepared: Prepared, outcome: _Outcome, plain: _Outcome, seconds: float) -> Odds:
+def _line(point: Point, prepared: Prepared, outcome: _Outcome, plain: _Outcome, seconds: float) -> OddsLine:
     settings, hidden = point.settings, outcome.hidden
-    return Odds(
+    return OddsLine(
         key=point.key,
         clients=point.clients,
         samples_per_client=len(prepared.data.train) / point.clients,

@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from disavow.experiments import records
-from disavow.experiments.lines import Amount, Network, Number, Share, Versions
+from disavow.experiments.lines import Amount, Count, Network, Number, Share, Versions
 from disavow.experiments.records import CHECKED, OnNote
 
 FORMAT: Literal["disavow-odds/1"] = "disavow-odds/1"
@@ -22,12 +22,14 @@ class OddsLine:
     format: Literal["disavow-odds/1"] = FORMAT
     key: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     clients: Number
-    samples_per_client: Number
+    samples_per_client: Amount
+    """On average."""
     k: Number
     sigma: Amount
     """Noise, as a multiple of a cluster's spread."""
-    seed: Annotated[int, Field(ge=0)]
-    rounds: Number
+    seed: Count
+    rounds: Count
+    """That stand; fewer than were asked for where noise destroyed the model before."""
     network: Network
     device: str
     commit: str
@@ -35,9 +37,13 @@ class OddsLine:
     accuracy: Share
     fedavg_accuracy: Share
     log10_gamma_round: Amount | None
-    """log10 γ of a round, the largest; none without noise, which hides nothing."""
+    """log10 γ of a round, the median over clients and rounds; none without noise, which hides nothing."""
     log10_gamma_composed: Amount | None
-    """log10 γ over all rounds."""
+    """log10 γ over all rounds, the median over clients."""
+    worst_round: Amount | None
+    """log10 γ of a round, the largest."""
+    worst_composed: Amount | None
+    """log10 γ over all rounds, of the client for which it is largest."""
     seconds: Amount
 
 

@@ -6,66 +6,38 @@ look-alikes remain. All methods meet the same streams: after each round, with so
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 import numpy.typing as npt
 
 from disavow.erasure.plan import Clustering, Federation, Outcomes, simulate
-
-FORMAT: Literal["disavow-work/1"] = "disavow-work/1"
+from disavow.experiments.lines import Method
+from disavow.experiments.work_report import WorkCell, WorkReport
 
 CELLS = tuple((k, x) for k in (4, 6, 8, 10) for x in (2, 3, 4))
 """The paper's choices of k and x."""
 
-_CLUSTERING: dict[str, Clustering] = {"published": "fresh", "sticky": "sticky"}
+_CLUSTERING: dict[Method, Clustering] = {"published": "fresh", "sticky": "sticky"}
 _RESAMPLES = 2000
 _INTERVAL = (2.5, 97.5)
 
 
-@dataclass(frozen=True)
-class Cell:
-    """Client-epochs a request, and how many times less that is than with FedAvg; each with its 95 % interval.
-
-    `ratio` is None where no stream needed any training; so are its bounds where that cannot be excluded.
-    """
-
-    method: Literal["fedavg", "published", "sticky"]
-    k: int
-    x: int
-    mean: float
-    low: float
-    high: float
-    ratio: float | None
-    ratio_low: float | None
-    ratio_high: float | None
-
-
-@dataclass(frozen=True)
-class Work:
-    """The cells of one federation, over so many streams."""
-
-    clients: int
-    rounds: int
-    epochs: int
-    request_rate: float
-    streams: int
-    seed: int
-    cells: tuple[Cell, ...]
-    format: Literal["disavow-work/1"] = FORMAT
-
-
-def measure(federation: Federation, *, epochs: int, streams: int, seed: int) -> Work:
+def measure(federation: Federation, *, epochs: int, streams: int, seed: int) -> WorkReport:
     """Judge every request of every stream, for FedAvg and for both ways of clustering."""
     plain = _outcomes(federation, 1, 1, "fresh", streams, seed)
     cells = [_cell("fedavg", 1, 1, plain, plain, epochs, seed)]
     for k, x in CELLS:
-        for method in ("published", "sticky"):
-            outcomes = _outcomes(federation, k, x, _CLUSTERING[method], streams, seed)
+        for method, clustering in _CLUSTERING.items():
+            outcomes = _outcomes(federation, k, x, clustering, streams, seed)
             cells.append(_cell(method, k, x, outcomes, plain, epochs, seed))
-    rate = federation.request_rate
-    return Work(federation.clients, federation.rounds, epochs, rate, streams, seed, tuple(cells))
+    return WorkReport(
+        clients=federation.clients,
+        rounds=federation.rounds,
+        epochs=epochs,
+        request_rate=federation.request_rate,
+        streams=streams,
+        seed=seed,
+        cells=tuple(cells),
+    )
 
 
 def _outcomes(federation: Federation, k: int, x: int, clustering: Clustering, streams: int, seed: int) -> Outcomes:
@@ -74,14 +46,14 @@ def _outcomes(federation: Federation, k: int, x: int, clustering: Clustering, st
 
 
 def _cell(
-    method: Literal["fedavg", "published", "sticky"],
+    method: Method,
     k: int,
     x: int,
     outcomes: Outcomes,
     plain: Outcomes,
     epochs: int,
     seed: int,
-) -> Cell:
+) -> WorkCell:
     """Sums over streams divided by sums over streams, with intervals by resampling whole streams."""
     streams = len(outcomes.requests)
     drawn = np.random.default_rng(seed).integers(streams, size=(_RESAMPLES, streams))
@@ -92,7 +64,7 @@ def _cell(
     ratio_low, ratio_high = (float(bound) if np.isfinite(bound) else None for bound in ratios)
     everything = np.arange(streams)[None]
     mean, other = (float(_per_request(each, epochs, everything)[0]) for each in (outcomes, plain))
-    return Cell(
+    return WorkCell(
         method=method,
         k=k,
         x=x,

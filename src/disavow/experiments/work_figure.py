@@ -25,7 +25,10 @@ Place = tuple[int, int]
 
 
 def work(report: WorkReport, path: Path) -> tuple[Path, Path]:
-    """Above, client-epochs per request; below, the ratio to FedAvg with retraining; both logarithmic."""
+    """Above, client-epochs per request; below, the ratio to FedAvg with retraining; both logarithmic.
+
+    Where no stream needed any training there is nothing to draw.
+    """
     places = sorted({(cell.k, cell.x) for cell in report.cells if cell.method not in PLAIN})
     with drawing.style():
         drawn = drawing.blank(4.6)
@@ -49,7 +52,10 @@ def work(report: WorkReport, path: Path) -> tuple[Path, Path]:
             drawing.not_run(below)
         above.set_ylabel("client-epochs per request")
         below.set_ylabel("times less than fedAvg")
-        drawn.suptitle(f"Work per request; mean over {report.streams:,} streams of requests, 95 % intervals")
+        drawn.suptitle(
+            f"Work per request; mean over {report.streams:,} streams of requests, 95 % intervals;\n"
+            "no mark: no stream needed any training"
+        )
         return drawing.write(drawn, path)
 
 
@@ -65,13 +71,13 @@ def _panel(
     shown = [method for method in methods if any(cell.method == method for cell in report.cells)]
     for at, method in enumerate(shown):
         cells = [(place, cell) for place, where in enumerate(places) if (cell := _cell(report, method, where))]
-        middles = [getattr(cell, mean) for _, cell in cells]
+        drawn = [(place, cell, middle) for place, cell in cells if (middle := getattr(cell, mean))]
         panel.errorbar(
-            [place + 0.22 * (at - (len(shown) - 1) / 2) for place, _ in cells],
-            middles,
+            [place + 0.22 * (at - (len(shown) - 1) / 2) for place, _, _ in drawn],
+            [middle for _, _, middle in drawn],
             yerr=[
-                [middle - getattr(cell, low) for middle, (_, cell) in zip(middles, cells, strict=True)],
-                [getattr(cell, high) - middle for middle, (_, cell) in zip(middles, cells, strict=True)],
+                [middle - _bound(cell, low, middle) for _, cell, middle in drawn],
+                [_bound(cell, high, middle) - middle for _, cell, middle in drawn],
             ],
             linestyle="none",
             elinewidth=1.0,
@@ -84,6 +90,12 @@ def _panel(
     for edge in range(1, len(places)):  # a new k begins
         if places[edge][0] != places[edge - 1][0]:
             panel.axvline(edge - 0.5, color="0.8", linewidth=0.6)
+
+
+def _bound(cell: WorkCell, name: str, middle: float) -> float:
+    """A bound of an interval; where it is not known, the mean itself, so that no whisker is drawn."""
+    bound: float | None = getattr(cell, name)
+    return middle if bound is None else bound
 
 
 def _cell(report: WorkReport, method: Method, place: Place) -> WorkCell | None:

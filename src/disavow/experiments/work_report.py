@@ -10,8 +10,9 @@ from pydantic import TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 
 from disavow.errors import ConfigError
-from disavow.experiments.lines import Amount, Method, Number
+from disavow.experiments.lines import Amount, Count, Method, Number, Share
 from disavow.experiments.records import CHECKED, first_fault
+from disavow.ledger.models import write_durably
 
 FORMAT: Literal["disavow-work/1"] = "disavow-work/1"
 
@@ -20,7 +21,8 @@ FORMAT: Literal["disavow-work/1"] = "disavow-work/1"
 class WorkCell:
     """Client-epochs per request of one k, x and method: the mean over streams with its 95 % interval.
 
-    `ratio` says how many times less than FedAvg with retraining, with its interval.
+    `ratio` says how many times less than FedAvg with retraining, with its interval; none where no stream needed any
+    training, and its bounds are none where that cannot be excluded.
     """
 
     k: Number
@@ -29,13 +31,14 @@ class WorkCell:
     mean: Amount
     low: Amount
     high: Amount
-    ratio: Amount
-    ratio_low: Amount
-    ratio_high: Amount
+    ratio: Amount | None
+    ratio_low: Amount | None
+    ratio_high: Amount | None
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
-        if not (self.low <= self.mean <= self.high and self.ratio_low <= self.ratio <= self.ratio_high):
+        known = [each for each in (self.ratio_low, self.ratio, self.ratio_high) if each is not None]
+        if not self.low <= self.mean <= self.high or known != sorted(known):
             raise ValueError("a mean lies within its interval")
         return self
 
@@ -45,8 +48,19 @@ class WorkReport:
     """All cells, and over how many streams."""
 
     format: Literal["disavow-work/1"] = FORMAT
+    clients: Number
+    rounds: Number
+    epochs: Number
+    request_rate: Share
     streams: Number
+    seed: Count
     cells: tuple[WorkCell, ...]
+
+
+def write(path: Path, report: WorkReport) -> None:
+    """Write the report, in the place of an older one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(path, TypeAdapter(WorkReport).dump_json(report, indent=1) + b"\n")
 
 
 def read(path: Path) -> WorkReport:
