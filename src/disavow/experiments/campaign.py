@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from disavow import runs
-from disavow.data import OnProgress
+from disavow.data import OnProgress, fetch
 from disavow.data.progress import nothing
 from disavow.erasure.plan import Clustering, Federation, simulate
 from disavow.experiments import lines
@@ -70,6 +70,11 @@ def run(
 ) -> list[Line]:
     """Make what is not made yet; the lines of all of them. `room` bounds the updates kept for equal runs."""
     found = finished(places, points, observer.noted)
+    # at once, not hours later when their turn comes
+    for settings in {
+        point.settings.data.name: point.settings for point in points if point.key not in found
+    }.values():
+        fetch(settings.data, on_progress=on_progress)
     for _, members in groupby(points, key=lambda point: point.group):
         group = list(members)
         missing = [point for point in group if point.key not in found]

@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -122,15 +122,17 @@ class Grid:
         """Whether it says how to be small."""
         return bool(self.keys.quick)
 
-    def points(self, *, quick: bool = False, engine: Mapping[str, Any] | None = None) -> list[Point]:
+    def points(
+        self, *, quick: bool = False, engine: Mapping[str, Any] | None = None, seeds: Sequence[int] = ()
+    ) -> list[Point]:
         """Every run, in the order in which they are best made: equal data together, FedAvg first in each group.
 
-        `engine` are settings of the engine, the same for all.
+        `engine` are settings of the engine, the same for all; `seeds`, if any, take the place of the grid's.
         """
         keys = self._quick() if quick else self.keys
         return [
             point
-            for row, network, seed in product(keys.rows, keys.networks, keys.seeds)
+            for row, network, seed in product(keys.rows, keys.networks, seeds or keys.seeds)
             for point in self._group(keys, row, network, seed, quick, engine or {})
         ]
 

@@ -48,10 +48,10 @@ class Study:
     batch_size: int = 20
     learning_rate: float = 0.02
 
-    def points(self) -> list[Point]:
+    def points(self, *, device: str = "auto") -> list[Point]:
         """Every federation, those of equal data together."""
         return [
-            Point(self, clients, seed, sigma)
+            Point(self, clients, seed, sigma, device)
             for clients in self.clients
             for seed in self.seeds
             for sigma in self.sigmas
@@ -72,6 +72,7 @@ class Point:
     clients: int
     seed: int
     sigma: float
+    device: str = "auto"
 
     @property
     def settings(self) -> Settings:
@@ -96,6 +97,7 @@ class Point:
                 "clustering": clustering,
                 "deniability": {"x": min(2, clustering["k"])},
                 "noise": noise,
+                "engine": {"device": self.device},
             },
             source="the study of odds",
         )
@@ -103,7 +105,7 @@ class Point:
     @property
     def key(self) -> str:
         """SHA-256 of what decides the result."""
-        told = self.settings.model_dump(mode="json", exclude_defaults=True)
+        told = self.settings.model_dump(mode="json", exclude_defaults=True, exclude={"engine"})
         return hashlib.sha256(json.dumps({"format": FORMAT, "settings": told}, sort_keys=True).encode()).hexdigest()
 
     def __str__(self) -> str:
