@@ -53,7 +53,10 @@ DENIABILITY: dict[int, Look] = {
     3: {"linestyle": (0, (4, 1.5))},
     4: {"linestyle": (0, (1, 1.2))},
 }
-METHODS: dict[Method, Look] = {"published": {"linestyle": (0, (1, 1.2))}, "sticky": {"linestyle": "-"}}
+METHODS: dict[Method, Look] = {
+    "published": {"linestyle": (0, (1, 1.2)), "markerfacecolor": "white"},
+    "sticky": {"linestyle": "-"},
+}
 ANY: tuple[Look, ...] = (
     {"color": "#D55E00", "marker": "o", "linestyle": "-"},
     {"color": "#0072B2", "marker": "D", "linestyle": (0, (4, 1.5))},
@@ -192,7 +195,6 @@ def cluster_samples(selection: Selection) -> list[Artist]:
 
 
 def method_samples(selection: Selection) -> list[Artist]:
-    """For the legend: the paper's method and ours, by their strokes."""
-    return [
-        sample(TITLES[method], color="0.3", **look) for method, look in METHODS.items() if selection.has(method)
-    ]
+    """For the legend: the paper's method and ours, by their strokes and by how their markers are filled."""
+    found = [(TITLES[method], look) for method, look in METHODS.items() if selection.has(method)]
+    return [sample(title, color="0.3", marker="o", **look) for title, look in found]

@@ -47,7 +47,7 @@ def unlearning_time(lines: Iterable[Line], path: Path, *, network: Network = "co
     """
     selection = select(lines, network, ("fedavg", "federaser", *METHODS))
     units: tuple[tuple[_Spent, str], ...] = (("seconds", "seconds"), ("client_epochs", "client-epochs"))
-    what = "Spent on all requests so far, mean over x; no line: nothing"
+    what = "Spent on all requests so far, mean over x; no line: nothing spent"
     written: list[Path] = []
     with drawing.style():
         for on, unit in units:

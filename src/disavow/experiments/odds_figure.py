@@ -85,7 +85,9 @@ def _panel(panel: Axes, lines: Sequence[OddsLine], gamma: _Gamma, height: _Heigh
 
 def _few_points(panel: Axes) -> None:
     """Linear within one point, logarithmic beyond: a few points matter, a ruined model is only ruined."""
+    low, high = panel.get_ylim()
     panel.set_yscale("symlog", linthresh=1, linscale=1)
+    panel.set_ylim(min(-1.0, 1.4 * low), max(1.0, 1.4 * high))
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
