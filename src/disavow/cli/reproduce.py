@@ -64,9 +64,8 @@ def reproduce(asked: Asked, *, as_json: bool) -> None:
         raise typer.Exit(_INTERRUPTED) from None
     written = _render(asked, made, kept)
     if as_json:
-        print_json(
-            {"results": str(asked.results), "files": {name: list(map(str, w)) for name, w in written.items()}}
-        )
+        paths = {name: [str(file) for file in files] for name, files in written.items()}
+        print_json({"results": str(asked.results), "files": paths})
         return
     for name, files in written.items():
         results().print(f"{name}: {', '.join(map(str, files))}")
@@ -163,7 +162,7 @@ class Watch:
     def began(self, point: Point) -> None:
         """See `Observer`."""
 
-    def executed(self, done: Round) -> None:
+    def executed(self, done: Round) -> None:  # noqa: ARG002 - any round is one round
         """See `Observer`."""
         advance(self._bar)
 

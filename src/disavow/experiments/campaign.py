@@ -71,10 +71,9 @@ def run(
     """Make what is not made yet; the lines of all of them. `room` bounds the updates kept for equal runs."""
     found = finished(places, points, observer.noted)
     # at once, not hours later when their turn comes
-    for settings in {
-        point.settings.data.name: point.settings for point in points if point.key not in found
-    }.values():
-        fetch(settings.data, on_progress=on_progress)
+    needed = {point.settings.data.name: point.settings.data for point in points if point.key not in found}
+    for data in needed.values():
+        fetch(data, on_progress=on_progress)
     for _, members in groupby(points, key=lambda point: point.group):
         group = list(members)
         missing = [point for point in group if point.key not in found]
