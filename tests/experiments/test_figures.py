@@ -18,7 +18,6 @@ from matplotlib.text import Text
 from disavow.errors import ConfigError
 from disavow.experiments import drawing, figures, series
 from disavow.experiments.odds_lines import OddsLine
-from disavow.experiments.work_report import WorkReport
 from tests.cli.process import environment
 from tests.experiments.making import grid, line, odds_lines, work_cell, work_report
 
@@ -41,7 +40,7 @@ EMPTY: dict[str, Make] = {
     "distance-to-fedavg": lambda path: figures.distance_to_fedavg([], path),
     "storage": lambda path: figures.storage([], path),
     "odds": lambda path: figures.odds([], path),
-    "work": lambda path: figures.work(WorkReport(streams=1, cells=()), path),
+    "work": lambda path: figures.work(replace(work_report(1), cells=()), path),
 }
 
 
@@ -200,8 +199,8 @@ def _means(clients: int) -> list[tuple[float, float]]:
 def test_work_has_a_place_for_each_k_and_x_and_the_baseline_at_all_of_them(
     tmp_path: Path, drawn: list[Figure]
 ) -> None:
-    report = WorkReport(
-        streams=60,
+    report = replace(
+        work_report(60),
         cells=(
             work_cell("fedavg", 1, 1, 3_000.0),
             work_cell("sticky", 4, 2, 100.0),

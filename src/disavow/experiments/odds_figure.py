@@ -134,7 +134,7 @@ def _looks(lines: Sequence[OddsLine]) -> dict[int, Look]:
 def _samples(lines: Sequence[OddsLine]) -> list[Artist]:
     found = []
     for clients, look in _looks(lines).items():
-        of = sorted({line.samples_per_client for line in lines if line.clients == clients})
+        of = sorted({round(line.samples_per_client) for line in lines if line.clients == clients})
         found.append(drawing.sample(f"{clients:,} clients of {' or '.join(f'{one:,}' for one in of)}", **look))
     return [*found, drawing.sample("fedAvg: level of the same stroke", color="0.3", linewidth=0.7)]
 
@@ -145,7 +145,7 @@ def _title(lines: Sequence[OddsLine]) -> str:
     seeds = len({line.seed for line in lines})
     networks = ", ".join(dict.fromkeys(NETWORKS[line.network] for line in lines))
     ks = ", ".join(str(k) for k in sorted({line.k for line in lines}))
-    rounds = ", ".join(str(number) for number in sorted({line.rounds for line in lines}))
+    rounds = max(line.rounds for line in lines)  # fewer stand where noise destroyed the model
     devices = ", ".join(dict.fromkeys(line.device for line in lines))
     spread = "1 seed" if seeds == 1 else f"mean and range over {seeds} seeds"
     sigmas = ", ".join(f"{sigma:g}" for sigma in sorted({line.sigma for line in lines}, reverse=True))
