@@ -30,7 +30,7 @@ from disavow.engines.state import model_of
 from disavow.engines.workload import Workload
 from disavow.erasure.erase import OnVerdict, erase
 from disavow.erasure.mechanisms import Mechanism
-from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.stream import place_from_stream
 from disavow.errors import ConfigError, RunMissing
 from disavow.federation.clustering.kmeans import require_kmeans
@@ -60,7 +60,7 @@ class Run:
     engine: Engine
     conduct: Conduct
     keys: Path
-    mechanism: Mechanism = Retrain()
+    mechanism: Mechanism
     openings: Path | None = None
     notes: tuple[str, ...] = ()
 
@@ -228,6 +228,7 @@ def conduct_of(settings: Settings, clock: Clock = now) -> Conduct:
         secrets=Secrets(settings.seed if settings.draws == "seeded" else None),
         clock=clock,
         budget=budget_of(settings),
+        keep_every=settings.mechanism.interval if settings.mechanism.name == "federaser" else None,
     )
 
 
@@ -277,5 +278,14 @@ def _assemble(
     openings: Path | None = None,
 ) -> Run:
     conduct = conduct_of(settings, clock)
-    notes = prepared.data.notes
-    return Run(settings, ledger, prepared.engine, conduct, keys or default_folder(), openings=openings, notes=notes)
+    mechanism, notes = build_mechanism(settings.mechanism), prepared.data.notes
+    return Run(
+        settings,
+        ledger,
+        prepared.engine,
+        conduct,
+        keys or default_folder(),
+        mechanism,
+        openings=openings,
+        notes=notes,
+    )

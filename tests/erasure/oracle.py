@@ -86,8 +86,8 @@ class Oracle:
             )
         )
 
-    def erase(self, leavers: set[str]) -> int | None:
-        """Let clients leave together; the first broken round, or None where they are deniable."""
+    def erase(self, leavers: set[str], *, from_scratch: bool = False) -> int | None:
+        """Let clients leave together; the round gone back to, or None where they are deniable."""
         self.clients -= leavers
         gone_before = set(self.gone)
         self.gone |= leavers
@@ -99,7 +99,7 @@ class Oracle:
         ]
         if not broken:
             return None
-        first, now = min(broken), len(self.rounds)
+        first, now = 1 if from_scratch else min(broken), len(self.rounds)
         del self.rounds[first - 1 :]
         del self.models[first:]
         if len(participants_of(self)) >= self.policy.k:

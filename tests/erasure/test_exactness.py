@@ -124,6 +124,8 @@ def test_from_round_1_it_is_the_run_that_never_had_the_leavers(
     assert len(never) == settings.rounds
 
 
+SCRATCH = {"name": "retrain-from-scratch"}
+
 SCENARIOS: list[dict[str, Any]] = [
     {"clustering": {"k": 2, "sticky": True}, "deniability": {"x": 2}},
     {"clustering": {"k": 2, "sticky": False}, "deniability": {"x": 2}},
@@ -143,6 +145,8 @@ SCENARIOS: list[dict[str, Any]] = [
     {"clustering": {"k": 3}, "deniability": {"x": 3}, "engine": {"name": "vectorised", "device": "cpu"}},
     {"clustering": {"k": 1}, "deniability": {"x": 1}, "noise": {"mode": "none"}},
     {"clustering": {"k": 1}, "deniability": {"x": 1}, "noise": {"mode": "calibrated", "clip": 0.5, "tau": 0.001}},
+    {"clustering": {"k": 1}, "deniability": {"x": 1}, "noise": {"mode": "none"}, "mechanism": SCRATCH},
+    {"clustering": {"k": 3, "sticky": False}, "deniability": {"x": 2}, "mechanism": SCRATCH},
 ]
 
 
@@ -173,7 +177,8 @@ def test_any_history_of_leavers_ends_in_the_bits_of_the_naive_federation(
             leavers = set(history.sample(sorted(oracle.clients), history.choice([1, 1, 2])))
             run.ledger.place_requests(sorted(leavers), key=run.tombstone_key(), at=now())
             answered = run.honour_requests()
-            broken = oracle.erase(leavers)
+            scratch = settings.mechanism.name == "retrain-from-scratch"
+            broken = oracle.erase(leavers, from_scratch=scratch)
             # somebody who took part in no round at all gets a verdict of its own
             verdicts = {r.verdict.round for r in answered if r.verdict and r.verdict.kind.value != "never present"}
             assert verdicts <= {broken}

@@ -25,6 +25,7 @@ from disavow import config, runs
 from disavow.data import client_ids
 from disavow.domain import RequestState, VerdictKind
 from disavow.erasure.judge import judge
+from disavow.erasure.mechanisms import build
 from disavow.erasure.prove import (
     check_openings,
     default_openings,
@@ -100,7 +101,9 @@ def reopened(directory: Path, signer: Signer | None = SERVER) -> Run:
 def assembled(ledger: Ledger) -> Run:
     settings = runs.settings_of(ledger.directory)
     keys = ledger.directory.with_name("keys")
-    return Run(settings, ledger, ToyEngine(settings.seed), runs.conduct_of(settings), keys)
+    return Run(
+        settings, ledger, ToyEngine(settings.seed), runs.conduct_of(settings), keys, build(settings.mechanism)
+    )
 
 
 def trust(*signers: Signer) -> list[TrustedKey]:

@@ -176,7 +176,7 @@ def test_an_older_format_is_migrated_by_a_writer_and_refused_by_a_reader(run_dir
         before = ledger.summaries(), ledger.round(2), ledger.clients()
     make_first_format(run_dir)
     old = (run_dir / database.NAME).read_bytes()
-    with pytest.raises(LedgerVersion, match=rf"0001, older than this version's 0004; `disavow resume {run_dir}`"):
+    with pytest.raises(LedgerVersion, match=rf"0001, older than this version's 0005; `disavow resume {run_dir}`"):
         Ledger.open(run_dir)
     assert (run_dir / database.NAME).read_bytes() == old
     with Ledger.open(run_dir, write=True) as ledger:

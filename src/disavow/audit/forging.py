@@ -75,8 +75,8 @@ class Alike:
 
 @dataclass(frozen=True)
 class Forgery:
-    """What forging came to. `models` are forgeries of the served model; `left_out` counts rounds with a cluster
-    that has no survivor, which cannot be forged.
+    """What forging came to. `models` are forgeries of the served model; `left_out` counts rounds that cannot be
+    forged: those with a cluster that has no survivor, and rebuilt ones.
     """
 
     rounds: tuple[ForgedRound, ...]
@@ -94,6 +94,9 @@ def forge(ledger: Ledger, updates_of: UpdatesOf, *, forgings: int, seed: int) ->
     forged, models, left_out = [], [], 0
     standing = ledger.next_round()[0] - 1
     for number in range(1, standing + 1):
+        if not ledger.membership(number):  # rebuilt: nobody was drawn, so nobody else could have been
+            left_out += 1
+            continue
         record = ledger.round(number)
         if not all(cluster.clients for cluster in record.clusters):
             left_out += 1

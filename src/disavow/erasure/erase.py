@@ -10,6 +10,7 @@ the step that was interrupted: no request is lost, none is applied twice, no rou
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
@@ -68,7 +69,7 @@ def _answer_some(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verd
             return False
         leavers = list(requested.clients.values())
         touched = evidence(connection, leavers, criterion=policy.criterion)
-        verdict = judge(touched, x=policy.x, criterion=policy.criterion)
+        verdict = settled(judge(touched, x=policy.x, criterion=policy.criterion), mechanism)
         erasure = journal.open_erasure(connection, requested, verdict, mechanism=mechanism.name, at=conduct.clock())
         if verdict.round is not None:
             journal.supersede(connection, verdict.round, erasure)
@@ -78,6 +79,11 @@ def _answer_some(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verd
         ledger.sign_head(connection)
     on_verdict(verdict, len(leavers))
     return True
+
+
+def settled(verdict: Verdict, mechanism: Mechanism) -> Verdict:
+    """The verdict with the round that the mechanism goes back to, which may be before the one that broke."""
+    return verdict if verdict.round is None else replace(verdict, round=mechanism.goes_back_to(verdict.round))
 
 
 def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Mechanism, on_round: OnRound) -> bool:
@@ -90,8 +96,9 @@ def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Me
     if wanted is None:
         return False
     number, _ = ledger.next_round()
-    obstacle = mechanism.obstacle(ledger, conduct) if number <= wanted.target else None
-    if number <= wanted.target and obstacle is None:
+    work = mechanism.ahead(ledger, conduct, first=number, last=wanted.target, most=1)
+    obstacle = work.obstacle
+    if work.steps:
         try:
             mechanism.rebuild_next(ledger, engine, conduct)
         except RoundRefused as refusal:
@@ -101,14 +108,22 @@ def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Me
                 on_round(summary)
             return True
     evaluate_missing(ledger, engine)  # an interruption may have come between a round and its evaluation
-    far = f"retrained only up to round {number - 1}" if number > wanted.first else "not retrained"
-    remark = f"{far}: {obstacle}; {model_name(number - 1)} is served" if obstacle else ""
+    remark = _remark(mechanism, number - 1, obstacle, begun=number > wanted.first)
     with ledger.transaction() as connection:
         journal.finish_rebuilding(
             connection, epochs=conduct.epochs, model_bytes=4 * ledger.layout.size, remark=remark
         )
     ledger.remove_leftovers()
     return False
+
+
+def _remark(mechanism: Mechanism, stand: int, obstacle: str | None, *, begun: bool) -> str:
+    """What the verdict does not say of a rebuild: why it ended early, or that it is not exact."""
+    done = "retrained" if mechanism.exact else "rebuilt"
+    if obstacle is not None:
+        far = f"{done} only up to round {stand}" if begun else f"not {done}"
+        return f"{far}: {obstacle}; {model_name(stand)} is served"
+    return "" if mechanism.exact else f"rebuilt approximately by {mechanism.name}; {stand} rounds stand"
 
 
 def delete(ledger: Ledger, conduct: Conduct, openings: Path) -> tuple[ErasureRequest, ...]:

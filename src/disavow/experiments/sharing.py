@@ -19,7 +19,7 @@ from disavow.domain import Evaluation
 from disavow.federation.local_training import Engine
 from disavow.federation.vectors import Model, Updates, on_cpu
 
-_Key = tuple[bytes, tuple[str, ...], int]
+_Key = tuple[bytes, tuple[str, ...], int, int]
 
 ROOM = 4 << 30
 """Bytes of updates that are kept by default; what was used least recently goes first."""
@@ -50,18 +50,21 @@ class SharedEngine:
         self.trained = 0
         self.shared = 0
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
         """See `Engine`."""
         digest = hashlib.sha256(on_cpu(model.vector).numpy().data).digest()
-        key = digest, tuple(clients), round_number
-        self.client_epochs += len(clients) * self._epochs
+        each = self._epochs if epochs is None else epochs
+        key = digest, tuple(clients), round_number, each
+        self.client_epochs += len(clients) * each
         if (known := self._kept.get(key)) is not None:
             self._kept.move_to_end(key)
             self.saved_seconds += known.seconds
             self.shared += 1
             return known.updates
         started = time.perf_counter()
-        updates = self._engine.train(model, clients, round_number)
+        updates = self._engine.train(model, clients, round_number, epochs=epochs)
         if updates.vectors.device.type == "cuda":
             torch.cuda.synchronize(updates.vectors.device)  # or the seconds would be those of asking
         self._keep(key, _Trained(updates, time.perf_counter() - started))

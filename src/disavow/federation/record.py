@@ -34,9 +34,10 @@ def record(
     *,
     secrets: Secrets,
     at: datetime,
+    keep: bool = False,
 ) -> Round:
     """Store the round in one transaction. `updates` are those the clients returned, before any clipping, and
-    `hashing` was begun with them.
+    `hashing` was begun with them; with `keep`, they are stored too.
 
     Clusters and slots are numbered in a shuffled order, so that a number says nothing about who is behind it
     and cannot be followed from round to round.
@@ -65,6 +66,7 @@ def record(
         ),
         at=at,
         seconds=(at - broadcast.opened_at).total_seconds(),
+        kept=dict(zip(digests, on_cpu(updates.vectors).numpy(), strict=True)) if keep else None,
     )
 
 

@@ -35,7 +35,10 @@ def now() -> datetime:
 
 @dataclass(frozen=True)
 class Conduct:
-    """How rounds are run, beyond the policy in the ledger: seeds, participation, epochs, the clock, the budget."""
+    """How rounds are run, beyond the policy in the ledger: seeds, participation, epochs, the clock, the budget.
+
+    `keep_every`: the updates of every so many rounds, from the first on, are kept; None: of no round.
+    """
 
     seed: int
     fraction: float = 1.0
@@ -43,6 +46,11 @@ class Conduct:
     secrets: Secrets = Secrets()
     clock: Clock = now
     budget: Budget | None = None
+    keep_every: int | None = None
+
+    def keeps(self, number: int) -> bool:
+        """Whether the updates of a round are kept."""
+        return self.keep_every is not None and (number - 1) % self.keep_every == 0
 
 
 def run_round(ledger: Ledger, engine: Engine, conduct: Conduct) -> Round:
@@ -101,7 +109,7 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
         round_number=number,
     )
     # before hashing begins: its threads would take turns with every row that is read
-    previous = ledger.membership(number - 1) if policy.sticky and number > 1 else ()
+    previous = ledger.newest_membership() if policy.sticky else ()
     hashing = Hashing(updates)
     clipped = clip(updates, policy)
     clusters = cluster(
@@ -121,4 +129,14 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
     )
     after = aggregate(opening, clusters, perturbed, policy=policy, secrets=conduct.secrets)
     refuse_overflow(after, round_number=number)
-    return record(ledger, opening, updates, clusters, after, hashing, secrets=conduct.secrets, at=conduct.clock())
+    return record(
+        ledger,
+        opening,
+        updates,
+        clusters,
+        after,
+        hashing,
+        secrets=conduct.secrets,
+        at=conduct.clock(),
+        keep=conduct.keeps(number),
+    )
