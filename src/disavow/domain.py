@@ -17,6 +17,9 @@ from functools import cached_property
 VARIANCE_SUFFIX = "running_var"
 """Tensors of this name are variances: noise must not push them below zero."""
 
+VARIANCE_FLOOR = 1e-5
+"""Running variances stay at or above this after noise, or batch norm would take the root of a negative."""
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -168,6 +171,25 @@ class Round:
 
 
 @dataclass(frozen=True)
+class Rebuilt:
+    """A round rebuilt approximately after a rollback: survivors' contributions, averaged; no clusters, no noise.
+
+    `source` is the ledger's row of the round whose kept updates it was made from, `epochs` what each participant
+    trained for it. The digests of its slots are those of what was contributed.
+    """
+
+    number: int
+    attempt: int
+    before: str
+    after: str
+    mechanism: str
+    source: int
+    epochs: int
+    slots: tuple[Slot, ...]
+    recorded_at: datetime
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """How well a model does on held-out data. The loss is NaN where it was not finite."""
 
@@ -255,7 +277,7 @@ class ErasureRequest:
     """A client's wish to be forgotten, and what became of it.
 
     `client` is None once the id has been deleted. `remark` says what the verdict alone does not, such as why
-    a model could not be retrained.
+    a model could not be retrained. `approximate`: rounds were rebuilt for it by other means than retraining.
     """
 
     number: int
@@ -266,6 +288,7 @@ class ErasureRequest:
     cost: Cost | None = None
     answered_at: datetime | None = None
     remark: str = ""
+    approximate: bool = False
 
 
 @dataclass(frozen=True)
@@ -278,6 +301,13 @@ class SlotEvidence:
 
     survives: bool
     surviving_neighbours: int | None = None
+
+
+@dataclass(frozen=True)
+class RebuiltEvidence:
+    """A standing rebuilt round that a leaver contributed to. It has no clusters, so nobody is deniable in it."""
+
+    round: int
 
 
 @dataclass(frozen=True)

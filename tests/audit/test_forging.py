@@ -41,7 +41,9 @@ class Homes:
     seed: int = 0
     factor: float = 1.0
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
         rows = gaussian(len(CLIENTS), model.layout.size, seed=100 * self.seed + round_number)
         chosen = rows[torch.tensor([CLIENTS.index(client) for client in clients])] * self.factor
         return Updates(tuple(clients), (5,) * len(clients), chosen + 0.1 * model.vector)
@@ -57,7 +59,9 @@ class Homes:
 class Axes(Homes):
     """Each client's update is one coordinate: whoever was a representative can be read off the step."""
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
         rows = torch.zeros(len(clients), model.layout.size)
         for row, client in enumerate(clients):
             rows[row, CLIENTS.index(client)] = self.factor
@@ -159,7 +163,9 @@ def test_updates_that_are_not_the_recorded_ones_are_noticed(tmp_path: Path) -> N
 class OneLiar(Homes):
     """Everybody tells the truth but one, in the last bit."""
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
         updates = super().train(model, clients, round_number)
         updates.vectors[0, 0] = torch.nextafter(updates.vectors[0, 0], torch.tensor(9.0))
         return updates

@@ -302,7 +302,8 @@ def as_of_format_0001(run: Path) -> None:
     with closing(sqlite3.connect(run / NAME)) as connection:
         connection.executescript(
             """
-            DROP TABLE events; DROP TABLE log; DROP TABLE withdrawals; DROP TABLE requests; DROP TABLE erasures;
+            DROP TABLE updates; DROP TABLE rebuilt; DROP TABLE events; DROP TABLE log;
+            DROP TABLE withdrawals; DROP TABLE requests; DROP TABLE erasures;
             DROP INDEX ix_clusters_round_id_first_slot;
             ALTER TABLE run DROP COLUMN tombstone_key;
             ALTER TABLE models DROP COLUMN present;

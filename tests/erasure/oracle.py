@@ -86,8 +86,10 @@ class Oracle:
             )
         )
 
-    def erase(self, leavers: set[str], kept: Collection[int] | None = None) -> int | None:
-        """Let clients leave together; the first broken round, or None where they are deniable.
+    def erase(
+        self, leavers: set[str], *, from_scratch: bool = False, kept: Collection[int] | None = None
+    ) -> int | None:
+        """Let clients leave together; the round to go back to, or None where they are deniable.
 
         Of the models only those broadcast in the rounds `kept` can be gone back to; without it, all of them.
         """
@@ -102,7 +104,7 @@ class Oracle:
         ]
         if not broken:
             return None
-        first, now = min(broken), len(self.rounds)
+        first, now = 1 if from_scratch else min(broken), len(self.rounds)
         back_to = first if kept is None else max(number for number in kept if number <= first)
         del self.rounds[back_to - 1 :]
         del self.models[back_to:]

@@ -126,6 +126,8 @@ def test_from_round_1_it_is_the_run_that_never_had_the_leavers(
     assert len(never) == settings.rounds
 
 
+SCRATCH = {"name": "retrain-from-scratch"}
+
 SCENARIOS: list[dict[str, Any]] = [
     {"clustering": {"k": 2, "sticky": True}, "deniability": {"x": 2}},
     {"clustering": {"k": 2, "sticky": False}, "deniability": {"x": 2}},
@@ -145,6 +147,8 @@ SCENARIOS: list[dict[str, Any]] = [
     {"clustering": {"k": 3}, "deniability": {"x": 3}, "engine": {"name": "vectorised", "device": "cpu"}},
     {"clustering": {"k": 1}, "deniability": {"x": 1}, "noise": {"mode": "none"}},
     {"clustering": {"k": 1}, "deniability": {"x": 1}, "noise": {"mode": "calibrated", "clip": 0.5, "tau": 0.001}},
+    {"clustering": {"k": 1}, "deniability": {"x": 1}, "noise": {"mode": "none"}, "mechanism": SCRATCH},
+    {"clustering": {"k": 3, "sticky": False}, "deniability": {"x": 2}, "mechanism": SCRATCH},
     {
         "clustering": {"k": 3, "sticky": False},
         "deniability": {"x": 2},
@@ -159,7 +163,7 @@ SCENARIOS: list[dict[str, Any]] = [
 LATER = {(3, 4), (9, 2)}
 
 # and with these to an earlier one than the first broken, because its checkpoint has been thinned
-FURTHER = {(18, 1), (18, 3), (19, 1)}
+FURTHER = {(20, 1), (20, 3), (21, 1)}
 
 
 def checkpoints_kept(ledger: Ledger) -> set[int]:
@@ -192,7 +196,8 @@ def test_any_history_of_leavers_ends_in_the_bits_of_the_naive_federation(
             kept = checkpoints_kept(run.ledger)
             run.ledger.place_requests(sorted(leavers), key=run.tombstone_key(), at=now())
             answered = run.honour_requests()
-            broken = oracle.erase(leavers, kept)
+            scratch = settings.mechanism.name == "retrain-from-scratch"
+            broken = oracle.erase(leavers, from_scratch=scratch, kept=kept)
             further |= broken is not None and broken not in kept
             # somebody who took part in no round at all gets a verdict of its own
             verdicts = {r.verdict.round for r in answered if r.verdict and r.verdict.kind.value != "never present"}

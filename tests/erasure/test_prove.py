@@ -25,6 +25,7 @@ from disavow import config, runs
 from disavow.data import client_ids
 from disavow.domain import RequestState, VerdictKind
 from disavow.erasure.judge import judge
+from disavow.erasure.mechanisms import build
 from disavow.erasure.prove import (
     check_openings,
     default_openings,
@@ -100,7 +101,9 @@ def reopened(directory: Path, signer: Signer | None = SERVER) -> Run:
 def assembled(ledger: Ledger) -> Run:
     settings = runs.settings_of(ledger.directory)
     keys = ledger.directory.with_name("keys")
-    return Run(settings, ledger, ToyEngine(settings.seed), runs.conduct_of(settings), keys)
+    return Run(
+        settings, ledger, ToyEngine(settings.seed), runs.conduct_of(settings), keys, build(settings.mechanism)
+    )
 
 
 def trust(*signers: Signer) -> list[TrustedKey]:
@@ -731,8 +734,8 @@ def test_a_key_that_was_replaced_cannot_sign_what_came_after(tmp_path: Path) -> 
 def make_format_0002(directory: Path) -> None:
     """Take a ledger back to the format before there were logs and proofs."""
     with closing(sqlite3.connect(directory / NAME)) as connection:
-        connection.execute("DROP TABLE events")
-        connection.execute("DROP TABLE log")
+        for table in ("updates", "rebuilt", "events", "log"):
+            connection.execute(f"DROP TABLE {table}")
         for table, column in (("models", "thinned"), ("rounds", "repeats"), ("erasures", "broken")):
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         for column in ("rounds_salt", "client_salt"):

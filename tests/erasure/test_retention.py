@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ def test_a_round_repeats_while_sticky_clusters_only_lose_leavers(tmp_path: Path)
 
 
 def _further(run: Run, rounds: int) -> None:
-    Run(run.settings.model_copy(update={"rounds": rounds}), run.ledger, run.engine, run.conduct, run.keys).train()
+    replace(run, settings=run.settings.model_copy(update={"rounds": rounds})).train()
 
 
 @pytest.mark.parametrize(
@@ -166,10 +167,10 @@ def test_interrupted_after_a_record_it_evaluates_and_thins_before_anything_else(
     """Otherwise what is kept, and with it where a later rollback goes, would depend on the interruption."""
 
     class Interrupted(ToyEngine):
-        def train(self, model: Model, clients: Any, round_number: int) -> Updates:
+        def train(self, model: Model, clients: Any, round_number: int, *, epochs: int | None = None) -> Updates:
             if after == "evaluation" and round_number == 8:
                 raise KeyboardInterrupt
-            return super().train(model, clients, round_number)
+            return super().train(model, clients, round_number, epochs=epochs)
 
         def evaluate(self, model: Model) -> Any:
             if after == "record" and run.ledger.next_round()[0] == 8:
@@ -180,7 +181,7 @@ def test_interrupted_after_a_record_it_evaluates_and_thins_before_anything_else(
         due = kept_in(run.ledger)
     run = start_toy(tmp_path / "run", toy_settings(ledger={"retention": 4 * MODEL}, **FRESH))
     with run, pytest.raises(KeyboardInterrupt):
-        Run(run.settings, run.ledger, Interrupted(run.settings.seed), run.conduct, run.keys).train()
+        replace(run, engine=Interrupted(run.settings.seed)).train()
     with reopen_toy(tmp_path / "run") as run:
         run.honour_requests()  # as `disavow erase` would
         run.train()

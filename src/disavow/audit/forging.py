@@ -76,8 +76,8 @@ class Alike:
 
 @dataclass(frozen=True)
 class Forgery:
-    """What forging came to. `models` are forgeries of the served model; `left_out` counts rounds with a cluster
-    that has no survivor, which cannot be forged, and `thinned` those of which a model is no longer kept.
+    """What forging came to. `models` are forgeries of the served model; `left_out` counts rounds that cannot be
+    forged: those with a cluster that has no survivor, and rebuilt ones; `thinned` those whose models are gone.
     """
 
     rounds: tuple[ForgedRound, ...]
@@ -98,6 +98,9 @@ def forge(ledger: Ledger, updates_of: UpdatesOf, *, forgings: int, seed: int) ->
     with ledger.snapshot() as connection:
         kept = {each.round for each in checkpoints(connection) if each.kept}
     for number in range(1, standing + 1):
+        if not ledger.membership(number):  # rebuilt: nobody was drawn, so nobody else could have been
+            left_out += 1
+            continue
         record = ledger.round(number)
         if not all(cluster.clients for cluster in record.clusters):
             left_out += 1

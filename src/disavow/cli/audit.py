@@ -21,6 +21,7 @@ from disavow.audit.subject import Subject, subject_of
 from disavow.cli.options import check_plot
 from disavow.cli.output import advance, bar, loading, print_json, progress, results
 from disavow.domain import VerdictKind
+from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.errors import ConfigError
 from disavow.ledger.keys import default_folder
 
@@ -48,6 +49,7 @@ def audit_client(
                 effort,
                 work=work,
                 keys=default_folder(),
+                mechanism=build_mechanism(subject.settings.mechanism),
                 on_round=lambda rounds: advance(shown, rounds),
             )
     except KeyboardInterrupt:
@@ -162,12 +164,8 @@ def _rates(report: Audit, place: int, rate: float) -> Iterator[str]:
 def _forging(report: Audit) -> Iterator[str]:
     """Functional equivalence."""
     if not report.forged:
-        why = (
-            "their models were thinned (ledger.retention)"
-            if report.thinned
-            else "in each, a cluster has no survivor left"
-        )
-        yield f"no standing round could be forged: {why}"
+        why = "each was rebuilt, or has a cluster without a survivor"
+        yield f"no standing round could be forged: {'models were thinned' if report.thinned else why}"
         return
     recomputed = sum(each.recomputed for each in report.forged)
     identical = sum(each.identical for each in report.forged)
@@ -179,7 +177,7 @@ def _forging(report: Audit) -> Iterator[str]:
         f"{widest.displacement:.3g} by representatives and {widest.noise:.3g} by noise"
     )
     if report.left_out:
-        yield f"  {report.left_out} rounds could not be forged: a cluster of theirs has no survivor left"
+        yield f"  {report.left_out} rounds could not be forged: rebuilt, or with a cluster without a survivor"
     if report.thinned:
         yield f"  {report.thinned} rounds could not be forged: their models were thinned (ledger.retention)"
     yield f"  {identical:,} of {recomputed:,} updates, computed again, are bit for bit those the ledger recorded"

@@ -14,10 +14,10 @@ from disavow import runs
 from disavow.audit.audit import default_work, remove_work
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
-from disavow.cli.rounds import Watch
+from disavow.cli.rounds import Watch, rebuilt
 from disavow.domain import ErasureRequest, RequestState, model_name
 from disavow.erasure.dry_run import Forecast, foresee
-from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.prove import check_openings, default_openings, opening_path, proof_path, unsigned_path
 from disavow.errors import IntegrityError, RunInUse
 from disavow.federation.round import now
@@ -148,8 +148,9 @@ def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> Non
             print_json({"run": str(directory), "dry_run": True, "requests": told})
         return
     with Ledger.open(directory) as ledger:
-        conduct = runs.conduct_of(runs.settings_of(directory))
-        forecast = foresee(ledger, clients, conduct, Retrain())
+        settings = runs.settings_of(directory)
+        mechanism = build_mechanism(settings.mechanism)
+        forecast = foresee(ledger, clients, runs.conduct_of(settings), mechanism)
     if as_json:
         print_json(
             {
@@ -162,6 +163,8 @@ def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> Non
                 "cost": asdict(forecast.cost),
                 "served_round": forecast.served,
                 "obstacle": forecast.obstacle,
+                "mechanism": mechanism.name,
+                "approximate": forecast.approximate,
             }
         )
         return
@@ -171,13 +174,14 @@ def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> Non
 def foretold(forecast: Forecast) -> str:
     """A forecast in words."""
     cost, verdict = forecast.cost, forecast.verdict
+    again, done = ("rebuild approximately", "rebuilt") if forecast.approximate else ("retrain", "retrained")
     if verdict.round is None and not cost.rounds:
         return f"{verdict}; the answer is immediate and the model stays"
     if verdict.round is None:
-        return f"{verdict}; an earlier rollback still has {cost.rounds} rounds to retrain"
+        return f"{verdict}; an earlier rollback still has {cost.rounds} rounds to {again}"
     if forecast.obstacle is not None and cost.rounds:
         return (
-            f"{verdict.in_full}; {cost.rounds} rounds can be retrained, {cost.client_epochs:,} client-epochs, "
+            f"{verdict.in_full}; {cost.rounds} rounds can be {done}, {cost.client_epochs:,} client-epochs, "
             f"about {cost.seconds:.0f} s, no more ({forecast.obstacle}): {model_name(forecast.served)} is served"
         )
     if forecast.obstacle is not None:
@@ -185,9 +189,10 @@ def foretold(forecast: Forecast) -> str:
             f"{verdict.in_full}; it cannot be retrained ({forecast.obstacle}): "
             f"{model_name(forecast.served)} is served"
         )
+    stand = f"; {forecast.served} rounds stand then" if forecast.approximate else ""
     return (
-        f"{verdict.in_full}; {cost.rounds} rounds to retrain, {cost.client_epochs:,} client-epochs, "
-        f"{size(cost.exchanged_bytes)} to exchange with clients, about {cost.seconds:.0f} s"
+        f"{verdict.in_full}; {cost.rounds} rounds to {again}, {cost.client_epochs:,} client-epochs, "
+        f"{size(cost.exchanged_bytes)} to exchange with clients, about {cost.seconds:.0f} s{stand}"
     )
 
 
@@ -197,7 +202,7 @@ def sentence(request: ErasureRequest) -> str:
     parts = [request.verdict.in_full if request.verdict else str(request.verdict)]
     if cost is not None and cost.rounds:
         parts.append(
-            f"{cost.rounds} rounds retrained, {cost.client_epochs:,} client-epochs, "
+            f"{rebuilt(request)}, {cost.client_epochs:,} client-epochs, "
             f"{size(cost.exchanged_bytes)} exchanged, {cost.seconds:.1f} s"
         )
     if request.remark:
@@ -255,4 +260,5 @@ def _json(request: ErasureRequest) -> dict[str, Any]:
         "answered_at": request.answered_at.isoformat() if request.answered_at else None,
         "seconds_taken": taken.total_seconds() if taken is not None else None,
         "remark": request.remark,
+        "approximate": request.approximate,
     }

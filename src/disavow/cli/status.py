@@ -14,6 +14,7 @@ from disavow.config import Settings
 from disavow.federation.round import room_for
 from disavow.ledger import Ledger, log
 from disavow.ledger.retention import checkpoints
+from disavow.proof.report import rebuilt_in_words
 from disavow.runs import budget_of, conduct_of, settings_of
 
 
@@ -33,6 +34,7 @@ def status(directory: Path, *, as_json: bool) -> None:
                     "policy": asdict(ledger.policy),
                     "clients": len(ledger.clients()),
                     "log": _log(ledger),
+                    "mechanism": settings.mechanism.model_dump(),
                     "rounds_wanted": settings.rounds,
                     "complete": len(standing) >= settings.rounds,
                     "stored_bytes": ledger.stored_bytes(),
@@ -50,6 +52,7 @@ def _print(directory: Path, ledger: Ledger, settings: Settings) -> None:
     console, policy, wanted = results(), ledger.policy, settings.rounds
     standing = [summary for summary in ledger.summaries() if summary.standing]
     superseded = len(ledger.summaries()) - len(standing)
+    rebuilt = sum(summary.rebuilt for summary in standing)
     delta = "adaptive" if policy.delta is None else f"{policy.delta:g}"
     left = len(ledger.clients())
     state = "complete" if len(standing) >= wanted else f"`disavow resume {directory}` goes on"
@@ -64,7 +67,10 @@ def _print(directory: Path, ledger: Ledger, settings: Settings) -> None:
         "noise": _noise(ledger),
         "budget": _budget(ledger, settings),
         "clients": str(left),
-        "rounds": f"{len(standing)} of {wanted}; {state}" + (f"; {superseded} superseded" if superseded else ""),
+        "rounds": f"{len(standing)} of {wanted}; {state}"
+        + (f"; {superseded} superseded" if superseded else "")
+        + (f"; {rebuilt_in_words(rebuilt)}" if rebuilt else ""),
+        "mechanism": settings.mechanism.name,
         "log": _log(ledger),
         "on disk": size(ledger.stored_bytes()),
         "models": _models(ledger, settings),

@@ -74,7 +74,7 @@ def _answer_some(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verd
             return False
         leavers = list(requested.clients.values())
         touched = evidence(connection, leavers, criterion=policy.criterion)
-        verdict = reachable(connection, judge(touched, x=policy.x, criterion=policy.criterion))
+        verdict = settled(connection, judge(touched, x=policy.x, criterion=policy.criterion), mechanism)
         erasure = journal.open_erasure(connection, requested, verdict, mechanism=mechanism.name, at=conduct.clock())
         if verdict.undoes is not None:
             journal.supersede(connection, verdict.undoes, erasure)
@@ -86,14 +86,15 @@ def _answer_some(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verd
     return True
 
 
-def reachable(connection: sa.Connection, verdict: Verdict) -> Verdict:
-    """The verdict with the round to which it goes back: where the model broadcast in the broken round has been
-    thinned, the nearest earlier one whose model is kept.
+def settled(connection: sa.Connection, verdict: Verdict, mechanism: Mechanism) -> Verdict:
+    """The verdict with the round that the mechanism goes back to, which may be before the one that broke; and where
+    the model broadcast in it has been thinned, with the nearest earlier round whose model is kept.
     """
     if verdict.round is None:
         return verdict
-    back_to = nearest(connection, verdict.round)
-    return verdict if back_to == verdict.round else replace(verdict, back_to=back_to)
+    wanted = mechanism.goes_back_to(verdict.round)
+    kept = nearest(connection, wanted)
+    return replace(verdict, round=wanted, back_to=None if kept == wanted else kept)
 
 
 def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Mechanism, on_round: OnRound) -> bool:
@@ -106,8 +107,9 @@ def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Me
     if wanted is None:
         return False
     number, _ = ledger.next_round()
-    obstacle = mechanism.obstacle(ledger, conduct) if number <= wanted.target else None
-    if number <= wanted.target and obstacle is None:
+    work = mechanism.ahead(ledger, conduct, first=number, last=wanted.target, most=1)
+    obstacle = work.obstacle
+    if work.steps:
         try:
             mechanism.rebuild_next(ledger, engine, conduct)
         except RoundRefused as refusal:
@@ -116,14 +118,22 @@ def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Me
             for summary in settle(ledger, engine, conduct):
                 on_round(summary)
             return True
-    far = f"retrained only up to round {number - 1}" if number > wanted.first else "not retrained"
-    remark = f"{far}: {obstacle}; {model_name(number - 1)} is served" if obstacle else ""
+    remark = _remark(mechanism, number - 1, obstacle, begun=number > wanted.first)
     with ledger.transaction() as connection:
         journal.finish_rebuilding(
             connection, epochs=conduct.epochs, model_bytes=4 * ledger.layout.size, remark=remark
         )
     ledger.remove_leftovers()
     return False
+
+
+def _remark(mechanism: Mechanism, stand: int, obstacle: str | None, *, begun: bool) -> str:
+    """What the verdict does not say of a rebuild: why it ended early, or that it is not exact."""
+    done = "retrained" if mechanism.exact else "rebuilt"
+    if obstacle is not None:
+        far = f"{done} only up to round {stand}" if begun else f"not {done}"
+        return f"{far}: {obstacle}; {model_name(stand)} is served"
+    return "" if mechanism.exact else f"rebuilt approximately by {mechanism.name}; {stand} rounds stand"
 
 
 def delete(ledger: Ledger, conduct: Conduct, openings: Path) -> tuple[ErasureRequest, ...]:

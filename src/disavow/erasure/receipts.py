@@ -12,9 +12,9 @@ from disavow.ledger import Ledger, log
 from disavow.ledger.clients import numbers_of
 from disavow.ledger.rounds import cluster_at
 from disavow.ledger.schema import log as log_table
-from disavow.ledger.schema import memberships, rounds
+from disavow.ledger.schema import memberships, rounds, slots
 from disavow.proof import canonical
-from disavow.proof.merkle import path_to
+from disavow.proof.merkle import leaf_hash, path_to
 from disavow.proof.notes import Signer
 from disavow.proof.reading import to_base64
 from disavow.proof.receipt import TYPE
@@ -37,7 +37,7 @@ def receipts(
             head = log.head_of(connection, ledger.run_id).signed(signer)
         hashes = log.hashes_of(connection)
         query = (
-            sa.select(memberships, rounds.c.number, log_table.c.position.label("leaf_position"))
+            sa.select(memberships, rounds.c.number, rounds.c.clusters, log_table.c.position.label("leaf_position"))
             .add_columns(log_table.c.leaf, log_table.c.clusters.label("hashes"), log_table.c.list_key)
             .join(rounds, rounds.c.id == memberships.c.round_id)
             .join(log_table, log_table.c.round_id == rounds.c.id)
@@ -47,14 +47,13 @@ def receipts(
         if number is not None:
             query = query.where(rounds.c.number == number)
         for row in connection.execute(query).all():
-            cluster = _cluster(connection, row)
             told = {
                 "type": TYPE,
                 "run": ledger.run_id,
                 "client": client,
                 "leaf": row.leaf_position,
                 "header": json.loads(row.leaf),
-                "cluster": cluster,
+                **_way(connection, row),
                 "slot": row.slot,
                 "salt": to_base64(row.salt),
                 "update": to_base64(row.update_digest),
@@ -62,6 +61,15 @@ def receipts(
                 "checkpoint": head,
             }
             yield row.number, canonical.encode(told)
+
+
+def _way(connection: sa.Connection, row: sa.Row) -> dict[str, object]:  # type: ignore[type-arg]
+    """How the slot leads to the root of its round: through its cluster; by itself where there are none."""
+    if row.clusters:
+        return {"cluster": _cluster(connection, row)}
+    mine = sa.select(slots.c.commitment).where(slots.c.round_id == row.round_id).order_by(slots.c.slot)
+    hashes = [leaf_hash(commitment) for commitment in connection.execute(mine).scalars()]
+    return {"path": [to_base64(step) for step in path_to(hashes, row.slot)]}
 
 
 def _cluster(connection: sa.Connection, row: sa.Row) -> dict[str, object]:  # type: ignore[type-arg]

@@ -36,9 +36,11 @@ def record(
     previous: Sequence[Sequence[str]] = (),
     secrets: Secrets,
     at: datetime,
+    keep: bool = False,
 ) -> Round:
     """Store the round in one transaction. `updates` are those the clients returned, before any clipping, and
-    `hashing` was begun with them. `previous` are the clusters of the round before where clusters are sticky.
+    `hashing` was begun with them; with `keep`, they are stored too. `previous` are the clusters of the round before
+    where clusters are sticky.
 
     Clusters and slots are numbered in a shuffled order, so that a number says nothing about who is behind it
     and cannot be followed from round to round.
@@ -68,6 +70,7 @@ def record(
         at=at,
         seconds=(at - broadcast.opened_at).total_seconds(),
         repeats=_repeats(ledger.policy, updates, clusters, previous),
+        kept=dict(zip(digests, on_cpu(updates.vectors).numpy(), strict=True)) if keep else None,
     )
 
 

@@ -37,7 +37,8 @@ def now() -> datetime:
 class Conduct:
     """How rounds are run, beyond the policy in the ledger: seeds, participation, epochs, the clock, the budget.
 
-    `retention` is how many bytes of checkpoints are kept; None: all of them.
+    `keep_every`: the updates of every so many rounds, from the first on, are kept; None: of no round.
+    `retention`: so many bytes of checkpoints are kept; None: all of them.
     """
 
     seed: int
@@ -46,7 +47,12 @@ class Conduct:
     secrets: Secrets = Secrets()
     clock: Clock = now
     budget: Budget | None = None
+    keep_every: int | None = None
     retention: int | None = None
+
+    def keeps(self, number: int) -> bool:
+        """Whether the updates of a round are kept."""
+        return self.keep_every is not None and (number - 1) % self.keep_every == 0
 
 
 def run_round(ledger: Ledger, engine: Engine, conduct: Conduct) -> Round:
@@ -105,7 +111,7 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
         round_number=number,
     )
     # before hashing begins: its threads would take turns with every row that is read
-    previous = ledger.membership(number - 1) if policy.sticky and number > 1 else ()
+    previous = ledger.newest_membership() if policy.sticky else ()
     hashing = Hashing(updates)
     clipped = clip(updates, policy)
     clusters = cluster(
@@ -135,4 +141,5 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
         previous=previous,
         secrets=conduct.secrets,
         at=conduct.clock(),
+        keep=conduct.keeps(number),
     )

@@ -17,19 +17,15 @@ from disavow.config import CHANGEABLE, settings_digest
 from disavow.config import load as load_settings
 from disavow.domain import Layout, RequestState, VerdictKind
 from disavow.errors import ConfigError, IntegrityError, LedgerError, LedgerVersion, RunError
-from disavow.ledger import database, rows
+from disavow.ledger import database, rows, updates
 from disavow.ledger.creation import CONFIG, MODELS
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
 from disavow.ledger.fsck_log import check_log, check_round_leaf
+from disavow.ledger.fsck_rebuilt import check_rebuilt, check_updates
 from disavow.ledger.fsck_rounds import check_round
 from disavow.ledger.models import ModelStore, from_safetensors
-from disavow.ledger.schema import (
-    erasures,
-    models,
-    requests,
-    rounds,
-    run,
-)
+from disavow.ledger.schema import erasures, models, requests, rounds, run
+from disavow.ledger.updates import UPDATES, UpdateStore
 
 Progress = Callable[[int, int], None]
 
@@ -82,8 +78,10 @@ def _check(directory: Path, connection: sa.Connection, progress: Progress) -> li
     found += _readable("table log", partial(check_log, checked))
     for done, header in enumerate(checked.rounds):
         progress(len(digests) + done, total)
-        faults = _readable(name_of(header), partial(check_round, checked, header))
+        check = check_round if header.clusters else check_rebuilt
+        faults = _readable(name_of(header), partial(check, checked, header))
         found += faults or _readable(name_of(header), partial(check_round_leaf, checked, header))
+    found += _readable("table updates", partial(check_updates, checked))
     found += _leftovers(checked, present)
     progress(total, total)
     return found
@@ -122,6 +120,7 @@ def _load(directory: Path, connection: sa.Connection) -> Checked:
         layout=Layout.from_json(row.layout),
         initial_model=row.initial_model,
         store=ModelStore(directory / MODELS),
+        updates=UpdateStore(directory / UPDATES),
         rounds=tuple(connection.execute(sa.select(rounds).order_by(rounds.c.id))),
     )
 
@@ -242,6 +241,7 @@ def _kept(checked: Checked, present: set[str]) -> Iterator[Finding]:
 
 
 def _leftovers(checked: Checked, named: set[str]) -> Iterator[Finding]:
-    for path in checked.store.leftovers(named):
+    kept = updates.named(checked.connection)
+    for path in [*checked.store.leftovers(named), *checked.updates.leftovers(kept)]:
         what = "no row names this file; the next command that writes to the run removes it"
-        yield Finding(f"{MODELS}/{path.name}", what, fault=False)
+        yield Finding(f"{path.parent.name}/{path.name}", what, fault=False)

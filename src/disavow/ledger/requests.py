@@ -13,6 +13,7 @@ from disavow.errors import LedgerError, UnknownClient
 from disavow.ledger.keys import fingerprint, tombstone
 from disavow.ledger.rows import request_checksum, time_to_text
 from disavow.ledger.schema import clients, erasures, requests, run
+from disavow.proof.leaves import MECHANISMS
 
 
 def place(
@@ -116,4 +117,5 @@ def _request(row: sa.Row[Any]) -> ErasureRequest:
         ),
         answered_at=None if row.finished_at is None else datetime.fromisoformat(row.finished_at),
         remark=row.remark,
+        approximate=kind is VerdictKind.ROLLBACK and row.mechanism in MECHANISMS and row.rounds > 0,
     )

@@ -4,10 +4,12 @@
               ├─ models (before, after)         └─ withdrawals 0..1 ── erasures ──┘
               ├─ evaluations 0..1
               ├─ events 1
+              ├─ rebuilt 0..1 (what a round without clusters was rebuilt from)
               └─ log 1 (and one for each withdrawal, rollback and key)
 
 `slots` is permanent; `memberships` holds what names a client in a round (number, samples, salt, update digest)
-and is deleted when that client leaves, so that its slot stays, nameless.
+and is deleted when that client leaves, so that its slot stays, nameless. `updates` says which memberships' updates
+are kept as files, for the mechanism that rebuilds from them.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ rounds = sa.Table(
     sa.Column("after", sa.ForeignKey("models.digest"), nullable=False),
     sa.Column("delta", sa.Float, nullable=False, comment="how near counted as alike"),
     sa.Column("participants", sa.Integer, nullable=False),
-    sa.Column("clusters", sa.Integer, nullable=False),
+    sa.Column("clusters", sa.Integer, nullable=False, comment="0: it was rebuilt"),
     sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the record; see ledger/rows.py"),
     sa.Column("recorded_at", sa.String, nullable=False, comment="UTC, ISO 8601"),
     sa.Column("standing", sa.Boolean, nullable=False, comment="false once undone by a rollback"),
@@ -130,6 +132,27 @@ memberships = sa.Table(
     sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of this row; see ledger/rows.py"),
     sa.ForeignKeyConstraint(["round_id", "slot"], ["slots.round_id", "slots.slot"]),
     sa.Index("ix_memberships_client_round_id", "client", "round_id", unique=True),
+    sqlite_with_rowid=False,
+)
+
+rebuilt = sa.Table(
+    "rebuilt",
+    metadata,
+    sa.Column("round_id", sa.ForeignKey("rounds.id"), primary_key=True),
+    sa.Column("mechanism", sa.String, nullable=False, comment="what rebuilt it"),
+    sa.Column(
+        "source", sa.ForeignKey("rounds.id"), nullable=False, unique=True, comment="whose updates it is from"
+    ),
+    sa.Column("epochs", sa.Integer, nullable=False, comment="what each participant trained for it"),
+)
+
+updates = sa.Table(
+    "updates",
+    metadata,
+    sa.Column("round_id", sa.Integer, primary_key=True),
+    sa.Column("slot", sa.Integer, primary_key=True),
+    sa.Column("stored_bytes", sa.Integer, nullable=False, comment="size of the compressed file"),
+    sa.ForeignKeyConstraint(["round_id", "slot"], ["memberships.round_id", "memberships.slot"]),
     sqlite_with_rowid=False,
 )
 
