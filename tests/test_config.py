@@ -302,6 +302,7 @@ def any_settings(draw: st.DrawFn) -> Settings:
     values["deniability"] |= {"x": draw(st.integers(1, k))}
     if noise["mode"] == "calibrated":
         noise |= {"clip": noise["clip"] or 1.5, "tau": noise["tau"] or 0.1}
+        values["mechanism"]["name"] = "retrain"
     else:
         values["privacy"]["epsilon"] = None
     if values["engine"]["name"] == "sequential":
