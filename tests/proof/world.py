@@ -634,7 +634,7 @@ class World:
         past = next(past for past in self.pasts if past.leaf == leaf)
         slot, size = past.slots[name], leaf + 1 if size is None else size
         group = past.group_of(slot)
-        way = {
+        way: dict[str, Any] = {
             "cluster": {
                 **past.plain(group),
                 "slots": [to_base64(each) for each in group.commitments],
