@@ -20,6 +20,7 @@ from disavow.audit.roc import FALSE_POSITIVES_NEEDED, Measure
 from disavow.audit.subject import Subject, subject_of
 from disavow.cli.options import check_plot
 from disavow.cli.output import advance, bar, loading, print_json, progress, results
+from disavow.cli.rounds import rebuilt
 from disavow.domain import VerdictKind
 from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.errors import ConfigError
@@ -132,7 +133,7 @@ def _erasure(report: Audit) -> str:
     if answer.verdict is None or answer.verdict.kind is not VerdictKind.ROLLBACK:
         return f"{answer.verdict}; the model stays as it is"
     cost = answer.cost
-    work = f"{cost.rounds} rounds retrained" if cost and cost.rounds else (answer.remark or "nothing retrained")
+    work = rebuilt(answer) if cost and cost.rounds else (answer.remark or "nothing retrained")
     return f"{answer.verdict}, {work}; the model moved by {report.moved:.3g}"
 
 

@@ -186,7 +186,7 @@ def foretold(forecast: Forecast) -> str:
         )
     if forecast.obstacle is not None:
         return (
-            f"{verdict.in_full}; it cannot be retrained ({forecast.obstacle}): "
+            f"{verdict.in_full}; it cannot be {done} ({forecast.obstacle}): "
             f"{model_name(forecast.served)} is served"
         )
     stand = f"; {forecast.served} rounds stand then" if forecast.approximate else ""

@@ -55,7 +55,7 @@ def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mec
     work = mechanism.ahead(ledger, conduct, first=first, last=last, leavers=names)
     cost = _cost(ledger, conduct, work.steps)
     served = first - 1 + len(work.steps)
-    return Forecast(verdict, cost, served, work.obstacle, approximate=bool(work.steps) and not mechanism.exact)
+    return Forecast(verdict, cost, served, work.obstacle, approximate=first <= last and not mechanism.exact)
 
 
 def _cost(ledger: Ledger, conduct: Conduct, steps: Sequence[Step]) -> Cost:
