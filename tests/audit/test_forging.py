@@ -22,6 +22,7 @@ from disavow.audit.signals import confidences
 from disavow.domain import Evaluation, Policy
 from disavow.engines import build as build_engine
 from disavow.erasure.erase import erase
+from disavow.erasure.mechanisms.federaser import FedEraser
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.federation.round import run_round
 from disavow.federation.vectors import Model, Updates
@@ -123,6 +124,22 @@ def test_the_allowance_for_noise_is_what_noise_needs_and_hardly_more(tmp_path: P
     typical = 0.05 * (2 * SIZE) ** 0.5
     assert each.displacement < 0.01 * typical
     assert 0.95 * typical < each.distance < each.noise < 1.2 * typical
+
+
+def test_rebuilt_rounds_cannot_be_forged_and_are_counted(tmp_path: Path) -> None:
+    """Nobody was drawn in them."""
+    engine, conduct = Homes(), replace(CONDUCT, keep_every=1)
+    with ledger_of(tmp_path / "run", CLIENTS, layout_of_size(SIZE), replace(POLICY, k=2, x=2)) as ledger:
+        for _ in range(3):
+            run_round(ledger, engine, conduct)
+        ledger.place_requests([ledger.membership(1)[0][0]], key=bytes(32), at=MOMENT)
+        [answer] = erase(ledger, engine, conduct, FedEraser(), openings=tmp_path / "openings")
+        assert answer.approximate
+        run_round(ledger, engine, conduct)
+        forgery = forge(ledger, Homes().train, forgings=2, seed=1)
+    assert [each.number for each in forgery.rounds] == [4]
+    assert forgery.left_out == 3
+    assert len(forgery.models) == 2
 
 
 def test_forgeries_differ_from_the_round_and_from_each_other(tmp_path: Path) -> None:
