@@ -186,8 +186,7 @@ def foretold(forecast: Forecast) -> str:
         )
     if forecast.obstacle is not None:
         return (
-            f"{verdict.in_full}; it cannot be {done} ({forecast.obstacle}): "
-            f"{model_name(forecast.served)} is served"
+            f"{verdict.in_full}; it cannot be {done} ({forecast.obstacle}): {model_name(forecast.served)} is served"
         )
     stand = f"; {forecast.served} rounds stand then" if forecast.approximate else ""
     return (
