@@ -77,7 +77,7 @@ def test_a_key_tells_results_apart_and_not_machines(tmp_path: Path) -> None:
     ("old", "new", "named"),
     [
         ('rows = ["MNIST-iid"]', 'rows = ["MNIST"]', "rows.0"),
-        ("k = [4]", "kk = [4]", "kk is not a key of a grid; allowed: rows, networks"),
+        ("k = [4]", "kk = [4]", "kk is not a key of a grid; allowed: study, rows"),
         ("k = [4]", "k = []", "k: "),
         ("rounds = 4", "rounds = 0", "rounds is 0; allowed: a whole number of at least 1"),
         ("k = [4]", "k = [11]", "clustering.k is 11; allowed: 1 to 10"),
