@@ -60,8 +60,8 @@ def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mec
 
 
 def _cost(ledger: Ledger, conduct: Conduct, rounds: int, leavers: int) -> Cost:
-    before = participants_of(len(ledger.clients()), conduct.fraction)
-    participants = participants_of(len(ledger.clients()) - leavers, conduct.fraction)
+    before = participants_of(len(ledger.clients()), conduct.fraction, conduct.at_least)
+    participants = participants_of(len(ledger.clients()) - leavers, conduct.fraction, conduct.at_least)
     seconds = (ledger.seconds_per_round() or 0.0) * rounds * participants / before
     return Cost(
         rounds=rounds,

@@ -26,6 +26,9 @@ from disavow.ledger.evidence import evidence
 OnVerdict = Callable[[Verdict, int], None]
 """Told a verdict and how many requests it answers, as soon as it is in the ledger."""
 
+Remark = Callable[[Ledger], str]
+"""What the report of a rebuild says beyond its cost, looked up just before it is complete; "" for nothing."""
+
 
 def erase(
     ledger: Ledger,
@@ -36,18 +39,32 @@ def erase(
     on_verdict: OnVerdict = lambda verdict, requests: None,
     on_round: OnRound = lambda summary: None,
     openings: Path | None = None,
+    remark: Remark = lambda ledger: "",
 ) -> tuple[ErasureRequest, ...]:
     """Answer every request that waits, and complete whatever an earlier call left undone.
 
     `openings` is the folder for the leavers' openings; without it, one beside the run.
     """
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
-    answer(ledger, conduct, mechanism, on_verdict)
-    answered = delete(ledger, conduct, openings)
-    while rebuild_next(ledger, engine, conduct, mechanism, on_round):
+    answered = settle(ledger, conduct, mechanism, on_verdict=on_verdict, openings=openings)
+    while rebuild_next(ledger, engine, conduct, mechanism, on_round, remark):
         answer(ledger, conduct, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
         answered += delete(ledger, conduct, openings)
     return answered + delete(ledger, conduct, openings)
+
+
+def settle(
+    ledger: Ledger,
+    conduct: Conduct,
+    mechanism: Mechanism,
+    *,
+    on_verdict: OnVerdict = lambda verdict, requests: None,
+    openings: Path | None = None,
+) -> tuple[ErasureRequest, ...]:
+    """Answer all that needs no training; a rollback is made, but its rounds wait for `erase` to rebuild them."""
+    openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
+    answer(ledger, conduct, mechanism, on_verdict)
+    return delete(ledger, conduct, openings)
 
 
 def answer(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verdict: OnVerdict) -> None:
@@ -80,7 +97,14 @@ def _answer_some(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verd
     return True
 
 
-def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Mechanism, on_round: OnRound) -> bool:
+def rebuild_next(
+    ledger: Ledger,
+    engine: Engine,
+    conduct: Conduct,
+    mechanism: Mechanism,
+    on_round: OnRound,
+    remark: Remark = lambda ledger: "",
+) -> bool:
     """④ Rebuild one superseded round; False once there is none left, or none that can be rebuilt.
 
     Then the models of the superseded rounds, which hold the leaver undeniably, are deleted.
@@ -102,10 +126,11 @@ def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Me
             return True
     evaluate_missing(ledger, engine)  # an interruption may have come between a round and its evaluation
     far = f"retrained only up to round {number - 1}" if number > wanted.first else "not retrained"
-    remark = f"{far}: {obstacle}; {model_name(number - 1)} is served" if obstacle else ""
+    short = f"{far}: {obstacle}; {model_name(number - 1)} is served" if obstacle else ""
+    remarks = "; ".join(filter(None, (short, remark(ledger))))
     with ledger.transaction() as connection:
         journal.finish_rebuilding(
-            connection, epochs=conduct.epochs, model_bytes=4 * ledger.layout.size, remark=remark
+            connection, epochs=conduct.epochs, model_bytes=4 * ledger.layout.size, remark=remarks
         )
     ledger.remove_leftovers()
     return False

@@ -27,8 +27,8 @@ class Engine(Protocol):
         nothing else: not on who else takes part, nor on the order.
         """
 
-    def evaluate(self, model: Model) -> Evaluation:
-        """How well a model does on held-out data, in evaluation mode."""
+    def evaluate(self, model: Model) -> Evaluation | None:
+        """How well a model does on held-out data, in evaluation mode; None where nobody holds any."""
 
     def close(self) -> None:
         """Let go of workers and memory. An engine that is closed is not used again; closing twice is harmless."""

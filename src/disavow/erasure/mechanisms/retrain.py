@@ -23,7 +23,7 @@ class Retrain:
     def obstacle(self, ledger: Ledger, conduct: Conduct, leavers: int = 0) -> str | None:
         """Fewer than k participants make no cluster; and rounds that are run again are paid for again."""
         survivors = len(ledger.clients()) - leavers
-        participants = participants_of(survivors, conduct.fraction) if survivors > 0 else 0
+        participants = participants_of(survivors, conduct.fraction, conduct.at_least) if survivors > 0 else 0
         if participants < ledger.policy.k:
             return f"{participants} participants are left, fewer than k = {ledger.policy.k}"
         if leavers:

@@ -1,0 +1,72 @@
+"""What goes to a client in the config of a train message: who it is, its seeds, the server's key, its receipt.
+
+    disavow-client       the id under which the run knows the client
+    disavow-run          the run
+    disavow-seed         a whole number for `torch.manual_seed` and the like, another one for each client and round
+    disavow-batches      the key of the stream that the helper in `client` draws its batches from
+    disavow-public-key   the key that signs the run's log, where there is one
+    disavow-receipt      the receipt for the latest round in which the client took part, where the log is signed
+
+Neither of the seeds says anything about another client's, or about the secret draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flwr.app import ConfigRecord
+
+from disavow.erasure.receipts import receipts, receipts_of_round
+from disavow.federation.randomness import derive
+from disavow.ledger import Ledger
+
+CLIENT, RUN = "disavow-client", "disavow-run"
+SEED, BATCHES = "disavow-seed", "disavow-batches"
+PUBLIC_KEY, RECEIPT = "disavow-public-key", "disavow-receipt"
+
+_SEED_BITS = 63
+
+
+class Letters:
+    """Writes the config of each client's message. The receipts of a round are made once."""
+
+    def __init__(self, ledger: Ledger, *, seed: int) -> None:
+        self._ledger, self._seed = ledger, seed
+        self._newest = ""
+        self._receipts: Mapping[str, bytes] = {}
+
+    def config(self, base: ConfigRecord, client: str, round_number: int) -> ConfigRecord:
+        """The config for one client: what the app wants to send, and ours beside it."""
+        letter = ConfigRecord(dict(base))
+        letter[CLIENT], letter[RUN] = client, self._ledger.run_id
+        letter[SEED] = _number(derive("training", self._seed, round_number, client, "client"))
+        letter[BATCHES] = derive("training", self._seed, round_number, client, "batches")
+        for key, value in self.evidence(client).items():
+            letter[key] = value
+        return letter
+
+    def prepare(self) -> None:
+        """Make the receipts of the newest standing round, unless they are made."""
+        number, _ = self._ledger.next_round()
+        newest = self._ledger.digest_before(number)
+        if newest != self._newest:
+            self._receipts = receipts_of_round(self._ledger, number - 1)
+            self._newest = newest
+
+    def evidence(self, client: str) -> dict[str, str | bytes]:
+        """The server's key, and the client's receipt for the latest standing round in which it took part."""
+        signer = self._ledger.signer
+        if signer is None:
+            return {}
+        told: dict[str, str | bytes] = {PUBLIC_KEY: str(signer.public)}
+        receipt = self._receipts.get(client) or self._earlier(client)
+        return told if receipt is None else {**told, RECEIPT: receipt}
+
+    def _earlier(self, client: str) -> bytes | None:
+        """The receipt of who did not take part in the newest round."""
+        before = self._ledger.rounds_with(client)
+        return next(receipts(self._ledger, client, self._ledger.signer, before[-1]))[1] if before else None
+
+
+def _number(key: bytes) -> int:
+    return int.from_bytes(key[:8], "big") >> (64 - _SEED_BITS)
