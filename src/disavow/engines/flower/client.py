@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import copy
 import random
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
-from torch import Tensor, nn
 
-from disavow.config import TrainingSettings
-from disavow.engines.batches import batches_from
 from disavow.engines.flower.evidence import Evidence
-from disavow.engines.flower.identity import CLIENT_ID, RECORD
-from disavow.engines.flower.letters import BATCHES, SEED
-from disavow.engines.sequential import layout_for, one_thread, train_network
+from disavow.engines.flower.names import ASK, BATCHES, CLIENT_ID, EVIDENCE, RECORD, SEED
 from disavow.errors import ConfigError
-from disavow.federation.randomness import Stream
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from disavow.config import TrainingSettings
+
+_PARTITION = "partition-id"
 
 __all__ = ["answer", "evidence_mod", "seed_everything", "train_reproducibly"]
 
@@ -40,6 +40,9 @@ def seed_everything(config: ConfigRecord) -> int:
     seed = config.get(SEED)
     if not isinstance(seed, int):
         return 0
+    import numpy as np
+    import torch
+
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - whatever the app draws from it must come out the same
     random.seed(seed)
@@ -53,6 +56,11 @@ def train_reproducibly(
 
     The batches come from the stream whose key is in the train message; one thread, as there.
     """
+    # loaded here: a client that trains in its own way starts sooner without
+    from disavow.engines.batches import batches_from
+    from disavow.engines.sequential import layout_for, one_thread, train_network
+    from disavow.federation.randomness import Stream
+
     key = config.get(BATCHES)
     if not isinstance(key, bytes):
         raise ConfigError(f"the train message holds no {BATCHES!r}: is the server's strategy KIPFedAvg?")
@@ -78,7 +86,7 @@ def evidence_mod(message: Message, context: Context, call_next: ClientAppCallabl
     reply = call_next(message, context)
     if message.metadata.message_type.partition(".")[0] == MessageType.TRAIN and reply.has_content():
         evidence.note_update(message.content, reply.content)
-        reply.content[RECORD] = ConfigRecord({"evidence": True})
+        reply.content[RECORD] = ConfigRecord({EVIDENCE: True})
     return reply
 
 
@@ -87,13 +95,21 @@ def answer(message: Message, context: Context) -> Message:
     told = message.content.get(RECORD)
     reply = ConfigRecord()
     if isinstance(told, ConfigRecord):
-        if told.get("ask") == CLIENT_ID:
-            named = context.node_config.get(CLIENT_ID)
+        if told.get(ASK) == CLIENT_ID:
+            named = _name_of(context)
             if named is not None:
-                reply[CLIENT_ID] = str(named)
+                reply[CLIENT_ID] = named
         else:
             evidence = Evidence.of(context)
             evidence.take(told)
             for key, value in evidence.judge(told).items():
                 reply[key] = value
     return Message(RecordDict({RECORD: reply}), reply_to=message)
+
+
+def _name_of(context: Context) -> str | None:
+    """What the node config says who this is; a simulation knows only partitions."""
+    named, partition = context.node_config.get(CLIENT_ID), context.node_config.get(_PARTITION)
+    if named is not None:
+        return str(named)
+    return None if partition is None else f"partition-{partition}"

@@ -8,14 +8,23 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from disavow.engines.flower.exchange import exchange
-from disavow.engines.flower.identity import QUERY, RECORD
-from disavow.engines.flower.letters import CLIENT, PUBLIC_KEY, RUN, Letters
+from disavow.engines.flower.letters import Letters
+from disavow.engines.flower.names import (
+    CLIENT,
+    OPENING,
+    PROOF,
+    PUBLIC_KEY,
+    QUERY,
+    REASON,
+    RECORD,
+    RUN,
+    VERIFIED,
+)
 from disavow.engines.flower.reporting import inform, warn
 from disavow.engines.flower.roster import Roster
 from disavow.erasure.prove import opening_path, proof_path
 from disavow.ledger import Ledger
 
-PROOF, OPENING, VERIFIED, REASON = "proof", "opening", "verified", "reason"
 _SECONDS = 60.0
 
 

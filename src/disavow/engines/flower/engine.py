@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from disavow.domain import Evaluation
 from disavow.engines.flower.arrays import Frame, Malformed, Vector
 from disavow.engines.flower.exchange import exchange
-from disavow.engines.flower.identity import RECORD
+from disavow.engines.flower.names import RECORD
 from disavow.engines.flower.reporting import inform, listed, warn
 from disavow.engines.flower.roster import Roster
 from disavow.engines.flower.screening import Returned, read, too_large, updates_of

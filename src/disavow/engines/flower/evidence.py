@@ -7,20 +7,19 @@ the node's context, which Flower keeps for as long as the run lasts.
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
-from disavow.engines.flower.letters import CLIENT, PUBLIC_KEY, RECEIPT, RUN
+from disavow.engines.flower.names import CLIENT, OPENING, PROOF, PUBLIC_KEY, REASON, RECEIPT, RUN, VERIFIED
 from disavow.errors import DisavowError, VerificationError
-from disavow.ledger.models import write_durably
 from disavow.proof.notes import PublicKey
 from disavow.proof.receipt import Receipt, check_receipt, read_receipt
 from disavow.proof.verify import Asked, TrustedKey, verify
 
 FOLDER = "evidence-dir"
-PROOF, OPENING, VERIFIED, REASON = "proof", "opening", "verified", "reason"
 _STATE = "disavow-evidence"
 _KEY, _RECEIPT, _COMPLAINTS, _UPDATES = "server.pub", "receipt-", "complaints.txt", "updates.txt"
 _VERIFICATION = "verification.txt"
@@ -49,7 +48,10 @@ class Evidence:
             return
         folder = self._folder / run
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_durably(folder / name, data, mode=0o600)
+        fresh = folder / f".{name}.{os.getpid()}"
+        fresh.write_bytes(data)
+        fresh.chmod(0o600)
+        fresh.replace(folder / name)
 
     def _read(self, run: str, name: str) -> bytes | None:
         if self._folder is None:

@@ -7,6 +7,7 @@ an identity; without, a node makes a new key whenever it starts, and only its no
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,17 +17,12 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from flwr.app import ConfigRecord, Message
 from flwr.proto.node_pb2 import NodeInfo
 
+from disavow.engines.flower.names import CLIENT_ID, RECORD
+
 Identity = Literal["auto", "key", "client-id"]
 """Where ids come from. `key`: the node's key. `client-id`: its node config. `auto`: the key; in a simulation, whose
 nodes have none, the node config, and failing that the node's number."""
 
-QUERY = "query.disavow"
-"""The type of the messages that are not about training: who are you, here is your evidence."""
-
-RECORD = "disavow"
-"""The name of the record in such messages."""
-
-CLIENT_ID = "client-id"
 _FINGERPRINT = "SHA256:"
 _NUMBERED = "node-"
 _LONGEST = 256
@@ -49,13 +45,7 @@ def fingerprint(public_key: bytes) -> str | None:
     if not isinstance(key, EllipticCurvePublicKey):
         return None
     digest = serialization.ssh_key_fingerprint(key, hashes.SHA256())
-    return _FINGERPRINT + _base64(digest)
-
-
-def _base64(digest: bytes) -> str:
-    from base64 import b64encode
-
-    return b64encode(digest).decode().rstrip("=")
+    return _FINGERPRINT + b64encode(digest).decode().rstrip("=")
 
 
 def by_key(node: NodeInfo, identity: Identity) -> Person | None:

@@ -1,14 +1,4 @@
-"""What goes to a client in the config of a train message: who it is, its seeds, the server's key, its receipt.
-
-    disavow-client       the id under which the run knows the client
-    disavow-run          the run
-    disavow-seed         a whole number for `torch.manual_seed` and the like, another one for each client and round
-    disavow-batches      the key of the stream that the helper in `client` draws its batches from
-    disavow-public-key   the key that signs the run's log, where there is one
-    disavow-receipt      the receipt for the latest round in which the client took part, where the log is signed
-
-Neither of the seeds says anything about another client's, or about the secret draws.
-"""
+"""The config of each client's messages: what `names` lists, beside what the app wants to send."""
 
 from __future__ import annotations
 
@@ -16,13 +6,10 @@ from collections.abc import Mapping
 
 from flwr.app import ConfigRecord
 
+from disavow.engines.flower.names import BATCHES, CLIENT, PUBLIC_KEY, RECEIPT, RUN, SEED
 from disavow.erasure.receipts import receipts, receipts_of_round
 from disavow.federation.randomness import derive
 from disavow.ledger import Ledger
-
-CLIENT, RUN = "disavow-client", "disavow-run"
-SEED, BATCHES = "disavow-seed", "disavow-batches"
-PUBLIC_KEY, RECEIPT = "disavow-public-key", "disavow-receipt"
 
 _SEED_BITS = 63
 

@@ -16,7 +16,8 @@ from flwr.serverapp import Grid
 
 from disavow.domain import RequestState
 from disavow.engines.flower.exchange import exchange
-from disavow.engines.flower.identity import QUERY, RECORD, Identity, Person, by_claim, by_key
+from disavow.engines.flower.identity import Identity, Person, by_claim, by_key
+from disavow.engines.flower.names import ASK, CLIENT_ID, QUERY, RECORD
 from disavow.engines.flower.reporting import inform, warn
 from disavow.ledger import Ledger
 from disavow.ledger.requests import find
@@ -34,6 +35,7 @@ class Roster:
         self._members: dict[str, int] = {}
         self._leavers: dict[int, tuple[int, Person]] = {}
         self._told: set[str] = set()
+        self._gathered = False
 
     @property
     def members(self) -> Mapping[str, int]:
@@ -45,15 +47,26 @@ class Roster:
         """The nodes here whose client has left, by the number of its request that has been answered."""
         return self._leavers
 
-    def wait_for(self, count: int, *, timeout: float) -> Mapping[str, int]:
-        """Look until so many clients are here, or until the time is over; those who are."""
+    def gather(self, at_first: int, at_least: int, *, timeout: float) -> Mapping[str, int]:
+        """Look until enough clients are here, or until the time is over; those who are.
+
+        `at_first` so many, less those who have left, before the first round of a session; `at_least` ever after.
+        """
+        count = at_least
+        if not self._gathered:
+            left = sum(request.state is not RequestState.WAITING for request in self._ledger.requests())
+            count = max(at_least, at_first - left)
+        self._wait_for(count, timeout)
+        self._gathered = True
+        return self._members
+
+    def _wait_for(self, count: int, timeout: float) -> None:
         ends, told = time.monotonic() + timeout, False
         while len(self.look()) < count and time.monotonic() < ends:
             if not told:
                 inform(f"waiting for nodes: {len(self._members)} clients are here, {count} are needed")
                 told = True
             time.sleep(_PAUSE)
-        return self._members
 
     def look(self) -> Mapping[str, int]:
         """Match the nodes that are connected now with the clients of the run; those who can take part."""
@@ -106,7 +119,7 @@ class Roster:
         self._ask(strangers)
 
     def _ask(self, strangers: list[int]) -> None:
-        ask = RecordDict({RECORD: ConfigRecord({"ask": "client-id"})})
+        ask = RecordDict({RECORD: ConfigRecord({ASK: CLIENT_ID})})
         messages = [Message(ask, number, QUERY, ttl=_ASKING_SECONDS) for number in strangers]
         replies = exchange(self._grid, messages, timeout=_ASKING_SECONDS)
         for number in strangers:

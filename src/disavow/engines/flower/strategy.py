@@ -201,9 +201,7 @@ class KIPFedAvg(FedAvg):
         return self._session
 
     def _conduct(self, settings: Settings, roster: Roster, timeout: float) -> Conduct:
-        at_least = max(settings.clustering.k, self.min_train_nodes)
-        wanted = max(at_least, self.min_available_nodes)
-        privacy = settings.privacy
+        at_least, privacy = max(settings.clustering.k, self.min_train_nodes), settings.privacy
         return Conduct(
             seed=settings.seed,
             fraction=settings.training.fraction,
@@ -211,7 +209,7 @@ class KIPFedAvg(FedAvg):
             secrets=Secrets(settings.seed if settings.draws == "seeded" else None),
             budget=None if privacy.epsilon is None else Budget(privacy.epsilon, privacy.delta),
             at_least=at_least,
-            reachable=lambda: roster.wait_for(wanted, timeout=timeout),
+            reachable=lambda: roster.gather(self.min_available_nodes, at_least, timeout=timeout),
         )
 
     def _run(
