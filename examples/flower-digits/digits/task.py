@@ -55,7 +55,7 @@ def load_held_out():
 
 def train(net, loader, epochs, lr):
     """Train the network in place; the mean loss of the last epoch."""
-    optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)
+    optimizer = torch.optim.SGD(net.parameters(), lr=lr)
     net.train()
     total = 0.0
     for _ in range(epochs):

@@ -1,7 +1,8 @@
-"""A real Flower network on loopback: a SuperLink, SuperNodes, the `flwr` command; every one a process of its own."""
+"""A real Flower network on loopback: a SuperLink, SuperNodes, the `flwr` command; each a process of its own."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import json
@@ -42,7 +43,7 @@ def wait_until(met: Callable[[], bool], what: str, *, seconds: float, log: Calla
     while not met():
         if time.monotonic() > ends:
             raise AssertionError(f"{what}: not within {seconds:g} s\n{log()}")
-        time.sleep(0.2)
+        time.sleep(1.0)
 
 
 def make_node_key(path: Path) -> Path:
@@ -95,6 +96,8 @@ class Network:
 
     folder: Path
     simulation: bool = False
+    nodes: int = 8
+    """Of a simulation."""
     port: int = field(default_factory=free_port)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -143,9 +146,12 @@ class Network:
         if not self.simulation:
             secured = ["--ssl-ca-certfile", self.folder / "ca.pem", "--ssl-certfile", self.folder / "server.pem"]
             secured += ["--ssl-keyfile", self.folder / "server.key", "--enable-supernode-auth"]
-        database = ["--database", self.folder / "state.db"]
-        address = ["--host", "127.0.0.1", "--port", str(self.port)]
-        process = self.start("superlink", BIN / "flower-superlink", *secured, *database, *address)
+        process = self.start(
+            "superlink",
+            BIN / "flower-superlink",
+            *secured,
+            *("--database", self.folder / "state.db", "--host", "127.0.0.1", "--port", str(self.port)),
+        )
 
         def up() -> bool:
             assert process.poll() is None, self.log("superlink")
@@ -183,12 +189,11 @@ class Network:
 
     def run(self, app: Path, **config: object) -> str:
         """Submit an app with these values over its run config; the number of the run."""
-        told = " ".join(
-            f"{key.replace('_', '-')}={json.dumps(str(v) if isinstance(v, Path) else v)}" for key, v in config.items()
-        )
+        values = {key.replace("_", "-"): str(v) if isinstance(v, Path) else v for key, v in config.items()}
+        told = " ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
         options = ["--run-config", told] if told else []
         if self.simulation:
-            options += ["--federation-config", "num-supernodes=8"]
+            options += ["--federation-config", f"num-supernodes={self.nodes}"]
         return str(self.flwr("run", app, "here", *options)["run-id"])
 
     def status(self, run: str) -> str:
@@ -217,16 +222,10 @@ class Network:
     def stop(self) -> None:
         """End everything that was started here."""
         for process in self.processes.values():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
-            except ProcessLookupError:
-                continue
         for process in self.processes.values():
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                pass
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # children that outlived it
-            except ProcessLookupError:
-                continue

@@ -21,7 +21,7 @@ from disavow.proof.verify import Asked, TrustedKey, verify
 
 FOLDER = "evidence-dir"
 _STATE = "disavow-evidence"
-_KEY, _RECEIPT, _COMPLAINTS, _UPDATES = "server.pub", "receipt-", "complaints.txt", "updates.txt"
+_KEY, _RECEIPT, _COMPLAINTS, _UPDATES = "server.pub", "receipts/", "complaints.txt", "updates.txt"
 _VERIFICATION = "verification.txt"
 
 
@@ -46,12 +46,12 @@ class Evidence:
         if self._folder is None:
             self._state[f"{run}/{name}"] = data
             return
-        folder = self._folder / run
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = folder / f".{name}.{os.getpid()}"
+        path = self._folder / run / name
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = path.with_name(f".{path.name}.{os.getpid()}")
         fresh.write_bytes(data)
         fresh.chmod(0o600)
-        fresh.replace(folder / name)
+        fresh.replace(path)
 
     def _read(self, run: str, name: str) -> bytes | None:
         if self._folder is None:
@@ -63,7 +63,8 @@ class Evidence:
     def _names(self, run: str) -> list[str]:
         if self._folder is None:
             return [name.partition("/")[2] for name in self._state if name.startswith(f"{run}/")]
-        return [path.name for path in sorted((self._folder / run).glob("*"))]
+        home = self._folder / run
+        return [str(path.relative_to(home)) for path in home.rglob("[!.]*") if path.is_file()]
 
     def receipts(self, run: str) -> list[bytes]:
         """The receipts that are kept."""
