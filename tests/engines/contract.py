@@ -143,6 +143,9 @@ class EngineContract(ABC):
 
     tolerance = 0.0
 
+    stranger: type[Exception] = KeyError
+    """What comes of asking for a client that nobody has heard of."""
+
     @abstractmethod
     def make(self, case: Case) -> Engine:
         """The engine under test."""
@@ -302,7 +305,7 @@ class EngineContract(ABC):
             engine.train(case.model, ["ada"], 1)
             engine.evaluate(case.model)
             assert torch.get_num_threads() == 2
-            with pytest.raises(KeyError):
+            with pytest.raises(self.stranger):
                 engine.train(case.model, ["nobody"], 1)
             assert torch.get_num_threads() == 2
         finally:

@@ -88,10 +88,25 @@ class Story:
     def wait_for(self, rounds: int) -> None:
         wait_until(lambda: self.standing() >= rounds, f"round {rounds}", seconds=PATIENCE, log=self.log)
 
+    def ask(self, *leavers: str) -> None:
+        """Ask in another process, while the server app holds the run: the request is placed, and waits for it."""
+        placed = disavow("erase", self.run, *leavers, "--wait", "0", "--skip-fsck")
+        assert placed.returncode == 4, placed.stdout + placed.stderr
+        assert "flwr-serverapp" in placed.stderr
+        assert "The request is placed" in placed.stderr
+
     def state_of(self, number: int) -> tuple[RequestState, VerdictKind | None]:
         with Ledger.open(self.run) as ledger:
             [request] = ledger.requests([number])
         return request.state, None if request.verdict is None else request.verdict.kind
+
+    def wait_for_state(self, number: int, state: RequestState, verdict: VerdictKind) -> None:
+        wait_until(
+            lambda: self.state_of(number) == (state, verdict),
+            f"request {number} {state}",
+            seconds=PATIENCE,
+            log=self.log,
+        )
 
     def finished(self) -> bool:
         return self.network.status(self.number).startswith("finished")
@@ -120,25 +135,17 @@ def test_clients_leave_a_node_dies_the_server_is_killed_and_every_promise_is_kep
 
     # deniable: asked by another process while the server app holds the run
     first, *others = smallest
-    asked = disavow("erase", story.run, first, "--wait", str(PATIENCE), "--skip-fsck", "--json")
-    assert asked.returncode == 0, asked.stderr + story.log()
-    [answer] = json.loads(asked.stdout)["requests"]
-    assert (answer["state"], answer["verdict"]) == ("answered", "deniable")
+    story.ask(first)
+    story.wait_for_state(1, RequestState.ANSWERED, VerdictKind.DENIABLE)
 
     # a node dies: rounds close with those who answer
     dead = next(client for client in names if client not in smallest)
     network.kill(names[dead])
 
-    # rollback: so many leave together that their cluster of round 1 runs short; the server app dies while retraining
+    # rollback: so many leave that their cluster of round 1 runs short; the server app dies while it retrains
     leavers = others[: len(smallest) - X]
-    placed = disavow("erase", story.run, *leavers, "--wait", "0", "--skip-fsck")
-    assert placed.returncode == 4, placed.stdout + placed.stderr
-    wait_until(
-        lambda: story.state_of(2) == (RequestState.REBUILDING, VerdictKind.ROLLBACK),
-        "the rollback",
-        seconds=PATIENCE,
-        log=story.log,
-    )
+    story.ask(*leavers)
+    story.wait_for_state(2, RequestState.REBUILDING, VerdictKind.ROLLBACK)
     story.kill_server_app()
     assert story.state_of(2)[0] is RequestState.REBUILDING
 
@@ -153,7 +160,7 @@ def test_clients_leave_a_node_dies_the_server_is_killed_and_every_promise_is_kep
         seconds=PATIENCE,
         log=story.log,
     )
-    wait_until(lambda: story.finished(), "Flower's own end", seconds=PATIENCE, log=story.log)
+    wait_until(story.finished, "Flower's own end", seconds=PATIENCE, log=story.log)
     said = story.log()
     assert story.network.status(story.number) == "finished:completed", said
     assert story.standing() == target + 1

@@ -89,7 +89,7 @@ class FlowerEngine:
             )
         inform(f"round {round_number}: {len(good)} of {len(clients)} clients returned an update")
         self.on_replies(round_number, [good[client].content for client in sorted(good)])
-        return updates_of(good, model)
+        return updates_of({client: good[client] for client in clients if client in good}, model)
 
     def _ask(
         self, round_number: int, arrays: ArrayRecord, clients: Sequence[str], broadcast: Vector
@@ -117,13 +117,14 @@ class FlowerEngine:
 
     def evaluate(self, model: Model) -> Evaluation | None:
         """What the app's `evaluate_fn` says of a model; None where there is none, or where it names no accuracy."""
-        unevaluated = self.ledger.unevaluated()
-        if self.score is None or not unevaluated:
+        if self.score is None:
             return None
-        metrics = self.score(unevaluated[0], self.frame.record(model))
+        # rounds that wait for their evaluation come in order; without any, it is about the newest
+        number = next(iter(self.ledger.unevaluated()), self.ledger.next_round()[0] - 1)
+        metrics = self.score(number, self.frame.record(model))
         if metrics is None:
             return None
-        self.on_score(unevaluated[0], metrics)
+        self.on_score(number, metrics)
         accuracy, loss = metrics.get("accuracy"), metrics.get("loss")
         if not isinstance(accuracy, int | float) or not math.isfinite(accuracy):
             return None

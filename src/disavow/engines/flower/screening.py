@@ -66,8 +66,8 @@ def too_large(returned: Mapping[str, Returned], times: float) -> dict[str, str]:
 
 
 def updates_of(returned: Mapping[str, Returned], model: Model) -> Updates:
-    """The updates of these clients, sorted by id."""
-    clients = tuple(sorted(returned))
+    """The updates of these clients, in this order."""
+    clients = tuple(returned)
     rows = [torch.from_numpy(returned[client].update) for client in clients]
     vectors = torch.stack(rows) if rows else torch.zeros(0, model.layout.size)
     return Updates(clients, tuple(returned[client].samples for client in clients), vectors)

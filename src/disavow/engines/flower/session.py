@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,10 @@ from disavow.federation.randomness import derive
 from disavow.federation.round import Conduct
 from disavow.federation.training import train
 from disavow.federation.vectors import Model
-from disavow.ledger import Ledger
+from disavow.ledger import Ledger, journal
+
+_PURGES, _PAUSE = 50, 0.1
+"""How often, and how many seconds apart, deleted rows are purged again from files that somebody reads."""
 
 OnStanding = Callable[[int], None]
 """Told which round is the newest that stands, whenever that has changed."""
@@ -65,6 +69,16 @@ class Session:
         delivery.last_receipts(engine.aware, self.letters)
 
     def _honour_requests(self, engine: FlowerEngine) -> None:
+        self._honour_once(engine)
+        for _ in range(_PURGES):
+            with self.ledger.snapshot() as connection:
+                if not journal.purging(connection):
+                    return
+            # somebody was reading the ledger just then; the next round may be an hour away
+            time.sleep(_PAUSE)
+            self._honour_once(engine)
+
+    def _honour_once(self, engine: FlowerEngine) -> None:
         answered = erase(
             self.ledger,
             engine,
