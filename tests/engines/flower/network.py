@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,10 @@ class Network:
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def start_superlink(self) -> None:
-        """Start the SuperLink: a simulating one, or one with TLS and node authentication."""
+        """Start the SuperLink: a simulating one, or one with TLS and node authentication.
+
+        Its state is in memory: in a SQLite file, nodes that answer at once find it locked, and replies are lost.
+        """
         secured: list[str | Path] = ["--insecure", "--simulation"]
         if not self.simulation:
             secured = ["--ssl-ca-certfile", self.folder / "ca.pem", "--ssl-certfile", self.folder / "server.pem"]
@@ -150,7 +153,7 @@ class Network:
             "superlink",
             BIN / "flower-superlink",
             *secured,
-            *("--database", self.folder / "state.db", "--host", "127.0.0.1", "--port", str(self.port)),
+            *("--host", "127.0.0.1", "--port", str(self.port)),
         )
 
         def up() -> bool:
@@ -227,5 +230,14 @@ class Network:
         for process in self.processes.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=10)
+        for pid in self._left():
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # children that outlived it
+                os.kill(pid, signal.SIGKILL)
+
+    def _left(self) -> Iterator[int]:
+        """What Flower started in sessions of their own, and whatever else outlived its parent."""
+        mine = f"FLWR_HOME={self.environment['FLWR_HOME']}".encode()
+        for entry in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if mine in entry.read_bytes().split(b"\0"):
+                    yield int(entry.parent.name)
