@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-_FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.02, 1.0, 1.2
+_SHORTEST_PAUSE, _LONGEST_PAUSE, _PART = 0.02, 1.0, 0.02
+"""Seconds between two looks: this part of the time waited so far, so that a round is late by no more than that."""
+
 _TOGETHER = 64
 """Replies that are asked for at a time."""
 
@@ -22,10 +24,9 @@ def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Mapp
     replies: dict[int, Message] = {}
     if not messages:
         return replies
-    ends = time.monotonic() + timeout
+    begun = time.monotonic()
     sent = set(grid.push_messages(messages))  # which gives each message its id; those that were refused are not in
     nodes = {m.metadata.message_id: m.metadata.dst_node_id for m in messages if m.metadata.message_id in sent}
-    pause = _FIRST_PAUSE
     while nodes:
         waiting = list(nodes)
         for start in range(0, len(waiting), _TOGETHER):
@@ -33,9 +34,8 @@ def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Mapp
                 node = nodes.pop(reply.metadata.reply_to_message_id, None)
                 if node is not None:
                     replies[node] = reply
-        left = ends - time.monotonic()
-        if not nodes or left <= 0:
+        waited = time.monotonic() - begun
+        if not nodes or waited >= timeout:
             break
-        time.sleep(min(pause, left))
-        pause = min(pause * _GROWTH, _LONGEST_PAUSE)
+        time.sleep(min(timeout - waited, max(_SHORTEST_PAUSE, min(_LONGEST_PAUSE, _PART * waited))))
     return replies

@@ -7,7 +7,7 @@ never takes part again; two nodes that claim one id take no part at all while bo
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -23,6 +23,9 @@ from disavow.ledger import Ledger
 from disavow.ledger.requests import find
 
 _ASKING_SECONDS = 60.0
+_MOST_ASKED = 3
+"""How often a node is asked who it is, before its silence is the answer."""
+
 _PAUSE = 1.0
 
 
@@ -35,6 +38,7 @@ class Roster:
         self._members: dict[str, int] = {}
         self._leavers: dict[int, tuple[int, Person]] = {}
         self._told: set[str] = set()
+        self._asked: Counter[int] = Counter()
         self._gathered = False
 
     @property
@@ -124,7 +128,8 @@ class Roster:
         replies = exchange(self._grid, messages, timeout=_ASKING_SECONDS)
         for number in strangers:
             reply = replies.get(number)
-            if reply is None:
+            self._asked[number] += 1
+            if reply is None and self._asked[number] < _MOST_ASKED:
                 continue  # it may only be slow: ask again at the next look
             person = by_claim(reply, self._identity, number)
             self._people[number] = person

@@ -19,9 +19,9 @@ from disavow.engines.flower.engine import FlowerEngine, Rules, Score
 from disavow.engines.flower.exchange import exchange
 from disavow.engines.flower.identity import Identity
 from disavow.engines.flower.letters import Letters
-from disavow.engines.flower.opening import open_run, settings_from
 from disavow.engines.flower.reporting import inform, warn
 from disavow.engines.flower.roster import Roster
+from disavow.engines.flower.run import open_run, settings_from
 from disavow.engines.flower.session import Session
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain
