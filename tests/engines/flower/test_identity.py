@@ -104,6 +104,8 @@ def unaware() -> ClientApp:
 def test_an_app_that_knows_nothing_of_disavow_goes_by_the_nodes_number(tmp_path: Path) -> None:
     grid = LoopbackGrid({10 + i: Node(unaware(), {"partition-id": i}) for i in range(4)})
     assert clients_after_a_round(grid, tmp_path / "run", "auto") == {f"node-{10 + i}" for i in range(4)}
+    questions = [m for node in grid.nodes.values() for m in node.asked if m.metadata.message_type != "train"]
+    assert len(questions) == 1  # every question that is not understood is a traceback in the log
 
 
 def test_but_not_where_ids_must_be_told(tmp_path: Path) -> None:

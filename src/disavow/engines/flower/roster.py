@@ -39,6 +39,7 @@ class Roster:
         self._leavers: dict[int, tuple[int, Person]] = {}
         self._told: set[str] = set()
         self._asked: Counter[int] = Counter()
+        self._understood: bool | None = None
         self._gathered = False
 
     @property
@@ -123,18 +124,30 @@ class Roster:
         self._ask(strangers)
 
     def _ask(self, strangers: list[int]) -> None:
-        ask = RecordDict({RECORD: ConfigRecord({ASK: CLIENT_ID})})
-        messages = [Message(ask, number, QUERY, ttl=_ASKING_SECONDS) for number in strangers]
-        replies = exchange(self._grid, messages, timeout=_ASKING_SECONDS)
+        """Ask nodes without a key who they are.
+
+        In a simulation one app runs on all of them: if the first does not understand, no other is asked.
+        """
+        if self._identity == "auto" and self._understood is None and strangers:
+            reply = self._answers(strangers[:1]).get(strangers[0])
+            self._understood = None if reply is None else not reply.has_error()
+            if self._understood is False:
+                inform("the app does not say who its nodes are (docs/flower.md): they go by Flower's numbers")
+        answers = {} if self._understood is False else self._answers(strangers)
         for number in strangers:
-            reply = replies.get(number)
+            reply = answers.get(number)
             self._asked[number] += 1
-            if reply is None and self._asked[number] < _MOST_ASKED:
+            if reply is None and self._understood is not False and self._asked[number] < _MOST_ASKED:
                 continue  # it may only be slow: ask again at the next look
             person = by_claim(reply, self._identity, number)
             self._people[number] = person
             if person is None:
                 self._warn_once(f"node {number} does not say who it is (node config `client-id`): it takes no part")
+
+    def _answers(self, strangers: list[int]) -> Mapping[int, Message]:
+        ask = RecordDict({RECORD: ConfigRecord({ASK: CLIENT_ID})})
+        messages = [Message(ask, number, QUERY, ttl=_ASKING_SECONDS) for number in strangers]
+        return exchange(self._grid, messages, timeout=_ASKING_SECONDS)
 
     def _warn_once(self, text: str) -> None:
         if text not in self._told:
