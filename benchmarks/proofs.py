@@ -57,7 +57,9 @@ def main() -> None:
 class Nobody:
     """An engine that is never asked: no erasure here takes a retraining."""
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
         """See `Engine`."""
         raise NotImplementedError
 

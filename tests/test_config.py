@@ -302,6 +302,7 @@ def any_settings(draw: st.DrawFn) -> Settings:
     values["deniability"] |= {"x": draw(st.integers(1, k))}
     if noise["mode"] == "calibrated":
         noise |= {"clip": noise["clip"] or 1.5, "tau": noise["tau"] or 0.1}
+        values["mechanism"]["name"] = "retrain"
     else:
         values["privacy"]["epsilon"] = None
     if values["engine"]["name"] == "sequential":
@@ -380,3 +381,17 @@ def test_where_the_data_is_may_change_and_what_it_is_may_not() -> None:
     ]
     assert len(set(others)) == 5
     assert digest("labels_per_client = 2") == digest("")
+
+
+def test_what_is_kept_on_disk_may_change_and_is_a_number_of_bytes_or_all() -> None:
+    def parsed(value: str) -> Settings:
+        return config.parse(f"[ledger]\nretention = {value}", source="run.toml")
+
+    assert config.settings_digest(parsed("2_000_000")) == config.settings_digest(Settings())
+    assert parsed('"all"') == Settings()
+    assert config.parse(config.to_toml(parsed("7")), source="run.toml").ledger.retention == 7
+    for wrong in ("0", "-1", "1.5", '"most"', "true"):
+        with pytest.raises(
+            ConfigError, match=r'ledger\.retention is .*; allowed: a whole number of at least 1 or "all"'
+        ):
+            parsed(wrong)

@@ -20,10 +20,10 @@ from pydantic_core import ErrorDetails
 from disavow.domain import Policy
 from disavow.errors import ConfigError
 
-CHANGEABLE = ("rounds", "training", "requests", "engine", "data.dir")
+CHANGEABLE = ("rounds", "training", "requests", "engine", "data.dir", "ledger.retention")
 """Settings that may be edited in a run's config.toml; the others are its data, its model and its promises."""
 
-LATER = ("privacy", "data.dir", "data.digest", "data.labels_per_client")
+LATER = ("mechanism", "privacy", "data.dir", "data.digest", "data.labels_per_client", "ledger")
 """Settings younger than the first runs: left out of a run's digest while they have their defaults."""
 
 PROJECTION_LIMIT = 2000
@@ -164,6 +164,21 @@ class RequestSettings(_Section):
     )
 
 
+class MechanismSettings(_Section):
+    """How a model is rebuilt after a rollback."""
+
+    name: Literal["retrain", "retrain-from-scratch", "federaser"] = Field(
+        "retrain",
+        description="retrain: exactly, from the first broken round; retrain-from-scratch: exactly, from round 1; "
+        "federaser: approximately, from updates that the run keeps",
+    )
+    calibration: Fraction = Field(
+        0.5,
+        description="federaser: local epochs of a calibration, as a share of training.epochs, rounded up",
+    )
+    interval: Count = Field(2, description="federaser: updates are kept every so many rounds, from round 1 on")
+
+
 class EngineSettings(_Section):
     """What runs the local training."""
 
@@ -179,6 +194,17 @@ class EngineSettings(_Section):
     )
     compile: Literal["auto", "never"] = Field(
         "auto", description="auto: with compiled code where it pays and a compiler is at hand"
+    )
+
+
+class LedgerSettings(_Section):
+    """What the run keeps on disk."""
+
+    retention: Count | Literal["all"] = Field(
+        "all",
+        description="bytes for the models of standing rounds; what does not fit is thinned, and a rollback then "
+        "goes to the nearest earlier model that is kept. However small: the initial model and the newest stay, and "
+        "what an unfinished erasure has undone comes on top until it is rebuilt",
     )
 
 
@@ -201,8 +227,10 @@ class Settings(_Section):
     deniability: DeniabilitySettings = DeniabilitySettings()
     noise: NoiseSettings = NoiseSettings()
     requests: RequestSettings = RequestSettings()
+    mechanism: MechanismSettings = MechanismSettings()
     engine: EngineSettings = EngineSettings()
     privacy: PrivacySettings = PrivacySettings()
+    ledger: LedgerSettings = LedgerSettings()
 
     @property
     def participants(self) -> int:
@@ -252,12 +280,21 @@ class Settings(_Section):
                 'noise.mode "calibrated", the only one with a figure that a budget could be held to'
             )
         if self.noise.mode == "calibrated":
-            for key in ("clip", "tau"):
-                if getattr(self.noise, key) is None:
-                    raise ValueError(
-                        f'noise.{key} is not set; noise.mode "calibrated" needs a number above 0{self._how_to(key)}'
-                    )
+            self._check_calibrated()
         return self
+
+    def _check_calibrated(self) -> None:
+        """The mode with guarantees: its noise is fixed beforehand, and nothing is released without it."""
+        for key in ("clip", "tau"):
+            if getattr(self.noise, key) is None:
+                raise ValueError(
+                    f'noise.{key} is not set; noise.mode "calibrated" needs a number above 0{self._how_to(key)}'
+                )
+        if self.mechanism.name == "federaser":
+            raise ValueError(
+                'mechanism.name is "federaser" with noise.mode "calibrated"; allowed: "retrain", '
+                '"retrain-from-scratch" (federaser releases rounds without noise, which no account covers)'
+            )
 
     def _how_to(self, key: str) -> str:
         """How to find the noise for a budget."""

@@ -17,6 +17,9 @@ from functools import cached_property
 VARIANCE_SUFFIX = "running_var"
 """Tensors of this name are variances: noise must not push them below zero."""
 
+VARIANCE_FLOOR = 1e-5
+"""Running variances stay at or above this after noise, or batch norm would take the root of a negative."""
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -168,6 +171,25 @@ class Round:
 
 
 @dataclass(frozen=True)
+class Rebuilt:
+    """A round rebuilt approximately after a rollback: survivors' contributions, averaged; no clusters, no noise.
+
+    `source` is the ledger's row of the round whose kept updates it was made from, `epochs` what each participant
+    trained for it. The digests of its slots are those of what was contributed.
+    """
+
+    number: int
+    attempt: int
+    before: str
+    after: str
+    mechanism: str
+    source: int
+    epochs: int
+    slots: tuple[Slot, ...]
+    recorded_at: datetime
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """How well a model does on held-out data. The loss is NaN where it was not finite."""
 
@@ -187,15 +209,42 @@ class VerdictKind(StrEnum):
 class Verdict:
     """A judgement over standing rounds. `round` is the first broken round of a rollback.
 
+    `back_to` is the round to which it goes back, where that is an earlier one: the model broadcast in the broken
+    round may not be kept.
+
     >>> str(Verdict(VerdictKind.DENIABLE)), str(Verdict(VerdictKind.ROLLBACK, round=7))
     ('deniable', 'rollback to round 7')
+    >>> str(Verdict(VerdictKind.ROLLBACK, round=7, back_to=5))
+    'rollback to round 5'
     """
 
     kind: VerdictKind
     round: int | None = None
+    back_to: int | None = None
+
+    @property
+    def undoes(self) -> int | None:
+        """The first round that is undone, if any is."""
+        return self.back_to or self.round
+
+    @property
+    def in_full(self) -> str:
+        """The verdict with what made it go back further than it had to.
+
+        >>> print(Verdict(VerdictKind.ROLLBACK, round=2, back_to=1).in_full)
+        rollback to round 1 (broken at round 2; the initial model is the nearest kept: 1 more round is retrained)
+        """
+        if self.round is None or self.back_to is None:
+            return str(self)
+        more = self.round - self.back_to
+        told = f"{more} more rounds are" if more > 1 else "1 more round is"
+        return (
+            f"{self} (broken at round {self.round}; {model_name(self.back_to - 1)} is the nearest kept: "
+            f"{told} retrained)"
+        )
 
     def __str__(self) -> str:
-        return self.kind.value if self.round is None else f"{self.kind.value} to round {self.round}"
+        return self.kind.value if self.undoes is None else f"{self.kind.value} to round {self.undoes}"
 
 
 def model_name(number: int) -> str:
@@ -228,7 +277,7 @@ class ErasureRequest:
     """A client's wish to be forgotten, and what became of it.
 
     `client` is None once the id has been deleted. `remark` says what the verdict alone does not, such as why
-    a model could not be retrained.
+    a model could not be retrained. `approximate`: rounds were rebuilt for it by other means than retraining.
     """
 
     number: int
@@ -239,6 +288,7 @@ class ErasureRequest:
     cost: Cost | None = None
     answered_at: datetime | None = None
     remark: str = ""
+    approximate: bool = False
 
 
 @dataclass(frozen=True)
@@ -251,6 +301,13 @@ class SlotEvidence:
 
     survives: bool
     surviving_neighbours: int | None = None
+
+
+@dataclass(frozen=True)
+class RebuiltEvidence:
+    """A standing rebuilt round that a leaver contributed to. It has no clusters, so nobody is deniable in it."""
+
+    round: int
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from disavow.engines.state import model_of
 from disavow.engines.workload import Workload
 from disavow.erasure.erase import OnVerdict, erase
 from disavow.erasure.mechanisms import Mechanism
-from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.stream import place_from_stream
 from disavow.errors import ConfigError, RunMissing
 from disavow.federation.clustering.kmeans import require_kmeans
@@ -60,7 +60,7 @@ class Run:
     engine: Engine
     conduct: Conduct
     keys: Path
-    mechanism: Mechanism = Retrain()
+    mechanism: Mechanism
     openings: Path | None = None
     notes: tuple[str, ...] = ()
 
@@ -126,6 +126,22 @@ class Run:
         self.close()
 
 
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What runs have in common whose settings differ in neither data, network, training, engine nor seed."""
+
+    data: FederatedData
+    network: nn.Module
+    engine: Engine
+
+
+def prepare(settings: Settings, *, on_progress: OnProgress = nothing) -> Prepared:
+    """Load the data, build the network and the engine. `on_progress` hears how far the data is."""
+    data = load_data(settings.data, seed=settings.seed, on_progress=on_progress)
+    network = network_of(settings, data)
+    return Prepared(data, network, _engine_of(settings, network, data))
+
+
 def start(
     settings: Settings,
     directory: Path,
@@ -134,34 +150,39 @@ def start(
     clock: Clock = now,
     ask: AskPassphrase = nobody_to_ask,
     on_progress: OnProgress = nothing,
+    prepared: Prepared | None = None,
 ) -> Run:
     """A new run in a directory that does not exist yet, or is empty. `keys` holds the operator's keys.
 
     Where there is a signing key among them, it signs the run's log; `ask` asks for its passphrase. `on_progress`
-    hears how far the data is, where it takes time to load.
+    hears how far the data is, where it takes time to load. What is `prepared` for several runs is used as it is;
+    its engine ends with the first of them that is closed, unless the caller sees to that.
     """
     refuse_on_nodes(settings, directory)
     refuse_existing(directory)
     signer = load_signer(keys or default_folder(), ask)
     if settings.clustering.method == "constrained-kmeans":
         require_kmeans()
-    data = load_data(settings.data, seed=settings.seed, on_progress=on_progress)
-    settings = _bound_to(settings, data)
-    network = network_of(settings, data)
-    initial = model_of(network)
-    ledger = Ledger.create(
-        directory,
-        policy=settings.policy,
-        layout=initial.layout,
-        initial=initial.vector.numpy(),
-        clients=data.parts,
-        config=config.to_toml(settings),
-        created_by=f"disavow {__version__}",
-        at=clock(),
-        settings_digest=config.settings_digest(settings),
-        signer=signer,
-    )
-    return _assemble(settings, ledger, network, data, keys, clock)
+    prepared = prepared or prepare(settings, on_progress=on_progress)
+    settings = _bound_to(settings, prepared.data)
+    initial = model_of(prepared.network)
+    try:
+        ledger = Ledger.create(
+            directory,
+            policy=settings.policy,
+            layout=initial.layout,
+            initial=initial.vector.numpy(),
+            clients=prepared.data.parts,
+            config=config.to_toml(settings),
+            created_by=f"disavow {__version__}",
+            at=clock(),
+            settings_digest=config.settings_digest(settings),
+            signer=signer,
+        )
+    except BaseException:
+        prepared.engine.close()
+        raise
+    return _assemble(settings, ledger, prepared, keys, clock)
 
 
 def reopen(
@@ -186,8 +207,7 @@ def reopen(
                 f"{directory / CONFIG} was changed since the run was started; restore it "
                 f"(only {', '.join(config.CHANGEABLE)} may be changed)"
             )
-        data = load_data(settings.data, seed=settings.seed, on_progress=on_progress)
-        return _assemble(settings, ledger, network_of(settings, data), data, keys, clock, openings)
+        return _assemble(settings, ledger, prepare(settings, on_progress=on_progress), keys, clock, openings)
     except BaseException:
         ledger.close()
         raise
@@ -224,6 +244,8 @@ def conduct_of(settings: Settings, clock: Clock = now) -> Conduct:
         secrets=Secrets(settings.seed if settings.draws == "seeded" else None),
         clock=clock,
         budget=budget_of(settings),
+        retention=None if settings.ledger.retention == "all" else settings.ledger.retention,
+        keep_every=settings.mechanism.interval if settings.mechanism.name == "federaser" else None,
         at_least=settings.clustering.k if on_nodes(settings) else 1,
     )
 
@@ -249,16 +271,8 @@ def _bound_to(settings: Settings, data: FederatedData) -> Settings:
     )
 
 
-def _assemble(
-    settings: Settings,
-    ledger: Ledger,
-    network: nn.Module,
-    data: FederatedData,
-    keys: Path | None,
-    clock: Clock,
-    openings: Path | None = None,
-) -> Run:
-    engine = build_engine(
+def _engine_of(settings: Settings, network: nn.Module, data: FederatedData) -> Engine:
+    return build_engine(
         Workload(
             network=network,
             images=data.train.images,
@@ -271,5 +285,25 @@ def _assemble(
         ),
         settings.engine,
     )
+
+
+def _assemble(
+    settings: Settings,
+    ledger: Ledger,
+    prepared: Prepared,
+    keys: Path | None,
+    clock: Clock,
+    openings: Path | None = None,
+) -> Run:
     conduct = conduct_of(settings, clock)
-    return Run(settings, ledger, engine, conduct, keys or default_folder(), openings=openings, notes=data.notes)
+    mechanism, notes = build_mechanism(settings.mechanism), prepared.data.notes
+    return Run(
+        settings,
+        ledger,
+        prepared.engine,
+        conduct,
+        keys or default_folder(),
+        mechanism,
+        openings=openings,
+        notes=notes,
+    )

@@ -22,10 +22,12 @@ from disavow.audit.signals import confidences
 from disavow.domain import Evaluation, Policy
 from disavow.engines import build as build_engine
 from disavow.erasure.erase import erase
+from disavow.erasure.mechanisms.federaser import FedEraser
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.federation.round import run_round
 from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger
+from disavow.ledger.retention import thin
 from tests.audit.making import keys_of, make_run, subject_in
 from tests.federation.builders import CONDUCT, MOMENT, POLICY, PROPERTY, gaussian, layout_of_size, ledger_of
 
@@ -40,7 +42,9 @@ class Homes:
     seed: int = 0
     factor: float = 1.0
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
         rows = gaussian(len(CLIENTS), model.layout.size, seed=100 * self.seed + round_number)
         chosen = rows[torch.tensor([CLIENTS.index(client) for client in clients])] * self.factor
         return Updates(tuple(clients), (5,) * len(clients), chosen + 0.1 * model.vector)
@@ -56,7 +60,9 @@ class Homes:
 class Axes(Homes):
     """Each client's update is one coordinate: whoever was a representative can be read off the step."""
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
         rows = torch.zeros(len(clients), model.layout.size)
         for row, client in enumerate(clients):
             rows[row, CLIENTS.index(client)] = self.factor
@@ -120,6 +126,22 @@ def test_the_allowance_for_noise_is_what_noise_needs_and_hardly_more(tmp_path: P
     assert 0.95 * typical < each.distance < each.noise < 1.2 * typical
 
 
+def test_rebuilt_rounds_cannot_be_forged_and_are_counted(tmp_path: Path) -> None:
+    """Nobody was drawn in them."""
+    engine, conduct = Homes(), replace(CONDUCT, keep_every=1)
+    with ledger_of(tmp_path / "run", CLIENTS, layout_of_size(SIZE), replace(POLICY, k=2, x=2)) as ledger:
+        for _ in range(3):
+            run_round(ledger, engine, conduct)
+        ledger.place_requests([ledger.membership(1)[0][0]], key=bytes(32), at=MOMENT)
+        [answer] = erase(ledger, engine, conduct, FedEraser(), openings=tmp_path / "openings")
+        assert answer.approximate
+        run_round(ledger, engine, conduct)
+        forgery = forge(ledger, Homes().train, forgings=2, seed=1)
+    assert [each.number for each in forgery.rounds] == [4]
+    assert forgery.left_out == 3
+    assert len(forgery.models) == 2
+
+
 def test_forgeries_differ_from_the_round_and_from_each_other(tmp_path: Path) -> None:
     with trained(tmp_path / "run", replace(POLICY, k=2, **NOISE["none"]), Homes()) as ledger:
         made = forge(ledger, Homes().train, forgings=8, seed=1)
@@ -158,7 +180,9 @@ def test_updates_that_are_not_the_recorded_ones_are_noticed(tmp_path: Path) -> N
 class OneLiar(Homes):
     """Everybody tells the truth but one, in the last bit."""
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
         updates = super().train(model, clients, round_number)
         updates.vectors[0, 0] = torch.nextafter(updates.vectors[0, 0], torch.tensor(9.0))
         return updates
@@ -215,6 +239,13 @@ def test_rounds_with_a_cluster_without_survivors_are_left_out(tmp_path: Path) ->
     assert forgery.left_out == len(emptied)
     assert [each.number for each in forgery.rounds] == [t for t in (1, 2, 3) if t not in emptied]
     assert bool(forgery.models) == (3 not in emptied)
+
+
+def test_rounds_whose_models_were_thinned_cannot_be_forged(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", replace(POLICY, **NOISE["none"]), Homes()) as ledger:
+        thin(ledger, 1)
+        forgery = forge(ledger, Homes().train, forgings=2, seed=1)
+    assert (forgery.thinned, forgery.left_out, forgery.rounds, forgery.models) == (3, 0, (), ())
 
 
 def test_a_rehearsed_rollback_can_be_forged(broken: Path, tmp_path: Path) -> None:

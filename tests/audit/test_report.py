@@ -53,6 +53,7 @@ def audit(*attackers: Found, verdict: Verdict | None = ROLLBACK) -> Audit:
         found=attackers,
         forged=(),
         left_out=0,
+        thinned=0,
         alike=(),
         departed=0,
         bound=None,

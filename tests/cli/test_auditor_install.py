@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 from disavow import config, runs
 from disavow.data import client_ids
+from disavow.erasure.mechanisms import build
 from disavow.erasure.prove import default_openings, opening_path, proof_path
 from disavow.ledger import Ledger
 from disavow.proof.notes import Signer
@@ -130,7 +131,9 @@ def prove(folder: Path) -> None:
         at=MOMENT,
         signer=SIGNER,
     )
-    with Run(settings, ledger, ToyEngine(settings.seed), runs.conduct_of(settings), folder / "keys") as run:
+    mechanism = build(settings.mechanism)
+    keys, conduct = folder / "keys", runs.conduct_of(settings)
+    with Run(settings, ledger, ToyEngine(settings.seed), conduct, keys, mechanism) as run:
         run.train()
         leave(run, "client-05")
     (folder / "proof.json").write_bytes(proof_path(folder / "run", 1).read_bytes())

@@ -135,6 +135,7 @@ def test_a_dry_run_says_what_it_costs_and_changes_no_byte(run: Path, pair: list[
         "clients": pair,
         "verdict": "rollback",
         "first_broken_round": 1,
+        "rollback_to_round": 1,
         "cost": {
             "rounds": 3,
             "client_epochs": 3 * left,
@@ -301,12 +302,15 @@ def as_of_format_0001(run: Path) -> None:
     with closing(sqlite3.connect(run / NAME)) as connection:
         connection.executescript(
             """
-            DROP TABLE events; DROP TABLE log; DROP TABLE withdrawals; DROP TABLE requests; DROP TABLE erasures;
+            DROP TABLE updates; DROP TABLE rebuilt; DROP TABLE events; DROP TABLE log;
+            DROP TABLE withdrawals; DROP TABLE requests; DROP TABLE erasures;
             DROP INDEX ix_clusters_round_id_first_slot;
             ALTER TABLE run DROP COLUMN tombstone_key;
             ALTER TABLE models DROP COLUMN present;
+            ALTER TABLE models DROP COLUMN thinned;
             ALTER TABLE rounds DROP COLUMN superseded_by;
             ALTER TABLE rounds DROP COLUMN seconds;
+            ALTER TABLE rounds DROP COLUMN repeats;
             UPDATE alembic_version SET version_num = '0001';
             """
         )

@@ -202,6 +202,17 @@ class EngineContract(ABC):
         # and the setting does make a difference
         assert float((updates.vectors - plain.vectors)[1].abs().max()) > 1e-3
 
+    @pytest.mark.parametrize("epochs", [1, 3])
+    def test_epochs_that_are_asked_for_are_those_of_other_settings(self, epochs: int) -> None:
+        case, other = a_case(), a_case(settings=SETTINGS.model_copy(update={"epochs": epochs}))
+        engine = self.make(case)
+        before = engine.train(case.model, list(PARTS), 2)
+        asked = engine.train(case.model, list(PARTS), 2, epochs=epochs)
+        for client, row in zip(asked.clients, asked.vectors, strict=True):
+            self.near(row, by_hand(other, client, 2))
+        self.alike(engine.train(case.model, list(PARTS), 2).vectors, before.vectors)
+        assert float((asked.vectors - before.vectors)[1].abs().max()) > 1e-3
+
     def test_a_larger_step_moves_a_client_further(self) -> None:
         lengths = []
         for rate in (0.001, 0.01, 0.1):

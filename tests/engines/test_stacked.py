@@ -27,8 +27,11 @@ class OneFederation:
     def __init__(self, trainer: StackedTrainer, workload: Workload) -> None:
         self._trainer, self._workload = trainer, workload
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
-        [updates] = self._trainer.train([Ask(self._workload, model, tuple(clients), round_number)])
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
+        workload = self._workload.training_for(epochs)
+        [updates] = self._trainer.train([Ask(workload, model, tuple(clients), round_number)])
         return replace(updates, vectors=updates.vectors.cpu())
 
     def evaluate(self, model: Model) -> Evaluation:

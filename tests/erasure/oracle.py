@@ -7,7 +7,7 @@ and the erasure do with files, rows and crashes must come to the same bits.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -86,8 +86,13 @@ class Oracle:
             )
         )
 
-    def erase(self, leavers: set[str]) -> int | None:
-        """Let clients leave together; the first broken round, or None where they are deniable."""
+    def erase(
+        self, leavers: set[str], *, from_scratch: bool = False, kept: Collection[int] | None = None
+    ) -> int | None:
+        """Let clients leave together; the round to go back to, or None where they are deniable.
+
+        Of the models only those broadcast in the rounds `kept` can be gone back to; without it, all of them.
+        """
         self.clients -= leavers
         gone_before = set(self.gone)
         self.gone |= leavers
@@ -99,9 +104,10 @@ class Oracle:
         ]
         if not broken:
             return None
-        first, now = min(broken), len(self.rounds)
-        del self.rounds[first - 1 :]
-        del self.models[first:]
+        first, now = 1 if from_scratch else min(broken), len(self.rounds)
+        back_to = first if kept is None else max(number for number in kept if number <= first)
+        del self.rounds[back_to - 1 :]
+        del self.models[back_to:]
         if len(participants_of(self)) >= self.policy.k:
             self.train(now)
         return first

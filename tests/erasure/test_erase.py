@@ -795,7 +795,9 @@ def test_the_clock_of_the_run_is_the_clock_of_its_answers(tmp_path: Path) -> Non
 class Diverging(ToyEngine):
     """From the second attempt on, somebody returns what cannot be aggregated."""
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
         updates = super().train(model, clients, round_number)
         if round_number == 3:
             updates.vectors[0, 0] = float("nan")

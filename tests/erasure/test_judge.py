@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disavow.domain import ClusterEvidence, SlotEvidence, Verdict, VerdictKind
+from disavow.domain import ClusterEvidence, RebuiltEvidence, SlotEvidence, Verdict, VerdictKind
 from disavow.erasure.judge import CRITERIA, judge
 from tests.federation.builders import PROPERTY
 
@@ -30,6 +30,14 @@ def counted(
 def near(*slots: tuple[bool, int], number: int = 1, spread: float = 1.0, delta: float = 1.0) -> ClusterEvidence:
     """A cluster as the criterion `neighbourhood` sees it: who survives, and how many neighbours do."""
     return ClusterEvidence(number, delta, spread, tuple(SlotEvidence(*slot) for slot in slots))
+
+
+@pytest.mark.parametrize("criterion", sorted(CRITERIA))
+def test_nobody_is_deniable_in_a_rebuilt_round(criterion: str) -> None:
+    holds = near((True, 9), (False, 9), number=1)
+    assert judge([holds], x=1, criterion=criterion) == DENIABLE
+    assert judge([holds, RebuiltEvidence(4)], x=1, criterion=criterion) == rollback(4)
+    assert judge([RebuiltEvidence(4), RebuiltEvidence(2)], x=1, criterion=criterion) == rollback(2)
 
 
 @pytest.mark.parametrize("criterion", sorted(CRITERIA))

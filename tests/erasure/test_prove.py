@@ -25,6 +25,7 @@ from disavow import config, runs
 from disavow.data import client_ids
 from disavow.domain import RequestState, VerdictKind
 from disavow.erasure.judge import judge
+from disavow.erasure.mechanisms import build
 from disavow.erasure.prove import (
     check_openings,
     default_openings,
@@ -100,7 +101,9 @@ def reopened(directory: Path, signer: Signer | None = SERVER) -> Run:
 def assembled(ledger: Ledger) -> Run:
     settings = runs.settings_of(ledger.directory)
     keys = ledger.directory.with_name("keys")
-    return Run(settings, ledger, ToyEngine(settings.seed), runs.conduct_of(settings), keys)
+    return Run(
+        settings, ledger, ToyEngine(settings.seed), runs.conduct_of(settings), keys, build(settings.mechanism)
+    )
 
 
 def trust(*signers: Signer) -> list[TrustedKey]:
@@ -216,6 +219,22 @@ def test_a_rollback_leaves_proofs_that_hold_about_the_retrained_model(
             assert len(said["rounds"]["superseded"]) == 4 - len(said["clusters"])
             with pytest.raises(VerificationError, match=r"check 16 \(model\)"):
                 held(run, number, client, model=before)
+    assert fsck(tmp_path / "run") == []
+
+
+def test_a_rollback_to_an_earlier_round_than_the_broken_one_leaves_proofs_that_hold(tmp_path: Path) -> None:
+    """All but the first and the last checkpoint are thinned: it goes back to round 1, wherever it broke."""
+    with trained(tmp_path / "run", ledger={"retention": 1}, **CLUSTER) as run:
+        pair = pair_that_breaks(run)
+        verdict = leave(run, *pair)[0].verdict
+        assert verdict is not None
+        assert verdict.round is not None
+        assert (verdict.round > 1, verdict.back_to) == (True, 1)
+        for number, client in enumerate(pair, start=1):
+            report = held(run, number, client, model=served(run))
+            assert predicate_of(report)["verdict"] == {"kind": "rollback", "from": 1}
+            assert detail(report, "verdict").startswith("rollback from round 1")
+            assert predicate_of(report)["clusters"] == []
     assert fsck(tmp_path / "run") == []
 
 
@@ -728,8 +747,10 @@ def test_a_key_that_was_replaced_cannot_sign_what_came_after(tmp_path: Path) -> 
 def make_format_0002(directory: Path) -> None:
     """Take a ledger back to the format before there were logs and proofs."""
     with closing(sqlite3.connect(directory / NAME)) as connection:
-        connection.execute("DROP TABLE events")
-        connection.execute("DROP TABLE log")
+        for table in ("updates", "rebuilt", "events", "log"):
+            connection.execute(f"DROP TABLE {table}")
+        for table, column in (("models", "thinned"), ("rounds", "repeats"), ("erasures", "broken")):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         for column in ("rounds_salt", "client_salt"):
             connection.execute(f"ALTER TABLE requests DROP COLUMN {column}")
         connection.execute("ALTER TABLE withdrawals DROP COLUMN salt")

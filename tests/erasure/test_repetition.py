@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from disavow.domain import ErasureRequest, RequestState
-from disavow.erasure.erase import erase, settle
+from disavow.erasure.erase import answer_without_training, erase
 from disavow.erasure.repetition import repetition
 from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger
@@ -32,9 +32,11 @@ class Forgetful(ToyEngine):
     clients: frozenset[str] = frozenset()
     trained: list[int] = field(default_factory=list)
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
         self.trained.append(round_number)
-        updates = super().train(model, clients, round_number)
+        updates = super().train(model, clients, round_number, epochs=epochs)
         shift = torch.tensor([1e-3 * len(self.trained) * (client in self.clients) for client in clients])
         return replace(updates, vectors=updates.vectors + shift[:, None].float())
 
@@ -108,10 +110,10 @@ def test_what_needs_no_training_is_settled_and_the_rest_waits_for_an_engine(
 ) -> None:
     with fresh(tmp_path / "run") as run:
         numbers = ask(run, *pair_first_together_in(run.ledger, round_number))
-        assert settle(run.ledger, run.conduct, run.mechanism) == ()
+        assert answer_without_training(run.ledger, run.conduct, run.mechanism) == ()
         assert {r.state for r in run.ledger.requests(numbers)} == {RequestState.REBUILDING}
         assert run.ledger.next_round() == (round_number, 2)
-        assert settle(run.ledger, run.conduct, run.mechanism) == ()  # twice is once
+        assert answer_without_training(run.ledger, run.conduct, run.mechanism) == ()  # twice is once
         run.honour_requests()
         assert {r.state for r in run.ledger.requests(numbers)} == {RequestState.ANSWERED}
         assert run.ledger.next_round() == (5, 1)
@@ -121,7 +123,7 @@ def test_what_needs_no_training_is_settled_and_the_rest_waits_for_an_engine(
 def test_a_deniable_request_is_settled_whole(tmp_path: Path) -> None:
     with fresh(tmp_path / "run") as run:
         [number] = ask(run, "client-04")
-        [answered] = settle(run.ledger, run.conduct, run.mechanism)
+        [answered] = answer_without_training(run.ledger, run.conduct, run.mechanism)
         assert (answered.number, answered.state) == (number, RequestState.ANSWERED)
     with Ledger.open(tmp_path / "run") as ledger:
         assert "client-04" not in ledger.clients()

@@ -268,7 +268,9 @@ class Recorder(Engine):
 
     asked: list[tuple[tuple[str, ...], int, list[float]]]
 
-    def train(self, model: Model, clients: tuple[str, ...], round_number: int) -> Updates:  # type: ignore[override]
+    def train(  # type: ignore[override]
+        self, model: Model, clients: tuple[str, ...], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
         self.asked.append((tuple(clients), round_number, model.vector.tolist()))
         return updates_of(gaussian(len(clients), SIZE, seed=round_number), clients=clients)
 

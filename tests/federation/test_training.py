@@ -24,7 +24,9 @@ class Counting:
         self.evaluated: list[float] = []
         self.loss = loss
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
         self.trained.append(round_number)
         return updates_of(gaussian(len(clients), 3, seed=round_number), clients=clients)
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from disavow.domain import Layout, TensorSpec
+from disavow.domain import VARIANCE_FLOOR, Layout, TensorSpec
 from disavow.federation import vectors
-from disavow.federation.vectors import VARIANCE_FLOOR, Model, floor_variances, row_blocks
+from disavow.federation.vectors import Model, floor_variances, row_blocks
 from tests.federation.builders import gaussian, layout_of_size, permuted, updates_of
 
 NORM = Layout(

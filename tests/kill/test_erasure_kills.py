@@ -18,6 +18,7 @@ from disavow import config, runs
 from disavow.domain import RequestState
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.absent import files_with
+from disavow.ledger.updates import named as kept_updates
 from tests.erasure.mechanisms.contract import start_toy, toy_settings
 from tests.kill.erasure_driver import ALL, ALONE, TOGETHER, Child, Driver
 
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.kill
 
 SIGKILLED = -9
 POINTS = 24
+REBUILDING_POINTS = 8
 ROUNDS = 6
 REAL: dict[str, Any] = {
     "seed": 21,
@@ -72,6 +74,8 @@ def state_of(run: Path, *, seeded: bool = True) -> State:
         summaries = ledger.summaries()
         present = {ledger.initial_model, *(summary.after for summary in summaries if summary.standing)}
         assert set(ledger.store.digests()) == present
+        with ledger.snapshot() as connection:
+            assert ledger.updates.leftovers(kept_updates(connection)) == []
         return State(
             rounds=tuple(
                 (s.number, s.attempt, s.standing, s.participants, s.after if seeded else "") for s in summaries
@@ -106,8 +110,18 @@ class Rehearsal:
 
 @pytest.fixture(scope="session")
 def rehearsal(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
-    folder = tmp_path_factory.mktemp("rehearsal")
-    settings = toy_settings(clients=12, rounds=3, clustering={"sticky": False})
+    return rehearsed(driver, tmp_path_factory.mktemp("rehearsal"), rounds=3)
+
+
+@pytest.fixture(scope="session")
+def rebuilding(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    """The same story where rounds are rebuilt from kept updates."""
+    kept = {"name": "federaser", "interval": 1}
+    return rehearsed(driver, tmp_path_factory.mktemp("rebuilding"), rounds=3, mechanism=kept)
+
+
+def rehearsed(driver: Driver, folder: Path, **changed: Any) -> Rehearsal:
+    settings = toy_settings(clients=12, clustering={"sticky": False}, **changed)
     with start_toy(folder / "prepared" / "run", settings) as run:
         run.train()
         run.tombstone_key()
@@ -129,6 +143,14 @@ def test_the_story_has_a_deniable_request_and_a_rollback_of_several_at_once(rehe
     kinds = " ".join(rehearsal.events)
     for kind in ("commit", "INSERT INTO", "UPDATE", "DELETE FROM", "fsync", "replace", "unlink", "_checkpoint"):
         assert kind in kinds
+
+
+def test_the_same_story_with_rebuilt_rounds(rehearsal: Rehearsal, rebuilding: Rehearsal) -> None:
+    verdicts = [[verdict for _, _, verdict, *_ in each.end.requests] for each in (rehearsal, rebuilding)]
+    assert verdicts[0] == verdicts[1]
+    assert rehearsal.end.clients == rebuilding.end.clients
+    assert all("rebuilt approximately" in remark for *_, remark in rebuilding.end.requests[1:])
+    assert any("INSERT INTO rebuilt" in event for event in rebuilding.events)
 
 
 def die_and_resume(driver: Driver, rehearsal: Rehearsal, folder: Path, at: int) -> None:
@@ -154,6 +176,25 @@ def test_killed_at_an_event_it_ends_as_one_that_never_was(
     total = len(rehearsal.events)
     low, high = part * total // POINTS, (part + 1) * total // POINTS
     die_and_resume(driver, rehearsal, tmp_path, random.Random(part).randrange(low, high) + 1)
+
+
+@pytest.mark.parametrize("part", range(REBUILDING_POINTS))
+def test_killed_at_an_event_with_rebuilt_rounds_it_ends_as_one_that_never_was(
+    driver: Driver, rebuilding: Rehearsal, tmp_path: Path, part: int
+) -> None:
+    """The last two thirds of the story, where the rollback is."""
+    total = len(rebuilding.events)
+    start = total // 3
+    low, high = (start + each * (total - start) // REBUILDING_POINTS for each in (part, part + 1))
+    die_and_resume(driver, rebuilding, tmp_path, random.Random(part).randrange(low, high) + 1)
+
+
+@pytest.mark.parametrize("what", ["INSERT INTO rebuilt", "INSERT INTO updates", "DELETE FROM updates"])
+def test_killed_where_rebuilt_rounds_are_written_it_ends_as_one_that_never_was(
+    driver: Driver, rebuilding: Rehearsal, tmp_path: Path, what: str
+) -> None:
+    last = max(i for i, event in enumerate(rebuilding.events, start=1) if event.startswith(what))
+    die_and_resume(driver, rebuilding, tmp_path, last)
 
 
 @pytest.mark.parametrize(

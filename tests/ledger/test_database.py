@@ -18,8 +18,10 @@ from alembic.script import ScriptDirectory
 
 from disavow.errors import LedgerError, LedgerVersion, RunInUse, RunMissing
 from disavow.ledger import Ledger, database, fsck, journal
+from disavow.ledger.retention import checkpoints
 from disavow.ledger.schema import metadata
 from tests.cli.process import disavow, only_error
+from tests.erasure.mechanisms.contract import leave, start_toy, toy_settings
 from tests.ledger.making import POLICY, change, create, files_of, record_next, vector
 
 PRAGMAS = {"foreign_keys": 1, "secure_delete": 1, "synchronous": 2, "journal_mode": "wal"}
@@ -157,14 +159,16 @@ def test_a_newer_format_is_exit_6_on_the_command_line(run_dir: Path, command: st
 def make_first_format(run_dir: Path) -> None:
     """Take a ledger back to the format 0001: what the first version of disavow wrote."""
     with closing(sqlite3.connect(run_dir / database.NAME)) as connection:
-        for table in ("events", "log", "withdrawals", "requests", "erasures"):
+        for table in ("updates", "rebuilt", "events", "log", "withdrawals", "requests", "erasures"):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("DROP INDEX ix_clusters_round_id_first_slot")
         for table, column in (
             ("run", "tombstone_key"),
             ("models", "present"),
+            ("models", "thinned"),
             ("rounds", "superseded_by"),
             ("rounds", "seconds"),
+            ("rounds", "repeats"),
         ):
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         connection.execute("UPDATE alembic_version SET version_num = '0001'")
@@ -176,7 +180,7 @@ def test_an_older_format_is_migrated_by_a_writer_and_refused_by_a_reader(run_dir
         before = ledger.summaries(), ledger.round(2), ledger.clients()
     make_first_format(run_dir)
     old = (run_dir / database.NAME).read_bytes()
-    with pytest.raises(LedgerVersion, match=rf"0001, older than this version's 0004; `disavow resume {run_dir}`"):
+    with pytest.raises(LedgerVersion, match=rf"0001, older than this version's 0006; `disavow resume {run_dir}`"):
         Ledger.open(run_dir)
     assert (run_dir / database.NAME).read_bytes() == old
     with Ledger.open(run_dir, write=True) as ledger:
@@ -186,10 +190,38 @@ def test_an_older_format_is_migrated_by_a_writer_and_refused_by_a_reader(run_dir
         assert ledger.requests() == ()
 
 
+def make_format_0005(run_dir: Path) -> None:
+    """Take a ledger back to the format before models could be thinned."""
+    with closing(sqlite3.connect(run_dir / database.NAME)) as connection:
+        for table, column in (("models", "thinned"), ("rounds", "repeats"), ("erasures", "broken")):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        connection.execute("UPDATE alembic_version SET version_num = '0005'")
+        connection.commit()
+
+
+def test_before_there_was_a_budget_every_model_was_kept_and_rollbacks_went_where_it_broke(tmp_path: Path) -> None:
+    with start_toy(tmp_path / "run", toy_settings()) as run:
+        run.train()
+        [*_, answered] = leave(run, "client-04", "client-05", "client-06", "client-07")
+        assert answered.verdict is not None
+        assert answered.verdict.round is not None
+        with run.ledger.snapshot() as connection:
+            due = checkpoints(connection)
+    make_format_0005(tmp_path / "run")
+    with Ledger.open(tmp_path / "run", write=True) as ledger:
+        assert ledger.requests()[-1] == answered
+        with ledger.snapshot() as connection:
+            assert checkpoints(connection) == due
+        assert all(each.kept for each in due)
+    assert fsck(tmp_path / "run") == []
+
+
 def make_format_0003(run_dir: Path) -> None:
     """Take a ledger back to the format before there were events."""
+    make_format_0005(run_dir)
     with closing(sqlite3.connect(run_dir / database.NAME)) as connection:
-        connection.execute("DROP TABLE events")
+        for table in ("updates", "rebuilt", "events"):
+            connection.execute(f"DROP TABLE {table}")
         connection.execute("UPDATE alembic_version SET version_num = '0003'")
         connection.commit()
 

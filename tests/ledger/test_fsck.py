@@ -221,6 +221,15 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         sql("UPDATE clients SET id = 'somebody else' WHERE id = 'client-03'"),
         r"round 2: the membership row of slot \d is not the one",
     ),
+    # what thinning goes by, and what it leaves
+    "a round that repeats nothing": (
+        sql("UPDATE rounds SET repeats = 1 WHERE id = 1"),
+        r"round 1: is said to repeat the clusters of the round before it, but has others",
+    ),
+    "a model thinned that is there": (
+        sql("UPDATE models SET thinned = 1 WHERE digest = (SELECT after FROM rounds WHERE id = 2)"),
+        r"model [0-9a-f]{12}: is marked as thinned, and as there",
+    ),
     # the event, from which the account is computed
     "event deleted": (sql("DELETE FROM events WHERE round_id = 2"), r"round 2: its event, .* is missing"),
     **{

@@ -131,12 +131,12 @@ def test_who_took_part_only_in_superseded_rounds_was_present_all_the_same(tmp_pa
 def test_the_target_is_the_newest_round_that_stood(book: Book) -> None:
     book.open(roll(2), "cleo")
     with book.ledger.snapshot() as connection:
-        assert journal.rebuilding(connection) == journal.Rebuilding(2, 3)
+        assert journal.rebuilding(connection) == journal.Rebuilding(2, 3, newest=2)
     record_next(book.ledger, after=None, clusters_of_round=three_left("cleo"))
     book.open(roll(1), "dora")
     with book.ledger.snapshot() as connection:
         # the second rollback stopped at round 2, the first still owes round 3
-        assert journal.rebuilding(connection) == journal.Rebuilding(1, 3)
+        assert journal.rebuilding(connection) == journal.Rebuilding(1, 3, newest=1)
 
 
 def test_the_cost_counts_rounds_recorded_since_up_to_the_target(book: Book) -> None:

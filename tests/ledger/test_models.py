@@ -164,13 +164,15 @@ def test_bytes_that_are_no_safetensors_are_an_integrity_error() -> None:
         from_safetensors(LAYOUT, b"\xff" * 64)
 
 
-def test_the_model_written_last_is_recalled_as_a_copy_until_files_are_removed(tmp_path: Path) -> None:
+def test_the_model_written_last_is_recalled_as_a_copy_until_its_file_is_removed(tmp_path: Path) -> None:
     store, vector = ModelStore(tmp_path), np.arange(LAYOUT.size, dtype=np.float32)
     digest, _ = store.write(LAYOUT, vector)
     store.path(digest).write_bytes(b"damaged")
     recalled = store.recall(LAYOUT, digest)
     recalled[0] = 99
     assert store.recall(LAYOUT, digest).tolist() == vector.tolist()
-    store.remove([])
+    store.remove([store.path("f" * 64)])
+    assert store.recall(LAYOUT, digest).tolist() == vector.tolist()
+    store.remove([store.path(digest)])
     with pytest.raises(IntegrityError):
         store.recall(LAYOUT, digest)

@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 
 from disavow import config, runs
-from disavow.federation.vectors import VARIANCE_FLOOR, Model
+from disavow.domain import VARIANCE_FLOOR
+from disavow.federation.vectors import Model
 from disavow.models.resnet_mini import Block
 
 

@@ -545,6 +545,19 @@ LEAVES: dict[str, Kind] = {
             "at": time,
         }
     ),
+    "rebuilt": fields(
+        {
+            "type": a_string,
+            "number": positive,
+            "attempt": positive,
+            "before": digest,
+            "after": digest,
+            "mechanism": one_of("federaser"),
+            "participants": positive,
+            "root": hashed,
+            "at": time,
+        }
+    ),
     "withdrawal": fields(
         {
             "type": a_string,
@@ -560,17 +573,21 @@ LEAVES: dict[str, Kind] = {
 
 
 def log_leaf(value: Any) -> None:
-    """A leaf of one of the five types ("The log")."""
+    """A leaf of one of the six types ("The log")."""
     need(isinstance(value, dict), "no leaf")
     kind = value.get("type")
     need(isinstance(kind, str) and kind in LEAVES, "no type of leaf")
     LEAVES[kind](value)
 
 
-def round_leaf(value: Any) -> None:
-    """A leaf of type `round`."""
-    log_leaf(value)
-    need(value["type"] == "round", "no round")
+def leaf_of_type(kind: str) -> Kind:
+    """A leaf of one type."""
+
+    def check(value: Any) -> None:
+        log_leaf(value)
+        need(value["type"] == kind, "a leaf of another type")
+
+    return check
 
 
 SHAPE: dict[str, Kind] = {
@@ -655,21 +672,27 @@ OPENING = fields(
         "rounds": list_of(fields({"leaf": positive, "slot": whole, "salt": hashed, "update": hashed})),
     }
 )
-RECEIPT = fields(
-    {
-        "type": one_of("disavow/receipt/v1"),
-        "run": run_id,
-        "client": text,
-        "leaf": positive,
-        "header": round_leaf,
-        "cluster": fields({**SHAPE, "slots": list_of(hashed, MIB)}),
-        "slot": whole,
-        "salt": hashed,
-        "update": hashed,
-        "inclusion": PATH,
-        "checkpoint": text,
-    }
-)
+RECEIPT: dict[str, Kind] = {
+    "type": one_of("disavow/receipt/v1"),
+    "run": run_id,
+    "client": text,
+    "leaf": positive,
+    "slot": whole,
+    "salt": hashed,
+    "update": hashed,
+    "inclusion": PATH,
+    "checkpoint": text,
+}
+RECEIPTS = {
+    "round": fields(
+        {
+            **RECEIPT,
+            "header": leaf_of_type("round"),
+            "cluster": fields({**SHAPE, "slots": list_of(hashed, MIB)}),
+        }
+    ),
+    "rebuilt": fields({**RECEIPT, "header": leaf_of_type("rebuilt"), "path": PATH}),
+}
 
 
 # "Bounds"
@@ -843,23 +866,24 @@ class Verification:
         undone: set[str] = set()
         named = {parse_key(start["key"])} if start["key"] is not None else set()
         attempts: dict[int, int] = {}
-        k = self.policy["k"]
+        k, due = self.policy["k"], 0
         for place, leaf in enumerate(self.leaves[1:], start=1):
             require(leaf["type"] != "run", "a second leaf of type run")
             require(_moment(self.leaves[place - 1]) <= leaf["at"], "times go back")
-            if leaf["type"] == "round":
+            if leaf["type"] in ("round", "rebuilt"):
                 number = leaf["number"]
                 attempts[number] = attempts.get(number, 0) + 1
                 require(number == len(self.standing) + 1, "the round's number is another")
                 require(leaf["attempt"] == attempts[number], "the attempt is another")
                 require(leaf["before"] == model, "the chain of models is broken")
-                require(
-                    k * leaf["clusters"] <= leaf["participants"] < 2 * k * leaf["clusters"],
-                    "so many clusters cannot be",
-                )
-                require(self.policy["delta"] in (None, leaf["delta"]), "delta is not the policy's")
-                noisy = float(leaf["tau"]) > 0 and leaf["after"] != leaf["before"]
-                require(not (noisy and leaf["after"] in undone), "a model that was undone is back")
+                if leaf["type"] == "round":
+                    self._require_clustered(leaf, undone)
+                    due = 0
+                else:
+                    require(number <= due, "nothing was undone that could be rebuilt")
+                    require(leaf["participants"] >= k, "too few rebuilt it")
+                    moved = leaf["after"] != leaf["before"]
+                    require(not (moved and leaf["after"] in undone), "a model that was undone is back")
                 self.rounds.append(place)
                 self.standing.append(place)
                 model = leaf["after"]
@@ -874,6 +898,7 @@ class Verification:
                 require(leaf["withdrawal"] == place - 1, "the rollback is not behind its withdrawal")
                 require(self.type_at(place - 1) == "withdrawal", "the rollback is not behind a withdrawal")
                 require(leaf["to"] <= len(self.standing), "no such round to undo")
+                due = max(due, len(self.standing))
                 undone.update(self.leaves[at]["after"] for at in self.standing[leaf["to"] - 1 :])
                 del self.standing[leaf["to"] - 1 :]
                 model = self.leaves[self.standing[-1]]["after"] if self.standing else start["initial_model"]
@@ -882,6 +907,16 @@ class Verification:
                 require(key not in named, "the key was named before")
                 named.add(key)
         self.final = model
+
+    def _require_clustered(self, leaf: Object, undone: set[str]) -> None:
+        k = self.policy["k"]
+        require(
+            k * leaf["clusters"] <= leaf["participants"] < 2 * k * leaf["clusters"],
+            "so many clusters cannot be",
+        )
+        require(self.policy["delta"] in (None, leaf["delta"]), "delta is not the policy's")
+        noisy = float(leaf["tau"]) > 0 and leaf["after"] != leaf["before"]
+        require(not (noisy and leaf["after"] in undone), "a model that was undone is back")
 
     def type_at(self, place: int) -> str | None:
         """The type of a leaf, if there is one."""
@@ -892,6 +927,7 @@ class Verification:
         places = [cluster["leaf"] for cluster in self.clusters]
         require(ascending(places), "clusters are not in order")
         require(set(places) <= set(self.standing), "a cluster of no standing round")
+        require(all(self.type_at(place) == "round" for place in places), "nobody is deniable in a rebuilt round")
         for cluster in self.clusters:
             self._require_cluster(cluster)
             self._require_withdrawn(cluster)
@@ -1144,7 +1180,10 @@ def _entry_hash(entry: Object) -> bytes:
 def parse_receipt(data: bytes) -> Object:
     """Read a receipt ("The receipt", 1)."""
     receipt: Object = parse_canonical(data, MIB)
-    RECEIPT(receipt)
+    need(isinstance(receipt, dict) and isinstance(receipt.get("header"), dict), "no receipt")
+    kind = receipt["header"].get("type")
+    need(isinstance(kind, str) and kind in RECEIPTS, "a receipt of no round")
+    RECEIPTS[kind](receipt)
     return receipt
 
 
@@ -1153,13 +1192,17 @@ def require_receipt(receipt: Object, keys: Sequence[Trusted]) -> Note:
     note = parse_note(receipt["checkpoint"])
     require(note.is_signed_by(keys), "no trusted key opens the receipt's checkpoint")
     require(note.origin == "disavow/run/" + receipt["run"], "the receipt's origin is another")
-    cluster, header, slot = receipt["cluster"], receipt["header"], receipt["slot"]
-    require(len(cluster["slots"]) == cluster["size"] and _has_slot(cluster, slot), "no such slot")
+    header, slot = receipt["header"], receipt["slot"]
     salt, update = unbase64(receipt["salt"]), unbase64(receipt["update"])
     found = slot_commitment(receipt["run"], header["number"], salt, receipt["client"], update)
-    require(found == unbase64(cluster["slots"][slot - cluster["first"]]), "another was in the slot")
-    root = follow(cluster_hash(cluster), cluster["position"], header["clusters"], cluster["path"])
-    require(root == unbase64(header["root"]), "the cluster is not the round's")
+    if header["type"] == "round":
+        cluster = receipt["cluster"]
+        require(len(cluster["slots"]) == cluster["size"] and _has_slot(cluster, slot), "no such slot")
+        require(found == unbase64(cluster["slots"][slot - cluster["first"]]), "another was in the slot")
+        root = follow(cluster_hash(cluster), cluster["position"], header["clusters"], cluster["path"])
+    else:
+        root = follow(leaf_hash(found), slot, header["participants"], receipt["path"])
+    require(root == unbase64(header["root"]), "the slot is not the round's")
     head = follow(leaf_hash(canonical(header)), receipt["leaf"], note.size, receipt["inclusion"])
     require(head == note.root, "the round is not in the log")
     return note

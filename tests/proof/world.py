@@ -28,6 +28,7 @@ from disavow.proof.leaves import (
     list_salt,
     map_root,
     noise_of,
+    rebuilt_leaf,
     rollback_leaf,
     round_leaf,
     run_leaf,
@@ -36,7 +37,7 @@ from disavow.proof.leaves import (
     withdrawn_entry,
     withdrawn_inner,
 )
-from disavow.proof.merkle import path_to, root_of
+from disavow.proof.merkle import leaf_hash, path_to, root_of
 from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
 from disavow.proof.reading import to_base64, write_decimal, write_figure
@@ -146,6 +147,8 @@ class Past:
     hashes: tuple[bytes, ...]
     seed: bytes | None
     withdrawn: list[Withdrawn] = field(default_factory=list)
+    rebuilt: bool = False
+    """All its slots are in one group then, and `hashes` are those of the slots."""
 
     @cached_property
     def slots(self) -> dict[str, int]:
@@ -253,7 +256,7 @@ def tell_bounds(predicate: dict[str, Any]) -> None:
     """Make the bounds of a predicate those of its clusters."""
     each = []
     for cluster in predicate["clusters"]:
-        tau = float(predicate["leaves"][cluster["leaf"]]["tau"])
+        tau = float(predicate["leaves"][cluster["leaf"]].get("tau", "0.0"))
         bounds = bounds_of(weight=float(cluster["weight"]), spread=float(cluster["spread"]), tau=tau)
         cluster.update(_told(bounds))
         each.append(bounds)
@@ -373,6 +376,31 @@ class World:
         self.standing.append(past)
         self.model = after
 
+    def rebuild(self, rounds: int = 1, *, without: Collection[str] = (), after: str | None = None) -> World:
+        """Record rebuilt rounds, with everybody who is still in; all of them end in `after`, if it is given."""
+        for _ in range(rounds):
+            names = [name for name in self.clients if name not in self.gone and name not in without]
+            number, place = len(self.standing) + 1, len(self.leaves)
+            order = self._order(names, place)
+            past = Past(place, number, 0.0, 0.0, len(order), {}, (), None, rebuilt=True)
+            past.groups[0] = self._group(past, 0, order, [0], [len(order)], (1.0, 0.0))
+            commitments = past.groups[0].commitments
+            object.__setattr__(past, "hashes", tuple(map(leaf_hash, commitments)))
+            leaf = rebuilt_leaf(
+                number=number,
+                attempt=1 + sum(each.number == number for each in self.pasts),
+                before=self.model,
+                after=after or digest_of(self.seed, "model", place).hex(),
+                mechanism="federaser",
+                commitments=commitments,
+                at=self.now,
+            )
+            self._append(leaf)
+            self.pasts.append(past)
+            self.standing.append(past)
+            self.model = leaf["after"]
+        return self
+
     def _order(self, names: list[str], place: int) -> list[str]:
         if self.watched is None:
             return sorted(names, key=lambda name: digest_of(self.seed, "order", place, name))
@@ -462,6 +490,8 @@ class World:
         return None
 
     def _holds(self, past: Past, group: Group) -> bool:
+        if past.rebuilt:
+            return False
         if past.seed is None:
             return len(set(group.slots) - past.gone) >= self.policy["x"] and group.spread <= past.delta
         return all(
@@ -604,6 +634,15 @@ class World:
         past = next(past for past in self.pasts if past.leaf == leaf)
         slot, size = past.slots[name], leaf + 1 if size is None else size
         group = past.group_of(slot)
+        way: dict[str, Any] = {
+            "cluster": {
+                **past.plain(group),
+                "slots": [to_base64(each) for each in group.commitments],
+                "path": [to_base64(step) for step in path_to(past.hashes, group.position)],
+            }
+        }
+        if past.rebuilt:
+            way = {"path": [to_base64(step) for step in path_to(past.hashes, slot)]}
         return canonical.encode(
             {
                 "type": RECEIPT,
@@ -611,11 +650,7 @@ class World:
                 "client": name,
                 "leaf": leaf,
                 "header": self.leaves[leaf],
-                "cluster": {
-                    **past.plain(group),
-                    "slots": [to_base64(each) for each in group.commitments],
-                    "path": [to_base64(step) for step in path_to(past.hashes, group.position)],
-                },
+                **way,
                 "slot": slot,
                 "salt": to_base64(group.salts[slot - group.first]),
                 "update": to_base64(group.updates[slot - group.first]),

@@ -169,6 +169,7 @@ def _audit(
         found=found,
         forged=forgery.rounds,
         left_out=forgery.left_out,
+        thinned=forgery.thinned,
         alike=alike,
         departed=departed,
         bound=bound,

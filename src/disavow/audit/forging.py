@@ -29,6 +29,7 @@ from disavow.federation.perturb import choose_and_perturb, clip
 from disavow.federation.randomness import Secrets, derive
 from disavow.federation.vectors import Model, Updates, on_cpu
 from disavow.ledger import Ledger
+from disavow.ledger.retention import checkpoints
 
 UpdatesOf = Callable[[Model, tuple[str, ...], int], Updates]
 """The updates of some clients in a round, from the model broadcast in it: computed again, or retained."""
@@ -75,13 +76,14 @@ class Alike:
 
 @dataclass(frozen=True)
 class Forgery:
-    """What forging came to. `models` are forgeries of the served model; `left_out` counts rounds with a cluster
-    that has no survivor, which cannot be forged.
+    """What forging came to. `models` are forgeries of the served model; `left_out` counts rounds that cannot be
+    forged: those with a cluster that has no survivor, and rebuilt ones; `thinned` those whose models are gone.
     """
 
     rounds: tuple[ForgedRound, ...]
     left_out: int
     models: tuple[Model, ...]
+    thinned: int = 0
 
 
 def recompute(engine: Engine) -> UpdatesOf:
@@ -91,12 +93,20 @@ def recompute(engine: Engine) -> UpdatesOf:
 
 def forge(ledger: Ledger, updates_of: UpdatesOf, *, forgings: int, seed: int) -> Forgery:
     """Forge each standing round of a ledger `forgings` times."""
-    forged, models, left_out = [], [], 0
+    forged, models, left_out, thinned = [], [], 0, 0
     standing = ledger.next_round()[0] - 1
+    with ledger.snapshot() as connection:
+        kept = {each.round for each in checkpoints(connection) if each.kept}
     for number in range(1, standing + 1):
+        if not ledger.membership(number):  # rebuilt: nobody was drawn, so nobody else could have been
+            left_out += 1
+            continue
         record = ledger.round(number)
         if not all(cluster.clients for cluster in record.clusters):
             left_out += 1
+            continue
+        if not {number, number + 1} <= kept:
+            thinned += 1
             continue
         before = Model(ledger.layout, torch.from_numpy(ledger.model_before(number)))
         after = torch.from_numpy(ledger.model_after(number)).double()
@@ -111,7 +121,7 @@ def forge(ledger: Ledger, updates_of: UpdatesOf, *, forgings: int, seed: int) ->
         noise = _noise(record, ledger.policy, ledger.layout.size)
         forged.append(ForgedRound(number, len(members), identical, distance, displacement, noise))
         models = made if number == standing else []
-    return Forgery(tuple(forged), left_out, tuple(models))
+    return Forgery(tuple(forged), left_out, tuple(models), thinned)
 
 
 def _seed(seed: int, number: int, forging: int) -> int:

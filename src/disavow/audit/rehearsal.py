@@ -6,7 +6,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -63,7 +63,8 @@ def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism
         ):
             _refuse_departures(ledger, subject)
             rounds, before = ledger.next_round()[0] - 1, _served(ledger)
-            conduct = runs.conduct_of(subject.settings)
+            # the copy is looked at round by round: nothing more is thinned in it
+            conduct = replace(runs.conduct_of(subject.settings), retention=None)
             key = _tombstone_key(ledger, subject, keys)
             ledger.place_requests([subject.client], key=key, at=conduct.clock())
             [answer] = erase(ledger, engine, conduct, mechanism, openings=scratch / "openings")

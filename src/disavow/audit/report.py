@@ -57,6 +57,7 @@ class Audit:
     found: tuple[Found, ...]
     forged: tuple[ForgedRound, ...]
     left_out: int
+    thinned: int
     alike: tuple[Alike, ...]
     departed: int
     bound: EpsilonBound | None
@@ -105,10 +106,10 @@ class Audit:
                 "The verdict is deniable: the model was kept, because others explain it as well as the "
                 "client does. Deniability is not deletion; with a larger x, fewer departures are deniable."
             )
-        elif verdict is not None and verdict.round is not None and verdict.round > 1:
+        elif verdict is not None and verdict.undoes is not None and verdict.undoes > 1:
             told.append(
-                f"The model went back to round {verdict.round}: the rounds before it stand, and in them the client "
-                "is deniable, not deleted."
+                f"The model went back to round {verdict.undoes}: the rounds before it stand, and in them the "
+                "client is deniable, not deleted."
             )
         return tuple(told)
 

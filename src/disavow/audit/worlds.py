@@ -168,7 +168,7 @@ def _begin(
     return Federation(
         ledger=ledger,
         engine=VectorisedEngine(subject.workload(seat=held), trainer),
-        conduct=replace(conduct, secrets=Secrets(secret_seed(subject, seat, seed)), budget=None),
+        conduct=replace(conduct, secrets=Secrets(secret_seed(subject, seat, seed)), budget=None, retention=None),
     )
 
 

@@ -125,7 +125,7 @@ def _portable(command: Sequence[str]) -> list[str]:
 def machine(device: str) -> dict[str, Any]:
     """Where it was run."""
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": cores(),
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "system": platform.system(),
@@ -139,7 +139,7 @@ def _passes(report: Report, contestant: Contestant) -> list[Pass]:
     return [done for done in report.passes if done.contestant == contestant.name and done.seconds]
 
 
-def _processor() -> str:
+def processor() -> str:
     """The processor's name; Linux keeps it where Python does not look."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -80,6 +80,7 @@ def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) 
     with Ledger.open(directory) as ledger:
         settings, policy, events = settings_of(directory), ledger.policy, ledger.events()
         superseded = sum(not summary.standing for summary in ledger.summaries())
+        rebuilt = sum(summary.rebuilt for summary in ledger.summaries())
         parameters = ledger.layout.size
     delta = asked.delta or settings.privacy.delta
     claims, budget = account(events, delta), budget_of(settings)
@@ -100,6 +101,7 @@ def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) 
             "run": str(directory),
             "rounds_executed": len(events),
             "rounds_superseded": superseded,
+            "rounds_rebuilt": rebuilt,
             "delta": delta,
             "noise": {"mode": policy.noise, "clip": policy.clip, "tau": policy.tau, **(noise or {})},
             "parameters": parameters,
@@ -110,7 +112,7 @@ def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) 
         }
         print_json(told)
         return
-    results().print(f"{directory}: {_executed(len(events), superseded)}, δ = {delta:g}", style="bold")
+    results().print(f"{directory}: {_executed(len(events), superseded, rebuilt)}, δ = {delta:g}", style="bold")
     if budget:
         say(f"Budget: ε = {spent:.4g} of {budget.epsilon:g} is spent at δ = {budget.delta:g}.")
     _print(policy, claims, parameters)
@@ -137,14 +139,18 @@ def _print(policy: Policy, claims: Sequence[Claim], parameters: int) -> None:
     print_small_print(claims)
 
 
-def _executed(count: int, superseded: int) -> str:
+def _executed(count: int, superseded: int, rebuilt: int = 0) -> str:
     """How many rounds were executed.
 
     >>> _executed(50, 12), _executed(1, 0)
     ('50 rounds executed, 12 of them superseded', '1 round executed')
+    >>> _executed(7, 3, 2)
+    '7 rounds executed, 3 of them superseded, 2 rebuilt without noise'
     """
-    executed = f"{count} round{'' if count == 1 else 's'} executed"
-    return f"{executed}, {superseded} of them superseded" if superseded else executed
+    parts = [f"{count} round{'' if count == 1 else 's'} executed"]
+    parts += [f"{superseded} of them superseded"] if superseded else []
+    parts += [f"{rebuilt} rebuilt without noise"] if rebuilt else []
+    return ", ".join(parts)
 
 
 def _curves_of_run(events: Sequence[Event], delta: float) -> list[Curve]:

@@ -20,7 +20,9 @@ from disavow.audit.roc import FALSE_POSITIVES_NEEDED, Measure
 from disavow.audit.subject import Subject, subject_of
 from disavow.cli.options import check_plot
 from disavow.cli.output import advance, bar, loading, print_json, progress, results
+from disavow.cli.rounds import rebuilt
 from disavow.domain import VerdictKind
+from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.errors import ConfigError
 from disavow.ledger.keys import default_folder
 
@@ -48,6 +50,7 @@ def audit_client(
                 effort,
                 work=work,
                 keys=default_folder(),
+                mechanism=build_mechanism(subject.settings.mechanism),
                 on_round=lambda rounds: advance(shown, rounds),
             )
     except KeyboardInterrupt:
@@ -130,7 +133,7 @@ def _erasure(report: Audit) -> str:
     if answer.verdict is None or answer.verdict.kind is not VerdictKind.ROLLBACK:
         return f"{answer.verdict}; the model stays as it is"
     cost = answer.cost
-    work = f"{cost.rounds} rounds retrained" if cost and cost.rounds else (answer.remark or "nothing retrained")
+    work = rebuilt(answer) if cost and cost.rounds else (answer.remark or "nothing retrained")
     return f"{answer.verdict}, {work}; the model moved by {report.moved:.3g}"
 
 
@@ -162,7 +165,8 @@ def _rates(report: Audit, place: int, rate: float) -> Iterator[str]:
 def _forging(report: Audit) -> Iterator[str]:
     """Functional equivalence."""
     if not report.forged:
-        yield "no standing round could be forged: in each, a cluster has no survivor left"
+        why = "each was rebuilt, or has a cluster without a survivor"
+        yield f"no standing round could be forged: {'models were thinned' if report.thinned else why}"
         return
     recomputed = sum(each.recomputed for each in report.forged)
     identical = sum(each.identical for each in report.forged)
@@ -174,10 +178,14 @@ def _forging(report: Audit) -> Iterator[str]:
         f"{widest.displacement:.3g} by representatives and {widest.noise:.3g} by noise"
     )
     if report.left_out:
-        yield f"  {report.left_out} rounds could not be forged: a cluster of theirs has no survivor left"
+        yield f"  {report.left_out} rounds could not be forged: rebuilt, or with a cluster without a survivor"
+    if report.thinned:
+        yield f"  {report.thinned} rounds could not be forged: their models were thinned (ledger.retention)"
     yield f"  {identical:,} of {recomputed:,} updates, computed again, are bit for bit those the ledger recorded"
     if identical < recomputed:
         yield "  the others are not: data, training settings or engine have changed since, for worlds too"
+    if report.thinned and not report.alike:
+        yield "  whether attackers answer alike cannot be said: the model before the newest was thinned"
     for alike in report.alike:
         yield (
             f"  {alike.attacker} answers alike on {alike.share:.1%} [{alike.interval.low:.1%}, "
@@ -215,6 +223,7 @@ def to_json(report: Audit, directory: Path, effort: Effort) -> dict[str, Any]:
         "forged": {
             "rounds": [{**asdict(each), "within": each.within} for each in report.forged],
             "left_out": report.left_out,
+            "thinned": report.thinned,
             "alike": [asdict(each) for each in report.alike],
         },
         "earlier_leavers": report.departed,

@@ -14,11 +14,11 @@ from disavow import runs
 from disavow.audit.audit import default_work, remove_work
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
-from disavow.cli.rounds import Watch
+from disavow.cli.rounds import Watch, rebuilt
 from disavow.domain import ErasureRequest, RequestState, model_name
 from disavow.erasure.dry_run import Forecast, foresee
-from disavow.erasure.erase import settle
-from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.erasure.erase import answer_without_training
+from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.prove import check_openings, default_openings, opening_path, proof_path, unsigned_path
 from disavow.errors import IntegrityError, RunInUse
 from disavow.federation.round import now
@@ -137,7 +137,8 @@ def _honour(directory: Path, openings: Path | None) -> bool:
     if runs.on_nodes(settings):
         signer = load_signer(default_folder(), ask_passphrase)
         with Ledger.open(directory, write=True, signer=signer) as ledger:
-            settle(ledger, runs.conduct_of(settings), Retrain(), openings=openings)
+            mechanism = build_mechanism(settings.mechanism)
+            answer_without_training(ledger, runs.conduct_of(settings), mechanism, openings=openings)
             with ledger.snapshot() as connection:
                 return rebuilding(connection) is not None
     console = progress()
@@ -172,8 +173,9 @@ def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> Non
             print_json({"run": str(directory), "dry_run": True, "requests": told})
         return
     with Ledger.open(directory) as ledger:
-        conduct = runs.conduct_of(runs.settings_of(directory))
-        forecast = foresee(ledger, clients, conduct, Retrain())
+        settings = runs.settings_of(directory)
+        mechanism = build_mechanism(settings.mechanism)
+        forecast = foresee(ledger, clients, runs.conduct_of(settings), mechanism)
     if as_json:
         print_json(
             {
@@ -182,9 +184,12 @@ def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> Non
                 "clients": clients,
                 "verdict": forecast.verdict.kind.value,
                 "first_broken_round": forecast.verdict.round,
+                "rollback_to_round": forecast.verdict.undoes,
                 "cost": asdict(forecast.cost),
                 "served_round": forecast.served,
                 "obstacle": forecast.obstacle,
+                "mechanism": mechanism.name,
+                "approximate": forecast.approximate,
             }
         )
         return
@@ -193,34 +198,35 @@ def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> Non
 
 def foretold(forecast: Forecast) -> str:
     """A forecast in words."""
-    cost = forecast.cost
-    if forecast.verdict.round is None and not cost.rounds:
-        return f"{forecast.verdict}; the answer is immediate and the model stays"
-    if forecast.verdict.round is None:
-        return f"{forecast.verdict}; an earlier rollback still has {cost.rounds} rounds to retrain"
+    cost, verdict = forecast.cost, forecast.verdict
+    again, done = ("rebuild approximately", "rebuilt") if forecast.approximate else ("retrain", "retrained")
+    if verdict.round is None and not cost.rounds:
+        return f"{verdict}; the answer is immediate and the model stays"
+    if verdict.round is None:
+        return f"{verdict}; an earlier rollback still has {cost.rounds} rounds to {again}"
     if forecast.obstacle is not None and cost.rounds:
         return (
-            f"{forecast.verdict}; {cost.rounds} rounds can be retrained, {cost.client_epochs:,} client-epochs, "
+            f"{verdict.in_full}; {cost.rounds} rounds can be {done}, {cost.client_epochs:,} client-epochs, "
             f"about {cost.seconds:.0f} s, no more ({forecast.obstacle}): {model_name(forecast.served)} is served"
         )
     if forecast.obstacle is not None:
         return (
-            f"{forecast.verdict}; it cannot be retrained ({forecast.obstacle}): "
-            f"{model_name(forecast.served)} is served"
+            f"{verdict.in_full}; it cannot be {done} ({forecast.obstacle}): {model_name(forecast.served)} is served"
         )
+    stand = f"; {forecast.served} rounds stand then" if forecast.approximate else ""
     return (
-        f"{forecast.verdict}; {cost.rounds} rounds to retrain, {cost.client_epochs:,} client-epochs, "
-        f"{size(cost.exchanged_bytes)} to exchange with clients, about {cost.seconds:.0f} s"
+        f"{verdict.in_full}; {cost.rounds} rounds to {again}, {cost.client_epochs:,} client-epochs, "
+        f"{size(cost.exchanged_bytes)} to exchange with clients, about {cost.seconds:.0f} s{stand}"
     )
 
 
 def sentence(request: ErasureRequest) -> str:
     """What became of a request, in words."""
     cost = request.cost
-    parts = [str(request.verdict)]
+    parts = [request.verdict.in_full if request.verdict else str(request.verdict)]
     if cost is not None and cost.rounds:
         parts.append(
-            f"{cost.rounds} rounds retrained, {cost.client_epochs:,} client-epochs, "
+            f"{rebuilt(request)}, {cost.client_epochs:,} client-epochs, "
             f"{size(cost.exchanged_bytes)} exchanged, {cost.seconds:.1f} s"
         )
     if request.remark:
@@ -253,6 +259,8 @@ def requests(directory: Path, *, as_json: bool) -> None:
             f"{cost.client_epochs if cost else 0:13,d}  {f'{cost.seconds:.1f} s' if cost else '-':>10s}  "
             f"{_taken(request):>8s}  {request.client or '(erased)'}"
         )
+        if request.verdict is not None and request.verdict.back_to is not None:
+            console.print(f"         {request.verdict.in_full}")
         if request.remark:
             console.print(f"         {request.remark}")
 
@@ -270,9 +278,11 @@ def _json(request: ErasureRequest) -> dict[str, Any]:
         "state": request.state.value,
         "verdict": request.verdict.kind.value if request.verdict else None,
         "first_broken_round": request.verdict.round if request.verdict else None,
+        "rollback_to_round": request.verdict.undoes if request.verdict else None,
         "cost": asdict(request.cost) if request.cost else None,
         "asked_at": request.asked_at.isoformat(),
         "answered_at": request.answered_at.isoformat() if request.answered_at else None,
         "seconds_taken": taken.total_seconds() if taken is not None else None,
         "remark": request.remark,
+        "approximate": request.approximate,
     }

@@ -21,7 +21,7 @@ def line(summary: RoundSummary) -> str:
     loss = f"{evaluation.loss:.3f}" if evaluation else "-"
     return (
         f"{summary.number:6d} {accuracy:>10} {loss:>9} {summary.clusters:10d} {summary.participants:14d} "
-        f"{summary.spread:10.4f}"
+        f"{'rebuilt' if summary.spread is None else f'{summary.spread:.4f}':>10}"
     )
 
 
@@ -36,11 +36,18 @@ def as_json(summary: RoundSummary) -> dict[str, Any]:
         "clusters": summary.clusters,
         "delta": summary.delta,
         "spread": summary.spread,
+        "rebuilt": summary.rebuilt,
         "model": summary.after,
         "recorded_at": summary.recorded_at.isoformat(),
         "accuracy": evaluation.accuracy if evaluation else None,
         "loss": evaluation.loss if evaluation else None,
     }
+
+
+def rebuilt(request: ErasureRequest) -> str:
+    """How many rounds were retrained for a request, or rebuilt otherwise."""
+    rounds = request.cost.rounds if request.cost else 0
+    return f"{rounds} rounds {'rebuilt approximately' if request.approximate else 'retrained'}"
 
 
 class Watch:
@@ -71,12 +78,12 @@ class Watch:
     def on_verdict(self, verdict: Verdict, requests: int) -> None:
         """Requests were judged."""
         asked = "1 request" if requests == 1 else f"{requests} requests"
-        self._console.print(f"       {asked} to be forgotten: {verdict}", style="bold")
-        if verdict.round is not None:
-            self._bar.update(self._bar.task_ids[0], completed=verdict.round - 1)
+        self._console.print(f"       {asked} to be forgotten: {verdict.in_full}", style="bold")
+        if verdict.undoes is not None:
+            self._bar.update(self._bar.task_ids[0], completed=verdict.undoes - 1)
 
     def on_answer(self, request: ErasureRequest) -> None:
         """A request was answered, and its client deleted."""
         cost = request.cost
-        work = f", {cost.rounds} rounds retrained" if cost and cost.rounds else ""
+        work = f", {rebuilt(request)}" if cost and cost.rounds else ""
         self._console.print(f"       request {request.number} answered{work}")

@@ -13,6 +13,8 @@ from disavow.cli.output import print_json, results, size
 from disavow.config import Settings
 from disavow.federation.round import room_for
 from disavow.ledger import Ledger, log
+from disavow.ledger.retention import checkpoints
+from disavow.proof.report import rebuilt_in_words
 from disavow.runs import budget_of, conduct_of, on_nodes, settings_of
 
 
@@ -32,9 +34,11 @@ def status(directory: Path, *, as_json: bool) -> None:
                     "policy": asdict(ledger.policy),
                     "clients": len(ledger.clients()),
                     "log": _log(ledger),
+                    "mechanism": settings.mechanism.model_dump(),
                     "rounds_wanted": settings.rounds,
                     "complete": len(standing) >= settings.rounds,
                     "stored_bytes": ledger.stored_bytes(),
+                    "models": _models_as_json(ledger, settings),
                     "model": ledger.digest_before(len(standing) + 1),
                     "budget": _budget_as_json(ledger, settings),
                     "rounds": [rounds.as_json(summary) for summary in summaries],
@@ -48,6 +52,7 @@ def _print(directory: Path, ledger: Ledger, settings: Settings) -> None:
     console, policy, wanted = results(), ledger.policy, settings.rounds
     standing = [summary for summary in ledger.summaries() if summary.standing]
     superseded = len(ledger.summaries()) - len(standing)
+    rebuilt = sum(summary.rebuilt for summary in standing)
     delta = "adaptive" if policy.delta is None else f"{policy.delta:g}"
     left = len(ledger.clients())
     further = "its Flower server app goes on" if on_nodes(settings) else f"`disavow resume {directory}` goes on"
@@ -63,9 +68,13 @@ def _print(directory: Path, ledger: Ledger, settings: Settings) -> None:
         "noise": _noise(ledger),
         "budget": _budget(ledger, settings),
         "clients": str(left),
-        "rounds": f"{len(standing)} of {wanted}; {state}" + (f"; {superseded} superseded" if superseded else ""),
+        "rounds": f"{len(standing)} of {wanted}; {state}"
+        + (f"; {superseded} superseded" if superseded else "")
+        + (f"; {rebuilt_in_words(rebuilt)}" if rebuilt else ""),
+        "mechanism": settings.mechanism.name,
         "log": _log(ledger),
         "on disk": size(ledger.stored_bytes()),
+        "models": _models(ledger, settings),
         "model": ledger.digest_before(len(standing) + 1),
     }
     for name, fact in facts.items():
@@ -76,6 +85,27 @@ def _print(directory: Path, ledger: Ledger, settings: Settings) -> None:
         console.print(f"\n{rounds.HEADER}", style="bold")
         for summary in standing:
             console.print(rounds.line(summary))
+
+
+def _models_as_json(ledger: Ledger, settings: Settings) -> dict[str, Any]:
+    """How many models of standing rounds are kept, the initial one among them, and within which budget."""
+    with ledger.snapshot() as connection:
+        found = checkpoints(connection)
+    kept = [each for each in found if each.kept]
+    return {
+        "retention": settings.ledger.retention,
+        "kept": len(kept),
+        "thinned": len(found) - len(kept),
+        "kept_bytes": sum(each.stored_bytes for each in kept),
+        "kept_rounds": [each.round - 1 for each in kept],
+    }
+
+
+def _models(ledger: Ledger, settings: Settings) -> str:
+    told = _models_as_json(ledger, settings)
+    kept = f"{told['kept']} of {told['kept'] + told['thinned']} kept, {size(told['kept_bytes'])}"
+    budget = told["retention"]
+    return kept if budget == "all" else f"{kept}; ledger.retention is {size(budget)}"
 
 
 def _budget_as_json(ledger: Ledger, settings: Settings) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from disavow.proof.history import History
 from disavow.proof.keys import trusted_keys
 from disavow.proof.receipt import TYPE as RECEIPT
 from disavow.proof.receipt import check_receipt, read_receipt
+from disavow.proof.report import rebuilt_in_words
 from disavow.proof.statement import Statement, read_statement
 from disavow.proof.verify import CHECKS, Asked, Report, Result, TrustedKey, examine
 
@@ -108,6 +109,8 @@ def _print_not_claimed(console: Console, history: History | None) -> None:
 
 def _not_claimed(history: History | None) -> list[str]:
     sentences = list(NOT_CLAIMED)
+    if history is not None and history.rebuilt:
+        sentences.append(f"{rebuilt_in_words(history.rebuilt)}.")
     if history is not None and history.policy["criterion"] == "neighbourhood":
         sentences.append(OUTSIDE)
     if history is not None and history.policy["draws"] == "seeded":
@@ -120,6 +123,7 @@ def _as_json(report: Report, code: int) -> dict[str, Any]:
         "valid": report.valid,
         "names": report.opening.client if report.opening else None,
         "exit_code": code,
+        "rebuilt_rounds": report.history.rebuilt if report.history else None,
         "checks": [
             {"number": r.number, "name": r.name, "passed": r.passed, "detail": r.detail or _UNCHECKED[r.name]}
             for r in [*report.results, *_not_reached(report)]
@@ -190,6 +194,8 @@ def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, A
     said, history = statement.predicate, report.history
     assert history is not None  # noqa: S101
     leaf = history.leaves[said["withdrawal"]] if said["withdrawal"] is not None else None
+    first = said["verdict"]["from"]
+    rebuilt = first is not None and any(history.is_rebuilt(place) for place in history.standing[first - 1 :])
     return {
         "kind": "what-if" if statement.what_if else "erasure",
         "key_trusted": trusted,
@@ -197,7 +203,9 @@ def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, A
         "asked_at": leaf["requests"][said["request"]]["asked_at"] if leaf else None,
         "answered_at": leaf["at"] if leaf else None,
         "verdict": said["verdict"]["kind"],
-        "retrained_from": said["verdict"]["from"],
+        "rolled_back_to": first,
+        "retrained_from": None if rebuilt else first,
+        "rebuilt_rounds": history.rebuilt,
         "model": statement.model,
         "policy": {name: history.policy[name] for name in ("k", "x", "criterion", "noise")},
         "signed_late": history.signed_late,
@@ -228,14 +236,14 @@ def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None
         console.print("What if: nothing was erased. A client that is still in could be answered like this today.\n")
     else:
         console.print(f"asked      {told['asked_at']}\nanswered   {told['answered_at']}")
-    retrained = f", retrained from round {told['retrained_from']}" if told["retrained_from"] else ""
-    policy = told["policy"]
+    policy, rebuilt = told["policy"], rebuilt_in_words(told["rebuilt_rounds"])
     console.print(
-        f"verdict    {told['verdict']}{retrained}\n"
+        f"verdict    {told['verdict']}{_afterwards(told)}\n"
         f"model      {told['model']}\n"
         f"promised   k = {policy['k']}, x = {policy['x']}, criterion {policy['criterion']}, noise {policy['noise']}"
         f"{'; signed late: no key bound the server when the run began' if told['signed_late'] else ''}\n"
         f"rounds     {told['standing_rounds']} stand; the client was in {len(told['rounds'])} of them"
+        f"{f'; {rebuilt}' if told['rebuilt_rounds'] else ''}"
     )
     if told["rounds"]:
         console.print("\nround  slots  withdrawn  survivors  displacement  log10 of the odds", style="bold")
@@ -249,6 +257,15 @@ def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None
             f"{told['displacement']}; √Σs² = {told['ratio'] or 'not bounded: there is no Gaussian noise'}.\n"
         )
     _print_not_claimed(console, report.history)
+
+
+def _afterwards(told: dict[str, Any]) -> str:
+    """What a rollback was followed by."""
+    if told["retrained_from"]:
+        return f", retrained from round {told['retrained_from']}"
+    if told["rolled_back_to"]:
+        return f" to round {told['rolled_back_to']}, rebuilt approximately from there (not exact retraining)"
+    return ""
 
 
 def _odds(figure: str | None) -> str:

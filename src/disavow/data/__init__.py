@@ -40,6 +40,14 @@ def load(settings: DataSettings, *, seed: int, on_progress: OnProgress = nothing
     return FederatedData(found.train, found.test, parts, found.notes, found.digest)
 
 
+def fetch(settings: DataSettings, *, on_progress: OnProgress = nothing) -> None:
+    """See to it that the data is at hand, and say at once where it is not."""
+    if settings.name != DIGITS:
+        from disavow.data.images import at_hand
+
+        at_hand(settings, on_progress)
+
+
 def _parts(settings: DataSettings, train: Dataset, seed: int) -> list[Indices]:
     """Who holds what. Digits have partitions of their own, as quantity is for all, and need no extra for them."""
     if settings.clients > len(train):
@@ -55,4 +63,4 @@ def _parts(settings: DataSettings, train: Dataset, seed: int) -> list[Indices]:
     return partitioned(settings, labels, stream)
 
 
-__all__ = ["Dataset", "FederatedData", "OnProgress", "client_ids", "load"]
+__all__ = ["Dataset", "FederatedData", "OnProgress", "client_ids", "fetch", "load"]

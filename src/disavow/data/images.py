@@ -42,6 +42,11 @@ def official(settings: DataSettings, on_progress: OnProgress) -> Split:
     return Split(train, test, notes, found.digest)
 
 
+def at_hand(settings: DataSettings, on_progress: OnProgress) -> None:
+    """Find the data set and decode it, where that was not done before; whatever is wrong with it is raised here."""
+    _decoded(SPECS[settings.name], settings, on_progress)
+
+
 def _decoded(spec: Spec, settings: DataSettings, on_progress: OnProgress) -> Decoded:
     named = folder_of(settings.dir)
     if named is not None:

@@ -41,20 +41,23 @@ class SequentialEngine:
         self._test = workload.test_images, workload.test_labels
         self._workload = workload
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
         """See `Engine`."""
         with one_thread():
-            rows = [self._train_one(model, client, round_number) - model.vector for client in clients]
+            rows = [self._train_one(model, client, round_number, epochs) - model.vector for client in clients]
         samples = tuple(len(self._held[client][1]) for client in clients)
         vectors = torch.stack(rows) if rows else torch.zeros(0, model.layout.size)
         return Updates(tuple(clients), samples, vectors)
 
-    def _train_one(self, model: Model, client: str, round_number: int) -> Tensor:
+    def _train_one(self, model: Model, client: str, round_number: int, epochs: int | None) -> Tensor:
         """The client's model after its local epochs, as a vector."""
         images, labels = self._held[client]
         put_model(self._network, model)
+        training = self._workload.training_for(epochs)
         train_network(
-            self._network, images, labels, self._workload.batches_of(client, round_number), self._workload.settings
+            self._network, images, labels, training.batches_of(client, round_number), self._workload.settings
         )
         return model_of(self._network).vector
 

@@ -17,13 +17,15 @@ class VectorisedEngine:
         self.workload = workload
         self.trainer = trainer
 
-    def ask(self, model: Model, clients: Sequence[str], round_number: int) -> Ask:
+    def ask(self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None) -> Ask:
         """What the trainer is asked for this federation's round."""
-        return Ask(self.workload, model, tuple(clients), round_number)
+        return Ask(self.workload.training_for(epochs), model, tuple(clients), round_number)
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
         """See `Engine`."""
-        return self.trainer.train([self.ask(model, clients, round_number)])[0]
+        return self.trainer.train([self.ask(model, clients, round_number, epochs=epochs)])[0]
 
     def evaluate(self, model: Model) -> Evaluation:
         """See `Engine`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -31,11 +31,24 @@ class Workload:
     test_labels: Tensor
     settings: TrainingSettings
     seed: int
+    _others: dict[int, Workload] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def task(self) -> Task:
         """What the labels are: one class a sample, or attributes."""
         return task_of(self.labels)
+
+    def training_for(self, epochs: int | None) -> Workload:
+        """The same with another number of local epochs; None for its own.
+
+        Made once for each number: trainers know a workload again by its identity.
+        """
+        if epochs is None or epochs == self.settings.epochs:
+            return self
+        if epochs not in self._others:
+            other = self.settings.model_copy(update={"epochs": epochs})
+            self._others[epochs] = replace(self, settings=other)
+        return self._others[epochs]
 
     def batches_of(self, client: str, round_number: int) -> Iterator[npt.NDArray[np.int64]]:
         """Positions among the client's own samples, batch by batch, as every engine takes them."""

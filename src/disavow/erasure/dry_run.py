@@ -9,8 +9,9 @@ import sqlalchemy as sa
 
 from disavow.config import participants_of
 from disavow.domain import Cost, Verdict, VerdictKind
+from disavow.erasure.erase import settled
 from disavow.erasure.judge import judge
-from disavow.erasure.mechanisms import Mechanism
+from disavow.erasure.mechanisms import Mechanism, Step
 from disavow.errors import UnknownClient
 from disavow.federation.round import Conduct
 from disavow.ledger import Ledger
@@ -24,13 +25,15 @@ from disavow.ledger.schema import clients, requests
 class Forecast:
     """The verdict these clients would get together, and what it would take.
 
-    `served` is the round whose model is served in the end; `obstacle` says why nothing more can be retrained.
+    `served` is the round whose model is served in the end; `obstacle` says why nothing more can be rebuilt.
+    `approximate`: what is rebuilt is not what training again would have come to.
     """
 
     verdict: Verdict
     cost: Cost
     served: int
     obstacle: str | None = None
+    approximate: bool = False
 
 
 def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mechanism) -> Forecast:
@@ -45,29 +48,26 @@ def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mec
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
         else:
             touched = evidence(connection, leavers, criterion=policy.criterion)
-            verdict = judge(touched, x=policy.x, criterion=policy.criterion)
+            verdict = settled(connection, judge(touched, x=policy.x, criterion=policy.criterion), mechanism)
     standing = ledger.next_round()[0] - 1
     last = max(standing, unfinished.target if unfinished else 0)
-    first = verdict.round or standing + 1
-    if first > last:
-        return Forecast(verdict, Cost(), served=standing)
-    obstacle = mechanism.obstacle(ledger, conduct, leavers=len(leavers))
-    if obstacle is not None:
-        return Forecast(verdict, Cost(), served=first - 1, obstacle=obstacle)
-    room = mechanism.room(ledger, conduct, first=first, rounds=last - first + 1, leavers=names)
-    cost = _cost(ledger, conduct, room.rounds, len(leavers)) if room.rounds else Cost()
-    return Forecast(verdict, cost, served=first - 1 + room.rounds, obstacle=room.obstacle)
+    first = verdict.undoes or standing + 1
+    work = mechanism.ahead(ledger, conduct, first=first, last=last, leavers=names)
+    cost = _cost(ledger, conduct, work.steps)
+    served = first - 1 + len(work.steps)
+    return Forecast(verdict, cost, served, work.obstacle, approximate=first <= last and not mechanism.exact)
 
 
-def _cost(ledger: Ledger, conduct: Conduct, rounds: int, leavers: int) -> Cost:
-    before = participants_of(len(ledger.clients()), conduct.fraction, conduct.at_least)
-    participants = participants_of(len(ledger.clients()) - leavers, conduct.fraction, conduct.at_least)
-    seconds = (ledger.seconds_per_round() or 0.0) * rounds * participants / before
+def _cost(ledger: Ledger, conduct: Conduct, steps: Sequence[Step]) -> Cost:
+    epochs = sum(step.participants * step.epochs for step in steps)
+    participants = participants_of(len(ledger.clients()), conduct.fraction, conduct.at_least)
+    whole_round = participants * conduct.epochs
+    trained = sum(step.participants for step in steps if step.epochs)
     return Cost(
-        rounds=rounds,
-        client_epochs=rounds * participants * conduct.epochs,
-        exchanged_bytes=2 * rounds * participants * 4 * ledger.layout.size,
-        seconds=seconds,
+        rounds=len(steps),
+        client_epochs=epochs,
+        exchanged_bytes=2 * trained * 4 * ledger.layout.size,
+        seconds=(ledger.seconds_per_round() or 0.0) * epochs / whole_round if steps else 0.0,
     )
 
 

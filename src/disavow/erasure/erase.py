@@ -10,7 +10,10 @@ the step that was interrupted: no request is lost, none is applied twice, no rou
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+
+import sqlalchemy as sa
 
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
 from disavow.erasure.judge import judge
@@ -19,9 +22,10 @@ from disavow.erasure.prove import check_openings, default_openings, prove_leaver
 from disavow.errors import RoundRefused
 from disavow.federation.local_training import Engine
 from disavow.federation.round import Conduct
-from disavow.federation.training import OnRound, evaluate_missing
+from disavow.federation.training import OnRound, settle
 from disavow.ledger import Ledger, journal, log
 from disavow.ledger.evidence import evidence
+from disavow.ledger.retention import nearest
 
 OnVerdict = Callable[[Verdict, int], None]
 """Told a verdict and how many requests it answers, as soon as it is in the ledger."""
@@ -46,14 +50,16 @@ def erase(
     `openings` is the folder for the leavers' openings; without it, one beside the run.
     """
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
-    answered = settle(ledger, conduct, mechanism, on_verdict=on_verdict, openings=openings)
+    for summary in settle(ledger, engine, conduct):  # an interruption may have come just after a record
+        on_round(summary)
+    answered = answer_without_training(ledger, conduct, mechanism, on_verdict=on_verdict, openings=openings)
     while rebuild_next(ledger, engine, conduct, mechanism, on_round, remark):
         answer(ledger, conduct, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
         answered += delete(ledger, conduct, openings)
     return answered + delete(ledger, conduct, openings)
 
 
-def settle(
+def answer_without_training(
     ledger: Ledger,
     conduct: Conduct,
     mechanism: Mechanism,
@@ -85,16 +91,27 @@ def _answer_some(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verd
             return False
         leavers = list(requested.clients.values())
         touched = evidence(connection, leavers, criterion=policy.criterion)
-        verdict = judge(touched, x=policy.x, criterion=policy.criterion)
+        verdict = settled(connection, judge(touched, x=policy.x, criterion=policy.criterion), mechanism)
         erasure = journal.open_erasure(connection, requested, verdict, mechanism=mechanism.name, at=conduct.clock())
-        if verdict.round is not None:
-            journal.supersede(connection, verdict.round, erasure)
+        if verdict.undoes is not None:
+            journal.supersede(connection, verdict.undoes, erasure)
         elif journal.never_present(connection, leavers) == set(leavers):
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
         log.log_erasure(connection, erasure)
         ledger.sign_head(connection)
     on_verdict(verdict, len(leavers))
     return True
+
+
+def settled(connection: sa.Connection, verdict: Verdict, mechanism: Mechanism) -> Verdict:
+    """The verdict with the round that the mechanism goes back to, which may be before the one that broke; and where
+    the model broadcast in it has been thinned, with the nearest earlier round whose model is kept.
+    """
+    if verdict.round is None:
+        return verdict
+    wanted = mechanism.goes_back_to(verdict.round)
+    kept = nearest(connection, wanted)
+    return replace(verdict, round=wanted, back_to=None if kept == wanted else kept)
 
 
 def rebuild_next(
@@ -114,26 +131,34 @@ def rebuild_next(
     if wanted is None:
         return False
     number, _ = ledger.next_round()
-    obstacle = mechanism.obstacle(ledger, conduct) if number <= wanted.target else None
-    if number <= wanted.target and obstacle is None:
+    work = mechanism.ahead(ledger, conduct, first=number, last=wanted.target, most=1)
+    obstacle = work.obstacle
+    if work.steps:
         try:
             mechanism.rebuild_next(ledger, engine, conduct)
         except RoundRefused as refusal:
             obstacle = str(refusal)  # it would be refused again and again: the earlier model is served instead
         else:
-            for summary in evaluate_missing(ledger, engine):
+            for summary in settle(ledger, engine, conduct):
                 on_round(summary)
             return True
-    evaluate_missing(ledger, engine)  # an interruption may have come between a round and its evaluation
-    far = f"retrained only up to round {number - 1}" if number > wanted.first else "not retrained"
-    short = f"{far}: {obstacle}; {model_name(number - 1)} is served" if obstacle else ""
-    remarks = "; ".join(filter(None, (short, remark(ledger))))
+    told = _remark(mechanism, number - 1, obstacle, begun=number > wanted.first)
+    remarks = "; ".join(filter(None, (told, remark(ledger))))
     with ledger.transaction() as connection:
         journal.finish_rebuilding(
             connection, epochs=conduct.epochs, model_bytes=4 * ledger.layout.size, remark=remarks
         )
     ledger.remove_leftovers()
     return False
+
+
+def _remark(mechanism: Mechanism, stand: int, obstacle: str | None, *, begun: bool) -> str:
+    """What the verdict does not say of a rebuild: why it ended early, or that it is not exact."""
+    done = "retrained" if mechanism.exact else "rebuilt"
+    if obstacle is not None:
+        far = f"{done} only up to round {stand}" if begun else f"not {done}"
+        return f"{far}: {obstacle}; {model_name(stand)} is served"
+    return "" if mechanism.exact else f"rebuilt approximately by {mechanism.name}; {stand} rounds stand"
 
 
 def delete(ledger: Ledger, conduct: Conduct, openings: Path) -> tuple[ErasureRequest, ...]:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from disavow.domain import ClusterEvidence, Verdict, VerdictKind
+from disavow.domain import ClusterEvidence, RebuiltEvidence, Verdict, VerdictKind
 
 
-def judge(evidence: Iterable[ClusterEvidence], *, x: int, criterion: str) -> Verdict:
+def judge(evidence: Iterable[ClusterEvidence | RebuiltEvidence], *, x: int, criterion: str) -> Verdict:
     """The verdict over all clusters of standing rounds that the withdrawal touches.
 
-    Deniable when every one of them holds; otherwise a rollback to the first round in which one does not.
+    Deniable when every one of them holds; otherwise a rollback to the first round in which one does not. A rebuilt
+    round that a leaver contributed to never does.
     """
     holds = CRITERIA[criterion]
-    broken = [cluster.round for cluster in evidence if not holds(cluster, x)]
+    broken = [each.round for each in evidence if isinstance(each, RebuiltEvidence) or not holds(each, x)]
     return Verdict(VerdictKind.ROLLBACK, min(broken)) if broken else Verdict(VerdictKind.DENIABLE)
 
 

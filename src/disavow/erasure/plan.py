@@ -70,12 +70,16 @@ class Plan:
 
 
 class Outcomes(NamedTuple):
-    """One entry a simulated run. `first_rollback` is the number of the request that caused it, 0 if none did."""
+    """One entry a simulated run. `first_rollback` is the number of the request that caused it, 0 if none did.
+
+    `retrained_clients` counts each client once for each round that it trains again.
+    """
 
     requests: Integers
     rollbacks: Integers
     retrained_rounds: Integers
     first_rollback: Integers
+    retrained_clients: Integers
 
 
 def plan(
@@ -110,7 +114,7 @@ def simulate(
     requests, asked_after = _requests(federation, runs, most, rng)
     kinds: dict[Clustering, type[_Fresh | _Sticky]] = {"fresh": _Fresh, "sticky": _Sticky}
     standing = kinds[clustering](federation, k, x, runs, rng)
-    rollbacks, retrained, first = (np.zeros(runs, dtype=np.int32) for _ in range(3))
+    rollbacks, retrained, first, clients = (np.zeros(runs, dtype=np.int32) for _ in range(4))
     for number in range(1, asked_after.shape[1] + 1):
         which = np.flatnonzero(requests >= number)
         now = asked_after[which, number - 1]
@@ -119,8 +123,10 @@ def simulate(
         rollbacks[which] += rolled_back
         first[which] = np.where(rolled_back & (first[which] == 0), number, first[which])
         if number < most:
-            retrained[which] += np.where(rolled_back, now - broken + 1, 0)
-    return Outcomes(requests, rollbacks, retrained, first)
+            again = np.where(rolled_back, now - broken + 1, 0)
+            retrained[which] += again
+            clients[which] += again * (federation.clients - number)
+    return Outcomes(requests, rollbacks, retrained, first, clients)
 
 
 def _requests(federation: Federation, runs: int, most: int, rng: np.random.Generator) -> tuple[Integers, Integers]:

@@ -12,16 +12,16 @@ from disavow.errors import ConfigError, UnknownClient
 from disavow.ledger import Ledger, log
 from disavow.ledger.clients import numbers_of
 from disavow.ledger.rounds import cluster_at
-from disavow.ledger.schema import clients, memberships, rounds
+from disavow.ledger.schema import clients, memberships, rounds, slots
 from disavow.ledger.schema import log as log_table
 from disavow.proof import canonical
-from disavow.proof.merkle import path_to
+from disavow.proof.merkle import leaf_hash, path_to
 from disavow.proof.notes import Signer
 from disavow.proof.reading import to_base64
 from disavow.proof.receipt import TYPE
 
 _ROWS = (
-    sa.select(memberships, rounds.c.number, log_table.c.position.label("leaf_position"))
+    sa.select(memberships, rounds.c.number, rounds.c.clusters, log_table.c.position.label("leaf_position"))
     .add_columns(log_table.c.leaf, log_table.c.clusters.label("hashes"), log_table.c.list_key)
     .join(rounds, rounds.c.id == memberships.c.round_id)
     .join(log_table, log_table.c.round_id == rounds.c.id)
@@ -53,7 +53,7 @@ def receipts(
             query = query.where(rounds.c.number == number)
         for row in connection.execute(query).all():
             inclusion = _inclusion(hashes, row.leaf_position)
-            yield row.number, _receipt(ledger, client, row, _cluster(connection, row), inclusion, head)
+            yield row.number, _receipt(ledger, client, row, _way(connection, row), inclusion, head)
 
 
 def receipts_of_round(ledger: Ledger, number: int) -> dict[str, bytes]:
@@ -71,19 +71,23 @@ def receipts_of_round(ledger: Ledger, number: int) -> dict[str, bytes]:
         )
         found = connection.execute(query).all()
         inclusion = _inclusion(log.hashes_of(connection), found[0].leaf_position) if found else []
-        cluster: Shown = {}
+        way: Shown = {}
         end = 0  # of the cluster at hand: slots come in order, so that each cluster is read once
         for row in found:
-            if row.slot >= end:
-                cluster = _cluster(connection, row)
-                end = int(str(cluster["first"])) + int(str(cluster["size"]))
-            made[row.client_id] = _receipt(ledger, row.client_id, row, cluster, inclusion, head)
+            if row.slot >= end or not row.clusters:
+                way = _way(connection, row)
+                end = row.slot + 1 if not row.clusters else _end(way)
+            made[row.client_id] = _receipt(ledger, row.client_id, row, way, inclusion, head)
     return made
 
 
-def _receipt(
-    ledger: Ledger, client: str, row: sa.Row[Any], cluster: Shown, inclusion: list[str], head: str
-) -> bytes:
+def _end(way: Shown) -> int:
+    """Where the slots of a cluster end."""
+    cluster: Any = way["cluster"]
+    return int(cluster["first"]) + int(cluster["size"])
+
+
+def _receipt(ledger: Ledger, client: str, row: sa.Row[Any], way: Shown, inclusion: list[str], head: str) -> bytes:
     return canonical.encode(
         {
             "type": TYPE,
@@ -91,7 +95,7 @@ def _receipt(
             "client": client,
             "leaf": row.leaf_position,
             "header": json.loads(row.leaf),
-            "cluster": cluster,
+            **way,
             "slot": row.slot,
             "salt": to_base64(row.salt),
             "update": to_base64(row.update_digest),
@@ -103,6 +107,15 @@ def _receipt(
 
 def _inclusion(hashes: list[bytes], position: int) -> list[str]:
     return [to_base64(step) for step in path_to(hashes, position)]
+
+
+def _way(connection: sa.Connection, row: sa.Row[Any]) -> Shown:
+    """How the slot leads to the root of its round: through its cluster; by itself where there are none."""
+    if row.clusters:
+        return {"cluster": _cluster(connection, row)}
+    mine = sa.select(slots.c.commitment).where(slots.c.round_id == row.round_id).order_by(slots.c.slot)
+    hashes = [leaf_hash(commitment) for commitment in connection.execute(mine).scalars()]
+    return {"path": [to_base64(step) for step in path_to(hashes, row.slot)]}
 
 
 def _cluster(connection: sa.Connection, row: sa.Row[Any]) -> Shown:

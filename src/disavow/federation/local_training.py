@@ -20,11 +20,13 @@ _NAMED = 5
 class Engine(Protocol):
     """Trains the clients of a round. Sequential, vectorised or on real nodes: the round cannot tell."""
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
-        """Each client's update after its local epochs from `model`.
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
+        """Each client's update after its local epochs from `model`: those of the settings, or `epochs`.
 
-        A client's update depends on the model, its own data, the run's seed, the round and its id, and on
-        nothing else: not on who else takes part, nor on the order.
+        A client's update depends on the model, its own data, the run's seed, the round, its id and the epochs, and
+        on nothing else: not on who else takes part, nor on the order. Fewer epochs are the first of more.
         """
 
     def evaluate(self, model: Model) -> Evaluation | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import cache
@@ -11,7 +12,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from disavow.domain import Cluster, Member, Round, Slot
+from disavow.domain import Cluster, Member, Policy, Round, Slot
 from disavow.federation.broadcast import Broadcast
 from disavow.federation.cluster import Clusters
 from disavow.federation.randomness import Secrets
@@ -32,11 +33,14 @@ def record(
     after: Model,
     hashing: Hashing,
     *,
+    previous: Sequence[Sequence[str]] = (),
     secrets: Secrets,
     at: datetime,
+    keep: bool = False,
 ) -> Round:
     """Store the round in one transaction. `updates` are those the clients returned, before any clipping, and
-    `hashing` was begun with them.
+    `hashing` was begun with them; with `keep`, they are stored too. `previous` are the clusters of the round before
+    where clusters are sticky.
 
     Clusters and slots are numbered in a shuffled order, so that a number says nothing about who is behind it
     and cannot be followed from round to round.
@@ -65,7 +69,20 @@ def record(
         ),
         at=at,
         seconds=(at - broadcast.opened_at).total_seconds(),
+        repeats=_repeats(ledger.policy, updates, clusters, previous),
+        kept=dict(zip(digests, on_cpu(updates.vectors).numpy(), strict=True)) if keep else None,
     )
+
+
+def _repeats(policy: Policy, updates: Updates, clusters: Clusters, previous: Sequence[Sequence[str]]) -> bool:
+    """Whether these clusters break only together with those of the round before: the same members, none too wide.
+
+    By the criterion `neighbourhood` they may break alone, because who is near whom is new in every round.
+    """
+    if not previous or policy.criterion != "cluster" or max(clusters.spreads) > clusters.delta:
+        return False
+    now = {frozenset(updates.clients[item] for item in members) for members in clusters.members}
+    return now == {frozenset(members) for members in previous if members}
 
 
 class Hashing:

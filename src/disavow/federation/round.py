@@ -40,6 +40,8 @@ class Conduct:
 
     `at_least` so many take part, however small the fraction. `reachable` says which clients can take part in the
     round that is about to open, and may wait for them; None: all of them, always.
+    `keep_every`: the updates of every so many rounds, from the first on, are kept; None: of no round.
+    `retention`: so many bytes of checkpoints are kept; None: all of them.
     """
 
     seed: int
@@ -48,8 +50,14 @@ class Conduct:
     secrets: Secrets = Secrets()
     clock: Clock = now
     budget: Budget | None = None
+    keep_every: int | None = None
+    retention: int | None = None
     at_least: int = 1
     reachable: Reachable | None = None
+
+    def keeps(self, number: int) -> bool:
+        """Whether the updates of a round are kept."""
+        return self.keep_every is not None and (number - 1) % self.keep_every == 0
 
     def participants(self, clients: Sequence[str], round_number: int) -> tuple[str, ...]:
         """Those of these clients who take part in a round."""
@@ -115,7 +123,7 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
         round_number=number,
     )
     # before hashing begins: its threads would take turns with every row that is read
-    previous = ledger.membership(number - 1) if policy.sticky and number > 1 else ()
+    previous = ledger.newest_membership() if policy.sticky else ()
     hashing = Hashing(updates)
     clipped = clip(updates, policy)
     clusters = cluster(
@@ -135,4 +143,15 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
     )
     after = aggregate(opening, clusters, perturbed, policy=policy, secrets=conduct.secrets)
     refuse_overflow(after, round_number=number)
-    return record(ledger, opening, updates, clusters, after, hashing, secrets=conduct.secrets, at=conduct.clock())
+    return record(
+        ledger,
+        opening,
+        updates,
+        clusters,
+        after,
+        hashing,
+        previous=previous,
+        secrets=conduct.secrets,
+        at=conduct.clock(),
+        keep=conduct.keeps(number),
+    )

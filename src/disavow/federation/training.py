@@ -10,6 +10,7 @@ from disavow.federation.local_training import Engine
 from disavow.federation.round import Conduct, run_round
 from disavow.federation.vectors import Model
 from disavow.ledger import Ledger, RoundSummary
+from disavow.ledger.retention import thin
 
 OnRound = Callable[[RoundSummary], None]
 BetweenRounds = Callable[[], None]
@@ -28,13 +29,22 @@ def train(
 
     `on_round` sees each new round once it is recorded and evaluated; `between_rounds` is called before each.
     """
-    evaluate_missing(ledger, engine)
+    settle(ledger, engine, conduct)
     between_rounds()
     while ledger.next_round()[0] <= rounds:
         run_round(ledger, engine, conduct)
-        for summary in evaluate_missing(ledger, engine):
+        for summary in settle(ledger, engine, conduct):
             on_round(summary)
         between_rounds()
+
+
+def settle(ledger: Ledger, engine: Engine, conduct: Conduct) -> list[RoundSummary]:
+    """What follows every record, also one that an interruption cut off from it: evaluate, then thin; in this order,
+    because a model that was thinned cannot be evaluated. The rounds that had not been evaluated.
+    """
+    evaluated = evaluate_missing(ledger, engine)
+    thin(ledger, conduct.retention)
+    return evaluated
 
 
 def evaluate_missing(ledger: Ledger, engine: Engine) -> list[RoundSummary]:

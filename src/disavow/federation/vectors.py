@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from disavow.domain import Layout
-
-VARIANCE_FLOOR = 1e-5
-"""Running variances stay at or above this after noise, or batch norm would take the root of a negative."""
+from disavow.domain import VARIANCE_FLOOR, Layout
 
 _BLOCK_NUMBERS = 1 << 24
 """Large updates are walked through in blocks of rows of about this many numbers (64 MiB of float32)."""

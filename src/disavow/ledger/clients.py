@@ -35,17 +35,17 @@ def numbers_of(connection: sa.Connection, ids: Sequence[str]) -> dict[str, int]:
 
 def still_in(connection: sa.Connection) -> tuple[str, ...]:
     """The ids of all clients who have not been withdrawn, sorted."""
-    query = sa.select(clients.c.id).where(clients.c.number.not_in(_withdrawn())).order_by(clients.c.id)
+    query = sa.select(clients.c.id).where(clients.c.number.not_in(withdrawn())).order_by(clients.c.id)
     return tuple(connection.execute(query).scalars().all())
 
 
 def strangers(connection: sa.Connection, ids: Sequence[str]) -> tuple[str, ...]:
     """Those of these who are not clients of the run, or have been withdrawn from it."""
     known = numbers_of(connection, ids)
-    gone: set[int] = set(connection.execute(_withdrawn()).scalars())
+    gone: set[int] = set(connection.execute(withdrawn()).scalars())
     return tuple(client for client in ids if client not in known or known[client] in gone)
 
 
-def _withdrawn() -> sa.Select[int]:
+def withdrawn() -> sa.Select[int]:
     """The numbers of clients who are withdrawn, but not deleted yet."""
     return sa.select(requests.c.client).where(requests.c.client.is_not(None), requests.c.erasure.is_not(None))

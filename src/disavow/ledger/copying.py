@@ -13,13 +13,15 @@ from disavow.ledger import database
 from disavow.ledger.creation import CONFIG, MODELS, refuse_existing
 from disavow.ledger.models import ModelStore
 from disavow.ledger.schema import models
+from disavow.ledger.updates import UPDATES, UpdateStore
+from disavow.ledger.updates import named as kept_updates
 
 _TRIES = 5
 """Rollbacks that may delete models while the copy is made, before one of them is taken for missing."""
 
 
 def copy_run(directory: Path, target: Path) -> None:
-    """Copy one state of the ledger, and the models it names, into a directory that does not exist yet.
+    """Copy one state of the ledger, and the files it names, into a directory that does not exist yet.
 
     Proofs stay behind: a copy answers for nobody.
     """
@@ -30,18 +32,22 @@ def copy_run(directory: Path, target: Path) -> None:
     (target / MODELS).mkdir(parents=True, exist_ok=True)
     shutil.copyfile(directory / CONFIG, target / CONFIG)
     here, there = ModelStore(directory / MODELS), ModelStore(target / MODELS)
+    kept, copied = UpdateStore(directory / UPDATES), UpdateStore(target / UPDATES)
     for tries_left in reversed(range(_TRIES)):
-        named = _copy_ledger(directory, target)
-        there.remove(there.leftovers(set(named)))
-        missing = [digest for digest in named if not _copy_model(here.path(digest), there.path(digest))]
+        named, updates = _copy_ledger(directory, target)
+        there.remove(there.leftovers(named))
+        copied.remove(copied.leftovers(updates))
+        wanted = [(here.path(digest), there.path(digest)) for digest in named]
+        wanted += [(kept.path(digest), copied.path(digest)) for digest in updates]
+        missing = [source for source, place in wanted if not _copy_file(source, place)]
         if not missing:
             return
         if not tries_left:
-            raise IntegrityError(f"model file {here.path(missing[0]).name} of {directory} is missing")
+            raise IntegrityError(f"{missing[0].relative_to(directory)} of {directory} is missing")
 
 
-def _copy_ledger(directory: Path, target: Path) -> list[str]:
-    """Copy the rows in the state of one moment; the digests of the models that they name."""
+def _copy_ledger(directory: Path, target: Path) -> tuple[set[str], set[bytes]]:
+    """Copy the rows in the state of one moment; the digests of the models and of the updates that they name."""
     source = database.connect(directory / database.NAME, write=False)
     copied = database.connect(target / database.NAME, write=True)
     try:
@@ -52,15 +58,17 @@ def _copy_ledger(directory: Path, target: Path) -> list[str]:
         ):
             here.driver_connection.backup(there.driver_connection)  # type: ignore[union-attr]
         with copied.connect() as connection:
-            return list(connection.execute(sa.select(models.c.digest).where(models.c.present)).scalars())
+            named = connection.execute(sa.select(models.c.digest).where(models.c.present)).scalars()
+            return set(named), kept_updates(connection)
     finally:
         source.dispose()
         copied.dispose()
 
 
-def _copy_model(source: Path, target: Path) -> bool:
-    """Whether the file is there to be copied. Models are immutable: one that was copied before is the same."""
+def _copy_file(source: Path, target: Path) -> bool:
+    """Whether the file is there to be copied. Files are immutable: one that was copied before is the same."""
     if not target.exists():
+        target.parent.mkdir(exist_ok=True)
         try:
             shutil.copyfile(source, target)
         except FileNotFoundError:

@@ -16,7 +16,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 from disavow.errors import LedgerError, LedgerVersion, RunInUse, RunMissing, StorageFull
 
 NAME = "ledger.sqlite3"
-HEAD = "0004"
+HEAD = "0006"
 """The revision this version of disavow reads and writes: the newest file in migrations/versions."""
 
 _MIGRATIONS = Path(__file__).parent / "migrations"

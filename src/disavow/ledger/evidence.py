@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import sqlalchemy as sa
 
-from disavow.domain import ClusterEvidence, SlotEvidence
+from disavow.domain import ClusterEvidence, RebuiltEvidence, SlotEvidence
 from disavow.ledger.rows import unpack_slots
 from disavow.ledger.schema import clusters, memberships, rounds, slots, withdrawals
 
@@ -60,6 +60,15 @@ _TOUCHED = (
         (clusters.c.round_id == memberships.c.round_id) & (clusters.c.first_slot == _start_of(memberships)),
     )
     .where(rounds.c.standing, memberships.c.client.in_(sa.bindparam("leavers", expanding=True)))
+)
+_REBUILT = (
+    sa.select(sa.func.min(rounds.c.number))
+    .join_from(memberships, rounds, rounds.c.id == memberships.c.round_id)
+    .where(
+        rounds.c.standing,
+        rounds.c.clusters == 0,
+        memberships.c.client.in_(sa.bindparam("leavers", expanding=True)),
+    )
 )
 _WITHDRAWN_IN_CLUSTER = sa.select(withdrawals.c.slot).where(_in_cluster(withdrawals))
 _WITHDRAWN_AMONG = sa.select(withdrawals.c.slot).where(_among(withdrawals))
@@ -111,12 +120,18 @@ class _Touched:
     slots: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
 
 
-def evidence(connection: sa.Connection, leavers: Sequence[int], *, criterion: str) -> Iterator[ClusterEvidence]:
+def evidence(
+    connection: sa.Connection, leavers: Sequence[int], *, criterion: str
+) -> Iterator[ClusterEvidence | RebuiltEvidence]:
     """The clusters to judge once these clients (by their numbers) are withdrawn. Reads only.
 
     For `cluster`: those that held a leaver. For `neighbourhood` also those that have lost a member, now or
-    before, and list a leaver.
+    before, and list a leaver. And the first rebuilt rounds that leavers contributed to: they have no clusters.
     """
+    for some in _batches(leavers):
+        first = connection.execute(_REBUILT, {"leavers": some}).scalar()
+        if first is not None:
+            yield RebuiltEvidence(first)
     touched = _touched(connection, leavers)
     if criterion == "cluster":
         for place in touched.places:

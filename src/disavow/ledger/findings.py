@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from disavow.domain import Layout, Policy
 from disavow.ledger.models import ModelStore
+from disavow.ledger.updates import UpdateStore
 
 _NAMED = 5
 
@@ -39,6 +40,7 @@ class Checked:
     layout: Layout
     initial_model: str
     store: ModelStore
+    updates: UpdateStore
     rounds: tuple[sa.Row[Any], ...]
 
 

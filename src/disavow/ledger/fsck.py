@@ -17,19 +17,15 @@ from disavow.config import CHANGEABLE, settings_digest
 from disavow.config import load as load_settings
 from disavow.domain import Layout, RequestState, VerdictKind
 from disavow.errors import ConfigError, IntegrityError, LedgerError, LedgerVersion, RunError
-from disavow.ledger import database, rows
+from disavow.ledger import database, rows, updates
 from disavow.ledger.creation import CONFIG, MODELS
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
 from disavow.ledger.fsck_log import check_log, check_round_leaf
+from disavow.ledger.fsck_rebuilt import check_rebuilt, check_updates
 from disavow.ledger.fsck_rounds import check_round
 from disavow.ledger.models import ModelStore, from_safetensors
-from disavow.ledger.schema import (
-    erasures,
-    models,
-    requests,
-    rounds,
-    run,
-)
+from disavow.ledger.schema import erasures, models, requests, rounds, run
+from disavow.ledger.updates import UPDATES, UpdateStore
 
 Progress = Callable[[int, int], None]
 
@@ -76,14 +72,17 @@ def _check(directory: Path, connection: sa.Connection, progress: Progress) -> li
         progress(done, total)
         found += _model(checked, str(digest), stored_bytes)
     present = {digest for digest, _ in digests}
-    found += _readable("table rounds", partial(_chain, checked, present))
+    found += _readable("table rounds", partial(_chain, checked))
+    found += _readable("table models", partial(_kept, checked, present))
     found += _readable("table erasures", partial(_erasures, checked))
     found += _readable("table log", partial(check_log, checked))
     for done, header in enumerate(checked.rounds):
         progress(len(digests) + done, total)
-        faults = _readable(name_of(header), partial(check_round, checked, header))
+        check = check_round if header.clusters else check_rebuilt
+        faults = _readable(name_of(header), partial(check, checked, header))
         found += faults or _readable(name_of(header), partial(check_round_leaf, checked, header))
-    found += _leftovers(checked, {digest for digest, _ in digests})
+    found += _readable("table updates", partial(check_updates, checked))
+    found += _leftovers(checked, present)
     progress(total, total)
     return found
 
@@ -121,6 +120,7 @@ def _load(directory: Path, connection: sa.Connection) -> Checked:
         layout=Layout.from_json(row.layout),
         initial_model=row.initial_model,
         store=ModelStore(directory / MODELS),
+        updates=UpdateStore(directory / UPDATES),
         rounds=tuple(connection.execute(sa.select(rounds).order_by(rounds.c.id))),
     )
 
@@ -176,6 +176,11 @@ def _erasures(checked: Checked) -> Iterator[Finding]:
     journal = checked.connection.execute(sa.select(erasures)).all()
     targets = {row.id: row.rollback_to for row in journal}
     states = {row.id: row.state for row in journal}
+    for row in journal:
+        if row.broken is not None and (row.rollback_to is None or row.rollback_to >= row.broken):
+            yield Finding(
+                f"erasure {row.id}", f"goes back to round {row.rollback_to} for broken round {row.broken}"
+            )
     for header in checked.rounds:
         if header.standing and header.superseded_by is not None:
             yield Finding(name_of(header), f"is standing, though erasure {header.superseded_by} undid it")
@@ -200,7 +205,7 @@ def _still_present(checked: Checked, digest: str) -> bool:
         return bool(fresh.execute(query).scalar())
 
 
-def _chain(checked: Checked, present: set[str]) -> Iterator[Finding]:
+def _chain(checked: Checked) -> Iterator[Finding]:
     """Rounds are numbered without gaps, and each starts from the model that the one before it produced."""
     yield from _missing_rows(checked, rounds)
     attempts: defaultdict[int, list[int]] = defaultdict(list)
@@ -213,11 +218,6 @@ def _chain(checked: Checked, present: set[str]) -> Iterator[Finding]:
     numbers = [header.number for header in standing]
     for number in gaps(set(numbers), range(1, max(numbers, default=0) + 1)):
         yield Finding(f"round {number}", "no standing round has this number: there is a gap")
-    if checked.initial_model not in present:
-        yield Finding("table models", "the initial model is marked as deleted")
-    for header in standing:
-        if not {header.before, header.after} <= present:
-            yield Finding(name_of(header), "is standing, but its model is marked as deleted")
     if standing and standing[0].number == 1 and standing[0].before != checked.initial_model:
         yield Finding("round 1", "does not start from the initial model")
     for one, two in pairwise(standing):
@@ -225,7 +225,23 @@ def _chain(checked: Checked, present: set[str]) -> Iterator[Finding]:
             yield Finding(f"round {two.number}", f"does not start from the model of round {one.number}")
 
 
+def _kept(checked: Checked, present: set[str]) -> Iterator[Finding]:
+    """The initial model and the newest are there, and those of the other standing rounds unless thinned."""
+    thinned = set(checked.connection.execute(sa.select(models.c.digest).where(models.c.thinned)).scalars())
+    standing = sorted((h for h in checked.rounds if h.standing), key=lambda header: header.number)
+    if checked.initial_model not in present:
+        yield Finding("table models", "the initial model is marked as deleted")
+    for header in standing:
+        if not {header.before, header.after} <= present | thinned:
+            yield Finding(name_of(header), "is standing, but its model is marked as deleted")
+    if standing and standing[-1].after in thinned:
+        yield Finding(name_of(standing[-1]), "is the newest, but its model is marked as thinned")
+    for digest in sorted(present & thinned):
+        yield Finding(f"model {digest[:12]}", "is marked as thinned, and as there")
+
+
 def _leftovers(checked: Checked, named: set[str]) -> Iterator[Finding]:
-    for path in checked.store.leftovers(named):
+    kept = updates.named(checked.connection)
+    for path in [*checked.store.leftovers(named), *checked.updates.leftovers(kept)]:
         what = "no row names this file; the next command that writes to the run removes it"
-        yield Finding(f"{MODELS}/{path.name}", what, fault=False)
+        yield Finding(f"{path.parent.name}/{path.name}", what, fault=False)

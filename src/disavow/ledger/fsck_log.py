@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from disavow.errors import VerificationError
 from disavow.ledger import log
 from disavow.ledger.findings import Checked, Finding, gaps
-from disavow.ledger.schema import clients, clusters, erasures, requests, run, slots
+from disavow.ledger.schema import clients, clusters, erasures, rebuilt, requests, run, slots
 from disavow.ledger.schema import log as log_table
 from disavow.proof import canonical
 from disavow.proof.commitment import commit_client
@@ -167,17 +167,27 @@ def check_round_leaf(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]
     mine = sa.select(slots).where(slots.c.round_id == header.id).order_by(slots.c.slot)
     places = [dict(each._mapping) for each in connection.execute(mine)]
     where = f"the leaf of round {header.number}, attempt {header.attempt}"
+    if header.clusters == 0:
+        mechanism = connection.execute(
+            sa.select(rebuilt.c.mechanism).where(rebuilt.c.round_id == header.id)
+        ).scalar()
+        yield from _compare(checked, row, log.leaf_of_rebuilt(dict(header._mapping), str(mechanism), places), where)
+        return
     if (row.list_key is not None) != (checked.policy.criterion == "neighbourhood"):
         yield Finding(_WHERE, f"{where} has a seed for neighbour lists that it should not have, or lacks it")
         return
     made = log.cluster_leaves(header.participants, groups, places, row.list_key)
     if b"".join(hash_of(leaf) for leaf in made) != row.clusters:
         yield Finding(_WHERE, f"{where} keeps other clusters than those recorded")
+    due = log.leaf_of_round(dict(header._mapping), groups, made, checked.policy)
+    yield from _compare(checked, row, due, where)
+
+
+def _compare(checked: Checked, row: sa.Row[Any], due: Leaf, where: str) -> Iterator[Finding]:
     query = sa.select(log_table.c.leaf).where(log_table.c.position == row.position - 1)
-    before = connection.execute(query).scalar()
+    before = checked.connection.execute(query).scalar()
     if before is None:
         return  # `check_log` says so
-    due = log.leaf_of_round(dict(header._mapping), groups, made, checked.policy)
     due["at"] = _time(due["at"], json.loads(before))
     if due != json.loads(row.leaf):
         yield Finding(_WHERE, f"{where} is not that of its rows")

@@ -10,9 +10,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from disavow.domain import Policy, RequestState
+from disavow.errors import LedgerError
 from disavow.ledger import rows
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
+from disavow.ledger.rounds import membership
 from disavow.ledger.schema import clients, clusters, erasures, events, memberships, slots, withdrawals
+from disavow.privacy.events import Event
 from disavow.proof.commitment import commit
 
 _TOLERANCE = 1e-9
@@ -40,17 +43,39 @@ def check_round(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
         return
     yield from _clusters(checked.policy, header, groups, where)
     yield from _neighbours(header.participants, places, where)
-    yield from _members(checked, header, groups, places, where)
-    yield from _event(checked, header, groups, where)
+    yield from check_members(checked, header, places, where)
+    yield from _weights(checked, header, groups, where)
+    yield from check_event(
+        checked, header, rows.event_of_round(dict(header._mapping), groups, checked.policy), where
+    )
+    yield from _repeats(checked, header, where)
 
 
-def _event(checked: Checked, header: sa.Row[Any], groups: list[rows.Row], where: str) -> Iterator[Finding]:
+def _repeats(checked: Checked, header: sa.Row[Any], where: str) -> Iterator[Finding]:
+    """A round that repeats the clusters of the one before has the same survivors in them as long as both stand."""
+    if not header.repeats or not header.standing:
+        return
+    before = set() if header.number == 1 else _survivors(checked, header.number - 1)
+    if before not in (None, _survivors(checked, header.number)):
+        yield Finding(where, "is said to repeat the clusters of the round before it, but has others")
+
+
+def _survivors(checked: Checked, number: int) -> set[frozenset[str]] | None:
+    """Who is left in each cluster of a round; None where no such round stands, which is a gap and named as such."""
+    try:
+        return {frozenset(group) for group in membership(checked.connection, number) if group}
+    except LedgerError:
+        return None
+
+
+def check_event(checked: Checked, header: sa.Row[Any], released: Event, where: str) -> Iterator[Finding]:
+    """A round's event is the one that is due."""
     found = checked.connection.execute(sa.select(events).where(events.c.round_id == header.id)).one_or_none()
     if found is None:
         yield Finding(where, "its event, from which the privacy account is computed, is missing")
         return
     row = dict(found._mapping)
-    due = rows.event_row(rows.event_of_round(dict(header._mapping), groups, checked.policy), header.id)
+    due = rows.event_row(released, header.id)
     for column in rows.EVENT:
         if row[column] != due[column]:
             yield Finding(where, f"its event has {column} {row[column]}, its clusters and the policy {due[column]}")
@@ -92,19 +117,18 @@ def _neighbours(participants: int, places: list[rows.Row], where: str) -> Iterat
             yield Finding(where, f"slot {slot} is listed by other slots than its reverse index says")
 
 
-def _members(
-    checked: Checked,
-    header: sa.Row[Any],
-    groups: list[rows.Row],
-    places: list[rows.Row],
-    where: str,
-) -> Iterator[Finding]:
+def _members(checked: Checked, header: sa.Row[Any]) -> dict[int, sa.Row[Any]]:
     query = (
         sa.select(memberships, clients.c.id)
         .join(clients, clients.c.number == memberships.c.client)
         .where(memberships.c.round_id == header.id)
     )
-    members = {row.slot: row for row in checked.connection.execute(query)}
+    return {row.slot: row for row in checked.connection.execute(query)}
+
+
+def check_members(checked: Checked, header: sa.Row[Any], places: list[rows.Row], where: str) -> Iterator[Finding]:
+    """Every slot has the member that was recorded, unless that has left; then it has none."""
+    members = _members(checked, header)
     withdrawn = _withdrawn(checked, header.id)
     for place in places:
         member = members.get(place["slot"])
@@ -117,6 +141,10 @@ def _members(
             yield Finding(where, f"slot {place['slot']} was withdrawn, but its membership row is still there")
         if not _as_recorded(checked, header, place, member):
             yield Finding(where, f"the membership row of slot {place['slot']} is not the one that was recorded")
+
+
+def _weights(checked: Checked, header: sa.Row[Any], groups: list[rows.Row], where: str) -> Iterator[Finding]:
+    members = _members(checked, header)
     if len(members) < header.participants:
         return  # weights can be recomputed only while every member's samples are there
     total = sum(member.samples for member in members.values())

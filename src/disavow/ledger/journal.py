@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 
 from disavow.domain import Cost, RequestState, Verdict, VerdictKind
+from disavow.ledger import updates
 from disavow.ledger.rows import time_to_text
 from disavow.ledger.schema import (
     clients,
     erasures,
     memberships,
     models,
+    rebuilt,
     requests,
     rounds,
     run,
@@ -36,10 +39,13 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Rebuilding:
-    """What open erasures still need: every round up to `target`. The earliest that they undid is `first`."""
+    """What open erasures still need: every round up to `target`. The earliest that they undid is `first`; the
+    last rollback among them was to `newest`.
+    """
 
     first: int
     target: int
+    newest: int
 
 
 def waiting(connection: sa.Connection) -> Waiting:
@@ -63,7 +69,8 @@ def open_erasure(
     state = RequestState.REBUILDING if verdict.round is not None else RequestState.DELETING
     values = {
         "state": state.value,
-        "rollback_to": verdict.round,
+        "rollback_to": verdict.undoes,
+        "broken": verdict.round if verdict.back_to is not None else None,
         "target": connection.execute(newest).scalar() if verdict.round is not None else None,
         "rounds_before": connection.execute(sa.select(sa.func.max(rounds.c.id))).scalar() or 0,
         "mechanism": mechanism,
@@ -94,23 +101,24 @@ def supersede(connection: sa.Connection, first: int, erasure: int) -> None:
 
 def rebuilding(connection: sa.Connection) -> Rebuilding | None:
     """What has to be rebuilt before open erasures can go on; None when nothing has."""
-    query = sa.select(sa.func.min(erasures.c.rollback_to), sa.func.max(erasures.c.target)).where(
+    query = sa.select(erasures.c.rollback_to, erasures.c.target).where(
         erasures.c.state == RequestState.REBUILDING.value
     )
-    first, target = connection.execute(query).one()
-    return None if target is None else Rebuilding(first, target)
+    found = connection.execute(query.order_by(erasures.c.id)).all()
+    if not found:
+        return None
+    first, target = min(row.rollback_to for row in found), max(row.target for row in found)
+    return Rebuilding(first, target, newest=found[-1].rollback_to)
 
 
 def finish_rebuilding(connection: sa.Connection, *, epochs: int, model_bytes: int, remark: str = "") -> None:
-    """The rebuild is complete, or cannot go on: write its cost down and give up the superseded models."""
+    """The rebuild is complete, or cannot go on: write its cost down, give up superseded models and updates.
+
+    `epochs` is what a participant trains in a round, unless the round says otherwise.
+    """
     open_ones = sa.select(erasures).where(erasures.c.state == RequestState.REBUILDING.value)
     for row in connection.execute(open_ones).all():
-        done = sa.select(sa.func.count(), sa.func.sum(rounds.c.participants), sa.func.sum(rounds.c.seconds)).where(
-            rounds.c.id > row.rounds_before, rounds.c.number <= row.target
-        )
-        count, participants, seconds = connection.execute(done).one()
-        trained = participants or 0
-        cost = Cost(count, trained * epochs, 2 * trained * model_bytes, seconds or 0.0)
+        cost = _cost(connection, row, epochs, model_bytes)
         connection.execute(
             erasures.update()
             .where(erasures.c.id == row.id)
@@ -129,6 +137,25 @@ def finish_rebuilding(connection: sa.Connection, *, epochs: int, model_bytes: in
         .union(sa.select(rounds.c.after).where(rounds.c.standing), sa.select(run.c.initial_model))
     )
     connection.execute(models.update().where(models.c.digest.not_in(kept)).values(present=False))
+    updates.delete_superseded(connection)
+
+
+def _cost(connection: sa.Connection, erasure: sa.Row[Any], epochs: int, model_bytes: int) -> Cost:
+    """What the rounds took that were recorded for an erasure."""
+    done = (
+        sa.select(
+            rounds.c.participants, rounds.c.seconds, sa.func.coalesce(rebuilt.c.epochs, epochs).label("epochs")
+        )
+        .outerjoin(rebuilt, rebuilt.c.round_id == rounds.c.id)
+        .where(rounds.c.id > erasure.rounds_before, rounds.c.number <= erasure.target)
+    )
+    found = connection.execute(done).all()
+    return Cost(
+        rounds=len(found),
+        client_epochs=sum(row.participants * row.epochs for row in found),
+        exchanged_bytes=2 * sum(row.participants for row in found if row.epochs) * model_bytes,
+        seconds=sum(row.seconds or 0.0 for row in found),
+    )
 
 
 def leavers_to_delete(connection: sa.Connection) -> list[int]:
@@ -142,7 +169,8 @@ def leavers_to_delete(connection: sa.Connection) -> list[int]:
 
 
 def delete_leavers(connection: sa.Connection, leavers: Sequence[int]) -> None:
-    """Delete ids and memberships of these clients; their slots stay, nameless."""
+    """Delete ids, memberships and kept updates of these clients; their slots stay, nameless."""
+    updates.delete_of(connection, leavers)
     connection.execute(memberships.delete().where(memberships.c.client.in_(leavers)))
     connection.execute(
         requests.update()

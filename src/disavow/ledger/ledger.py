@@ -5,19 +5,30 @@ A round is one transaction. Its model file is durable before a row names it. Eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import sqlalchemy as sa
 
-from disavow.domain import Cluster, ErasureRequest, Evaluation, Layout, Policy, Round
-from disavow.errors import LedgerError, RunMissing
+from disavow.domain import (
+    Cluster,
+    ErasureRequest,
+    Evaluation,
+    Layout,
+    Member,
+    Policy,
+    Rebuilt,
+    Round,
+    Slot,
+    model_name,
+)
+from disavow.errors import IntegrityError, LedgerError, RunMissing
 from disavow.ledger import clients as registry
-from disavow.ledger import database, log, rounds, rows
+from disavow.ledger import database, log, rebuilt, rounds, rows, updates
 from disavow.ledger.creation import MODELS, Beginning, make
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import ModelStore, Vector
@@ -25,8 +36,11 @@ from disavow.ledger.requests import listed, place, refuse_leavers
 from disavow.ledger.rounds import RoundSummary
 from disavow.ledger.schema import models, run
 from disavow.ledger.taking_up import take_up
+from disavow.ledger.updates import UPDATES, KeptRound, UpdateStore
 from disavow.privacy.events import Event
 from disavow.proof.notes import Signer
+
+Recorded = TypeVar("Recorded", Round, Rebuilt)
 
 
 class Ledger:
@@ -52,6 +66,7 @@ class Ledger:
                 f"the ledger of {directory} is damaged; `disavow fsck {directory}` says more"
             ) from error
         self.store = ModelStore(directory / MODELS)
+        self.updates = UpdateStore(directory / UPDATES)
 
     # -- coming into being ---------------------------------------------------------------------------------
 
@@ -132,13 +147,14 @@ class Ledger:
             log.sign_head(connection, self.run_id, self._signer)
 
     def remove_leftovers(self) -> None:
-        """Delete model files that no row keeps: superseded ones, and those of rounds never recorded.
-
-        The latter could be a second draw of the same round.
+        """Delete model and update files that no row keeps: superseded ones, leavers', and those of rounds never
+        recorded, which could be a second draw of the same round.
         """
         with self.snapshot() as connection:
             named = set(connection.execute(sa.select(models.c.digest).where(models.c.present)).scalars())
+            kept = updates.named(connection)
         self.store.remove(self.store.leftovers(named))
+        self.updates.remove(self.updates.leftovers(kept))
 
     def close(self) -> None:
         """Let go of the run. Closing twice is closing once."""
@@ -213,23 +229,68 @@ class Ledger:
         clusters_of_round: tuple[Cluster, ...],
         at: datetime,
         seconds: float | None = None,
+        repeats: bool = False,
+        kept: Mapping[bytes, Vector] | None = None,
     ) -> Round:
         """Store a round and its model: all of it, or nothing. Only the next round can be recorded.
 
-        `seconds` is what it took, from broadcast to now.
+        `seconds` is what it took, from broadcast to now; `kept` are the updates to keep, by their digests.
+        `repeats` says that its clusters are those of the round before, less leavers: it never breaks first.
         """
+
+        def insert(connection: sa.Connection, digest: str, sizes: Mapping[bytes, int]) -> Round:
+            record = Round(number, attempt, before, digest, delta, clusters_of_round, at)
+            measured = {"seconds": seconds, "repeats": repeats}
+            rounds.insert(connection, record, run_id=self.run_id, policy=self.policy, sizes=sizes, noted=measured)
+            return record
+
+        return self._store((number, attempt, before), after, kept or {}, insert)
+
+    def record_rebuilt(
+        self,
+        *,
+        number: int,
+        attempt: int,
+        before: str,
+        after: Vector,
+        mechanism: str,
+        source: int,
+        epochs: int,
+        slots: tuple[Slot, ...],
+        kept: Mapping[bytes, Vector],
+        at: datetime,
+        seconds: float | None = None,
+    ) -> Rebuilt:
+        """Store a rebuilt round, its model and all contributions to it: see `domain.Rebuilt`."""
+
+        def insert(connection: sa.Connection, digest: str, sizes: Mapping[bytes, int]) -> Rebuilt:
+            record = Rebuilt(number, attempt, before, digest, mechanism, source, epochs, slots, at)
+            policy = self.policy
+            rebuilt.insert(connection, record, run_id=self.run_id, policy=policy, seconds=seconds, sizes=sizes)
+            return record
+
+        return self._store((number, attempt, before), after, kept, insert)
+
+    def _store(
+        self,
+        turn: tuple[int, int, str],
+        after: Vector,
+        kept: Mapping[bytes, Vector],
+        insert: Callable[[sa.Connection, str, Mapping[bytes, int]], Recorded],
+    ) -> Recorded:
+        """Files first, durable; then the rows that name them, in one transaction."""
         with self.snapshot() as connection:
-            self._refuse_out_of_turn(connection, number, attempt, before)
+            self._refuse_out_of_turn(connection, *turn)
         try:
             with database.room_to_write(self.directory):
                 digest, stored_bytes = self.store.write(self.layout, after)
-            record = Round(number, attempt, before, digest, delta, clusters_of_round, at)
+                sizes = self.updates.write(kept)
             with self.transaction() as connection:
-                self._refuse_out_of_turn(connection, number, attempt, before)
-                known = models.update().where(models.c.digest == digest).values(present=True)
+                self._refuse_out_of_turn(connection, *turn)
+                known = models.update().where(models.c.digest == digest).values(present=True, thinned=False)
                 if connection.execute(known).rowcount == 0:
                     connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
-                rounds.insert(connection, record, run_id=self.run_id, policy=self.policy, seconds=seconds)
+                record = insert(connection, digest, sizes)
                 self.sign_head(connection)
         except BaseException:
             self.remove_leftovers()  # the model of a round that was not recorded must not stay
@@ -273,13 +334,27 @@ class Ledger:
 
     def model_before(self, number: int) -> Vector:
         """The model broadcast in a round: a standing one, or the one that comes next."""
-        return self.store.recall(self.layout, self.digest_before(number))
+        return self._recall(number - 1, self.digest_before(number))
 
     def model_after(self, number: int) -> Vector:
         """The model that a standing round produced."""
         with self.snapshot() as connection:
             digest = rounds.standing_round(connection, number).after
-        return self.store.recall(self.layout, digest)
+        return self._recall(number, digest)
+
+    def _recall(self, number: int, digest: str) -> Vector:
+        """The model that a round produced; where it was thinned, the error says so."""
+        try:
+            return self.store.recall(self.layout, digest)
+        except IntegrityError:
+            with self.snapshot() as connection:
+                gone = connection.execute(sa.select(models.c.thinned).where(models.c.digest == digest)).scalar()
+            if not gone:
+                raise
+        raise LedgerError(
+            f"{model_name(number)} is no longer there: it was thinned to keep to ledger.retention, the budget for "
+            "checkpoints; the newest model and the initial one always stay"
+        )
 
     def digest_before(self, number: int) -> str:
         """The digest of the model broadcast in a round."""
@@ -301,6 +376,20 @@ class Ledger:
         """Who is in which cluster of a standing round, leavers left out."""
         with self.snapshot() as connection:
             return rounds.membership(connection, number)
+
+    def newest_membership(self) -> tuple[tuple[str, ...], ...]:
+        """The same of the newest standing round that has clusters: a rebuilt one has none."""
+        with self.snapshot() as connection:
+            return rounds.newest_membership(connection)
+
+    def kept_rounds(self, first: int) -> list[KeptRound]:
+        """The rounds whose kept updates a rebuild from `first` on goes through; see `updates.to_rebuild_from`."""
+        with self.snapshot() as connection:
+            return updates.to_rebuild_from(connection, first)
+
+    def kept_update(self, member: Member) -> Vector:
+        """An update that is kept."""
+        return self.updates.read(self.layout.size, member.update_digest)
 
     def round(self, number: int) -> Round:
         """A standing round, whole."""

@@ -40,6 +40,7 @@ from disavow.proof.leaves import (
     list_entries,
     map_root,
     noise_of,
+    rebuilt_leaf,
     rollback_leaf,
     round_leaf,
     run_leaf,
@@ -54,7 +55,7 @@ from disavow.proof.notes import Checkpoint, PublicKey, Signer, origin_of
 
 @dataclass(frozen=True)
 class Withdrawn:
-    """A slot that was withdrawn: by which erasure, from which cluster."""
+    """A slot that was withdrawn: by which erasure, from which cluster; a rebuilt round counts as cluster 0."""
 
     erasure: int
     position: int
@@ -120,6 +121,26 @@ def leaf_of_round(
         tau=tau,
         participants=header["participants"],
         clusters=made,
+        at=header["recorded_at"],
+    )
+
+
+def log_rebuilt(
+    connection: sa.Connection, round_id: int, header: rows.Row, mechanism: str, places: Sequence[rows.Row]
+) -> None:
+    """The leaf of a rebuilt round that was just stored."""
+    append(connection, leaf_of_rebuilt(header, mechanism, places), round_id=round_id)
+
+
+def leaf_of_rebuilt(header: Mapping[str, Any], mechanism: str, places: Sequence[Mapping[str, Any]]) -> Leaf:
+    """A rebuilt round's leaf, from its row and those of its slots."""
+    return rebuilt_leaf(
+        number=header["number"],
+        attempt=header["attempt"],
+        before=header["before"],
+        after=header["after"],
+        mechanism=mechanism,
+        commitments=[place["commitment"] for place in places],
         at=header["recorded_at"],
     )
 
@@ -289,7 +310,8 @@ def withdrawn_slots(connection: sa.Connection) -> dict[int, list[Withdrawn]]:
         .limit(1)
         .scalar_subquery()
     )
-    query = sa.select(withdrawals, position.label("position")).where(withdrawals.c.salt.is_not(None))
+    query = sa.select(withdrawals, sa.func.coalesce(position, 0).label("position"))
+    query = query.where(withdrawals.c.salt.is_not(None))
     query = query.order_by(withdrawals.c.round_id, withdrawals.c.erasure, withdrawals.c.slot)
     found: defaultdict[int, list[Withdrawn]] = defaultdict(list)
     for row in connection.execute(query):

@@ -118,7 +118,8 @@ class ModelStore:
 
     def remove(self, paths: list[Path]) -> None:
         """Delete files durably, and forget what was in them."""
-        self._latest = None
+        if self._latest is not None and self.path(self._latest[0]) in paths:
+            self._latest = None
         for path in paths:
             path.unlink(missing_ok=True)
         if paths:

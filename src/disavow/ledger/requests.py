@@ -13,6 +13,7 @@ from disavow.errors import LedgerError, UnknownClient
 from disavow.ledger.keys import fingerprint, tombstone
 from disavow.ledger.rows import request_checksum, time_to_text
 from disavow.ledger.schema import clients, erasures, requests, run
+from disavow.proof.leaves import MECHANISMS
 
 
 def place(
@@ -101,12 +102,14 @@ def _request(row: sa.Row[Any]) -> ErasureRequest:
     if row.erasure is None:
         return ErasureRequest(row.id, row.client_id, datetime.fromisoformat(row.asked_at), RequestState.WAITING)
     kind = VerdictKind(row.verdict)
+    back_to = row.rollback_to if row.broken is not None else None
+    rollback = Verdict(VerdictKind.ROLLBACK, row.broken or row.rollback_to, back_to)
     return ErasureRequest(
         number=row.id,
         client=row.client_id,
         asked_at=datetime.fromisoformat(row.asked_at),
         state=RequestState(row.state),
-        verdict=Verdict(kind, row.rollback_to if kind is VerdictKind.ROLLBACK else None),
+        verdict=rollback if kind is VerdictKind.ROLLBACK else Verdict(kind),
         cost=(
             Cost(row.rounds, row.client_epochs, row.exchanged_bytes, row.seconds)
             if kind is VerdictKind.ROLLBACK
@@ -114,4 +117,5 @@ def _request(row: sa.Row[Any]) -> ErasureRequest:
         ),
         answered_at=None if row.finished_at is None else datetime.fromisoformat(row.finished_at),
         remark=row.remark,
+        approximate=kind is VerdictKind.ROLLBACK and row.mechanism in MECHANISMS and row.rounds > 0,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,9 +13,19 @@ import sqlalchemy as sa
 
 from disavow.domain import Cluster, Evaluation, Member, Policy, Round, Slot
 from disavow.errors import LedgerError
-from disavow.ledger import log, rows
+from disavow.ledger import log, rows, updates
 from disavow.ledger.clients import numbers_of
-from disavow.ledger.schema import clients, clusters, evaluations, events, memberships, rounds, slots, withdrawals
+from disavow.ledger.schema import (
+    clients,
+    clusters,
+    evaluations,
+    events,
+    memberships,
+    models,
+    rounds,
+    slots,
+    withdrawals,
+)
 from disavow.privacy.events import Event
 
 _RECENT = 10
@@ -30,10 +41,15 @@ class RoundSummary:
     participants: int
     clusters: int
     delta: float
-    spread: float
+    spread: float | None
     after: str
     recorded_at: datetime
     evaluation: Evaluation | None
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether it was rebuilt approximately; then it has no clusters, and no spread."""
+        return self.clusters == 0
 
 
 def _summary_query() -> sa.Select[Any]:
@@ -80,8 +96,19 @@ def standing_round(connection: sa.Connection, number: int) -> sa.Row[Any]:
     return found
 
 
-def insert(connection: sa.Connection, record: Round, *, run_id: str, policy: Policy, seconds: float | None) -> None:
-    """Store the rows of a round, its event, and its leaf in the log."""
+def insert(
+    connection: sa.Connection,
+    record: Round,
+    *,
+    run_id: str,
+    policy: Policy,
+    noted: Mapping[str, float | bool | None],
+    sizes: Mapping[bytes, int],
+) -> None:
+    """Store the rows of a round, its event, what is kept of its updates, and its leaf in the log.
+
+    `noted` is what its row holds beside the record: its `seconds`, and whether it `repeats` clusters.
+    """
     members = [slot.member.client for slot in record.slots if slot.member is not None]
     parts = rows.rows_of(record, run_id=run_id, numbers=numbers_of(connection, members))
     header: rows.Row = {
@@ -94,12 +121,13 @@ def insert(connection: sa.Connection, record: Round, *, run_id: str, policy: Pol
         "clusters": len(record.clusters),
         "recorded_at": rows.time_to_text(record.recorded_at),
         "standing": True,
-        "seconds": seconds,
+        **noted,
     }
     header["digest"] = rows.round_digest(run_id, header, parts["clusters"], parts["slots"])
     round_id = connection.execute(rounds.insert().values(header).returning(rounds.c.id)).scalar_one()
     for table in (clusters, slots, memberships):
         _insert_many(connection, table, [{"round_id": round_id, **row} for row in parts[table.name]])
+    updates.insert(connection, round_id, parts["memberships"], sizes)
     event = rows.event_of_round(header, parts["clusters"], policy)
     connection.execute(events.insert().values(rows.event_row(event, round_id)))
     log.log_round(connection, round_id, header, parts, policy)
@@ -113,8 +141,10 @@ def _insert_many(connection: sa.Connection, table: sa.Table, many: list[rows.Row
 
 
 def load(connection: sa.Connection, number: int) -> Round:
-    """A standing round, whole; withdrawn slots are nameless."""
+    """A standing round with clusters, whole; withdrawn slots are nameless."""
     header = standing_round(connection, number)
+    if header.clusters == 0:
+        raise LedgerError(f"round {number} was rebuilt: it has no clusters")
     members = (
         sa.select(slots.c.neighbours, clients.c.id, memberships.c.samples, memberships.c.update_digest)
         .outerjoin(memberships, (memberships.c.round_id == slots.c.round_id) & (memberships.c.slot == slots.c.slot))
@@ -163,8 +193,10 @@ def cluster_at(connection: sa.Connection, round_id: int, slot: int) -> tuple[row
 
 
 def membership(connection: sa.Connection, number: int) -> tuple[tuple[str, ...], ...]:
-    """Who is in which cluster of a standing round, leavers left out."""
+    """Who is in which cluster of a standing round, leavers left out; a rebuilt round has none."""
     header = standing_round(connection, number)
+    if header.clusters == 0:
+        return ()
     withdrawn = sa.select(withdrawals.c.slot).where(withdrawals.c.round_id == header.id)
     query = (
         sa.select(memberships.c.slot, clients.c.id)
@@ -178,6 +210,13 @@ def membership(connection: sa.Connection, number: int) -> tuple[tuple[str, ...],
     for slot, client in connection.execute(query).all():
         found[bisect_right(starts, slot) - 1].append(client)
     return tuple(map(tuple, found))
+
+
+def newest_membership(connection: sa.Connection) -> tuple[tuple[str, ...], ...]:
+    """That of the newest standing round that has clusters; nobody's where there is none."""
+    newest = sa.select(sa.func.max(rounds.c.number)).where(rounds.c.standing, rounds.c.clusters > 0)
+    number = connection.execute(newest).scalar()
+    return () if number is None else membership(connection, number)
 
 
 def summaries(connection: sa.Connection) -> tuple[RoundSummary, ...]:
@@ -200,11 +239,12 @@ def note_evaluation(connection: sa.Connection, number: int, evaluation: Evaluati
 
 
 def unevaluated(connection: sa.Connection) -> tuple[int, ...]:
-    """The numbers of the standing rounds whose model has not been evaluated."""
+    """The numbers of the standing rounds whose model is kept and has not been evaluated."""
     query = (
         sa.select(rounds.c.number)
         .outerjoin(evaluations, evaluations.c.round_id == rounds.c.id)
-        .where(rounds.c.standing, evaluations.c.round_id.is_(None))
+        .join(models, models.c.digest == rounds.c.after)
+        .where(rounds.c.standing, models.c.present, evaluations.c.round_id.is_(None))
         .order_by(rounds.c.number)
     )
     return tuple(connection.execute(query).scalars())
@@ -250,7 +290,8 @@ def latest_samples(connection: sa.Connection) -> dict[str, int]:
 
 
 def seconds_per_round(connection: sa.Connection) -> float | None:
-    """What a round took lately: the mean over the last ten that were measured."""
-    last = sa.select(rounds.c.seconds).where(rounds.c.seconds.is_not(None)).order_by(rounds.c.id.desc())
+    """What a round took lately: the mean over the last ten that were measured. Rebuilt rounds take less."""
+    measured = rounds.c.seconds.is_not(None) & (rounds.c.clusters > 0)
+    last = sa.select(rounds.c.seconds).where(measured).order_by(rounds.c.id.desc())
     found = list(connection.execute(last.limit(_RECENT)).scalars())
     return sum(found) / len(found) if found else None

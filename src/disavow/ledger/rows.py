@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any
 
-from disavow.domain import Policy, Round
+from disavow.domain import Policy, Round, Slot
 from disavow.privacy.events import Event, event_of
 from disavow.proof.commitment import SALT_BYTES, commit
 
@@ -63,18 +63,26 @@ def rows_of(record: Round, *, run_id: str, numbers: dict[str, int]) -> dict[str,
 
     Every slot gets a fresh salt; `numbers` maps client ids to the random numbers that stand for them.
     """
-    participants = len(record.slots)
-    listed_by = inverse([slot.neighbours for slot in record.slots])
+    parts = slot_rows(record.number, record.slots, run_id=run_id, numbers=numbers)
+    return {"clusters": _cluster_rows(record), **parts}
+
+
+def slot_rows(
+    round_number: int, filled: Sequence[Slot], *, run_id: str, numbers: dict[str, int]
+) -> dict[str, list[Row]]:
+    """The rows of a round's slots and of their members, by table."""
+    participants = len(filled)
+    listed_by = inverse([slot.neighbours for slot in filled])
     salts = memoryview(secrets.token_bytes(SALT_BYTES * participants))
     slots: list[Row] = []
     memberships: list[Row] = []
-    for number, slot in enumerate(record.slots):
+    for number, slot in enumerate(filled):
         if slot.member is None:
             raise ValueError("a round is recorded with all its members")
         salt = bytes(salts[SALT_BYTES * number : SALT_BYTES * (number + 1)])
         commitment = commit(
             run_id=run_id,
-            round_number=record.number,
+            round_number=round_number,
             salt=salt,
             client=slot.member.client,
             update_digest=slot.member.update_digest,
@@ -95,7 +103,7 @@ def rows_of(record: Round, *, run_id: str, numbers: dict[str, int]) -> dict[str,
             "update_digest": slot.member.update_digest,
         }
         memberships.append({**row, "checksum": membership_checksum(row)})
-    return {"clusters": _cluster_rows(record), "slots": slots, "memberships": memberships}
+    return {"slots": slots, "memberships": memberships}
 
 
 def _cluster_rows(record: Round) -> list[Row]:
@@ -113,8 +121,7 @@ def round_digest(run_id: str, header: Row, clusters: Iterable[Row], slots: Itera
     What a withdrawal deletes is bound through the slots' commitments, so the digest outlives it.
     """
     hashed = hashlib.sha256(b"disavow/round/v1\x00")
-    head = [run_id, *(header[c] for c in ("number", "attempt", "before", "after", "recorded_at"))]
-    hashed.update(json.dumps([*head, header["participants"], header["clusters"]]).encode())
+    hashed.update(json.dumps([*_head(run_id, header), header["participants"], header["clusters"]]).encode())
     hashed.update(struct.pack(">d", header["delta"]))
     for row in clusters:
         hashed.update(
@@ -124,6 +131,20 @@ def round_digest(run_id: str, header: Row, clusters: Iterable[Row], slots: Itera
         for part in (row["commitment"], row["neighbours"]):
             hashed.update(struct.pack(">I", len(part)) + part)
     return hashed.digest()
+
+
+def rebuilt_digest(run_id: str, header: Row, made: Row, slots: Iterable[Row]) -> bytes:
+    """The same for a rebuilt round; `made` is its row in `rebuilt`."""
+    hashed = hashlib.sha256(b"disavow/rebuilt/v1\x00")
+    told = [*_head(run_id, header), header["participants"], *(made[c] for c in ("mechanism", "source", "epochs"))]
+    hashed.update(json.dumps(told).encode())
+    for row in slots:
+        hashed.update(row["commitment"])
+    return hashed.digest()
+
+
+def _head(run_id: str, header: Row) -> list[Any]:
+    return [run_id, *(header[c] for c in ("number", "attempt", "before", "after", "recorded_at"))]
 
 
 def membership_checksum(row: Row) -> bytes:

@@ -4,10 +4,12 @@
               ├─ models (before, after)         └─ withdrawals 0..1 ── erasures ──┘
               ├─ evaluations 0..1
               ├─ events 1
+              ├─ rebuilt 0..1 (what a round without clusters was rebuilt from)
               └─ log 1 (and one for each withdrawal, rollback and key)
 
 `slots` is permanent; `memberships` holds what names a client in a round (number, samples, salt, update digest)
-and is deleted when that client leaves, so that its slot stays, nameless.
+and is deleted when that client leaves, so that its slot stays, nameless. `updates` says which memberships' updates
+are kept as files, for the mechanism that rebuilds from them.
 """
 
 from __future__ import annotations
@@ -43,6 +45,13 @@ models = sa.Table(
     sa.Column("digest", sa.String, primary_key=True, comment="SHA-256 of the uncompressed safetensors file"),
     sa.Column("stored_bytes", sa.Integer, nullable=False, comment="size of the compressed file"),
     sa.Column("present", sa.Boolean, nullable=False, server_default=sa.true(), comment="false once deleted"),
+    sa.Column(
+        "thinned",
+        sa.Boolean,
+        nullable=False,
+        server_default=sa.false(),
+        comment="deleted to keep to ledger.retention",
+    ),
 )
 
 clients = sa.Table(
@@ -62,12 +71,19 @@ rounds = sa.Table(
     sa.Column("after", sa.ForeignKey("models.digest"), nullable=False),
     sa.Column("delta", sa.Float, nullable=False, comment="how near counted as alike"),
     sa.Column("participants", sa.Integer, nullable=False),
-    sa.Column("clusters", sa.Integer, nullable=False),
+    sa.Column("clusters", sa.Integer, nullable=False, comment="0: it was rebuilt"),
     sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the record; see ledger/rows.py"),
     sa.Column("recorded_at", sa.String, nullable=False, comment="UTC, ISO 8601"),
     sa.Column("standing", sa.Boolean, nullable=False, comment="false once undone by a rollback"),
     sa.Column("superseded_by", sa.Integer, comment="the erasure that undid it"),
     sa.Column("seconds", sa.Float, comment="from broadcast to record"),
+    sa.Column(
+        "repeats",
+        sa.Boolean,
+        nullable=False,
+        server_default=sa.false(),
+        comment="its clusters are those of the round before, less leavers: it never breaks before that one",
+    ),
     sa.UniqueConstraint("number", "attempt"),
     # ids are never given twice, so that a missing last row is noticed
     sqlite_autoincrement=True,
@@ -119,6 +135,27 @@ memberships = sa.Table(
     sqlite_with_rowid=False,
 )
 
+rebuilt = sa.Table(
+    "rebuilt",
+    metadata,
+    sa.Column("round_id", sa.ForeignKey("rounds.id"), primary_key=True),
+    sa.Column("mechanism", sa.String, nullable=False, comment="what rebuilt it"),
+    sa.Column(
+        "source", sa.ForeignKey("rounds.id"), nullable=False, unique=True, comment="whose updates it is from"
+    ),
+    sa.Column("epochs", sa.Integer, nullable=False, comment="what each participant trained for it"),
+)
+
+updates = sa.Table(
+    "updates",
+    metadata,
+    sa.Column("round_id", sa.Integer, primary_key=True),
+    sa.Column("slot", sa.Integer, primary_key=True),
+    sa.Column("stored_bytes", sa.Integer, nullable=False, comment="size of the compressed file"),
+    sa.ForeignKeyConstraint(["round_id", "slot"], ["memberships.round_id", "memberships.slot"]),
+    sqlite_with_rowid=False,
+)
+
 evaluations = sa.Table(
     "evaluations",
     metadata,
@@ -148,7 +185,7 @@ erasures = sa.Table(
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("state", sa.String, nullable=False, comment="how far it has come; see domain.RequestState"),
-    sa.Column("rollback_to", sa.Integer, comment="the first broken round, if there was one"),
+    sa.Column("rollback_to", sa.Integer, comment="the first round that it undid, if it undid any"),
     sa.Column("target", sa.Integer, comment="the last round to rebuild"),
     sa.Column("rounds_before", sa.Integer, nullable=False, comment="rows in rounds when it was opened"),
     sa.Column("mechanism", sa.String, nullable=False),
@@ -159,6 +196,7 @@ erasures = sa.Table(
     sa.Column("exchanged_bytes", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("seconds", sa.Float, nullable=False, server_default="0"),
     sa.Column("remark", sa.Text, nullable=False, server_default=""),
+    sa.Column("broken", sa.Integer, comment="the first broken round; NULL where it is that of rollback_to"),
     sqlite_autoincrement=True,
 )
 

@@ -36,6 +36,7 @@ WHY_NOT = {
     "paper": 'no figure for noise.mode "paper": its scale is the clusters\' spread, which depends on the data '
     "and so says something about it",
     "none": 'no figure for noise.mode "none": there is no noise',
+    "rebuilt": "no figure for rebuilt rounds: a mechanism released them without noise",
 }
 
 _NOTHING = "no round was executed: nothing was released"

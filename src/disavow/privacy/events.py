@@ -14,11 +14,11 @@ from disavow.domain import Policy
 class Event:
     """One executed round, standing or superseded, as an accountant sees it.
 
-    `mode` is that of the noise. `rate` is the largest chance of any client to be drawn, 1/m over its clusters;
-    `weight` the largest weight of a cluster; `squares` the sum of all weights squared, which says how the noises of
-    clusters would add up. `clip` and `tau` are lengths in the units of the updates; None where the noise is not
-    calibrated. `fixed`: the clusters were settled before any data was seen. `predictable`: the draws can be
-    repeated by whoever knows the seed.
+    `mode` is that of the noise, or `rebuilt` for a round that a mechanism rebuilt without any. `rate` is the
+    largest chance of any client to be drawn, 1/m over its clusters; `weight` the largest weight of a cluster;
+    `squares` the sum of all weights squared, which says how the noises of clusters would add up. `clip` and
+    `tau` are lengths in the units of the updates; None where the noise is not calibrated. `fixed`: the clusters
+    were settled before any data was seen. `predictable`: the draws can be repeated by whoever knows the seed.
     """
 
     number: int
@@ -69,6 +69,23 @@ def event_of(policy: Policy, *, number: int, attempt: int, sizes: Sequence[int],
         squares=math.fsum(weight * weight for weight in weights),
         clusters=len(sizes),
         fixed=policy.clustering == "fixed",
+        predictable=policy.draws == "seeded",
+    )
+
+
+def event_of_rebuilt(policy: Policy, *, number: int, attempt: int) -> Event:
+    """The event of a rebuilt round: everybody who contributed is in it for sure, and nothing hides how much."""
+    return Event(
+        number=number,
+        attempt=attempt,
+        mode="rebuilt",
+        clip=None,
+        tau=None,
+        rate=1.0,
+        weight=1.0,
+        squares=1.0,
+        clusters=0,
+        fixed=False,
         predictable=policy.draws == "seeded",
     )
 

@@ -22,7 +22,7 @@ from disavow.proof.notes import PublicKey, open_checkpoint, origin_of
 from disavow.proof.opening import check_opening, read_opening
 from disavow.proof.reading import write_figure
 from disavow.proof.receipt import Receipt, check_receipt, read_receipt
-from disavow.proof.report import Asked, Report
+from disavow.proof.report import Asked, Report, rebuilt_in_words
 from disavow.proof.statement import Statement, read_statement
 
 _ROUNDING = 1e-9
@@ -131,8 +131,9 @@ class Examination:
     def rounds(self) -> str:
         """8: standing rounds run from 1 to the head without gap, each from the model before it."""
         self._history = self._report.history = replay(self._leaves)
-        standing = len(self._history.standing)
-        return f"{standing} stand, without gap, from the initial model to the one served"
+        standing, rebuilt = len(self._history.standing), self._history.rebuilt
+        told = f"{standing} stand, without gap, from the initial model to the one served"
+        return f"{told}; {rebuilt_in_words(rebuilt)}" if rebuilt else told
 
     def clusters(self) -> str:
         """9: the leaver's clusters and all who were withdrawn lead to their roots."""
@@ -144,6 +145,11 @@ class Examination:
         for cluster in shown:
             if cluster["leaf"] not in self._standing:
                 raise VerificationError(f"a cluster is of leaf {cluster['leaf']}, which is no standing round")
+            if history.is_rebuilt(cluster["leaf"]):
+                number = self._leaves[cluster["leaf"]]["number"]
+                raise VerificationError(
+                    f"the leaver is in round {number}, which was rebuilt and stands: nobody is deniable in it"
+                )
             check_cluster(cluster, self._leaves[cluster["leaf"]], history.policy)
         self._check_maps()
         for cluster in shown:

@@ -14,7 +14,9 @@ from disavow.proof.notes import PublicKey
 
 @dataclass
 class History:
-    """What the leaves come to. `rounds` are the places of all round leaves, `standing` of those that stand."""
+    """What the leaves come to. `rounds` are the places of the leaves of all rounds, rebuilt ones too; `standing` of
+    those that stand.
+    """
 
     leaves: Sequence[Leaf]
     key: PublicKey | None
@@ -24,6 +26,8 @@ class History:
     withdrawals: list[int] = field(default_factory=list)
     undone: set[str] = field(default_factory=set)
     """Models of rounds that were undone."""
+    due: int = 0
+    """The last round that the rollbacks since the last round with clusters undid: no later one is rebuilt."""
 
     @property
     def policy(self) -> dict[str, Any]:
@@ -34,6 +38,15 @@ class History:
     def run_id(self) -> str:
         """Which run it is."""
         return str(self.leaves[0]["run"])
+
+    @property
+    def rebuilt(self) -> int:
+        """How many of the standing rounds were rebuilt approximately."""
+        return sum(self.is_rebuilt(place) for place in self.standing)
+
+    def is_rebuilt(self, place: int) -> bool:
+        """Whether a leaf is that of a rebuilt round."""
+        return bool(self.leaves[place]["type"] == "rebuilt")
 
     @property
     def signed_late(self) -> bool:
@@ -59,9 +72,13 @@ def replay(leaves: Sequence[Leaf]) -> History:
         if leaf["at"] < last:
             raise VerificationError(f"leaf {place} is older than the one before it")
         last = leaf["at"]
-        if leaf["type"] == "round":
+        if leaf["type"] in ("round", "rebuilt"):
             attempts[leaf["number"]] += 1
-            _round(history, place, leaf, attempts[leaf["number"]])
+            _follows(history, place, leaf, attempts[leaf["number"]])
+            (_round if leaf["type"] == "round" else _rebuilt)(history, place, leaf)
+            history.rounds.append(place)
+            history.standing.append(place)
+            history.model = leaf["after"]
         elif leaf["type"] == "withdrawal":
             _withdrawal(history, place, leaf)
         elif leaf["type"] == "rollback":
@@ -74,7 +91,8 @@ def replay(leaves: Sequence[Leaf]) -> History:
     return history
 
 
-def _round(history: History, place: int, leaf: Leaf, attempt: int) -> None:
+def _follows(history: History, place: int, leaf: Leaf, attempt: int) -> None:
+    """The round that is due, in the attempt that is due, from the model before it."""
     number, expected = leaf["number"], len(history.standing) + 1
     if number != expected:
         raise VerificationError(f"leaf {place} is round {number} where round {expected} is due: there is a gap")
@@ -82,7 +100,10 @@ def _round(history: History, place: int, leaf: Leaf, attempt: int) -> None:
         raise VerificationError(f"leaf {place} is attempt {leaf['attempt']} of round {number}, not {attempt}")
     if leaf["before"] != history.model:
         raise VerificationError(f"round {number} does not start from the model before it")
-    k, delta = history.policy["k"], history.policy["delta"]
+
+
+def _round(history: History, _: int, leaf: Leaf) -> None:
+    number, k, delta = leaf["number"], history.policy["k"], history.policy["delta"]
     if not k * leaf["clusters"] <= leaf["participants"] < 2 * k * leaf["clusters"]:
         raise VerificationError(f"round {number} cannot have clusters of at least {k} and fewer than {2 * k}")
     if delta is not None and leaf["delta"] != delta:
@@ -91,9 +112,20 @@ def _round(history: History, place: int, leaf: Leaf, attempt: int) -> None:
         raise VerificationError(
             f"round {number} ends, noise and all, in a model that was undone: it was not retrained"
         )
-    history.rounds.append(place)
-    history.standing.append(place)
-    history.model = leaf["after"]
+    history.due = 0
+
+
+def _rebuilt(history: History, place: int, leaf: Leaf) -> None:
+    """Only after a rollback, before anything else is trained, and not beyond what was undone."""
+    number, k = leaf["number"], history.policy["k"]
+    if leaf["participants"] < k:
+        raise VerificationError(
+            f"round {number} was rebuilt with {leaf['participants']} clients, fewer than k = {k}"
+        )
+    if number > history.due:
+        raise VerificationError(f"leaf {place} is a rebuilt round {number} that no rollback has undone")
+    if leaf["after"] in history.undone and leaf["after"] != leaf["before"]:
+        raise VerificationError(f"round {number} ends in a model that was undone: it was not rebuilt")
 
 
 def _withdrawal(history: History, place: int, leaf: Leaf) -> None:
@@ -114,6 +146,7 @@ def _rollback(history: History, place: int, leaf: Leaf) -> None:
         raise VerificationError(f"leaf {place} is a rollback without its withdrawal")
     if leaf["to"] > len(history.standing):
         raise VerificationError(f"leaf {place} rolls back to round {leaf['to']}, which does not stand")
+    history.due = max(history.due, len(history.standing))
     history.undone |= {history.leaves[undone]["after"] for undone in history.standing[leaf["to"] - 1 :]}
     del history.standing[leaf["to"] - 1 :]
     last = history.leaves[history.standing[-1]]["after"] if history.standing else None

@@ -1,7 +1,7 @@
 """The leaves of a run's log: what was promised, each round, each withdrawal, each rollback, each change of key.
 
-A leaf is a small object in canonical form. It names nobody: a round leaf holds the root over its clusters, a
-withdrawal leaf the root over all slots that have been withdrawn so far.
+A leaf is a small object in canonical form. It names nobody: a round leaf holds the root over its clusters, the leaf
+of a rebuilt round that over its slots, a withdrawal leaf the root over all slots that have been withdrawn so far.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ from disavow.proof.reading import (
 )
 
 Leaf = dict[str, Any]
+
+MECHANISMS = ("federaser",)
+"""What rebuilds rounds approximately."""
 
 VERDICTS = ("never present", "deniable", "rollback")
 MOST_REQUESTS = 10_000
@@ -89,6 +92,17 @@ KINDS: dict[str, dict[str, Any]] = {
         "tau": decimal,
         "participants": positive,
         "clusters": positive,
+        "root": hashed,
+        "at": moment,
+    },
+    "rebuilt": {
+        "type": exactly("rebuilt"),
+        "number": positive,
+        "attempt": positive,
+        "before": digest,
+        "after": digest,
+        "mechanism": one_of(*MECHANISMS),
+        "participants": positive,
         "root": hashed,
         "at": moment,
     },
@@ -160,6 +174,23 @@ def round_leaf(
         "participants": participants,
         "clusters": len(clusters),
         "root": to_base64(root_of([hash_of(cluster) for cluster in clusters])),
+        "at": at,
+    }
+
+
+def rebuilt_leaf(
+    *, number: int, attempt: int, before: str, after: str, mechanism: str, commitments: Sequence[bytes], at: str
+) -> Leaf:
+    """A round that a mechanism rebuilt approximately, over the commitments of its slots; it has no clusters."""
+    return {
+        "type": "rebuilt",
+        "number": number,
+        "attempt": attempt,
+        "before": before,
+        "after": after,
+        "mechanism": mechanism,
+        "participants": len(commitments),
+        "root": to_base64(root_of([leaf_hash(each) for each in commitments])),
         "at": at,
     }
 

@@ -9,7 +9,7 @@ from typing import Any
 from disavow.errors import Unreadable, VerificationError
 from disavow.proof import canonical
 from disavow.proof.leaves import Leaf, cluster_leaf, hash_of, joined, read_leaf
-from disavow.proof.merkle import root_by_path
+from disavow.proof.merkle import leaf_hash, root_by_path
 from disavow.proof.notes import Checkpoint, PublicKey, open_checkpoint, origin_of
 from disavow.proof.opening import commitment_of
 from disavow.proof.reading import (
@@ -59,6 +59,8 @@ class Receipt:
 def read_receipt(data: bytes) -> Receipt:
     """Read a receipt; nothing of it is believed yet."""
     value = canonical.decode(data, what="the receipt", most=_MOST_BYTES)
+    # a rebuilt round has no clusters: there a slot leads to the root by a path of its own
+    way = {"cluster": record(_CLUSTER)} if _kind(value) == "round" else {"path": list_of(hashed, most=_PATH)}
     told = fields(
         value,
         "the receipt",
@@ -68,7 +70,7 @@ def read_receipt(data: bytes) -> Receipt:
             "client": text,
             "leaf": positive,
             "header": read_leaf,
-            "cluster": record(_CLUSTER),
+            **way,
             "slot": whole,
             "salt": hashed,
             "update": hashed,
@@ -76,37 +78,55 @@ def read_receipt(data: bytes) -> Receipt:
             "checkpoint": text,
         },
     )
-    if told["header"]["type"] != "round":
-        raise Unreadable("the receipt is not for a round")
     unsigned = Checkpoint("", 0, b"")
     header = told["header"]
     return Receipt(told["run"], told["client"], told["leaf"], header, told["slot"], unsigned, told, value)
 
 
+def _kind(value: Any) -> str:
+    """What the receipt is for: a round, or a rebuilt one."""
+    header = value.get("header") if isinstance(value, dict) else None
+    kind = header.get("type") if isinstance(header, dict) else None
+    if kind not in ("round", "rebuilt"):
+        raise Unreadable("the receipt is not for a round")
+    return str(kind)
+
+
 def check_receipt(receipt: Receipt, trusted: Sequence[PublicKey]) -> Receipt:
     """The receipt with its signed head, once everything in it leads there."""
-    told, cluster, number = receipt.told, receipt.told["cluster"], receipt.header["number"]
+    told, number = receipt.told, receipt.header["number"]
     head = _head(told["checkpoint"], trusted)
     if head.origin != origin_of(receipt.run_id):
         raise VerificationError("the receipt's checkpoint is of another run's log")
-    slots, first = cluster["slots"], cluster["first"]
-    if len(slots) != cluster["size"] or not first <= receipt.slot < first + len(slots):
-        raise VerificationError(f"the receipt for round {number} shows a slot that is not in its cluster")
     made = commitment_of(receipt.run_id, receipt.client, number, told["salt"], told["update"])
-    if made != slots[receipt.slot - first]:
-        raise VerificationError(f"the receipt for round {number} does not open its slot")
-    leaf = cluster_leaf(
-        **{name: cluster[name] for name in ("position", "first", "size", "weight", "spread", "lists")},
-        slots=joined(slots),
-    )
     try:
-        root = root_by_path(hash_of(leaf), cluster["position"], receipt.header["clusters"], cluster["path"])
+        root = _root_of_rebuilt(receipt, made) if "path" in told else _root_of_round(receipt, made)
         logged = root_by_path(hash_of(receipt.written["header"]), receipt.leaf, head.size, told["inclusion"])
     except ValueError as error:
         raise VerificationError(f"a path in the receipt for round {number} cannot be: {error}") from None
     if root != receipt.header["root"] or logged != head.root:
         raise VerificationError(f"the receipt for round {number} does not lead to the signed head")
     return replace(receipt, head=head)
+
+
+def _root_of_round(receipt: Receipt, made: bytes) -> bytes:
+    """The root to which the receipt's cluster leads, if the client's slot is in it."""
+    cluster, number = receipt.told["cluster"], receipt.header["number"]
+    slots, first = cluster["slots"], cluster["first"]
+    if len(slots) != cluster["size"] or not first <= receipt.slot < first + len(slots):
+        raise VerificationError(f"the receipt for round {number} shows a slot that is not in its cluster")
+    if made != slots[receipt.slot - first]:
+        raise VerificationError(f"the receipt for round {number} does not open its slot")
+    leaf = cluster_leaf(
+        **{name: cluster[name] for name in ("position", "first", "size", "weight", "spread", "lists")},
+        slots=joined(slots),
+    )
+    return root_by_path(hash_of(leaf), cluster["position"], receipt.header["clusters"], cluster["path"])
+
+
+def _root_of_rebuilt(receipt: Receipt, made: bytes) -> bytes:
+    """The root to which the client's slot leads by itself."""
+    return root_by_path(leaf_hash(made), receipt.slot, receipt.header["participants"], receipt.told["path"])
 
 
 def _head(note: str, trusted: Sequence[PublicKey]) -> Checkpoint:

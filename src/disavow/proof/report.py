@@ -33,6 +33,15 @@ CHECKS = (
 """The names of the checks, which are numbered from 1."""
 
 
+def rebuilt_in_words(rounds: int) -> str:
+    """What must be said of standing rounds that were rebuilt.
+
+    >>> rebuilt_in_words(1)
+    '1 round was rebuilt approximately (not exact retraining)'
+    """
+    return f"{rounds} {'round was' if rounds == 1 else 'rounds were'} rebuilt approximately (not exact retraining)"
+
+
 @dataclass(frozen=True)
 class TrustedKey:
     """A key that the verifier trusts, and between which moments; no moment means no limit."""

@@ -20,6 +20,7 @@ from disavow.engines.flower.arrays import frame_of
 from disavow.engines.flower.client import answer, train_reproducibly
 from disavow.engines.flower.engine import FlowerEngine, Rules
 from disavow.engines.flower.letters import Letters
+from disavow.engines.flower.names import EPOCHS
 from disavow.engines.flower.roster import Roster
 from disavow.engines.flower.session import Session
 from disavow.engines.sequential import SequentialEngine
@@ -87,8 +88,12 @@ def flower(case: Case, directory: Path, stack: ExitStack) -> FlowerEngine:
         frame=frame,
         roster=roster,
         rules=Rules(timeout=5.0, repeats=0, too_large=1e6, weighted_by_key="num-examples"),
-        compose=lambda number, arrays, clients: session.train_messages(
-            number, arrays, ConfigRecord(), clients, keys
+        compose=lambda question, clients: session.train_messages(
+            question.number,
+            question.arrays,
+            ConfigRecord({} if question.epochs is None else {EPOCHS: question.epochs}),
+            clients,
+            keys,
         ),
         score=score,
     )

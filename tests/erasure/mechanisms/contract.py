@@ -10,26 +10,41 @@ any run, and a round takes milliseconds.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+import sqlalchemy as sa
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow import config, runs
 from disavow.config import Settings
 from disavow.data import client_ids
 from disavow.domain import ErasureRequest, Evaluation, Layout, TensorSpec
-from disavow.erasure.mechanisms import Mechanism
+from disavow.erasure.dry_run import foresee
+from disavow.erasure.mechanisms import Mechanism, Work, build
+from disavow.erasure.prove import default_openings, opening_path, proof_path
+from disavow.erasure.receipts import receipts
 from disavow.federation.randomness import training_stream
 from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger, RoundSummary, fsck, journal, log
+from disavow.ledger.absent import files_with
+from disavow.ledger.clients import numbers_of
+from disavow.ledger.schema import memberships
+from disavow.proof.notes import Signer
+from disavow.proof.verify import Asked, Report, TrustedKey, verify
 from disavow.runs import Run
 from tests.federation.builders import MOMENT
+from tests.ledger.making import files_of
+from tests.proof import second_verifier as second
 
+SIGNER = Signer("fl.example", Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 LAYOUT = Layout((TensorSpec("body.weight", (3, 2)), TensorSpec("body.bias", (2,))))
 
 
@@ -40,9 +55,12 @@ class ToyEngine:
     seed: int
     jitter: float = 0.5
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
         """See `Engine`."""
-        rows = [self._one(model, client, round_number) for client in clients]
+        share = 0.2 if epochs is None else 0.1 * epochs
+        rows = [share * self._one(model, client, round_number) for client in clients]
         samples = tuple(5 + len(client) + int(client[-1], 36) % 4 for client in clients)
         return Updates(tuple(clients), samples, torch.stack(rows))
 
@@ -50,7 +68,7 @@ class ToyEngine:
         size = model.layout.size
         home = training_stream(self.seed, "home", client=client).normal(size)
         jitter = training_stream(self.seed, "jitter", round_number=round_number, client=client).normal(size)
-        return 0.2 * ((home + self.jitter * jitter).float() - model.vector)
+        return (home + self.jitter * jitter).float() - model.vector
 
     def evaluate(self, model: Model) -> Evaluation:
         """See `Engine`."""
@@ -77,7 +95,14 @@ def toy_settings(clients: int = 9, **changed: Any) -> Settings:
     return config.from_values(values, source="tests")
 
 
-def start_toy(directory: Path, settings: Settings, *, ids: Sequence[str] = (), keys: Path | None = None) -> Run:
+def start_toy(
+    directory: Path,
+    settings: Settings,
+    *,
+    ids: Sequence[str] = (),
+    keys: Path | None = None,
+    signer: Signer | None = None,
+) -> Run:
     """A new toy run, with keys beside it unless given."""
     ledger = Ledger.create(
         directory,
@@ -88,6 +113,7 @@ def start_toy(directory: Path, settings: Settings, *, ids: Sequence[str] = (), k
         config=config.to_toml(settings),
         created_by="tests",
         at=MOMENT,
+        signer=signer,
     )
     return _assembled(settings, ledger, keys)
 
@@ -100,7 +126,7 @@ def reopen_toy(directory: Path, *, keys: Path | None = None) -> Run:
 def _assembled(settings: Settings, ledger: Ledger, keys: Path | None) -> Run:
     engine = ToyEngine(settings.seed)
     keys = keys or ledger.directory.with_name("keys")
-    return Run(settings, ledger, engine, runs.conduct_of(settings), keys)
+    return Run(settings, ledger, engine, runs.conduct_of(settings), keys, build(settings.mechanism))
 
 
 def ask(run: Run, *clients: str) -> tuple[int, ...]:
@@ -165,6 +191,49 @@ def rolled_back(run: Run, leavers: Sequence[str], to: int) -> None:
         log.log_erasure(connection, erasure)
 
 
+def participants(ledger: Ledger, number: int) -> set[str]:
+    """Clients still in who took part in a standing round, with clusters or without."""
+    return {client for client in ledger.clients() if number in ledger.rounds_with(client)}
+
+
+def rebuild_all(run: Run, *, last: int) -> int:
+    """Call the mechanism until there is nothing left to rebuild; how often."""
+    calls = 0
+    while ahead(run, last=last, most=1).steps:
+        run.mechanism.rebuild_next(run.ledger, run.engine, run.conduct)
+        calls += 1
+    return calls
+
+
+def ahead(
+    run: Run, *, last: int, leavers: Sequence[str] = (), first: int | None = None, most: int | None = None
+) -> Work:
+    """What the mechanism has before it, from the next round on unless said otherwise."""
+    first = first or run.ledger.next_round()[0]
+    return run.mechanism.ahead(run.ledger, run.conduct, first=first, last=last, leavers=leavers, most=most)
+
+
+def mates(run: Run, count: int = 2) -> list[str]:
+    """Clients of one cluster of round 1: two of three leaving breaks it, where x = 2."""
+    return sorted(run.ledger.membership(1)[0])[:count]
+
+
+@dataclass(frozen=True)
+class Failing(ToyEngine):
+    """Dies after so many calls, as a power cut would have it."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    most: int = 2
+
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
+        self.calls["train"] += 1
+        if self.calls["train"] >= self.most:
+            raise KeyboardInterrupt
+        return super().train(model, clients, round_number, epochs=epochs)
+
+
 class MechanismContract(ABC):
     """Rebuilds superseded rounds one at a time, with the survivors, from the model of before."""
 
@@ -172,9 +241,10 @@ class MechanismContract(ABC):
     def make(self) -> Mechanism:
         """The mechanism under test."""
 
-    def trained(self, directory: Path, **changed: Any) -> Run:
+    def trained(self, directory: Path, *, signer: Signer | None = None, **changed: Any) -> Run:
         """A trained toy run that rebuilds with the mechanism under test."""
-        run = replace(start_toy(directory, toy_settings(**changed)), mechanism=self.make())
+        settings = toy_settings(**{"rounds": 6, "mechanism": {"name": self.make().name}, **changed})
+        run = start_toy(directory, settings, signer=signer)
         run.train()
         return run
 
@@ -183,6 +253,10 @@ class MechanismContract(ABC):
         assert mechanism.name
         assert isinstance(mechanism.exact, bool)
         assert isinstance(mechanism.needs, frozenset)
+        assert build(toy_settings(mechanism={"name": mechanism.name}).mechanism) == mechanism
+
+    def test_it_never_goes_back_to_a_later_round_than_the_one_that_broke(self) -> None:
+        assert all(1 <= self.make().goes_back_to(broken) <= broken for broken in range(1, 20))
 
     def test_one_call_rebuilds_one_round_from_the_model_of_before_without_the_leavers(self, tmp_path: Path) -> None:
         with self.trained(tmp_path / "run") as run:
@@ -190,26 +264,34 @@ class MechanismContract(ABC):
             before = run.ledger.digest_before(3)
             run.mechanism.rebuild_next(run.ledger, run.engine, run.conduct)
             assert run.ledger.next_round() == (4, 2)
-            rebuilt = run.ledger.round(3)
-            assert (rebuilt.attempt, rebuilt.before) == (2, before)
-            assert {c for group in groups(run.ledger, 3) for c in group} <= set(run.ledger.clients())
+            assert run.ledger.summary(3).attempt == 2
+            assert run.ledger.digest_before(3) == before
+            assert participants(run.ledger, 3) == set(run.ledger.clients())
             assert "client-04" not in run.ledger.clients()
+        assert faults(tmp_path / "run") == []
 
     def test_call_after_call_rounds_follow_one_another_without_a_gap(self, tmp_path: Path) -> None:
         with self.trained(tmp_path / "run") as run:
             rolled_back(run, ["client-04", "client-05"], 1)
-            for number in range(1, 5):
-                assert run.ledger.next_round() == (number, 2)
-                assert run.mechanism.obstacle(run.ledger, run.conduct) is None
-                run.mechanism.rebuild_next(run.ledger, run.engine, run.conduct)
-            assert [(s.number, s.attempt) for s in standing(run.ledger)] == [(n, 2) for n in range(1, 5)]
+            foreseen = ahead(run, last=6)
+            assert foreseen.obstacle is None
+            assert rebuild_all(run, last=6) == len(foreseen.steps) > 1
+            numbers = range(1, len(foreseen.steps) + 1)
+            assert [(s.number, s.attempt) for s in standing(run.ledger)] == [(n, 2) for n in numbers]
         assert faults(tmp_path / "run") == []
+
+    def test_each_round_starts_from_the_model_of_the_one_before_it(self, tmp_path: Path) -> None:
+        with self.trained(tmp_path / "run") as run:
+            leave(run, *mates(run))
+            models = [run.ledger.initial_model, *digests(run.ledger)]
+            numbers = range(1, len(models))
+            assert [run.ledger.digest_before(number) for number in numbers] == models[:-1]
+            assert [run.ledger.summary(number).after for number in numbers] == models[1:]
 
     def test_a_rebuilt_model_is_not_the_one_it_replaces(self, tmp_path: Path) -> None:
         with self.trained(tmp_path / "run") as run:
             old = digests(run.ledger)
-            leave(run, *sorted(run.ledger.membership(1)[0])[:2])
-            assert len(digests(run.ledger)) == 4
+            leave(run, *mates(run))
             assert not set(old) & set(digests(run.ledger))
 
     def test_interrupted_between_rounds_it_goes_on_to_the_same_models(self, tmp_path: Path) -> None:
@@ -217,38 +299,155 @@ class MechanismContract(ABC):
         for name, interrupted in (("one", False), ("two", True)):
             run = self.trained(tmp_path / name)
             rolled_back(run, ["client-01"], 2)
-            for _ in range(3):
+            while ahead(run, last=6, most=1).steps:
                 run.mechanism.rebuild_next(run.ledger, run.engine, run.conduct)
                 if interrupted:
                     run.close()
-                    run = replace(reopen_toy(tmp_path / name), mechanism=self.make())
+                    run = reopen_toy(tmp_path / name)
             ends.append(digests(run.ledger))
             run.close()
         assert ends[0] == ends[1]
+
+    @pytest.mark.parametrize("calls", [1, 2])
+    def test_interrupted_in_an_erasure_it_ends_as_if_nothing_had_happened(self, tmp_path: Path, calls: int) -> None:
+        with self.trained(tmp_path / "one") as run:
+            pair = mates(run)
+            leave(run, *pair)
+            end = digests(run.ledger)
+        with self.trained(tmp_path / "two") as run:
+            ask(run, *pair)
+            engine = Failing(run.conduct.seed, most=calls)
+            with pytest.raises(KeyboardInterrupt):
+                replace(run, engine=engine).honour_requests()
+        assert faults(tmp_path / "two") == []
+        with reopen_toy(tmp_path / "two") as run:
+            assert len(run.honour_requests()) == 2
+            assert digests(run.ledger) == end
+        assert faults(tmp_path / "two") == []
+
+    def test_no_leaver_is_left_anywhere(self, tmp_path: Path) -> None:
+        with self.trained(tmp_path / "run") as run:
+            pair = mates(run)
+            with run.ledger.snapshot() as connection:
+                numbers = numbers_of(connection, pair).values()
+                theirs = sa.select(memberships.c.update_digest).where(memberships.c.client.in_(numbers))
+                contributed = set(connection.execute(theirs).scalars())
+            leave(run, *pair)
+            assert not set(pair) & set(run.ledger.clients())
+            for digest in contributed:
+                assert not run.ledger.updates.path(digest).exists()
+        for client in pair:
+            assert files_with(tmp_path / "run", client) == []
+        assert faults(tmp_path / "run") == []
+
+    @pytest.mark.parametrize("leavers", [1, 2, 3, 6, 7])
+    def test_the_dry_run_foresees_what_happens(self, tmp_path: Path, leavers: int) -> None:
+        with self.trained(tmp_path / "run") as run:
+            those = [client for group in run.ledger.membership(1) for client in sorted(group)][:leavers]
+            foreseen = foresee(run.ledger, those, run.conduct, run.mechanism)
+            [*_, request] = leave(run, *those)
+            assert request.verdict == foreseen.verdict
+            assert request.cost is not None
+            assert replace(request.cost, seconds=0.0) == replace(foreseen.cost, seconds=0.0)
+            assert run.ledger.next_round()[0] - 1 == foreseen.served
+            assert (foreseen.obstacle or "") in request.remark
+            assert request.approximate == (foreseen.approximate and foreseen.cost.rounds > 0)
+        assert faults(tmp_path / "run") == []
+
+    def test_a_second_request_is_honoured_after_a_first(self, tmp_path: Path) -> None:
+        with self.trained(tmp_path / "run", clients=12) as run:
+            leave(run, *mates(run))
+            run.train()
+            assert run.ledger.next_round()[0] == 7
+            leaver = run.ledger.clients()[0]
+            foreseen = foresee(run.ledger, [leaver], run.conduct, run.mechanism)
+            [request] = leave(run, leaver)
+            assert request.verdict == foreseen.verdict
+            assert run.ledger.next_round()[0] - 1 == foreseen.served
+            assert leaver not in run.ledger.clients()
+            run.train()
+            assert run.ledger.next_round()[0] == 7
+        assert faults(tmp_path / "run") == []
+
+    def test_who_asks_while_rounds_are_rebuilt_is_answered_too(self, tmp_path: Path) -> None:
+        with self.trained(tmp_path / "run", clients=12) as run:
+            ask(run, *mates(run))
+            late = sorted(run.ledger.membership(1)[1])[:2]
+
+            def asks(summary: RoundSummary) -> None:
+                if summary.number == 2 and set(late) <= set(run.ledger.clients()):
+                    ask(run, *late)
+
+            run.honour_requests(on_round=asks)
+            assert {request.state.value for request in run.ledger.requests()} == {"answered"}
+            assert len(run.ledger.requests()) == 4
+            assert len(run.ledger.clients()) == 8
+            run.train()
+            assert [s.number for s in standing(run.ledger)] == list(range(1, 7))
+        assert faults(tmp_path / "run") == []
+        for client in late:
+            assert files_with(tmp_path / "run", client) == []
+
+    def test_its_proofs_hold_by_both_verifiers(self, tmp_path: Path) -> None:
+        with self.trained(tmp_path / "run", clients=12, signer=SIGNER) as run:
+            pair = mates(run)
+            kept = [data for _, data in receipts(run.ledger, pair[0], SIGNER)]
+            for request, client in zip(leave(run, *pair), pair, strict=True):
+                report = verified(run, request.number, kept if client == pair[0] else [])
+                assert report.opening is not None
+                assert report.opening.client == client
+                assert report.history is not None
+                assert (report.history.rebuilt == 0) == run.mechanism.exact
+            run.train()
+            leaver = run.ledger.clients()[0]
+            kept = [data for _, data in receipts(run.ledger, leaver, SIGNER)]
+            assert len(kept) == 6
+            [request] = leave(run, leaver)
+            verified(run, request.number, kept)
+        assert faults(tmp_path / "run") == []
 
     def test_the_obstacle_foreseen_is_the_obstacle_met(self, tmp_path: Path) -> None:
         seen = []
         for name, leavers in (("few", 6), ("too many", 7)):
             with self.trained(tmp_path / name) as run:
-                foreseen = run.mechanism.obstacle(run.ledger, run.conduct, leavers=leavers)
-                rolled_back(run, run.ledger.clients()[:leavers], 1)
-                met = run.mechanism.obstacle(run.ledger, run.conduct)
-                assert foreseen == met
-                seen.append(met)
-        assert seen[0] is None
-        assert seen[1]
+                those = run.ledger.clients()[:leavers]
+                foreseen = ahead(run, first=1, last=6, leavers=those)
+                rolled_back(run, those, 1)
+                assert ahead(run, last=6) == foreseen
+                seen.append(foreseen)
+        assert (seen[0].obstacle, bool(seen[0].steps)) == (None, True)
+        assert seen[1].obstacle
+        assert not seen[1].steps
 
-    def test_looking_for_an_obstacle_changes_nothing(self, tmp_path: Path) -> None:
-        from tests.ledger.making import files_of
+    def test_where_nothing_can_be_rebuilt_the_rollback_still_happens(self, tmp_path: Path) -> None:
+        with self.trained(tmp_path / "run") as run:
+            [*_, request] = leave(run, *run.ledger.clients()[:7])
+            assert request.verdict is not None
+            assert request.verdict.round == 1
+            assert "fewer than k = 3" in request.remark
+            assert request.remark.endswith("the initial model is served")
+            assert standing(run.ledger) == []
+        assert faults(tmp_path / "run") == []
 
+    def test_looking_ahead_changes_nothing(self, tmp_path: Path) -> None:
         self.trained(tmp_path / "run").close()
         before = files_of(tmp_path / "run")
         with Ledger.open(tmp_path / "run") as ledger:
-            settings = runs.settings_of(tmp_path / "run")
+            conduct = runs.conduct_of(runs.settings_of(tmp_path / "run"))
             for leavers in range(10):
-                self.make().obstacle(ledger, runs.conduct_of(settings), leavers=leavers)
+                self.make().ahead(ledger, conduct, first=1, last=6, leavers=ledger.clients()[:leavers])
         assert files_of(tmp_path / "run") == before
 
-    def test_nobody_left_at_all_is_an_obstacle(self, tmp_path: Path) -> None:
+    def test_where_there_is_nothing_to_rebuild_there_is_no_work(self, tmp_path: Path) -> None:
         with self.trained(tmp_path / "run") as run:
-            assert run.mechanism.obstacle(run.ledger, run.conduct, leavers=9)
+            assert ahead(run, first=7, last=6) == Work()
+
+
+def verified(run: Run, request: int, receipts: Sequence[bytes]) -> Report:
+    """The report of a request's proof with its opening and receipts, which both verifiers must accept."""
+    directory = run.ledger.directory
+    proof = proof_path(directory, request).read_bytes()
+    opening = opening_path(default_openings(directory), run.ledger.run_id, request).read_bytes()
+    keys = f"{SIGNER.public}\n".encode()
+    assert second.verify(proof, keys, opening=opening, receipts=list(receipts)) == (0, None)
+    return verify(Asked(proof, [TrustedKey(SIGNER.public)], opening=opening, receipts=receipts))

@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from disavow.domain import Verdict, VerdictKind
+from disavow.erasure.dry_run import foresee
 from disavow.erasure.mechanisms import Mechanism
-from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.erasure.mechanisms.retrain import Retrain, RetrainFromScratch
+from disavow.ledger import log
 from tests.erasure.mechanisms.contract import (
     MechanismContract,
+    ahead,
     digests,
+    faults,
     leave,
+    pair_first_together_in,
     rolled_back,
     start_toy,
     toy_settings,
@@ -25,8 +31,48 @@ class TestRetrain(MechanismContract):
         return Retrain()
 
 
-def test_it_is_exact_and_needs_nothing() -> None:
-    assert (Retrain().name, Retrain().exact, Retrain().needs) == ("retrain", True, frozenset())
+class TestRetrainFromScratch(MechanismContract):
+    """The same, from the initial model."""
+
+    def make(self) -> Mechanism:
+        return RetrainFromScratch()
+
+
+def test_both_are_exact_and_need_nothing() -> None:
+    for mechanism in (Retrain(), RetrainFromScratch()):
+        assert (mechanism.exact, mechanism.needs) == (True, frozenset())
+    assert (Retrain().name, RetrainFromScratch().name) == ("retrain", "retrain-from-scratch")
+
+
+def test_from_scratch_every_rollback_is_to_round_1(tmp_path: Path) -> None:
+    ends = {}
+    for name in ("retrain", "retrain-from-scratch"):
+        settings = toy_settings(12, rounds=5, clustering={"sticky": False}, mechanism={"name": name})
+        with start_toy(tmp_path / name, settings) as run:
+            run.train()
+            pair = pair_first_together_in(run.ledger, 3)
+            foreseen = foresee(run.ledger, pair, run.conduct, run.mechanism)
+            [request, _] = leave(run, *pair)
+            assert request.verdict == foreseen.verdict
+            assert request.cost is not None
+            ends[name] = request.verdict, request.cost.rounds, foreseen.cost.rounds
+            with run.ledger.snapshot() as connection:
+                [rollback] = [leaf for leaf in log.leaves_of(connection) if leaf["type"] == "rollback"]
+            assert rollback["to"] == request.verdict.round
+        assert faults(tmp_path / name) == []
+    assert ends == {
+        "retrain": (Verdict(VerdictKind.ROLLBACK, 3), 3, 3),
+        "retrain-from-scratch": (Verdict(VerdictKind.ROLLBACK, 1), 5, 5),
+    }
+
+
+def test_from_scratch_a_deniable_request_is_still_answered_at_once(tmp_path: Path) -> None:
+    with start_toy(tmp_path / "run", toy_settings(mechanism={"name": "retrain-from-scratch"})) as run:
+        run.train()
+        before = digests(run.ledger)
+        [request] = leave(run, "client-01")
+        assert str(request.verdict) == "deniable"
+        assert digests(run.ledger) == before
 
 
 @pytest.mark.parametrize(("fraction", "most"), [(1.0, 6), (0.5, 3), (0.34, 1)])
@@ -35,7 +81,7 @@ def test_the_obstacle_counts_participants_not_survivors(tmp_path: Path, fraction
     settings = toy_settings(training={"fraction": fraction})
     with start_toy(tmp_path / "run", settings) as run:
         run.train()
-        found = [run.mechanism.obstacle(run.ledger, run.conduct, leavers=n) for n in range(10)]
+        found = [ahead(run, first=1, last=4, leavers=run.ledger.clients()[:n]).obstacle for n in range(10)]
     assert [text is None for text in found] == [n <= most for n in range(10)]
     assert found[-1] == "0 participants are left, fewer than k = 3"
 

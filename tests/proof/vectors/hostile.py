@@ -15,7 +15,7 @@ from disavow.proof.notes import Checkpoint, Signer
 from disavow.proof.opening import Opening
 from disavow.proof.reading import to_base64
 from disavow.proof.verify import TrustedKey
-from tests.proof.vectors.valid import LEAVER, OTHER, deniable, mate, neighbours, rolled_back
+from tests.proof.vectors.valid import LEAVER, OTHER, deniable, mate, neighbours, rebuilt, rebuilt_again, rolled_back
 from tests.proof.vectors.vector import Vector
 from tests.proof.world import NEXT, SERVER, STRANGER, Made, World, client, entry_of, moment, tell_bounds
 
@@ -31,6 +31,7 @@ def vectors() -> Iterator[Vector]:
     yield from _histories()
     yield from _policies()
     yield from _rounds()
+    yield from _rebuilt()
     yield from _clusters()
     yield from _survivors()
     yield from _numbers()
@@ -732,6 +733,105 @@ def _receipts() -> Iterator[Vector]:
 
 def _changed(receipt: bytes, **values: Any) -> bytes:
     return canonical.encode({**json.loads(receipt), **values})
+
+
+def _rebuilt() -> Iterator[Vector]:
+    before = World("unasked").train(1).rebuild(1, without=[LEAVER]).leave(LEAVER)
+    yield _with(
+        before.proof(LEAVER), "rebuilt-without-a-rollback", "nothing was undone that could be rebuilt", "rounds"
+    )
+    too_many = World("too many").train(2).leave(LEAVER, to=1).rebuild(3)
+    yield _with(too_many.proof(LEAVER), "rebuilt-too-often", "three rounds for two that were undone", "rounds")
+    trained = World("trained").train(3).leave(LEAVER, to=1).train(1).rebuild(1)
+    yield _with(trained.proof(LEAVER), "rebuilt-after-training", "training went on before it", "rounds")
+    same = World("same").train(2)
+    same.leave(LEAVER, to=1).rebuild(1, after=same.leaves[1]["after"])
+    yield _with(same.proof(LEAVER), "rebuilt-to-the-same-model", "it ends in a model that was undone", "rounds")
+    others = [client(number) for number in range(2, 7)]
+    few = World("few").train(2).leave(LEAVER, to=1).rebuild(1, without=others)
+    yield _with(few.proof(LEAVER), "rebuilt-by-too-few", "fewer than k contributed to it", "rounds")
+    still = World("still").train(3).leave(OTHER, to=2).rebuild(1).leave(LEAVER, verdict="deniable")
+    yield _with(
+        still.proof(LEAVER),
+        "deniable-in-a-rebuilt-round",
+        "the leaver contributed to a standing rebuilt round",
+        "clusters",
+    )
+    yield _with(
+        World("if").train(3).leave(OTHER, to=2).rebuild(1).what_if(LEAVER),
+        "what-if-in-a-rebuilt-round",
+        "the same, if somebody asked",
+        "clusters",
+    )
+    made = rebuilt().proof(LEAVER)
+    yield _edited(made, "rebuilt-as-a-round", "a rebuilt round called a round", "statement", _as_round(6))
+    yield _edited(
+        made,
+        "rebuilt-as-a-whole-round",
+        "a rebuilt round with all fields of a round",
+        "log",
+        _as_round(6, whole=True),
+    )
+    yield _edited(
+        made, "round-as-rebuilt", "a round called a rebuilt one", "statement", _in_leaf(8, type="rebuilt")
+    )
+    yield _edited(
+        made,
+        "rebuilt-by-nobody-knows",
+        "by a mechanism that is not known",
+        "statement",
+        _in_leaf(6, mechanism="magic"),
+    )
+    yield from _rebuilt_receipts()
+
+
+def _as_round(place: int, *, whole: bool = False) -> Edit:
+    """Change the type of a rebuilt round's leaf; and its fields too."""
+
+    def edit(statement: dict[str, Any]) -> None:
+        leaf = statement["predicate"]["leaves"][place]
+        leaf["type"] = "round"
+        if whole:
+            del leaf["mechanism"]
+            leaf.update(clusters=2, delta="0.25", tau="0.0")
+
+    return edit
+
+
+def _rebuilt_receipts() -> Iterator[Vector]:
+    world = rebuilt_again()
+    made, good = world.proof(OTHER), world.receipt(OTHER, 6)
+    ordinary = json.loads(world.receipt(OTHER, 1))
+    for name, about, receipt in (
+        (
+            "rebuilt-receipt-with-another-slot",
+            "the slot beside it",
+            _changed(good, slot=json.loads(good)["slot"] ^ 1),
+        ),
+        ("rebuilt-receipt-beyond-the-slots", "a slot that is not there", _changed(good, slot=99)),
+        ("rebuilt-receipt-with-another-salt", "it opens nothing", _changed(good, salt=to_base64(b"s" * 32))),
+        ("rebuilt-receipt-with-shorter-path", "a step too few", _changed(good, path=json.loads(good)["path"][1:])),
+        (
+            "rebuilt-receipt-with-a-cluster",
+            "a rebuilt round has none",
+            canonical.encode(
+                {**{k: v for k, v in json.loads(good).items() if k != "path"}, "cluster": ordinary["cluster"]}
+            ),
+        ),
+        ("rebuilt-receipt-with-both", "a cluster beside the path", _changed(good, cluster=ordinary["cluster"])),
+    ):
+        yield _with(made, name, about, "receipts", receipts=[receipt])
+    hidden = World("still").train(3).leave(OTHER, to=2).rebuild(1)
+    kept = hidden.receipt(LEAVER, hidden.pasts[-1].leaf)
+    hidden.pasts[-1].groups[0] = replace(hidden.pasts[-1].groups[0], clients=("somebody",) * 6)
+    del hidden.pasts[-1].__dict__["slots"]
+    yield _with(
+        hidden.leave(LEAVER).proof(LEAVER),
+        "hidden-rebuilt-round",
+        "the log does not say that the leaver contributed to a standing rebuilt round; a receipt does",
+        "receipts",
+        receipts=[kept],
+    )
 
 
 def _hidden_but_receipted(world: World) -> Vector:

@@ -34,11 +34,28 @@ def neighbours() -> World:
     return World("neighbours", clients=7, k=2, criterion="neighbourhood").train(2).leave(LEAVER)
 
 
+def rebuilt() -> World:
+    """Round 1 of three is undone; two rounds are rebuilt in their place, and one is trained after that."""
+    return World("rebuilt").train(3).leave(LEAVER, to=1).rebuild(2).train(1)
+
+
+def rebuilt_again() -> World:
+    """Somebody who contributed to a rebuilt round leaves too: back to it, and rebuilt again."""
+    return rebuilt().leave(OTHER).rebuild(2)
+
+
+def _interrupted() -> World:
+    """Of four rounds the last three are undone; two are rebuilt, and the second of them is undone in its turn."""
+    world = World("twice").train(4).leave(LEAVER, to=2).rebuild(1, without=[OTHER]).rebuild(1)
+    return world.leave(OTHER, to=3).rebuild(2)
+
+
 def vectors() -> Iterator[Vector]:
     """One for each kind of world."""
     yield from _answers()
     yield from _neighbourhoods()
     yield from _noise()
+    yield from _rebuilt()
     yield from _keys()
     yield from _evidence()
 
@@ -122,6 +139,44 @@ def _noise() -> Iterator[Vector]:
     for name, policy in policies.items():
         about = f"the policy says {', '.join(f'{key} {value}' for key, value in policy.items())}"
         yield genuine(name, about, World(name, **policy).train(2).leave(LEAVER).proof(LEAVER))
+
+
+def _rebuilt() -> Iterator[Vector]:
+    world = rebuilt()
+    yield genuine("rebuilt", "two rounds were rebuilt approximately after the rollback", world.proof(LEAVER))
+    yield genuine(
+        "rebuilt-and-receipts",
+        "the rounds that the receipts are for were superseded, and rebuilt without the leaver",
+        world.proof(LEAVER),
+        receipts=[world.receipt(LEAVER, 1), world.receipt(LEAVER, 3)],
+    )
+    later = rebuilt_again()
+    yield genuine(
+        "rebuilt-again",
+        "a contributor to rebuilt rounds left; its receipts for them are of superseded rounds",
+        later.proof(OTHER),
+        receipts=[later.receipt(OTHER, leaf) for leaf in (1, 6, 7, 8)],
+    )
+    yield genuine(
+        "rebuilt-after-another",
+        "rounds after the leaver's own were rebuilt when somebody else left; its clusters stand before them",
+        World("rebuilt later").train(3).leave(LEAVER).leave(client(5), to=3).rebuild(1).proof(LEAVER),
+    )
+    yield genuine(
+        "rebuilt-and-interrupted",
+        "a second rollback came while rounds were being rebuilt",
+        _interrupted().proof(OTHER),
+    )
+    yield genuine(
+        "rebuilt-and-trained-what-if",
+        "a newcomer, who was in no rebuilt round, could be denied",
+        World("newcomer")
+        .train(2, without=[OTHER])
+        .leave(LEAVER, to=1)
+        .rebuild(2, without=[OTHER])
+        .train(1)
+        .what_if(OTHER),
+    )
 
 
 def _keys() -> Iterator[Vector]:

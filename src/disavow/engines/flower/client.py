@@ -18,7 +18,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from disavow.engines.flower.evidence import Evidence
-from disavow.engines.flower.names import ASK, BATCHES, CLIENT_ID, EVIDENCE, RECORD, SEED
+from disavow.engines.flower.names import ASK, BATCHES, CLIENT_ID, EPOCHS, EVIDENCE, RECORD, SEED
 from disavow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ def train_reproducibly(
     layout = layout_for(network, images)
     worker = copy.deepcopy(network)
     worker.to(memory_format=layout)  # type: ignore[call-overload]
-    drawn = batches_from(Stream(key), len(labels), epochs=settings.epochs, batch_size=settings.batch_size)
+    asked = config.get(EPOCHS)
+    epochs = asked if isinstance(asked, int) else settings.epochs
+    drawn = batches_from(Stream(key), len(labels), epochs=epochs, batch_size=settings.batch_size)
     with one_thread():
         train_network(worker, images.contiguous(memory_format=layout), labels, drawn, settings)
     network.load_state_dict(worker.state_dict())

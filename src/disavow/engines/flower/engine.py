@@ -23,8 +23,18 @@ from disavow.errors import RoundRefused
 from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger
 
-Compose = Callable[[int, ArrayRecord, Sequence[str]], Iterable[Message]]
-"""The train messages of a round, with this model, to these clients."""
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What the clients of a round are asked: to train from this model, for so many epochs if that is given."""
+
+    number: int
+    arrays: ArrayRecord
+    epochs: int | None = None
+
+
+Compose = Callable[[Question, Sequence[str]], Iterable[Message]]
+"""The train messages that put a question to these clients."""
 
 Score = Callable[[int, ArrayRecord], MetricRecord | None]
 """Flower's `evaluate_fn`: how well the model of a round does on the server's data."""
@@ -63,8 +73,13 @@ class FlowerEngine:
     aware: set[str] = field(default_factory=set)
     """Clients whose app takes evidence: those with `evidence_mod`."""
 
-    def train(self, model: Model, clients: Sequence[str], round_number: int) -> Updates:
-        """The updates of those clients who answered; `RoundRefused` where they are fewer than k after all."""
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
+        """The updates of those clients who answered; `RoundRefused` where they are fewer than k after all.
+
+        `epochs` is told to the clients; whether they keep to it is theirs to say.
+        """
         arrays, broadcast, k = self.frame.record(model), model.vector.numpy(), self.ledger.policy.k
         good: dict[str, Returned] = {}
         bad: dict[str, str] = {}
@@ -73,7 +88,7 @@ class FlowerEngine:
             if attempt:
                 warn(f"round {round_number}: {len(good)} good replies, k = {k}; the others are asked again")
                 self.roster.look()
-            answered, bad = self._ask(round_number, arrays, missing, broadcast)
+            answered, bad = self._ask(Question(round_number, arrays, epochs), missing, broadcast)
             good |= answered
             for client, reason in too_large(good, self.rules.too_large).items():
                 del good[client]
@@ -92,13 +107,13 @@ class FlowerEngine:
         return updates_of({client: good[client] for client in clients if client in good}, model)
 
     def _ask(
-        self, round_number: int, arrays: ArrayRecord, clients: Sequence[str], broadcast: Vector
+        self, question: Question, clients: Sequence[str], broadcast: Vector
     ) -> tuple[dict[str, Returned], dict[str, str]]:
         """Send the train messages; the good replies, and why the others are none."""
         here = self.roster.members
         bad = {client: "it is not connected" for client in clients if client not in here}
         asked = {here[client]: client for client in clients if client in here}
-        messages = list(self.compose(round_number, arrays, list(asked.values())))
+        messages = list(self.compose(question, list(asked.values())))
         replies = exchange(self.grid, messages, timeout=self.rules.timeout)
         good = {}
         for node, client in asked.items():

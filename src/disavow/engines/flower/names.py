@@ -6,6 +6,7 @@ In a train message's config, beside what the app sends::
     disavow-run          the run
     disavow-seed         a whole number for `torch.manual_seed` and the like, another one for each client and round
     disavow-batches      the key of the stream that `client.train_reproducibly` draws its batches from
+    disavow-epochs       how many epochs to train instead of the usual ones, where a rebuild asks for that
     disavow-public-key   the key that signs the run's log, where there is one
     disavow-receipt      the receipt for the latest round in which the client took part, where the log is signed
 
@@ -15,7 +16,7 @@ Neither of the seeds says anything about another client's, or about the secret d
 from __future__ import annotations
 
 CLIENT, RUN = "disavow-client", "disavow-run"
-SEED, BATCHES = "disavow-seed", "disavow-batches"
+SEED, BATCHES, EPOCHS = "disavow-seed", "disavow-batches", "disavow-epochs"
 PUBLIC_KEY, RECEIPT = "disavow-public-key", "disavow-receipt"
 
 QUERY = "query.disavow"

@@ -15,16 +15,17 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from disavow.config import Settings
 from disavow.engines.flower.arrays import frame_of, model_from
-from disavow.engines.flower.engine import FlowerEngine, Rules, Score
+from disavow.engines.flower.engine import FlowerEngine, Question, Rules, Score
 from disavow.engines.flower.exchange import exchange
 from disavow.engines.flower.identity import Identity
 from disavow.engines.flower.letters import Letters
+from disavow.engines.flower.names import EPOCHS
 from disavow.engines.flower.reporting import inform, warn
 from disavow.engines.flower.roster import Roster
 from disavow.engines.flower.run import open_run, settings_from
 from disavow.engines.flower.session import Session
 from disavow.erasure.mechanisms import Mechanism
-from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.prove import check_openings, default_openings
 from disavow.errors import BudgetSpent, ConfigError
 from disavow.federation.randomness import Secrets
@@ -102,12 +103,17 @@ class KIPFedAvg(FedAvg):
             "noise": {"mode": noise, "sigma": sigma},
         }
         self.settings: Settings = settings_from(told, settings)
+        if self.settings.mechanism.name == "federaser":
+            raise ConfigError(
+                'mechanism.name is "federaser", which needs an answer of every survivor in every round; allowed on '
+                'Flower nodes, of which some may be away: "retrain", "retrain-from-scratch"'
+            )
         self.directory = Path(ledger)
         self.identity = identity
         self.repeats, self.too_large = repeats, too_large
         self.keys = default_folder() if keys is None else Path(keys)
         self.openings = default_openings(self.directory) if openings is None else Path(openings)
-        self.mechanism: Mechanism = Retrain() if mechanism is None else mechanism
+        self.mechanism: Mechanism = build_mechanism(self.settings.mechanism) if mechanism is None else mechanism
         self._ask = ask
         self._session: Session | None = None
         self._asked: Sequence[str] = ()
@@ -208,6 +214,7 @@ class KIPFedAvg(FedAvg):
             epochs=settings.training.epochs,
             secrets=Secrets(settings.seed if settings.draws == "seeded" else None),
             budget=None if privacy.epsilon is None else Budget(privacy.epsilon, privacy.delta),
+            retention=None if settings.ledger.retention == "all" else settings.ledger.retention,
             at_least=at_least,
             reachable=lambda: roster.gather(self.min_available_nodes, at_least, timeout=timeout),
         )
@@ -230,7 +237,7 @@ class KIPFedAvg(FedAvg):
             frame=session.frame,
             roster=session.roster,
             rules=Rules(timeout, self.repeats, self.too_large, self.weighted_by_key),
-            compose=lambda number, arrays, clients: self._compose(number, arrays, train_config, clients),
+            compose=lambda question, clients: self._compose(question, train_config, clients),
             on_replies=lambda number, replies: self._note_replies(session, number, replies),
             score=evaluate_fn,
             on_score=result.evaluate_metrics_serverapp.__setitem__,
@@ -253,11 +260,12 @@ class KIPFedAvg(FedAvg):
         session.forget_after(session.standing()[0])
         result.arrays = session.arrays()
 
-    def _compose(
-        self, number: int, arrays: ArrayRecord, config: ConfigRecord, clients: Sequence[str]
-    ) -> Iterable[Message]:
+    def _compose(self, question: Question, config: ConfigRecord, clients: Sequence[str]) -> Iterable[Message]:
         self._asked = clients
-        return self.configure_train(number, arrays, config, self._open_session.grid)
+        told = ConfigRecord(dict(config))
+        if question.epochs is not None:
+            told[EPOCHS] = question.epochs
+        return self.configure_train(question.number, question.arrays, told, self._open_session.grid)
 
     def _note_replies(self, session: Session, number: int, replies: list[RecordDict]) -> None:
         try:

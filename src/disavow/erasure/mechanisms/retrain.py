@@ -1,4 +1,8 @@
-"""Retrain: run the superseded rounds again with the survivors. Exact, and needs nothing but the ledger."""
+"""Retrain: run the superseded rounds again with the survivors. Exact, and needs nothing but the ledger.
+
+From the first broken round, or from scratch: from the initial model, whichever round broke. The latter is what the
+paper compares with, over plain federated averaging (`clustering.k = 1`).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from disavow.config import participants_of
+from disavow.erasure.mechanisms.mechanism import Step, Work
 from disavow.federation.local_training import Engine
 from disavow.federation.round import Conduct, room_for, run_round
-from disavow.federation.spending import Room
 from disavow.ledger import Ledger
 
 
@@ -20,20 +24,44 @@ class Retrain:
     exact: bool = True
     needs: frozenset[str] = frozenset()
 
-    def obstacle(self, ledger: Ledger, conduct: Conduct, leavers: int = 0) -> str | None:
-        """Fewer than k participants make no cluster; and rounds that are run again are paid for again."""
-        survivors = len(ledger.clients()) - leavers
-        participants = participants_of(survivors, conduct.fraction, conduct.at_least) if survivors > 0 else 0
-        if participants < ledger.policy.k:
-            return f"{participants} participants are left, fewer than k = {ledger.policy.k}"
-        if leavers:
-            return None
-        return self.room(ledger, conduct, first=ledger.next_round()[0], rounds=1, leavers=()).obstacle
+    def goes_back_to(self, broken: int) -> int:
+        """What was built before the first broken round stands."""
+        return broken
 
-    def room(self, ledger: Ledger, conduct: Conduct, *, first: int, rounds: int, leavers: Collection[str]) -> Room:
-        """Every round that is run again is released again, and costs what it cost the first time, or more."""
-        return room_for(ledger, conduct, first, rounds, leavers)
+    def ahead(
+        self,
+        ledger: Ledger,
+        conduct: Conduct,
+        *,
+        first: int,
+        last: int,
+        leavers: Collection[str] = (),
+        most: int | None = None,
+    ) -> Work:
+        """All those rounds again. Fewer than k participants make no cluster; and every round that is run again is
+        released again, and costs what it cost the first time, or more.
+        """
+        wanted = last - first + 1 if most is None else min(most, last - first + 1)
+        if wanted < 1:
+            return Work()
+        survivors = len(set(ledger.clients()) - set(leavers))
+        participants = participants_of(survivors, conduct.fraction, conduct.at_least) if survivors else 0
+        if participants < ledger.policy.k:
+            return Work(obstacle=f"{participants} participants are left, fewer than k = {ledger.policy.k}")
+        room = room_for(ledger, conduct, first, wanted, leavers)
+        return Work((Step(participants, conduct.epochs),) * room.rounds, room.obstacle)
 
     def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
         """A round like any other; only its attempt is higher, so that its secret draws are new."""
         run_round(ledger, engine, conduct)
+
+
+@dataclass(frozen=True)
+class RetrainFromScratch(Retrain):
+    """The same, from the initial model."""
+
+    name: str = "retrain-from-scratch"
+
+    def goes_back_to(self, broken: int) -> int:  # noqa: ARG002
+        """Nothing that was built stands."""
+        return 1

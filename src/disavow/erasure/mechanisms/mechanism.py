@@ -1,0 +1,64 @@
+"""What a mechanism is: how a model is rebuilt after a rollback."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from disavow.federation.local_training import Engine
+from disavow.federation.round import Conduct
+from disavow.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Step:
+    """One round to rebuild: how many take part, and how many local epochs each of them trains."""
+
+    participants: int
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """What there is to rebuild, round by round; and why not more, None where nothing stands in the way."""
+
+    steps: tuple[Step, ...] = ()
+    obstacle: str | None = None
+
+
+class Mechanism(Protocol):
+    """Rebuilds superseded rounds with the survivors, one at a time, so that a crash loses one at most."""
+
+    @property
+    def name(self) -> str:
+        """What the ledger and the reports call it."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the result is that of a run which the leavers never joined."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What must have been stored beyond the ledger's own rows and models."""
+
+    def goes_back_to(self, broken: int) -> int:
+        """The round from which it rebuilds when `broken` is the first one that does not hold; not a later one."""
+
+    def ahead(
+        self,
+        ledger: Ledger,
+        conduct: Conduct,
+        *,
+        first: int,
+        last: int,
+        leavers: Collection[str] = (),
+        most: int | None = None,
+    ) -> Work:
+        """What it does to rebuild the rounds from `first` to `last` once these have left; at most so many steps.
+
+        Rounds from `first` on may still stand: then it is a forecast. Changes nothing.
+        """
+
+    def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
+        """Rebuild and record the next round."""

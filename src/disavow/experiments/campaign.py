@@ -1,0 +1,160 @@
+"""All runs of a grid, one after the other, in one process. Finished ones are never repeated, and never lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from disavow import runs
+from disavow.data import OnProgress, fetch
+from disavow.data.progress import nothing
+from disavow.erasure.plan import Clustering, Federation, simulate
+from disavow.experiments import lines
+from disavow.experiments.grid import PLAIN, Point
+from disavow.experiments.lines import Line, Round
+from disavow.experiments.records import OnNote
+from disavow.experiments.running import Models, run_point
+from disavow.experiments.sharing import ROOM, SharedEngine
+
+_STREAMS = 200
+
+
+class Observer(Protocol):
+    """Hears how far a campaign is."""
+
+    def began(self, point: Point) -> None:
+        """A run begins."""
+
+    def executed(self, done: Round) -> None:
+        """It has executed a round."""
+
+    def ended(self, point: Point, line: Line) -> None:
+        """It is finished, and its line is on disk."""
+
+    def noted(self, note: str) -> None:
+        """Something that a person should know."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a campaign keeps its lines, and where its runs are while they are made."""
+
+    results: Path
+    workroom: Path
+
+    def file_of(self, point: Point) -> Path:
+        """The results file of a run: one a row and network, so that several processes can share the work."""
+        return self.results / f"{point.network}-{point.row.lower()}{'-quick' * point.quick}.jsonl"
+
+
+def finished(places: Places, points: Iterable[Point], on_note: OnNote = lambda note: None) -> dict[str, Line]:
+    """The lines that are there already for these runs, by key."""
+    wanted = {point.key for point in points}
+    files = dict.fromkeys(places.file_of(point) for point in points)
+    found = [line for file in files for line in lines.read(file, on_note)]
+    return {line.key: line for line in found if line.key in wanted}
+
+
+def run(
+    points: Sequence[Point],
+    places: Places,
+    observer: Observer,
+    *,
+    on_progress: OnProgress = nothing,
+    room: int = ROOM,
+) -> list[Line]:
+    """Make what is not made yet; the lines of all of them. `room` bounds the updates kept for equal runs."""
+    found = finished(places, points, observer.noted)
+    # at once, not hours later when their turn comes
+    needed = {point.settings.data.name: point.settings.data for point in points if point.key not in found}
+    for data in needed.values():
+        fetch(data, on_progress=on_progress)
+    for _, members in groupby(points, key=lambda point: point.group):
+        group = list(members)
+        missing = [point for point in group if point.key not in found]
+        if missing:
+            found |= _run_group(group, missing, places, observer, on_progress, room)
+    return [found[point.key] for point in points]
+
+
+def _run_group(
+    group: Sequence[Point],
+    missing: Sequence[Point],
+    places: Places,
+    observer: Observer,
+    on_progress: OnProgress,
+    room: int,
+) -> dict[str, Line]:
+    """The missing runs of one row, network and seed: their data is loaded once, their equal rounds trained once."""
+    made: dict[str, Line] = {}
+    prepared = runs.prepare(group[0].settings, on_progress=on_progress)
+    for note in prepared.data.notes:
+        observer.noted(f"{group[0].row}: {note}")
+    engine = SharedEngine(prepared.engine, epochs=group[0].settings.training.epochs, room=room)
+    reference = _Reference(group, places, observer)
+    try:
+        for point in missing:
+            observer.began(point)
+            done = run_point(
+                point,
+                prepared,
+                engine,
+                places.workroom,
+                reference=reference.models,
+                on_executed=observer.executed,
+            )
+            reference.keep(done.models)  # first: a line without its models could not be measured against
+            lines.append(places.file_of(point), done.line, observer.noted)
+            made[point.key] = done.line
+            observer.ended(point, done.line)
+    finally:
+        engine.end()
+    return made
+
+
+class _Reference:
+    """FedAvg's models of a group, kept beside the work while its other runs are still to come."""
+
+    def __init__(self, group: Sequence[Point], places: Places, observer: Observer) -> None:
+        self.models: Models | None = None
+        plain = next((point for point in group if point.method == "fedavg"), None)
+        self._file = places.workroom / f"fedavg-{plain.key[:16]}.npy" if plain else None
+        if self._file and self._file.is_file():
+            self.models = np.load(self._file, allow_pickle=False)
+        elif plain and plain.key in finished(places, [plain]):
+            observer.noted(
+                f"{plain}: its models are not in {places.workroom}, so no distances to them are measured; take its "
+                f"line out of {places.file_of(plain)} to have it run again"
+            )
+
+    def keep(self, models: Models | None) -> None:
+        """Keep them, where a run returned any."""
+        if models is None or self._file is None:
+            return
+        self.models = models
+        beside = self._file.with_suffix(".new.npy")
+        np.save(beside, models, allow_pickle=False)
+        beside.replace(self._file)
+
+
+def effort(point: Point) -> float:
+    """About how many rounds a run executes, for the time left: those it trains and those it will train again."""
+    federation = Federation(
+        clients=point.settings.data.clients,
+        rounds=point.settings.rounds,
+        request_rate=point.settings.requests.rate,
+    )
+    if point.method in PLAIN:
+        share = 1.0 if point.method == "fedavg" else 0.3
+        again = share * federation.request_rate * federation.rounds * (federation.rounds + 1) / 2
+        return federation.rounds + again
+    clustering: Clustering = "fresh" if point.method == "published" else "sticky"
+    outcomes = simulate(
+        federation, k=point.k, x=point.x, clustering=clustering, runs=_STREAMS, rng=np.random.default_rng(1)
+    )
+    return federation.rounds + float(outcomes.retrained_rounds.mean())

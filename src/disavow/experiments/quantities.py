@@ -1,0 +1,32 @@
+"""What a run is measured by: each a function of its result line, without a value where the run has none."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from disavow.experiments.lines import Line
+
+
+def accuracy(line: Line) -> float:
+    """Of the last standing round, as a fraction."""
+    return line.accuracy
+
+
+def seconds_per_request(line: Line) -> float | None:
+    """Mean over the requests of what honouring one took; none without requests."""
+    return fmean(request.seconds for request in line.requests) if line.requests else None
+
+
+def client_epochs_per_request(line: Line) -> float | None:
+    """Mean over the requests of the local epochs that all clients together ran for one; none without requests."""
+    return fmean(request.client_epochs for request in line.requests) if line.requests else None
+
+
+def retrained_rounds(line: Line) -> float:
+    """Rounds that all requests together had retrained or rebuilt."""
+    return float(sum(request.rounds for request in line.requests))
+
+
+def megabytes(line: Line) -> float:
+    """On disk at the end; a megabyte is 10⁶ bytes."""
+    return line.bytes.total / 1e6

@@ -1,0 +1,90 @@
+"""Local training that equal runs share.
+
+Runs that differ only in k, x or the mechanism begin with the same model, and go on alike until the first of their
+verdicts differs. A client's update depends on the model, its own data, the seed, the round and its id alone, so
+what one run has trained is what another would train: it is kept, and handed out again with the seconds it took.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from disavow.domain import Evaluation
+from disavow.federation.local_training import Engine
+from disavow.federation.vectors import Model, Updates, on_cpu
+
+_Key = tuple[bytes, tuple[str, ...], int, int]
+
+ROOM = 4 << 30
+"""Bytes of updates that are kept by default; what was used least recently goes first."""
+
+
+@dataclass(frozen=True)
+class _Trained:
+    updates: Updates
+    seconds: float
+
+    @property
+    def size(self) -> int:
+        return self.updates.vectors.nbytes
+
+
+class SharedEngine:
+    """An engine that several runs use, one after the other. Closing a run does not close it; `end` does.
+
+    `saved_seconds` counts the training that was taken from earlier runs, `trained` and `shared` the rounds.
+    `client_epochs` counts what was asked for, whoever trained it.
+    """
+
+    def __init__(self, engine: Engine, *, epochs: int, room: int = ROOM) -> None:
+        self._engine, self._epochs, self._room, self._size = engine, epochs, room, 0
+        self._kept: OrderedDict[_Key, _Trained] = OrderedDict()
+        self.saved_seconds = 0.0
+        self.client_epochs = 0
+        self.trained = 0
+        self.shared = 0
+
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
+        """See `Engine`."""
+        digest = hashlib.sha256(on_cpu(model.vector).numpy().data).digest()
+        each = self._epochs if epochs is None else epochs
+        key = digest, tuple(clients), round_number, each
+        self.client_epochs += len(clients) * each
+        if (known := self._kept.get(key)) is not None:
+            self._kept.move_to_end(key)
+            self.saved_seconds += known.seconds
+            self.shared += 1
+            return known.updates
+        started = time.perf_counter()
+        updates = self._engine.train(model, clients, round_number, epochs=epochs)
+        if updates.vectors.device.type == "cuda":
+            torch.cuda.synchronize(updates.vectors.device)  # or the seconds would be those of asking
+        self._keep(key, _Trained(updates, time.perf_counter() - started))
+        self.trained += 1
+        return updates
+
+    def _keep(self, key: _Key, trained: _Trained) -> None:
+        self._kept[key] = trained
+        self._size += trained.size
+        while self._size > self._room and self._kept:
+            self._size -= self._kept.popitem(last=False)[1].size
+
+    def evaluate(self, model: Model) -> Evaluation | None:
+        """See `Engine`."""
+        return self._engine.evaluate(model)
+
+    def close(self) -> None:
+        """The end of one run; others may follow."""
+
+    def end(self) -> None:
+        """Let go of everything."""
+        self._kept.clear()
+        self._engine.close()

@@ -1,0 +1,162 @@
+"""Updates that a run keeps, because its mechanism needs them: one file each, named by its digest.
+
+The digest is the one that the ledger has of every update: SHA-256 over its numbers as little-endian float32. So a
+file is bound to its row, and one client's updates can be deleted without touching anybody else's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import sqlalchemy as sa
+import zstandard
+
+from disavow.domain import Member
+from disavow.errors import IntegrityError
+from disavow.ledger import rows
+from disavow.ledger.clients import withdrawn
+from disavow.ledger.models import Vector, sync_folder, write_durably
+from disavow.ledger.schema import clients, memberships, rebuilt, rounds, updates
+
+UPDATES = "updates"
+_SUFFIX = ".f32.zst"
+
+
+def digest_of(vector: Vector) -> bytes:
+    """What the ledger knows an update by."""
+    return hashlib.sha256(np.ascontiguousarray(vector, dtype="<f4").data).digest()
+
+
+class UpdateStore:
+    """The folder of update files; it is there once there is something to keep."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, digest: bytes) -> Path:
+        """Where the update of that digest lies."""
+        return self.folder / f"{digest.hex()}{_SUFFIX}"
+
+    def write(self, kept: Mapping[bytes, Vector]) -> dict[bytes, int]:
+        """Store updates durably; the bytes that each takes."""
+        if kept and not self.folder.exists():
+            self.folder.mkdir()
+            sync_folder(self.folder.parent)
+        packer = zstandard.ZstdCompressor(level=3)
+        for digest, vector in kept.items():
+            if not self.path(digest).exists():
+                data = np.ascontiguousarray(vector, dtype="<f4").tobytes()
+                write_durably(self.path(digest), packer.compress(data))
+        return {digest: self.path(digest).stat().st_size for digest in kept}
+
+    def read(self, size: int, digest: bytes) -> Vector:
+        """The update of that digest, checked against it: so many numbers."""
+        path = self.path(digest)
+        try:
+            packed = path.read_bytes()
+            if zstandard.frame_content_size(packed) != 4 * size:
+                raise IntegrityError(f"update file {path.name} is damaged: it is not of the model's size")
+            data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=4 * size)
+        except FileNotFoundError:
+            raise IntegrityError(f"update file {path.name} is missing") from None
+        except zstandard.ZstdError as error:
+            raise IntegrityError(f"update file {path.name} is damaged: {error}") from None
+        if hashlib.sha256(data).digest() != digest:
+            raise IntegrityError(f"update file {path.name} is damaged: its content has another digest")
+        return np.frombuffer(data, "<f4").astype(np.float32)
+
+    def leftovers(self, named: set[bytes]) -> list[Path]:
+        """Files that no row names: leavers', those of superseded rounds, and those of rounds never recorded."""
+        if not self.folder.exists():
+            return []
+        keep = {self.path(digest).name for digest in named}
+        return sorted(path for path in self.folder.iterdir() if path.name not in keep and not path.is_dir())
+
+    def remove(self, paths: Sequence[Path]) -> None:
+        """Delete files durably."""
+        for path in paths:
+            path.unlink(missing_ok=True)
+        if paths:
+            sync_folder(self.folder)
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KeptRound:
+    """A round whose updates are kept: its row, its number, and whose updates are there, in id order."""
+
+    round_id: int
+    number: int
+    members: tuple[Member, ...]
+
+
+def insert(
+    connection: sa.Connection, round_id: int, members: Sequence[rows.Row], sizes: Mapping[bytes, int]
+) -> None:
+    """Note which updates of a round are kept."""
+    kept = [
+        {"round_id": round_id, "slot": row["slot"], "stored_bytes": sizes[row["update_digest"]]}
+        for row in members
+        if row["update_digest"] in sizes
+    ]
+    if kept:
+        connection.execute(updates.insert(), kept)
+
+
+def named(connection: sa.Connection) -> set[bytes]:
+    """The digests of all updates that are kept."""
+    return set(connection.execute(sa.select(memberships.c.update_digest).join(updates, _same())).scalars())
+
+
+def to_rebuild_from(connection: sa.Connection, first: int) -> list[KeptRound]:
+    """The kept rounds that a rebuild from `first` on goes through, in order, with the survivors' updates.
+
+    Those that were undone and not gone through yet, and those that would be undone: standing, from `first` on.
+    """
+    used = sa.select(rebuilt.c.source)
+    undone = ~rounds.c.standing & rounds.c.id.not_in(used)
+    kept = sa.select(updates.c.round_id)
+    query = (
+        sa.select(rounds.c.id, rounds.c.number)
+        .where(rounds.c.id.in_(kept), undone | (rounds.c.standing & (rounds.c.number >= first)))
+        .order_by(rounds.c.number)
+    )
+    return [KeptRound(row.id, row.number, members_of(connection, row.id)) for row in connection.execute(query)]
+
+
+def members_of(connection: sa.Connection, round_id: int) -> tuple[Member, ...]:
+    """Clients still in whose updates of a round are kept, in id order."""
+    query = (
+        sa.select(clients.c.id, memberships.c.samples, memberships.c.update_digest)
+        .join_from(memberships, updates, _same())
+        .join(clients, clients.c.number == memberships.c.client)
+        .where(memberships.c.round_id == round_id, memberships.c.client.not_in(withdrawn()))
+        .order_by(clients.c.id)
+    )
+    return tuple(Member(row.id, row.samples, row.update_digest) for row in connection.execute(query))
+
+
+def delete_of(connection: sa.Connection, leavers: Sequence[int]) -> None:
+    """Give up whatever these clients contributed."""
+    theirs = sa.select(memberships.c.round_id, memberships.c.slot).where(memberships.c.client.in_(leavers))
+    _delete(connection, theirs)
+
+
+def delete_superseded(connection: sa.Connection) -> None:
+    """Give up the updates of rounds that do not stand."""
+    undone = sa.select(updates.c.round_id, updates.c.slot).join(rounds, rounds.c.id == updates.c.round_id)
+    _delete(connection, undone.where(~rounds.c.standing))
+
+
+def _delete(connection: sa.Connection, places: sa.Select[tuple[int, int]]) -> None:
+    connection.execute(updates.delete().where(sa.tuple_(updates.c.round_id, updates.c.slot).in_(places)))
+
+
+def _same() -> sa.ColumnElement[bool]:
+    return (updates.c.round_id == memberships.c.round_id) & (updates.c.slot == memberships.c.slot)

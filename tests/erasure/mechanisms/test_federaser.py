@@ -1,0 +1,453 @@
+"""FedEraser: against the formula, on real files, one erasure after another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import sqlalchemy as sa
+import torch
+
+from disavow import config
+from disavow.erasure.dry_run import foresee
+from disavow.erasure.mechanisms import Mechanism, Step
+from disavow.erasure.mechanisms.federaser import NO_ACCOUNT, FedEraser, calibrate
+from disavow.errors import ConfigError, IntegrityError, LedgerError
+from disavow.federation.vectors import Model, Updates
+from disavow.ledger import Ledger, RoundSummary, fsck
+from disavow.ledger.copying import copy_run
+from disavow.ledger.models import ModelStore
+from disavow.ledger.schema import memberships, rebuilt
+from disavow.privacy.accountants import account
+from disavow.privacy.budget import Budget
+from disavow.runs import Run
+from tests.erasure.mechanisms.contract import (
+    MechanismContract,
+    ToyEngine,
+    ahead,
+    ask,
+    digests,
+    faults,
+    leave,
+    mates,
+    participants,
+    rolled_back,
+    standing,
+    start_toy,
+    toy_settings,
+)
+
+Vector = npt.NDArray[np.float64]
+
+
+def toy(directory: Path, *, interval: int = 2, calibration: float = 0.5, **changed: Any) -> Run:
+    """A trained toy run of eight rounds that keeps updates."""
+    told = {"name": "federaser", "interval": interval, "calibration": calibration}
+    run = start_toy(directory, toy_settings(**{"rounds": 8, "mechanism": told, **changed}))
+    run.train()
+    return run
+
+
+def update_files(directory: Path) -> list[Path]:
+    folder = directory / "updates"
+    return sorted(folder.iterdir()) if folder.exists() else []
+
+
+class TestFedEraser(MechanismContract):
+    """Approximate, and needs updates."""
+
+    def make(self) -> Mechanism:
+        return FedEraser()
+
+
+def test_it_says_that_it_is_approximate_and_needs_updates() -> None:
+    assert (FedEraser().name, FedEraser().exact, FedEraser().needs) == ("federaser", False, frozenset({"updates"}))
+
+
+@pytest.mark.parametrize(
+    ("share", "epochs", "due"), [(0.5, 3, 2), (0.5, 2, 1), (0.5, 1, 1), (0.1, 3, 1), (1.0, 3, 3), (0.34, 3, 2)]
+)
+def test_a_calibration_takes_a_share_of_the_epochs_rounded_up(
+    tmp_path: Path, share: float, epochs: int, due: int
+) -> None:
+    with toy(tmp_path / "run", calibration=share, rounds=3, training={"epochs": epochs}) as run:
+        assert ahead(run, first=1, last=3).steps == (Step(9, 0), Step(9, due))
+
+
+# -- the formula -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an engine was asked, and what it answered."""
+
+    number: int
+    epochs: int | None
+    start: torch.Tensor
+    updates: Updates
+
+
+@dataclass(frozen=True)
+class Remembering(ToyEngine):
+    """Remembers every update it ever gave."""
+
+    asked: list[Asked] = field(default_factory=list)
+
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
+        updates = super().train(model, clients, round_number, epochs=epochs)
+        self.asked.append(Asked(round_number, epochs, model.vector.clone(), updates))
+        return updates
+
+
+def average(samples: Sequence[int], rows: Sequence[Vector]) -> Vector:
+    total = np.zeros_like(rows[0])
+    for count, row in zip(samples, rows, strict=True):
+        total = total + count * row
+    return total / sum(samples)
+
+
+def length(row: Vector) -> float:
+    return math.sqrt(math.fsum(float(number) ** 2 for number in row))
+
+
+def test_it_computes_what_the_paper_says(tmp_path: Path) -> None:
+    """Written out again in float64, from nothing but what the engine returned."""
+    settings = toy_settings(rounds=7, mechanism={"name": "federaser", "interval": 3})
+    engine = Remembering(settings.seed)
+    with start_toy(tmp_path / "run", settings) as started:
+        run = replace(started, engine=engine)
+        run.train()
+        then = {asked.number: asked.updates for asked in engine.asked}
+        engine.asked.clear()
+        model = run.ledger.model_before(1).astype(np.float64)
+        pair = mates(run)
+        leave(run, *pair)
+        calibrations = list(engine.asked)
+        assert [(each.number, each.epochs) for each in calibrations] == [(2, 1), (3, 1)]
+        for number, kept in enumerate((1, 4, 7), start=1):
+            told = then[kept]
+            samples = dict(zip(told.clients, told.samples, strict=True))
+            rows = dict(zip(told.clients, told.vectors.double().numpy(), strict=True))
+            survivors = sorted(set(rows) - set(pair))
+            if number > 1:
+                now = calibrations[number - 2]
+                assert set(now.updates.clients) == set(survivors)
+                np.testing.assert_allclose(now.start.numpy(), model, rtol=0, atol=2e-6)
+                for client, row in zip(now.updates.clients, now.updates.vectors.double().numpy(), strict=True):
+                    rows[client] = length(rows[client]) * row / length(row)
+            model = model + average([samples[c] for c in survivors], [rows[c] for c in survivors])
+            np.testing.assert_allclose(run.ledger.model_after(number), model, rtol=0, atol=2e-6)
+        assert run.ledger.next_round()[0] == 4
+
+
+def test_a_client_that_would_not_move_contributes_nothing() -> None:
+    then = np.array([3.0, 4.0], dtype=np.float32)
+    assert calibrate(then, np.zeros(2, dtype=np.float32)).tolist() == [0.0, 0.0]
+    assert calibrate(then, np.array([0.0, -1e-30], dtype=np.float32)).tolist() == [0.0, -5.0]
+    assert calibrate(np.zeros(2, dtype=np.float32), then).tolist() == [0.0, 0.0]
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------
+
+
+def test_updates_are_kept_at_every_so_many_rounds_and_under_no_other_mechanism(tmp_path: Path) -> None:
+    counts = {}
+    for interval in (1, 2, 3, 8):
+        with toy(tmp_path / str(interval), interval=interval) as run:
+            counts[interval] = len(update_files(tmp_path / str(interval)))
+            assert [kept.number for kept in run.ledger.kept_rounds(1)] == list(range(1, 9, interval))
+    assert counts == {1: 72, 2: 36, 3: 27, 8: 9}
+    sizes = [sum(path.stat().st_size for path in update_files(tmp_path / str(interval))) for interval in (1, 2)]
+    assert sizes[0] == 2 * sizes[1]  # they are random numbers, all of one size
+    for name in ("retrain", "retrain-from-scratch"):
+        with start_toy(tmp_path / name, toy_settings(mechanism={"name": name, "interval": 1})) as run:
+            run.train()
+        assert not (tmp_path / name / "updates").exists()
+
+
+def test_what_is_kept_is_what_the_clients_returned(tmp_path: Path) -> None:
+    with toy(tmp_path / "run", rounds=1) as run:
+        [kept] = run.ledger.kept_rounds(1)
+        model = Model(run.ledger.layout, torch.from_numpy(run.ledger.model_before(1)))
+        returned = run.engine.train(model, [member.client for member in kept.members], 1)
+        for member, row in zip(kept.members, returned.vectors, strict=True):
+            assert np.array_equal(run.ledger.kept_update(member), row.numpy())
+        assert [member.samples for member in kept.members] == list(returned.samples)
+
+
+def test_a_deniable_leaver_takes_its_updates_with_it_and_nobody_elses(tmp_path: Path) -> None:
+    with toy(tmp_path / "run") as run:
+        before = set(update_files(tmp_path / "run"))
+        mine = {
+            run.ledger.updates.path(member.update_digest)
+            for kept in run.ledger.kept_rounds(1)
+            for member in kept.members
+            if member.client == "client-03"
+        }
+        assert len(mine) == 4
+        [request] = leave(run, "client-03")
+        assert str(request.verdict) == "deniable"
+        assert set(update_files(tmp_path / "run")) == before - mine
+    assert faults(tmp_path / "run") == []
+
+
+def test_superseded_rounds_give_up_their_updates_when_the_rebuild_commits_and_not_before(tmp_path: Path) -> None:
+    with toy(tmp_path / "run") as run:
+        rolled_back(run, ["client-04"], 1)
+        before = set(update_files(tmp_path / "run"))
+        run.mechanism.rebuild_next(run.ledger, run.engine, run.conduct)
+        # the first rebuilt round holds the survivors' updates as they are: the same files
+        assert set(update_files(tmp_path / "run")) == before
+        run.honour_requests()
+        after = update_files(tmp_path / "run")
+        assert len(after) == 4 * 8
+        assert len(set(after) & before) == 8
+    assert faults(tmp_path / "run") == []
+
+
+def test_a_kept_update_that_was_changed_or_lost_is_named(tmp_path: Path) -> None:
+    toy(tmp_path / "run", rounds=2).close()
+    one, two, *_ = update_files(tmp_path / "run")
+    data = bytearray(one.read_bytes())
+    data[-1] ^= 1
+    one.write_bytes(data)
+    two.unlink()
+    found = faults(tmp_path / "run")
+    assert len(found) == 2
+    assert all("round 1, the kept update of slot" in text for text in found)
+    assert {"missing" in text for text in found} == {True, False}
+    with Ledger.open(tmp_path / "run") as ledger:
+        [lost] = [m for m in ledger.kept_rounds(1)[0].members if ledger.updates.path(m.update_digest) == two]
+        with pytest.raises(IntegrityError, match=f"update file {two.name} is missing"):
+            ledger.kept_update(lost)
+
+
+def test_files_that_no_row_names_are_noticed_and_removed(tmp_path: Path) -> None:
+    toy(tmp_path / "run", rounds=2).close()
+    kept = update_files(tmp_path / "run")
+    (tmp_path / "run" / "updates" / "left.f32.zst").write_bytes(b"what a crash left")
+    [note] = fsck(tmp_path / "run")
+    assert (note.where, note.fault) == ("updates/left.f32.zst", False)
+    Ledger.open(tmp_path / "run", write=True).close()
+    assert update_files(tmp_path / "run") == kept
+
+
+def test_a_copy_of_the_run_has_what_it_needs_to_rebuild(tmp_path: Path) -> None:
+    toy(tmp_path / "run").close()
+    copy_run(tmp_path / "run", tmp_path / "copy" / "run")
+    assert [p.name for p in update_files(tmp_path / "copy" / "run")] == [
+        p.name for p in update_files(tmp_path / "run")
+    ]
+    assert faults(tmp_path / "copy" / "run") == []
+
+
+# -- rebuilt rounds ----------------------------------------------------------------------------------------------
+
+
+def test_fewer_rounds_stand_and_training_goes_on_to_those_that_were_asked_for(tmp_path: Path) -> None:
+    with toy(tmp_path / "run") as run:
+        pair = mates(run)
+        foreseen = foresee(run.ledger, pair, run.conduct, run.mechanism)
+        assert (foreseen.served, foreseen.approximate) == (4, True)
+        [request, _] = leave(run, *pair)
+        assert request.remark == "rebuilt approximately by federaser; 4 rounds stand"
+        assert [(s.number, s.attempt, s.rebuilt, s.spread) for s in standing(run.ledger)] == [
+            (number, 2, True, None) for number in range(1, 5)
+        ]
+        assert request.cost is not None
+        assert (request.cost.rounds, request.cost.client_epochs) == (4, 3 * 7 * 1)
+        run.train()
+        assert [s.rebuilt for s in standing(run.ledger)] == [True] * 4 + [False] * 4
+        assert [kept.number for kept in run.ledger.kept_rounds(1)] == [1, 2, 3, 4, 5, 7]
+    assert faults(tmp_path / "run") == []
+
+
+def test_whoever_contributed_to_a_rebuilt_round_rolls_back_there(tmp_path: Path) -> None:
+    with toy(tmp_path / "run", clients=12, clustering={"sticky": False}) as run:
+        rolled_back(run, ["client-04"], 3)
+        run.honour_requests()
+        assert [s.rebuilt for s in standing(run.ledger)] == [False, False, True, True, True]
+        # alone it would be deniable in rounds 1 and 2, which have clusters
+        [request] = leave(run, "client-11")
+        assert str(request.verdict) == "rollback to round 3"
+        assert [s.rebuilt for s in standing(run.ledger)] == [False, False, True, True, True]
+        assert "client-11" not in participants(run.ledger, 4)
+    assert faults(tmp_path / "run") == []
+
+
+def test_a_rollback_in_the_middle_of_a_rebuild_goes_through_what_is_left(tmp_path: Path) -> None:
+    """Kept are 1, 3, 5, 7. Two rounds are rebuilt from 1 and 3, then somebody else leaves: those two, 5 and 7."""
+    sources = []
+    with toy(tmp_path / "run") as run:
+        ask(run, *mates(run))
+
+        def asks(summary: RoundSummary) -> None:
+            if summary.number == 2 and len(run.ledger.requests()) == 2:
+                ask(run, run.ledger.clients()[0])
+
+        run.honour_requests(on_round=asks)
+        with run.ledger.snapshot() as connection:
+            for row in connection.execute(sa.select(rebuilt).order_by(rebuilt.c.round_id)):
+                sources.append((row.round_id, row.source, row.epochs))
+        assert sources == [(9, 1, 0), (10, 3, 1), (11, 9, 0), (12, 10, 1), (13, 5, 1), (14, 7, 1)]
+        assert [s.number for s in standing(run.ledger)] == [1, 2, 3, 4]
+    assert faults(tmp_path / "run") == []
+
+
+def test_clusters_after_a_rebuild_are_those_of_before_it_where_they_stood(tmp_path: Path) -> None:
+    """Sticky clusters look back to the newest standing round that has any."""
+    with toy(tmp_path / "run", clients=12) as run:
+        before = {frozenset(group) for group in run.ledger.membership(2)}
+        rolled_back(run, ["client-04"], 3)
+        run.honour_requests()
+        assert run.ledger.membership(4) == ()
+        run.train()
+        after = [set(group) for group in run.ledger.membership(8)]
+        whole = [group for group in before if "client-04" not in group]
+        assert len(whole) == 3
+        assert all(any(group <= later for later in after) for group in whole)
+
+
+def test_a_rebuilt_round_has_no_clusters_to_be_asked_for(tmp_path: Path) -> None:
+    with toy(tmp_path / "run") as run:
+        leave(run, *mates(run))
+        with pytest.raises(LedgerError, match="round 1 was rebuilt: it has no clusters"):
+            run.ledger.round(1)
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("UPDATE rebuilt SET epochs = 9", "another digest"),
+        ("DELETE FROM rebuilt", "nothing says from what it was rebuilt"),
+        ("DELETE FROM updates WHERE slot = 0", "not all contributions to it are kept"),
+        ("UPDATE memberships SET samples = samples + 1", "is not the one that was recorded"),
+        ("UPDATE events SET weight = 0.5 WHERE mode = 'rebuilt'", "its event has weight 0.5"),
+    ],
+)
+def test_fsck_names_what_is_wrong_with_a_rebuilt_round(tmp_path: Path, sql: str, told: str) -> None:
+    with toy(tmp_path / "run") as run:
+        leave(run, *mates(run))
+        with run.ledger.transaction() as connection:
+            connection.execute(sa.text(sql))
+    assert any("round 1, attempt 2" in text and told in text for text in faults(tmp_path / "run"))
+
+
+def test_fsck_notices_a_model_that_its_contributions_do_not_make(tmp_path: Path) -> None:
+    with toy(tmp_path / "run") as run:
+        leave(run, *mates(run))
+        layout, model = run.ledger.layout, run.ledger.model_after(1) + np.float32(1)
+        old = digests(run.ledger)[0]
+    store = ModelStore(tmp_path / "run" / "models")
+    digest, _ = store.write(layout, model)
+    store.path(digest).rename(store.path(old))
+    found = faults(tmp_path / "run")
+    assert any(f"model {old[:12]}" in text for text in found)
+
+
+# -- obstacles ---------------------------------------------------------------------------------------------------
+
+
+def test_where_no_updates_are_kept_the_rollback_still_happens(tmp_path: Path) -> None:
+    with toy(tmp_path / "run", interval=8) as run:
+        foreseen = ahead(run, first=3, last=8)
+        assert foreseen.obstacle == "no updates are kept of rounds 3 to 8"
+        rolled_back(run, ["client-04"], 3)
+        run.honour_requests()
+        [request] = run.ledger.requests()
+        assert request.remark == f"not rebuilt: {foreseen.obstacle}; the model of round 2 is served"
+        assert not request.approximate
+        assert [s.number for s in standing(run.ledger)] == [1, 2]
+    assert faults(tmp_path / "run") == []
+
+
+def test_a_kept_round_with_too_few_survivors_ends_the_rebuild(tmp_path: Path) -> None:
+    """Only some take part in each round: of one kept round nearly everybody has left, of the one before not."""
+    with toy(tmp_path / "run", clients=12, training={"fraction": 0.34}) as run:
+        taking_part = {kept.number: {m.client for m in kept.members} for kept in run.ledger.kept_rounds(1)}
+        few = min(number for number in taking_part if number > 1)
+        leavers = sorted(taking_part[few] - taking_part[1])[:2] or sorted(taking_part[few])[:2]
+        foreseen = ahead(run, first=1, last=8, leavers=leavers)
+        assert len(foreseen.steps) == 1
+        assert foreseen.obstacle == f"updates of 2 survivors are kept of round {few}, fewer than k = 3"
+        rolled_back(run, leavers, 1)
+        run.honour_requests()
+        [*_, request] = run.ledger.requests()
+        assert request.remark == f"rebuilt only up to round 1: {foreseen.obstacle}; the model of round 1 is served"
+        assert [s.number for s in standing(run.ledger)] == [1]
+    assert faults(tmp_path / "run") == []
+
+
+def test_no_privacy_budget_allows_a_rebuilt_round(tmp_path: Path) -> None:
+    with toy(tmp_path / "run") as run:
+        strict = replace(run, conduct=replace(run.conduct, budget=Budget(1.0, 1e-5)))
+        assert ahead(strict, first=1, last=8).obstacle == NO_ACCOUNT
+
+
+@dataclass(frozen=True)
+class Diverging(ToyEngine):
+    """Somebody's calibration cannot be aggregated."""
+
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
+        updates = super().train(model, clients, round_number, epochs=epochs)
+        if round_number == 3:
+            updates.vectors[0, 0] = float("nan")
+        return updates
+
+
+def test_a_calibration_that_is_refused_serves_what_was_rebuilt_before_it(tmp_path: Path) -> None:
+    with toy(tmp_path / "run") as run:
+        ask(run, *mates(run))
+        [request, _] = replace(run, engine=Diverging(run.conduct.seed)).honour_requests()
+        assert "rebuilt only up to round 2: round 3 refused" in request.remark
+        assert [s.number for s in standing(run.ledger)] == [1, 2]
+    assert faults(tmp_path / "run") == []
+
+
+# -- settings and account ----------------------------------------------------------------------------------------
+
+
+def test_with_calibrated_noise_it_is_refused_by_name() -> None:
+    told = {"noise": {"mode": "calibrated", "clip": 1.0, "tau": 0.1}, "mechanism": {"name": "federaser"}}
+    with pytest.raises(ConfigError, match=r"federaser releases rounds without noise, which no account covers"):
+        config.from_values(told, source="tests")
+
+
+def test_the_settings_are_kept_and_older_runs_keep_their_digest() -> None:
+    plain = config.from_values({}, source="tests")
+    kept = config.from_values({"mechanism": {"name": "federaser"}}, source="tests")
+    assert config.settings_digest(plain) != config.settings_digest(kept)
+    assert "mechanism" not in config.to_toml(plain, comments=False, without=config.LATER)
+    assert config.settings_digest(plain) == config.settings_digest(
+        config.from_values({"mechanism": {"name": "retrain", "interval": 2}}, source="tests")
+    )
+
+
+def test_the_account_of_a_run_with_rebuilt_rounds_claims_no_figure(tmp_path: Path) -> None:
+    with toy(tmp_path / "run") as run:
+        leave(run, *mates(run))
+        events = run.ledger.events()
+    assert [event.mode for event in events].count("rebuilt") == 4
+    for claim in account(events, 1e-5):
+        assert claim.epsilon is None
+        assert "no figure for rebuilt rounds" in claim.why_not
+
+
+def test_leavers_digests_are_gone_from_the_tables_too(tmp_path: Path) -> None:
+    with toy(tmp_path / "run") as run:
+        with run.ledger.snapshot() as connection:
+            before = connection.execute(sa.select(sa.func.count()).select_from(memberships)).scalar_one()
+        leave(run, "client-03")
+        with run.ledger.snapshot() as connection:
+            after = connection.execute(sa.select(sa.func.count()).select_from(memberships)).scalar_one()
+        assert before - after == 8

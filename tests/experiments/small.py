@@ -1,0 +1,37 @@
+"""A grid small enough to be run in a test: digits, a few rounds, every method that has no budget of bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TOML = """
+rows = ["MNIST-iid"]
+networks = ["lenet5"]
+methods = ["fedavg", "federaser", "published", "sticky"]
+k = [4]
+x = [2, 4]
+
+[settings]
+rounds = 4
+
+[settings.data]
+name = "digits"
+clients = 10
+
+[settings.training]
+epochs = 2
+batch_size = 32
+
+[settings.requests]
+rate = 0.9
+
+[settings.engine]
+name = "sequential"
+"""
+
+
+def written(folder: Path, text: str = TOML) -> Path:
+    """The grid in a file."""
+    path = folder / "grid.toml"
+    path.write_text(text)
+    return path
