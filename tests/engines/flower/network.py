@@ -37,13 +37,15 @@ def free_port() -> int:
         return port
 
 
-def wait_until(met: Callable[[], bool], what: str, *, seconds: float, log: Callable[[], str] = lambda: "") -> None:
+def wait_until(
+    met: Callable[[], bool], what: str, *, seconds: float, every: float = 1.0, log: Callable[[], str] = lambda: ""
+) -> None:
     """Wait for something that takes as long as it takes; far beyond that, fail and show the log."""
     ends = time.monotonic() + seconds
     while not met():
         if time.monotonic() > ends:
             raise AssertionError(f"{what}: not within {seconds:g} s\n{log()}")
-        time.sleep(1.0)
+        time.sleep(every)
 
 
 def make_node_key(path: Path) -> Path:

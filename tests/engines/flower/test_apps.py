@@ -46,6 +46,7 @@ def completed(simulation: Network, app: Path, **config: object) -> str:
         lambda: simulation.status(run).startswith("finished"),
         app.name,
         seconds=PATIENCE,
+        every=4.0,  # whoever asks is a process, and takes a second of a core
         log=lambda: simulation.said(run),
     )
     said = simulation.said(run)

@@ -160,7 +160,7 @@ def test_clients_leave_a_node_dies_the_server_is_killed_and_every_promise_is_kep
         seconds=PATIENCE,
         log=story.log,
     )
-    wait_until(story.finished, "Flower's own end", seconds=PATIENCE, log=story.log)
+    wait_until(story.finished, "Flower's own end", seconds=PATIENCE, every=4.0, log=story.log)
     said = story.log()
     assert story.network.status(story.number) == "finished:completed", said
     assert story.standing() == target + 1

@@ -248,6 +248,25 @@ def test_a_spent_budget_ends_the_training_and_not_the_app(tmp_path: Path) -> Non
         assert np.array_equal(vector_of(result.arrays), ledger.model_after(standing))
 
 
+def test_a_mechanism_that_needs_every_survivor_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'allowed on Flower nodes.*"retrain-from-scratch"'):
+        strategy(tmp_path / "run", settings={"mechanism": {"name": "federaser"}})
+
+
+def test_without_an_evaluation_rounds_are_recorded_and_old_models_thinned_all_the_same(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    start(strategy(run, settings={"ledger": {"retention": 500}}), farm(7), 6)
+    with Ledger.open(run) as ledger:
+        assert ledger.next_round() == (7, 1)
+        assert 0 < len(ledger.unevaluated()) < 6  # of the others the model is gone
+        assert all(summary.evaluation is None for summary in ledger.summaries())
+    # an app that learns to evaluate later evaluates what is there
+    start(strategy(run, settings={"ledger": {"retention": 500}}), farm(7), 7, evaluate_fn=placing(run, {}))
+    with Ledger.open(run) as ledger:
+        assert ledger.unevaluated() == ()
+        assert ledger.summary(7).evaluation is not None
+
+
 def test_the_seeds_of_a_client_say_nothing_about_those_of_another(tmp_path: Path) -> None:
     grid = farm(7)
     start(strategy(tmp_path / "run", seed=4), grid, 2)
