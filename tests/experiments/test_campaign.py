@@ -29,7 +29,7 @@ class Witness:
     def began(self, point: Point) -> None:
         self.points.append(point)
 
-    def executed(self, done: Round) -> None:  # noqa: ARG002 - counted, whichever it is
+    def executed(self, done: Round) -> None:
         self.rounds += 1
         if self.rounds == self._last:
             raise KeyboardInterrupt
@@ -77,9 +77,7 @@ def test_fedavg_trains_everything_again_at_each_request(done: list[Line]) -> Non
     assert plain.distance_to_fedavg == (0.0,) * 4
     for request in plain.requests:
         assert (request.verdict, request.to_round, request.rounds) == ("rollback", 1, request.after_round)
-    leavers = 0
-    for request in plain.requests:
-        leavers += 1
+    for leavers, request in enumerate(plain.requests, 1):
         assert request.client_epochs == request.rounds * (10 - leavers) * 2
 
 

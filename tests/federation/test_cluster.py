@@ -217,3 +217,17 @@ def test_large_rounds_are_partitioned_with_exact_spreads(method: str, metric: st
     updates = updates_of(gaussian(2050, 4, seed=2))
     clusters = clustered(updates, replace(POLICY, k=k, clustering=method, metric=metric))
     keeps_the_promise(clusters, updates, k)
+
+
+def test_plain_averaging_compares_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of clients, each a cluster, comparing them took longer than training them."""
+
+    def compared(*_: object, **__: object) -> None:
+        raise AssertionError("updates were compared")
+
+    monkeypatch.setattr("disavow.federation.cluster.spreads", compared)
+    monkeypatch.setattr("disavow.federation.cluster.neighbours", compared)
+    updates = updates_of(gaussian(7, 12))
+    found = clustered(updates, replace(POLICY, k=1, x=1, delta=None), ())
+    assert found.members == tuple((i,) for i in range(7))
+    assert (found.delta, set(found.spreads), set(found.neighbours)) == (0.0, {0.0}, {()})

@@ -169,7 +169,7 @@ class Watch:
     def ended(self, point: Point, line: Line) -> None:
         """See `Observer`."""
         self._done += 1
-        self._left -= self._effort[point.key]
+        self._left = max(0.0, self._left - self._effort[point.key])
         self._worked += self._effort[point.key]
         self._bar.update(self._bar.task_ids[0], total=self._bar.tasks[0].completed + round(self._left))
         seconds = (time.monotonic() - self._started) / self._worked * self._left

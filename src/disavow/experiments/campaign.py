@@ -48,8 +48,9 @@ class Places:
     workroom: Path
 
     def file_of(self, point: Point) -> Path:
-        """The results file of a run: one a row and network, so that several processes can share the work."""
-        return self.results / f"{point.network}-{point.row.lower()}{'-quick' * point.quick}.jsonl"
+        """The results file of a run: one a study, row and network, so that several processes can share the work."""
+        parts = (point.study, point.network, point.row.lower(), "quick" if point.quick else "")
+        return self.results / f"{'-'.join(part for part in parts if part)}.jsonl"
 
 
 def finished(places: Places, points: Iterable[Point], on_note: OnNote = lambda note: None) -> dict[str, Line]:

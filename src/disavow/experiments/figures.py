@@ -84,7 +84,7 @@ def _curves(selection: Selection, method: Method) -> Figure:
         *(drawing.sample(f"x = {x}", color="0.3", **look) for x, look in DENIABILITY.items() if x in run),
     ]
     title = drawing.made_of(selection, f"Test accuracy of the model in use, {TITLES[method]}")
-    return drawing.arranged(title, ("round", "test accuracy"), draw, legend)
+    return drawing.arranged(title, ("rounds trained", "test accuracy"), draw, legend)
 
 
 def _by_cluster(selection: Selection, labels: tuple[str, str], values: Values, *, grows: bool = False) -> Figure:

@@ -12,7 +12,8 @@ For example::
     [settings]          # of every run, as in a run's config.toml
     rounds = 50
 
-A table `quick` may replace any of these keys; with it the grid becomes a small one, for a CPU.
+`study = "name"` keeps its results apart from those of the paper's tables. A table `quick` may replace any of these
+keys; with it the grid becomes a small one, for a CPU.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class Point:
     seed: int
     quick: bool
     settings: Settings
+    study: str = ""
+    """Whose results are kept apart: of runs that are told other things than those of the tables."""
 
     @property
     def group(self) -> tuple[str, str, int]:
@@ -100,6 +103,7 @@ class Point:
 class _Keys(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    study: Annotated[str, Field(pattern=r"^[a-z0-9]*$")] = ""
     rows: tuple[RowName, ...] = Field(default=get_args(RowName), strict=False, min_length=1)
     networks: tuple[Network, ...] = Field(strict=False, min_length=1)
     methods: tuple[Method, ...] = Field(strict=False, min_length=1)
@@ -152,7 +156,7 @@ class Grid:
             for k, x in [(1, 1)] if method in PLAIN else product(keys.k, keys.x):
                 if x <= k:
                     settings = self._settings(keys, row, network, method, k, x, seed, engine)
-                    yield Point(row, network, method, k, x, seed, quick, settings)
+                    yield Point(row, network, method, k, x, seed, quick, settings, keys.study)
 
     def _settings(
         self,

@@ -59,7 +59,7 @@ class Study:
 
 
 QUICK = Study(
-    data="digits", clients=(20, 50, 200), sigmas=(0.0, 0.1, 0.3), seeds=(1,), rounds=15, learning_rate=0.1
+    "digits", clients=(20, 50, 200), sigmas=(0.0, 0.1, 0.3), seeds=(1,), rounds=20, batch_size=4, learning_rate=0.05
 )
 """A small one for a CPU, on embedded digits."""
 

@@ -148,7 +148,7 @@ def _title(lines: Sequence[OddsLine]) -> str:
     rounds = max(line.rounds for line in lines)  # fewer stand where noise destroyed the model
     devices = ", ".join(dict.fromkeys(line.device for line in lines))
     spread = "1 seed" if seeds == 1 else f"mean and range over {seeds} seeds"
-    sigmas = ", ".join(f"{sigma:g}" for sigma in sorted({line.sigma for line in lines}, reverse=True))
+    sigmas = ", ".join(f"{sigma:g}" for sigma in sorted({line.sigma for line in lines if line.sigma}, reverse=True))
     return (
         f"Accuracy against the odds; {networks}, k = {ks}, {rounds} rounds; {spread}; {devices}\n"
         f"along each line from left to right: σ = {sigmas}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from disavow.errors import ConfigError
 from disavow.experiments import figures, grid, lines, odds_lines, tables, work_report
@@ -36,10 +37,10 @@ class Results:
         """Where the work per request is kept."""
         return self.folder / "work.json"
 
-    def lines(self) -> list[Line]:
-        """Every run that is finished."""
-        networks = ("lenet5", "resnet-mini", "convnet")
-        files = [file for network in networks for file in sorted(self.folder.glob(f"{network}-*.jsonl"))]
+    def lines(self, study: str = "") -> list[Line]:
+        """Every run of a study that is finished; of the paper's tables, where none is named."""
+        patterns = [f"{study}-*.jsonl"] if study else [f"{network}-*.jsonl" for network in get_args(Network)]
+        files = [file for pattern in patterns for file in sorted(self.folder.glob(pattern))]
         found = [line for file in files for line in lines.read(file, self.on_note)]
         return [line for line in lines.latest(found) if line.quick == self.quick]
 
@@ -85,7 +86,7 @@ def _unlearning_time(results: Results, out: Path, network: Network) -> list[Path
 
 
 def _storage(results: Results, out: Path, network: Network) -> list[Path]:
-    found = results.lines()
+    found = results.lines("storage")
     drawn = figures.storage(found, out / "storage", network=network)
     return [*_written(storage_table(found, network), out / "storage"), *drawn]
 

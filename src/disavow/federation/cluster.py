@@ -71,14 +71,17 @@ def _describe(updates: Updates, groups: list[Tensor], euclidean: Geometry, polic
     groups = sorted((group.cpu().sort().values for group in groups), key=lambda group: int(group[0]))
     members = tuple(tuple(group.tolist()) for group in groups)
     _check(members, len(updates), policy.k)
-    widths = spreads(updates.vectors, euclidean, groups)
+    widths = spreads(updates.vectors, euclidean, groups) if policy.k > 1 else [0.0] * len(groups)
     delta = policy.delta if policy.delta is not None else max(widths)
+    near: list[list[int]] = [[] for _ in updates.clients]
+    if policy.k > 1 or policy.delta is not None:  # clusters of one client each make no two alike
+        near = neighbours(updates.vectors, euclidean, groups, delta=delta, k=policy.k)
     total = sum(updates.samples)
     return Clusters(
         members=members,
         weights=tuple(sum(updates.samples[i] for i in group) / total for group in members),
         spreads=tuple(widths),
-        neighbours=tuple(map(tuple, neighbours(updates.vectors, euclidean, groups, delta=delta, k=policy.k))),
+        neighbours=tuple(map(tuple, near)),
         delta=delta,
     )
 
