@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test check format torture bench clean
+.PHONY: help demo test test-flower check format torture bench clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -21,11 +21,18 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.train
 
+$(VENV)/.flower: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[dev,flower]'
+	@touch $@ $(VENV)/.dev $(VENV)/.train
+
 demo: $(VENV)/.train  ## Train a federation of 20 clients on handwritten digits
 	$(BIN)/disavow demo
 
 test: $(VENV)/.dev  ## Run the test suite (under 10 minutes on two cores)
-	$(BIN)/python -m pytest -m 'not torture' --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest -m 'not torture and not flower' --numprocesses 2 --dist worksteal
+
+test-flower: $(VENV)/.flower  ## Run the tests on Flower: simulations and a real network (under 8 minutes)
+	$(BIN)/python -m pytest -m flower tests/engines/flower
 
 check: $(VENV)/.dev  ## Lint, format, types, layers
 	$(BIN)/ruff check .

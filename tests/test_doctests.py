@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
+from importlib.util import find_spec
 
 import pytest
 
@@ -12,11 +13,15 @@ import disavow
 
 # the first starts the command line when imported; the second runs only inside a migration
 _NOT_IMPORTED = {"disavow.__main__", "disavow.ledger.migrations.env"}
+_FLOWER = "disavow.engines.flower."
+_WITHOUT = () if find_spec("flwr") else (_FLOWER,)
+"""What needs an extra that is not installed."""
 
 
 def modules() -> list[str]:
     found = pkgutil.walk_packages(disavow.__path__, prefix="disavow.")
-    return ["disavow", *(name for _, name, _ in found if name not in _NOT_IMPORTED)]
+    names = (name for _, name, _ in found if name not in _NOT_IMPORTED)
+    return ["disavow", *(name for name in names if not name.startswith(_WITHOUT))]
 
 
 def examples(name: str) -> list[doctest.DocTest]:

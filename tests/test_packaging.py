@@ -31,6 +31,7 @@ TRAIN = {
     "flwr-datasets": "flwr_datasets",
     "pyarrow": "pyarrow",
     "pillow": "PIL",
+    "flwr": "flwr",
 }
 
 
@@ -88,8 +89,9 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_block_works_and_covers_the_extras() -> None:
     assert without_extras("import numpy").returncode != 0
     assert {"torch", "numpy", "scipy", "sqlalchemy", "safetensors", "zstandard"} <= set(BLOCKED)
-    extras = {name for extra in ("train", "kmeans", "data") for name in _required("disavow", f'extra == "{extra}"')}
-    assert extras - TRAIN.keys() == {"disavow"}  # the extra data needs the extra train
+    named = ("train", "kmeans", "data", "flower")
+    extras = {name for extra in named for name in _required("disavow", f'extra == "{extra}"')}
+    assert extras - TRAIN.keys() == {"disavow"}  # the extras data and flower need the extra train
     assert len(extras) > 5
 
 

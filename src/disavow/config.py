@@ -182,10 +182,11 @@ class MechanismSettings(_Section):
 class EngineSettings(_Section):
     """What runs the local training."""
 
-    name: Literal["auto", "sequential", "vectorised"] = Field(
+    name: Literal["auto", "sequential", "vectorised", "flower"] = Field(
         "auto",
         description="auto: the fastest here; sequential: one client after the other, the reference; vectorised: "
-        "all clients at once on a GPU, all cores on a CPU",
+        "all clients at once on a GPU, all cores on a CPU; flower: on Flower nodes, set by runs that a Flower "
+        "server app trains (docs/flower.md)",
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU where there is one")
     precision: Literal["float32", "tf32", "bf16"] = Field(
@@ -258,7 +259,7 @@ class Settings(_Section):
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         k, participants = self.clustering.k, self.participants
-        if k > participants:
+        if k > participants and self.engine.name != "flower":  # who takes part there, nobody knows beforehand
             raise ValueError(
                 f"clustering.k is {k}; allowed: 1 to {participants}, the participants of a round "
                 f"(data.clients {self.data.clients}, training.fraction {self.training.fraction:g})"
@@ -332,9 +333,9 @@ def _replaced(settings: Settings, name: str, value: Any) -> Settings:
     return settings.model_copy(update={section: value})
 
 
-def participants_of(clients: int, fraction: float) -> int:
-    """How many of `clients` take part in a round: the fraction, rounded, but at least one."""
-    return max(1, round(clients * fraction))
+def participants_of(clients: int, fraction: float, at_least: int = 1) -> int:
+    """How many of `clients` take part in a round: the fraction, rounded, but so many at least if there are."""
+    return max(1, round(clients * fraction), min(clients, at_least))
 
 
 def load(path: Path) -> Settings:

@@ -158,6 +158,7 @@ def start(
     hears how far the data is, where it takes time to load. What is `prepared` for several runs is used as it is;
     its engine ends with the first of them that is closed, unless the caller sees to that.
     """
+    refuse_on_nodes(settings, directory)
     refuse_existing(directory)
     signer = load_signer(keys or default_folder(), ask)
     if settings.clustering.method == "constrained-kmeans":
@@ -198,6 +199,7 @@ def reopen(
     `on_progress` hears how far the data is, where it takes time to load.
     """
     settings = settings_of(directory)
+    refuse_on_nodes(settings, directory)
     ledger = Ledger.open(directory, write=True, signer=load_signer(keys or default_folder(), ask))
     try:
         if ledger.settings_digest != config.settings_digest(settings):
@@ -219,6 +221,20 @@ def settings_of(directory: Path) -> Settings:
     return config.load(path)
 
 
+def on_nodes(settings: Settings) -> bool:
+    """Whether the clients are Flower nodes, so that only the run's server app can train."""
+    return settings.engine.name == "flower"
+
+
+def refuse_on_nodes(settings: Settings, directory: Path) -> None:
+    """Nothing here can train clients that are elsewhere."""
+    if on_nodes(settings):
+        raise ConfigError(
+            f'{directory}: engine.name is "flower": its clients are Flower nodes, and its Flower server app starts '
+            "it, goes on with it and retrains (docs/flower.md)"
+        )
+
+
 def conduct_of(settings: Settings, clock: Clock = now) -> Conduct:
     """How these settings run rounds."""
     return Conduct(
@@ -230,6 +246,7 @@ def conduct_of(settings: Settings, clock: Clock = now) -> Conduct:
         budget=budget_of(settings),
         retention=None if settings.ledger.retention == "all" else settings.ledger.retention,
         keep_every=settings.mechanism.interval if settings.mechanism.name == "federaser" else None,
+        at_least=settings.clustering.k if on_nodes(settings) else 1,
     )
 
 

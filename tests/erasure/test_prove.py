@@ -35,7 +35,7 @@ from disavow.erasure.prove import (
     sign_late,
     unsigned_path,
 )
-from disavow.erasure.receipts import receipts
+from disavow.erasure.receipts import receipts, receipts_of_round
 from disavow.errors import ConfigError, LedgerError, UnknownClient, VerificationError
 from disavow.ledger import Ledger, fsck, journal, log
 from disavow.ledger.absent import files_with
@@ -581,6 +581,19 @@ def test_a_receipt_for_one_round_only_or_for_nobody(tmp_path: Path) -> None:
             list(receipts(run.ledger, "nobody", SERVER))
     with trained(tmp_path / "without a key", None) as run, pytest.raises(ConfigError, match="has no signing key"):
         list(receipts(run.ledger, "client-05", None))
+
+
+@CRITERIA
+def test_the_receipts_of_a_round_are_those_of_each_client(tmp_path: Path, changed: dict[str, Any]) -> None:
+    with trained(tmp_path / "run", **changed) as run:
+        leave(run, "client-04")
+        made = receipts_of_round(run.ledger, 2)
+        assert set(made) == {c for group in run.ledger.membership(2) for c in group}
+        for client, data in made.items():
+            assert [(2, data)] == list(receipts(run.ledger, client, SERVER, 2))
+        assert receipts_of_round(run.ledger, 99) == {}
+    with trained(tmp_path / "without a key", None) as run:
+        assert receipts_of_round(run.ledger, 2) == {}
 
 
 # -- what if -----------------------------------------------------------------------------------------------------

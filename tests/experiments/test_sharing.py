@@ -10,6 +10,7 @@ import torch
 from disavow.domain import Evaluation, Layout, TensorSpec
 from disavow.experiments.sharing import SharedEngine
 from disavow.federation.vectors import Model, Updates
+from tests.engines.contract import evaluated
 
 LAYOUT = Layout((TensorSpec("w", (4,)),))
 CLIENTS = ("a", "b")
@@ -88,4 +89,4 @@ def test_closing_a_run_leaves_it_to_the_others() -> None:
     assert inner.closed == 0
     shared.end()
     assert inner.closed == 1
-    assert shared.evaluate(model(0.25)).accuracy == 0.25
+    assert evaluated(shared, model(0.25)).accuracy == 0.25

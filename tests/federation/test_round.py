@@ -302,6 +302,35 @@ def test_too_small_a_fraction_is_refused_and_nothing_recorded(tmp_path: Path) ->
         assert state_of(ledger) == before
 
 
+def test_so_many_at_least_take_part_however_small_the_fraction(tmp_path: Path) -> None:
+    engine = Recorder([])
+    with new_ledger(tmp_path / "run") as ledger:
+        run_round(ledger, engine, replace(CONDUCT, fraction=0.25, at_least=5))
+        run_round(ledger, engine, replace(CONDUCT, fraction=0.25, at_least=99))
+    assert [len(clients) for clients, *_ in engine.asked] == [5, 8]
+
+
+def test_only_those_who_can_be_reached_take_part(tmp_path: Path) -> None:
+    engine, here = Recorder([]), GOOD.clients[2:7]
+    with new_ledger(tmp_path / "run") as ledger:
+        run_round(ledger, engine, replace(CONDUCT, reachable=lambda: [*here, "a stranger"]))
+        with pytest.raises(RoundRefused, match="2 participants are fewer than k = 3"):
+            run_round(ledger, engine, replace(CONDUCT, reachable=lambda: here[:2]))
+    assert [clients for clients, *_ in engine.asked] == [tuple(sorted(here))]
+
+
+def test_whoever_is_reached_for_the_first_time_takes_part_at_once(tmp_path: Path) -> None:
+    engine = Recorder([])
+    with new_ledger(tmp_path / "run") as ledger:
+
+        def reachable() -> list[str]:
+            ledger.register(["zoe"], key=b"k" * 32)
+            return [*ledger.clients()]
+
+        run_round(ledger, engine, replace(CONDUCT, reachable=reachable))
+    assert "zoe" in engine.asked[0][0]
+
+
 def test_the_clock_of_the_conduct_dates_the_round(tmp_path: Path) -> None:
     later = MOMENT.replace(year=2031)
     with new_ledger(tmp_path / "run") as ledger:

@@ -88,6 +88,7 @@ def subject_of(
     hears how far the data is, where it takes time to load.
     """
     settings = runs.settings_of(directory)
+    runs.refuse_on_nodes(settings, directory)
     with Ledger.open(directory) as ledger:
         _refuse(ledger, client)
         _refuse_other_settings(ledger, settings)

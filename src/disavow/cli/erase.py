@@ -17,13 +17,16 @@ from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import Watch, rebuilt
 from disavow.domain import ErasureRequest, RequestState, model_name
 from disavow.erasure.dry_run import Forecast, foresee
+from disavow.erasure.erase import answer_without_training
 from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.prove import check_openings, default_openings, opening_path, proof_path, unsigned_path
 from disavow.errors import IntegrityError, RunInUse
 from disavow.federation.round import now
 from disavow.ledger import Ledger, fsck
+from disavow.ledger.journal import rebuilding
 from disavow.ledger.keys import default_folder, tombstone_key
 from disavow.ledger.requests import find
+from disavow.proof.keys import load_signer
 
 _POLL_SECONDS = 0.2
 _INTERRUPTED = 130
@@ -67,7 +70,10 @@ def erase(
     for client, number in zip(dict.fromkeys(clients), numbers, strict=True):
         [request] = [request for request in answered if request.number == number]
         results().print(f"{client}: {sentence(request)}")
-        results().print(_proof_of(directory, number, openings))
+        if request.state is RequestState.REBUILDING:
+            results().print("  those rounds are undone; the run's Flower server app retrains them, then proves")
+        else:
+            results().print(_proof_of(directory, number, openings))
 
 
 def _proof_of(directory: Path, number: int, openings: Path | None) -> str:
@@ -100,12 +106,8 @@ def _see_to_it(directory: Path, numbers: tuple[int, ...], wait: float, openings:
             if all(request.state is RequestState.ANSWERED for request in ledger.requests(numbers)):
                 return
         try:
-            with loading(console) as on_progress:
-                run = runs.reopen(directory, ask=ask_passphrase, openings=openings, on_progress=on_progress)
-            with run:
-                standing = run.ledger.next_round()[0] - 1
-                with Watch(console, "retraining", total=standing, done=standing) as watch:
-                    run.honour_requests(on_round=watch.on_round, on_verdict=watch.on_verdict)
+            if _honour(directory, openings):
+                return
         except RunInUse as error:
             if time.monotonic() >= deadline:
                 raise RunInUse(
@@ -124,6 +126,29 @@ def _see_to_it(directory: Path, numbers: tuple[int, ...], wait: float, openings:
                 f"{directory} is being read by another process, so deleted rows cannot be purged from its files; "
                 f"`disavow resume {directory}` completes the erasure"
             )
+
+
+def _honour(directory: Path, openings: Path | None) -> bool:
+    """Answer all who wait; whether that is all that can be done here.
+
+    Where the clients are Flower nodes, a rollback is made here, and its rounds wait for the run's server app.
+    """
+    settings = runs.settings_of(directory)
+    if runs.on_nodes(settings):
+        signer = load_signer(default_folder(), ask_passphrase)
+        with Ledger.open(directory, write=True, signer=signer) as ledger:
+            mechanism = build_mechanism(settings.mechanism)
+            answer_without_training(ledger, runs.conduct_of(settings), mechanism, openings=openings)
+            with ledger.snapshot() as connection:
+                return rebuilding(connection) is not None
+    console = progress()
+    with loading(console) as on_progress:
+        run = runs.reopen(directory, ask=ask_passphrase, openings=openings, on_progress=on_progress)
+    with run:
+        standing = run.ledger.next_round()[0] - 1
+        with Watch(console, "retraining", total=standing, done=standing) as watch:
+            run.honour_requests(on_round=watch.on_round, on_verdict=watch.on_verdict)
+    return False
 
 
 def _asked_before(directory: Path, clients: list[str]) -> dict[str, ErasureRequest]:

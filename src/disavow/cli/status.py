@@ -15,7 +15,7 @@ from disavow.federation.round import room_for
 from disavow.ledger import Ledger, log
 from disavow.ledger.retention import checkpoints
 from disavow.proof.report import rebuilt_in_words
-from disavow.runs import budget_of, conduct_of, settings_of
+from disavow.runs import budget_of, conduct_of, on_nodes, settings_of
 
 
 def status(directory: Path, *, as_json: bool) -> None:
@@ -55,7 +55,8 @@ def _print(directory: Path, ledger: Ledger, settings: Settings) -> None:
     rebuilt = sum(summary.rebuilt for summary in standing)
     delta = "adaptive" if policy.delta is None else f"{policy.delta:g}"
     left = len(ledger.clients())
-    state = "complete" if len(standing) >= wanted else f"`disavow resume {directory}` goes on"
+    further = "its Flower server app goes on" if on_nodes(settings) else f"`disavow resume {directory}` goes on"
+    state = "complete" if len(standing) >= wanted else further
     if len(standing) < wanted and left < policy.k:
         state = f"no more can be trained: {left} clients are fewer than k"
     elif len(standing) < wanted and room_for(ledger, conduct_of(settings), len(standing) + 1).obstacle:

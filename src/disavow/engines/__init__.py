@@ -1,5 +1,19 @@
 """Engines train the clients of a round. One protocol, one contract suite: see `federation.local_training`."""
 
-from disavow.engines.choice import build, trainer_for
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from disavow.engines.choice import build, trainer_for
 
 __all__ = ["build", "trainer_for"]
+
+
+def __getattr__(name: str) -> Any:
+    # a Flower client needs one small module of this package, and starts anew with every message
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from disavow.engines import choice
+
+    return getattr(choice, name)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from disavow.federation.randomness import training_stream
+from disavow.federation.randomness import Stream, training_stream
 
 
 def keys(samples: int, *, epochs: int, seed: int, round_number: int, client: str) -> npt.NDArray[np.uint64]:
@@ -21,5 +21,15 @@ def batches(
 ) -> Iterator[npt.NDArray[np.int64]]:
     """Positions of a client's samples, batch by batch, shuffled anew each epoch, the last short batch included."""
     drawn = keys(samples, epochs=epochs, seed=seed, round_number=round_number, client=client)
+    yield from _cut(drawn, batch_size)
+
+
+def batches_from(stream: Stream, samples: int, *, epochs: int, batch_size: int) -> Iterator[npt.NDArray[np.int64]]:
+    """The same from the stream itself: for a client that was given its key, and not the run's seed."""
+    yield from _cut(stream.words(epochs * samples).reshape(epochs, samples), batch_size)
+
+
+def _cut(drawn: npt.NDArray[np.uint64], batch_size: int) -> Iterator[npt.NDArray[np.int64]]:
+    samples = drawn.shape[1]
     for order in np.argsort(drawn, axis=1, kind="stable"):
         yield from (order[start : start + batch_size] for start in range(0, samples, batch_size))

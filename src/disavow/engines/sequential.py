@@ -6,9 +6,11 @@ It is short and obvious on purpose. Other engines are tested against it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -20,14 +22,14 @@ from disavow.engines.workload import Workload
 from disavow.federation.vectors import Model, Updates
 
 _SAFE_SIDE = 32
-"""Of images that may lie channels last in any network; see `_layout`."""
+"""Of images that may lie channels last in any network; see `layout_for`."""
 
 
 class SequentialEngine:
     """Trains clients one by one on the CPU."""
 
     def __init__(self, workload: Workload) -> None:
-        layout = _layout(workload.network, workload.images)
+        layout = layout_for(workload.network, workload.images)
         self._network = copy.deepcopy(workload.network)
         self._network.to(memory_format=layout)  # type: ignore[call-overload]
         images, labels = workload.images, workload.labels
@@ -43,7 +45,7 @@ class SequentialEngine:
         self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
     ) -> Updates:
         """See `Engine`."""
-        with _one_thread():
+        with one_thread():
             rows = [self._train_one(model, client, round_number, epochs) - model.vector for client in clients]
         samples = tuple(len(self._held[client][1]) for client in clients)
         vectors = torch.stack(rows) if rows else torch.zeros(0, model.layout.size)
@@ -51,16 +53,12 @@ class SequentialEngine:
 
     def _train_one(self, model: Model, client: str, round_number: int, epochs: int | None) -> Tensor:
         """The client's model after its local epochs, as a vector."""
-        settings, (images, labels) = self._workload.settings, self._held[client]
+        images, labels = self._held[client]
         put_model(self._network, model)
-        self._network.train()
-        parameters = [p for p in self._network.parameters() if p.requires_grad]
-        velocity: list[Tensor] | None = None
-        for batch in self._workload.training_for(epochs).batches_of(client, round_number):
-            chosen = torch.from_numpy(batch)
-            loss = loss_of(self._network(images[chosen]), labels[chosen])
-            gradients = torch.autograd.grad(loss, parameters)
-            velocity = _step(parameters, gradients, velocity, settings)
+        training = self._workload.training_for(epochs)
+        train_network(
+            self._network, images, labels, training.batches_of(client, round_number), self._workload.settings
+        )
         return model_of(self._network).vector
 
     def evaluate(self, model: Model) -> Evaluation:
@@ -68,12 +66,30 @@ class SequentialEngine:
         images, labels = self._test
         put_model(self._network, model)
         self._network.eval()
-        with _one_thread(), torch.no_grad():
+        with one_thread(), torch.no_grad():
             scores = torch.cat([self._network(part) for part in images.split(EVALUATION_BATCH)])
             return evaluation_of(scores, labels)
 
     def close(self) -> None:
         """See `Engine`: there is nothing to let go of."""
+
+
+def train_network(
+    network: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    batches: Iterable[npt.NDArray[np.int64]],
+    settings: TrainingSettings,
+) -> None:
+    """Train a network in place by SGD over these batches of positions. Whoever calls it settles the threads."""
+    network.train()
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    velocity: list[Tensor] | None = None
+    for batch in batches:
+        chosen = torch.from_numpy(batch)
+        loss = loss_of(network(images[chosen]), labels[chosen])
+        gradients = torch.autograd.grad(loss, parameters)
+        velocity = _step(parameters, gradients, velocity, settings)
 
 
 @torch.no_grad()
@@ -97,7 +113,7 @@ def _step(
     return moved
 
 
-def _layout(network: nn.Module, images: Tensor) -> torch.memory_format:
+def layout_for(network: nn.Module, images: Tensor) -> torch.memory_format:
     """Channels last: PyTorch's convolutions are a quarter faster on a CPU that way.
 
     But not for strided 1x1 convolutions of several channels over large maps: there, in PyTorch 2.13, the gradient
@@ -115,7 +131,7 @@ def _layout(network: nn.Module, images: Tensor) -> torch.memory_format:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """How many threads share a sum changes its last bits; with one, the number of cores does not matter."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

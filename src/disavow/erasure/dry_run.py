@@ -60,7 +60,8 @@ def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mec
 
 def _cost(ledger: Ledger, conduct: Conduct, steps: Sequence[Step]) -> Cost:
     epochs = sum(step.participants * step.epochs for step in steps)
-    whole_round = participants_of(len(ledger.clients()), conduct.fraction) * conduct.epochs
+    participants = participants_of(len(ledger.clients()), conduct.fraction, conduct.at_least)
+    whole_round = participants * conduct.epochs
     trained = sum(step.participants for step in steps if step.epochs)
     return Cost(
         rounds=len(steps),

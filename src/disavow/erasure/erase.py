@@ -30,6 +30,9 @@ from disavow.ledger.retention import nearest
 OnVerdict = Callable[[Verdict, int], None]
 """Told a verdict and how many requests it answers, as soon as it is in the ledger."""
 
+Remark = Callable[[Ledger], str]
+"""What the report of a rebuild says beyond its cost, looked up just before it is complete; "" for nothing."""
+
 
 def erase(
     ledger: Ledger,
@@ -40,6 +43,7 @@ def erase(
     on_verdict: OnVerdict = lambda verdict, requests: None,
     on_round: OnRound = lambda summary: None,
     openings: Path | None = None,
+    remark: Remark = lambda ledger: "",
 ) -> tuple[ErasureRequest, ...]:
     """Answer every request that waits, and complete whatever an earlier call left undone.
 
@@ -48,12 +52,25 @@ def erase(
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
     for summary in settle(ledger, engine, conduct):  # an interruption may have come just after a record
         on_round(summary)
-    answer(ledger, conduct, mechanism, on_verdict)
-    answered = delete(ledger, conduct, openings)
-    while rebuild_next(ledger, engine, conduct, mechanism, on_round):
+    answered = answer_without_training(ledger, conduct, mechanism, on_verdict=on_verdict, openings=openings)
+    while rebuild_next(ledger, engine, conduct, mechanism, on_round, remark):
         answer(ledger, conduct, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
         answered += delete(ledger, conduct, openings)
     return answered + delete(ledger, conduct, openings)
+
+
+def answer_without_training(
+    ledger: Ledger,
+    conduct: Conduct,
+    mechanism: Mechanism,
+    *,
+    on_verdict: OnVerdict = lambda verdict, requests: None,
+    openings: Path | None = None,
+) -> tuple[ErasureRequest, ...]:
+    """Answer all that needs no training; a rollback is made, but its rounds wait for `erase` to rebuild them."""
+    openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
+    answer(ledger, conduct, mechanism, on_verdict)
+    return delete(ledger, conduct, openings)
 
 
 def answer(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verdict: OnVerdict) -> None:
@@ -97,7 +114,14 @@ def settled(connection: sa.Connection, verdict: Verdict, mechanism: Mechanism) -
     return replace(verdict, round=wanted, back_to=None if kept == wanted else kept)
 
 
-def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Mechanism, on_round: OnRound) -> bool:
+def rebuild_next(
+    ledger: Ledger,
+    engine: Engine,
+    conduct: Conduct,
+    mechanism: Mechanism,
+    on_round: OnRound,
+    remark: Remark = lambda ledger: "",
+) -> bool:
     """④ Rebuild one superseded round; False once there is none left, or none that can be rebuilt.
 
     Then the models of the superseded rounds, which hold the leaver undeniably, are deleted.
@@ -118,10 +142,11 @@ def rebuild_next(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Me
             for summary in settle(ledger, engine, conduct):
                 on_round(summary)
             return True
-    remark = _remark(mechanism, number - 1, obstacle, begun=number > wanted.first)
+    told = _remark(mechanism, number - 1, obstacle, begun=number > wanted.first)
+    remarks = "; ".join(filter(None, (told, remark(ledger))))
     with ledger.transaction() as connection:
         journal.finish_rebuilding(
-            connection, epochs=conduct.epochs, model_bytes=4 * ledger.layout.size, remark=remark
+            connection, epochs=conduct.epochs, model_bytes=4 * ledger.layout.size, remark=remarks
         )
     ledger.remove_leftovers()
     return False

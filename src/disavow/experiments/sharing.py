@@ -77,7 +77,7 @@ class SharedEngine:
         while self._size > self._room and self._kept:
             self._size -= self._kept.popitem(last=False)[1].size
 
-    def evaluate(self, model: Model) -> Evaluation:
+    def evaluate(self, model: Model) -> Evaluation | None:
         """See `Engine`."""
         return self._engine.evaluate(model)
 

@@ -32,7 +32,9 @@ def broadcast(ledger: Ledger, at: datetime) -> Broadcast:
     return Broadcast(number, attempt, Model(ledger.layout, vector), ledger.digest_before(number), at)
 
 
-def participants(clients: Sequence[str], *, fraction: float, seed: int, round_number: int) -> tuple[str, ...]:
+def participants(
+    clients: Sequence[str], *, fraction: float, seed: int, round_number: int, at_least: int = 1
+) -> tuple[str, ...]:
     """Those of `clients` who take part: the ones with the lowest hash of seed, round and id, sorted by id.
 
     A hash, not a draw: when a client leaves, at most one other participant changes.
@@ -40,7 +42,7 @@ def participants(clients: Sequence[str], *, fraction: float, seed: int, round_nu
     >>> participants(["a", "b", "c", "d"], fraction=0.5, seed=1, round_number=1)
     ('b', 'c')
     """
-    count = participants_of(len(clients), fraction)
+    count = participants_of(len(clients), fraction, at_least)
     if count >= len(clients):
         return tuple(sorted(clients))
     ranked = sorted(clients, key=lambda client: (derive("participation", seed, round_number, client), client))

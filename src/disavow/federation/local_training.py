@@ -29,8 +29,8 @@ class Engine(Protocol):
         on nothing else: not on who else takes part, nor on the order. Fewer epochs are the first of more.
         """
 
-    def evaluate(self, model: Model) -> Evaluation:
-        """How well a model does on held-out data, in evaluation mode."""
+    def evaluate(self, model: Model) -> Evaluation | None:
+        """How well a model does on held-out data, in evaluation mode; None where nobody holds any."""
 
     def close(self) -> None:
         """Let go of workers and memory. An engine that is closed is not used again; closing twice is harmless."""

@@ -7,7 +7,7 @@ A. K. Varshney and V. Torra, "Efficient Federated Unlearning under Plausible Den
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -26,6 +26,7 @@ from disavow.privacy.budget import Budget
 from disavow.privacy.events import event_of
 
 Clock = Callable[[], datetime]
+Reachable = Callable[[], Collection[str]]
 
 
 def now() -> datetime:
@@ -37,6 +38,8 @@ def now() -> datetime:
 class Conduct:
     """How rounds are run, beyond the policy in the ledger: seeds, participation, epochs, the clock, the budget.
 
+    `at_least` so many take part, however small the fraction. `reachable` says which clients can take part in the
+    round that is about to open, and may wait for them; None: all of them, always.
     `keep_every`: the updates of every so many rounds, from the first on, are kept; None: of no round.
     `retention`: so many bytes of checkpoints are kept; None: all of them.
     """
@@ -49,10 +52,18 @@ class Conduct:
     budget: Budget | None = None
     keep_every: int | None = None
     retention: int | None = None
+    at_least: int = 1
+    reachable: Reachable | None = None
 
     def keeps(self, number: int) -> bool:
         """Whether the updates of a round are kept."""
         return self.keep_every is not None and (number - 1) % self.keep_every == 0
+
+    def participants(self, clients: Sequence[str], round_number: int) -> tuple[str, ...]:
+        """Those of these clients who take part in a round."""
+        return participants(
+            clients, fraction=self.fraction, seed=self.seed, round_number=round_number, at_least=self.at_least
+        )
 
 
 def run_round(ledger: Ledger, engine: Engine, conduct: Conduct) -> Round:
@@ -67,10 +78,11 @@ def open_round(ledger: Ledger, conduct: Conduct) -> tuple[Broadcast, tuple[str, 
 
     Refused where these are too few, or where the round would exceed the privacy budget.
     """
+    # before the clients are read: whoever is reached for the first time becomes one
+    here = None if conduct.reachable is None else frozenset(conduct.reachable())
     opening = broadcast(ledger, conduct.clock())
-    clients = participants(
-        ledger.clients(), fraction=conduct.fraction, seed=conduct.seed, round_number=opening.number
-    )
+    known = [client for client in ledger.clients() if here is None or client in here]
+    clients = conduct.participants(known, opening.number)
     refuse_too_few(len(clients), k=ledger.policy.k, round_number=opening.number)
     if conduct.budget is not None:
         event = foreseen(ledger.policy, clients, ledger.latest_samples(), seed=conduct.seed, number=opening.number)
@@ -87,7 +99,7 @@ def room_for(ledger: Ledger, conduct: Conduct, first: int, rounds: int = 1, leav
     coming = (
         foreseen(
             ledger.policy,
-            participants(clients, fraction=conduct.fraction, seed=conduct.seed, round_number=number),
+            conduct.participants(clients, number),
             samples,
             seed=conduct.seed,
             number=number,

@@ -49,8 +49,12 @@ def settle(ledger: Ledger, engine: Engine, conduct: Conduct) -> list[RoundSummar
 
 def evaluate_missing(ledger: Ledger, engine: Engine) -> list[RoundSummary]:
     """Evaluate the standing rounds that were recorded without getting so far; what they came to."""
-    missing = ledger.unevaluated()
-    for number in missing:
+    evaluated = []
+    for number in ledger.unevaluated():
         model = Model(ledger.layout, torch.from_numpy(ledger.model_after(number)))
-        ledger.note_evaluation(number, engine.evaluate(model))
-    return [ledger.summary(number) for number in missing]
+        evaluation = engine.evaluate(model)
+        if evaluation is None:
+            break  # an engine without held-out data has none for the others either
+        ledger.note_evaluation(number, evaluation)
+        evaluated.append(number)
+    return [ledger.summary(number) for number in evaluated]

@@ -15,7 +15,17 @@ from disavow.domain import Cluster, Evaluation, Member, Policy, Round, Slot
 from disavow.errors import LedgerError
 from disavow.ledger import log, rows, updates
 from disavow.ledger.clients import numbers_of
-from disavow.ledger.schema import clients, clusters, evaluations, events, memberships, rounds, slots, withdrawals
+from disavow.ledger.schema import (
+    clients,
+    clusters,
+    evaluations,
+    events,
+    memberships,
+    models,
+    rounds,
+    slots,
+    withdrawals,
+)
 from disavow.privacy.events import Event
 
 _RECENT = 10
@@ -229,11 +239,12 @@ def note_evaluation(connection: sa.Connection, number: int, evaluation: Evaluati
 
 
 def unevaluated(connection: sa.Connection) -> tuple[int, ...]:
-    """The numbers of the standing rounds whose model has not been evaluated."""
+    """The numbers of the standing rounds whose model is kept and has not been evaluated."""
     query = (
         sa.select(rounds.c.number)
         .outerjoin(evaluations, evaluations.c.round_id == rounds.c.id)
-        .where(rounds.c.standing, evaluations.c.round_id.is_(None))
+        .join(models, models.c.digest == rounds.c.after)
+        .where(rounds.c.standing, models.c.present, evaluations.c.round_id.is_(None))
         .order_by(rounds.c.number)
     )
     return tuple(connection.execute(query).scalars())

@@ -45,7 +45,7 @@ class Retrain:
         if wanted < 1:
             return Work()
         survivors = len(set(ledger.clients()) - set(leavers))
-        participants = participants_of(survivors, conduct.fraction) if survivors else 0
+        participants = participants_of(survivors, conduct.fraction, conduct.at_least) if survivors else 0
         if participants < ledger.policy.k:
             return Work(obstacle=f"{participants} participants are left, fewer than k = {ledger.policy.k}")
         room = room_for(ledger, conduct, first, wanted, leavers)

@@ -1,0 +1,1 @@
+"""Federated learning on handwritten digits, whose clients can leave."""

@@ -1,0 +1,117 @@
+"""The client's side, for apps that want it; none has to.
+
+* `train_reproducibly` trains as the reference engine does, from the seed in the train message, so that a retraining
+  gives the same bits. `seed_everything` is the one line for apps that keep their own training loop.
+* `evidence_mod` and `answer` keep what the server hands out and verify the proof when this client has left::
+
+      app = ClientApp(mods=[evidence_mod])
+      app.query("disavow")(answer)
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import TYPE_CHECKING
+
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+
+from disavow.engines.flower.evidence import Evidence
+from disavow.engines.flower.names import ASK, BATCHES, CLIENT_ID, EPOCHS, EVIDENCE, RECORD, SEED
+from disavow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from disavow.config import TrainingSettings
+
+_PARTITION = "partition-id"
+
+__all__ = ["answer", "evidence_mod", "seed_everything", "train_reproducibly"]
+
+
+def seed_everything(config: ConfigRecord) -> int:
+    """Seed torch, numpy and Python from the train message, where it holds a seed; the seed, or 0 for none.
+
+    Enough for a retraining to give the same bits, as long as nothing else draws: no worker processes, no
+    nondeterministic kernels, the same number of threads.
+    """
+    seed = config.get(SEED)
+    if not isinstance(seed, int):
+        return 0
+    import numpy as np
+    import torch
+
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - whatever the app draws from it must come out the same
+    random.seed(seed)
+    return seed
+
+
+def train_reproducibly(
+    network: nn.Module, images: Tensor, labels: Tensor, config: ConfigRecord, settings: TrainingSettings
+) -> None:
+    """Train a network in place, bit for bit as the sequential engine would train this client in this round.
+
+    The batches come from the stream whose key is in the train message; one thread, as there.
+    """
+    # loaded here: a client that trains in its own way starts sooner without
+    from disavow.engines.batches import batches_from
+    from disavow.engines.sequential import layout_for, one_thread, train_network
+    from disavow.federation.randomness import Stream
+
+    key = config.get(BATCHES)
+    if not isinstance(key, bytes):
+        raise ConfigError(f"the train message holds no {BATCHES!r}: is the server's strategy KIPFedAvg?")
+    layout = layout_for(network, images)
+    worker = copy.deepcopy(network)
+    worker.to(memory_format=layout)  # type: ignore[call-overload]
+    asked = config.get(EPOCHS)
+    epochs = asked if isinstance(asked, int) else settings.epochs
+    drawn = batches_from(Stream(key), len(labels), epochs=epochs, batch_size=settings.batch_size)
+    with one_thread():
+        train_network(worker, images.contiguous(memory_format=layout), labels, drawn, settings)
+    network.load_state_dict(worker.state_dict())
+
+
+def evidence_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Keep the receipt that a message brings, checked; tell the server, with a reply to training, that it is kept.
+
+    Evidence that does not hold is no reason not to train: it is kept as a complaint, for a person to look at.
+    """
+    if message.metadata.message_type.partition(".")[0] == MessageType.QUERY:
+        return call_next(message, context)
+    evidence = Evidence.of(context)
+    for record in list(message.content.config_records.values()):
+        evidence.take(record)
+    reply = call_next(message, context)
+    if message.metadata.message_type.partition(".")[0] == MessageType.TRAIN and reply.has_content():
+        evidence.note_update(message.content, reply.content)
+        reply.content[RECORD] = ConfigRecord({EVIDENCE: True})
+    return reply
+
+
+def answer(message: Message, context: Context) -> Message:
+    """Answer the server's questions: who this node is; and verify the proof that it hands over."""
+    told = message.content.get(RECORD)
+    reply = ConfigRecord()
+    if isinstance(told, ConfigRecord):
+        if told.get(ASK) == CLIENT_ID:
+            named = _name_of(context)
+            if named is not None:
+                reply[CLIENT_ID] = named
+        else:
+            evidence = Evidence.of(context)
+            evidence.take(told)
+            for key, value in evidence.judge(told).items():
+                reply[key] = value
+    return Message(RecordDict({RECORD: reply}), reply_to=message)
+
+
+def _name_of(context: Context) -> str | None:
+    """What the node config says who this is; a simulation knows only partitions."""
+    named, partition = context.node_config.get(CLIENT_ID), context.node_config.get(_PARTITION)
+    if named is not None:
+        return str(named)
+    return None if partition is None else f"partition-{partition}"

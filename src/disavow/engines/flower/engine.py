@@ -1,0 +1,149 @@
+"""The engine whose clients are Flower nodes: a round's messages go out through the grid, its updates come back.
+
+To the round it is an engine like any other; only fewer clients may answer than were asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+
+from disavow.domain import Evaluation
+from disavow.engines.flower.arrays import Frame, Malformed, Vector
+from disavow.engines.flower.exchange import exchange
+from disavow.engines.flower.names import RECORD
+from disavow.engines.flower.reporting import inform, listed, warn
+from disavow.engines.flower.roster import Roster
+from disavow.engines.flower.screening import Returned, read, too_large, updates_of
+from disavow.errors import RoundRefused
+from disavow.federation.vectors import Model, Updates
+from disavow.ledger import Ledger
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What the clients of a round are asked: to train from this model, for so many epochs if that is given."""
+
+    number: int
+    arrays: ArrayRecord
+    epochs: int | None = None
+
+
+Compose = Callable[[Question, Sequence[str]], Iterable[Message]]
+"""The train messages that put a question to these clients."""
+
+Score = Callable[[int, ArrayRecord], MetricRecord | None]
+"""Flower's `evaluate_fn`: how well the model of a round does on the server's data."""
+
+OnReplies = Callable[[int, list[RecordDict]], None]
+"""Told what the clients of a round returned, once it is sure that these take part."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """When a reply counts.
+
+    `timeout`: seconds that a round waits for replies. `repeats`: how often those who are missing are asked again
+    where fewer than k answered. `too_large`: an update so many times longer than the round's median is refused.
+    """
+
+    timeout: float
+    repeats: int
+    too_large: float
+    weighted_by_key: str
+
+
+@dataclass(eq=False)
+class FlowerEngine:
+    """See `Engine`."""
+
+    grid: Grid
+    ledger: Ledger
+    frame: Frame
+    roster: Roster
+    rules: Rules
+    compose: Compose
+    on_replies: OnReplies = lambda number, replies: None
+    score: Score | None = None
+    on_score: Callable[[int, MetricRecord], None] = lambda number, metrics: None
+    aware: set[str] = field(default_factory=set)
+    """Clients whose app takes evidence: those with `evidence_mod`."""
+
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
+        """The updates of those clients who answered; `RoundRefused` where they are fewer than k after all.
+
+        `epochs` is told to the clients; whether they keep to it is theirs to say.
+        """
+        arrays, broadcast, k = self.frame.record(model), model.vector.numpy(), self.ledger.policy.k
+        good: dict[str, Returned] = {}
+        bad: dict[str, str] = {}
+        for attempt in range(1 + self.rules.repeats):
+            missing = [client for client in clients if client not in good]
+            if attempt:
+                warn(f"round {round_number}: {len(good)} good replies, k = {k}; the others are asked again")
+                self.roster.look()
+            answered, bad = self._ask(Question(round_number, arrays, epochs), missing, broadcast)
+            good |= answered
+            for client, reason in too_large(good, self.rules.too_large).items():
+                del good[client]
+                bad[client] = reason
+            if len(good) >= k or not clients:
+                break
+        if bad:
+            warn(f"round {round_number}: left out {listed(bad)}")
+        if len(good) < k and clients:
+            raise RoundRefused(
+                f"round {round_number} refused: {len(good)} of {len(clients)} clients returned an update, fewer "
+                f"than k = {k} ({listed(bad)}); nothing was recorded, the run is unchanged"
+            )
+        inform(f"round {round_number}: {len(good)} of {len(clients)} clients returned an update")
+        self.on_replies(round_number, [good[client].content for client in sorted(good)])
+        return updates_of({client: good[client] for client in clients if client in good}, model)
+
+    def _ask(
+        self, question: Question, clients: Sequence[str], broadcast: Vector
+    ) -> tuple[dict[str, Returned], dict[str, str]]:
+        """Send the train messages; the good replies, and why the others are none."""
+        here = self.roster.members
+        bad = {client: "it is not connected" for client in clients if client not in here}
+        asked = {here[client]: client for client in clients if client in here}
+        messages = list(self.compose(question, list(asked.values())))
+        replies = exchange(self.grid, messages, timeout=self.rules.timeout)
+        good = {}
+        for node, client in asked.items():
+            reply = replies.get(node)
+            if reply is None:
+                bad[client] = f"it did not answer within {self.rules.timeout:g} s"
+                continue
+            try:
+                good[client] = read(reply, self.frame, broadcast, self.rules.weighted_by_key)
+            except Malformed as malformed:
+                bad[client] = str(malformed)
+                continue
+            if isinstance(reply.content.get(RECORD), ConfigRecord):
+                self.aware.add(client)
+        return good, bad
+
+    def evaluate(self, model: Model) -> Evaluation | None:
+        """What the app's `evaluate_fn` says of a model; None where there is none, or where it names no accuracy."""
+        if self.score is None:
+            return None
+        # rounds that wait for their evaluation come in order; without any, it is about the newest
+        number = next(iter(self.ledger.unevaluated()), self.ledger.next_round()[0] - 1)
+        metrics = self.score(number, self.frame.record(model))
+        if metrics is None:
+            return None
+        self.on_score(number, metrics)
+        accuracy, loss = metrics.get("accuracy"), metrics.get("loss")
+        if not isinstance(accuracy, int | float) or not math.isfinite(accuracy):
+            return None
+        return Evaluation(float(accuracy), float(loss) if isinstance(loss, int | float) else math.nan)
+
+    def close(self) -> None:
+        """See `Engine`: the grid is Flower's to close."""

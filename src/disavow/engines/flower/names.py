@@ -1,0 +1,33 @@
+"""What goes to a client in the config of its messages, and the names of what else the two sides say to each other.
+
+In a train message's config, beside what the app sends::
+
+    disavow-client       the id under which the run knows the client
+    disavow-run          the run
+    disavow-seed         a whole number for `torch.manual_seed` and the like, another one for each client and round
+    disavow-batches      the key of the stream that `client.train_reproducibly` draws its batches from
+    disavow-epochs       how many epochs to train instead of the usual ones, where a rebuild asks for that
+    disavow-public-key   the key that signs the run's log, where there is one
+    disavow-receipt      the receipt for the latest round in which the client took part, where the log is signed
+
+Neither of the seeds says anything about another client's, or about the secret draws.
+"""
+
+from __future__ import annotations
+
+CLIENT, RUN = "disavow-client", "disavow-run"
+SEED, BATCHES, EPOCHS = "disavow-seed", "disavow-batches", "disavow-epochs"
+PUBLIC_KEY, RECEIPT = "disavow-public-key", "disavow-receipt"
+
+QUERY = "query.disavow"
+"""The type of the messages that are not about training: who are you, here is your evidence."""
+
+RECORD = "disavow"
+"""The name of the record in such messages, and of ours in a reply."""
+
+CLIENT_ID = "client-id"
+"""The key of the node config that says who a node is; and what the server asks for."""
+
+ASK, EVIDENCE = "ask", "evidence"
+PROOF, OPENING = "proof", "opening"
+VERIFIED, REASON = "verified", "reason"

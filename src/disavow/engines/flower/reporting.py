@@ -1,0 +1,26 @@
+"""What the server app says, in Flower's own log, so that it shows where people look."""
+
+from __future__ import annotations
+
+from logging import INFO, WARNING
+
+from flwr.supercore import log
+
+_NAMED = 10
+"""How many clients an error names before it only counts."""
+
+
+def inform(text: str) -> None:
+    """Something to know."""
+    log(INFO, "disavow: %s", text)
+
+
+def warn(text: str) -> None:
+    """Something that is not as it should be."""
+    log(WARNING, "disavow: %s", text)
+
+
+def listed(reasons: dict[str, str]) -> str:
+    """Clients with the reason why their reply does not count."""
+    shown = "; ".join(f"{client}: {reason}" for client, reason in sorted(reasons.items())[:_NAMED])
+    return shown if len(reasons) <= _NAMED else f"{shown}; and {len(reasons) - _NAMED} more"

@@ -1,0 +1,73 @@
+"""Which replies may enter a round. One that may not is left out, and the client is named with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+
+from disavow.engines.flower.arrays import Frame, Malformed, Vector
+from disavow.federation.vectors import Model, Updates
+
+_MOST_SAMPLES = 1 << 40
+
+
+@dataclass(frozen=True, eq=False)
+class Returned:
+    """A client's good reply: its update, how many samples it is from, and all that it said."""
+
+    update: Vector
+    samples: int
+    content: RecordDict
+
+
+def read(reply: Message, frame: Frame, broadcast: Vector, weighted_by_key: str) -> Returned:
+    """The update in a reply; `Malformed` where there is none that could enter a round."""
+    if reply.has_error():
+        raise Malformed(f"its app failed: {reply.error.reason}")
+    content = reply.content
+    arrays = [record for record in content.values() if isinstance(record, ArrayRecord)]
+    metrics = [record for record in content.values() if isinstance(record, MetricRecord)]
+    if len(arrays) != 1 or len(metrics) != 1:
+        raise Malformed(f"it holds {len(arrays)} array records and {len(metrics)} metric records, not one of each")
+    samples = _samples(metrics[0], weighted_by_key)
+    with np.errstate(all="ignore"):  # what is not finite is refused below, by name
+        update = frame.vector(arrays[0]) - broadcast
+    if not np.isfinite(update).all():
+        raise Malformed("its update holds NaN or infinity")
+    return Returned(update, samples, content)
+
+
+def _samples(metrics: MetricRecord, key: str) -> int:
+    value = metrics.get(key)
+    if value is None:
+        raise Malformed(f"the metric {key!r} is missing")
+    if isinstance(value, list) or not 1 <= value < _MOST_SAMPLES or value != int(value):  # NaN is not in between
+        raise Malformed(f"the metric {key!r} is {value}, not a whole number from 1 on")
+    return int(value)
+
+
+def too_large(returned: Mapping[str, Returned], times: float) -> dict[str, str]:
+    """Those whose update is so many times longer than the middle one of the round, with the reason.
+
+    The median, because one client can make a mean as large as it likes, and fewer than half of them not the median.
+    """
+    # in float64, where the square of no float32 overflows
+    norms = {client: float(np.linalg.norm(each.update.astype(np.float64))) for client, each in returned.items()}
+    middle = float(np.median(list(norms.values()))) if norms else 0.0
+    return {
+        client: f"its update has length {norm:.3g}, more than {times:g} times the round's median of {middle:.3g}"
+        for client, norm in norms.items()
+        if norm > times * middle > 0
+    }
+
+
+def updates_of(returned: Mapping[str, Returned], model: Model) -> Updates:
+    """The updates of these clients, in this order."""
+    clients = tuple(returned)
+    rows = [torch.from_numpy(returned[client].update) for client in clients]
+    vectors = torch.stack(rows) if rows else torch.zeros(0, model.layout.size)
+    return Updates(clients, tuple(returned[client].samples for client in clients), vectors)

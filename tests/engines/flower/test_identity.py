@@ -1,0 +1,121 @@
+"""Who is behind a node."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from disavow.engines.flower.identity import Identity, fingerprint
+from disavow.ledger import Ledger
+from tests.engines.flower.farm import farm, initial_arrays, learner, moved, rounds_asked, strategy
+from tests.engines.flower.loopback import LoopbackGrid, Node
+from tests.engines.flower.network import make_node_key
+
+pytestmark = pytest.mark.flower
+
+
+def pem(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) -> bytes:
+    return key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def node_key() -> bytes:
+    return pem(ec.generate_private_key(ec.SECP384R1()))
+
+
+def clients_after_a_round(grid: LoopbackGrid, run: Path, identity: Identity) -> set[str]:
+    made = strategy(run, identity=identity)
+    made.start(grid=grid, initial_arrays=initial_arrays(), num_rounds=1, timeout=0.5)
+    with Ledger.open(run) as ledger:
+        return {client for cluster in ledger.membership(1) for client in cluster}
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="there is no ssh-keygen")
+def test_the_fingerprint_is_the_one_that_ssh_keygen_prints(tmp_path: Path) -> None:
+    path = make_node_key(tmp_path / "key").with_suffix(".pub")
+    printed = subprocess.run(["ssh-keygen", "-l", "-f", path], capture_output=True, text=True, check=True).stdout
+    public = serialization.load_ssh_public_key(path.read_bytes())
+    told = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    assert fingerprint(told) == printed.split()[1]
+
+
+@pytest.mark.parametrize("key", [b"", b"x" * 32, pem(ed25519.Ed25519PrivateKey.generate())])
+def test_what_is_no_key_of_a_supernode_has_no_fingerprint(key: bytes) -> None:
+    assert fingerprint(key) is None
+
+
+@pytest.mark.parametrize("identity", ["auto", "key"])
+def test_the_key_says_who_a_node_is_whatever_the_node_says(identity: Identity, tmp_path: Path) -> None:
+    keys = [node_key() for _ in range(4)]
+    grid = LoopbackGrid({i: Node(learner(), {"client-id": "ada"}, key) for i, key in enumerate(keys)})
+    assert clients_after_a_round(grid, tmp_path / "run", identity) == {fingerprint(key) for key in keys}
+
+
+def test_without_authentication_the_node_config_does(tmp_path: Path) -> None:
+    grid = LoopbackGrid({i: Node(learner(), {"client-id": f"clinic {i}"}, node_key()) for i in range(4)})
+    assert clients_after_a_round(grid, tmp_path / "run", "client-id") == {f"clinic {i}" for i in range(4)}
+
+
+def test_two_nodes_that_claim_one_id_take_no_part_until_one_of_them_is_gone(tmp_path: Path) -> None:
+    grid, run = farm(6), tmp_path / "run"
+    grid.nodes[7] = Node(learner(), {"client-id": "c3"})
+    assert clients_after_a_round(grid, run, "client-id") == {"c1", "c2", "c4", "c5", "c6"}
+    assert rounds_asked(grid.nodes[3]) == rounds_asked(grid.nodes[7]) == []
+    grid.nodes[7].connected = False
+    strategy(run).start(grid=grid, initial_arrays=initial_arrays(), num_rounds=2, timeout=0.5)
+    assert rounds_asked(grid.nodes[3]) == [2]
+
+
+@pytest.mark.parametrize("claim", ["SHA256:" + "A" * 43, "node-1", "", "a\nb", "x" * 300])
+def test_an_id_of_another_kind_or_of_no_kind_cannot_be_claimed(claim: str, tmp_path: Path) -> None:
+    grid = farm(4)
+    grid.nodes[9] = Node(learner(), {"client-id": claim})
+    assert clients_after_a_round(grid, tmp_path / "run", "client-id") == {"c1", "c2", "c3", "c4"}
+
+
+def test_in_a_simulation_a_partition_is_a_client(tmp_path: Path) -> None:
+    grid = LoopbackGrid({10 + i: Node(learner(), {"partition-id": i, "num-partitions": 4}) for i in range(4)})
+    assert clients_after_a_round(grid, tmp_path / "run", "auto") == {f"partition-{i}" for i in range(4)}
+
+
+def unaware() -> ClientApp:
+    """An app that was written without disavow in mind."""
+    app = ClientApp()
+
+    @app.train()  # type: ignore[untyped-decorator]
+    def train(message: Message, context: Context) -> Message:
+        arrays = moved(message.content["arrays"], lambda shape: 0.1)
+        return Message(RecordDict({"a": arrays, "m": MetricRecord({"num-examples": 1})}), reply_to=message)
+
+    return app
+
+
+def test_an_app_that_knows_nothing_of_disavow_goes_by_the_nodes_number(tmp_path: Path) -> None:
+    grid = LoopbackGrid({10 + i: Node(unaware(), {"partition-id": i}) for i in range(4)})
+    assert clients_after_a_round(grid, tmp_path / "run", "auto") == {f"node-{10 + i}" for i in range(4)}
+    questions = [m for node in grid.nodes.values() for m in node.asked if m.metadata.message_type != "train"]
+    assert len(questions) == 1  # every question that is not understood is a traceback in the log
+
+
+def test_but_not_where_ids_must_be_told(tmp_path: Path) -> None:
+    grid = farm(4)
+    grid.nodes[9] = Node(unaware(), {"client-id": "mute"})
+    assert clients_after_a_round(grid, tmp_path / "run", "client-id") == {"c1", "c2", "c3", "c4"}
+
+
+def test_a_node_without_a_key_takes_no_part_where_keys_are_asked_for(tmp_path: Path) -> None:
+    keys = [node_key() for _ in range(4)]
+    grid = LoopbackGrid({i: Node(learner(), {}, key) for i, key in enumerate(keys)})
+    grid.nodes[9] = Node(learner(), {"client-id": "keyless"})
+    assert len(clients_after_a_round(grid, tmp_path / "run", "key")) == 4

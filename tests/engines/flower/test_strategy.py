@@ -1,0 +1,279 @@
+"""The strategy over real messages: rounds, leavers, restarts, and the same models as the reference."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
+
+from disavow.domain import RequestState, VerdictKind
+from disavow.engines.flower import KIPFedAvg
+from disavow.engines.flower.arrays import frame_of
+from disavow.engines.sequential import SequentialEngine
+from disavow.errors import ConfigError
+from disavow.federation.randomness import Secrets
+from disavow.federation.round import Conduct, run_round
+from disavow.ledger import Ledger, fsck
+from tests.engines.contract import a_case
+from tests.engines.flower.farm import farm, initial_arrays, learner, placing, rounds_asked, strategy
+from tests.engines.flower.loopback import LoopbackGrid, Node
+from tests.engines.flower.test_contract import app_of
+from tests.federation.builders import ledger_of
+
+pytestmark = pytest.mark.flower
+
+
+def start(made: KIPFedAvg, grid: Grid, rounds: int, **more: Any) -> Any:
+    return made.start(grid=grid, initial_arrays=initial_arrays(), num_rounds=rounds, timeout=2.0, **more)
+
+
+def vector_of(arrays: ArrayRecord) -> np.ndarray[Any, Any]:
+    return frame_of(initial_arrays()).vector(arrays)
+
+
+def members(ledger: Ledger, number: int) -> set[str]:
+    return {client for cluster in ledger.membership(number) for client in cluster}
+
+
+def test_it_takes_the_place_of_fedavg(tmp_path: Path) -> None:
+    grid = farm(7)
+    result = start(strategy(tmp_path / "run", fraction_evaluate=1.0), grid, 3, evaluate_fn=placing(tmp_path, {}))
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert ledger.next_round() == (4, 1)
+        assert members(ledger, 3) == {f"c{i}" for i in range(1, 8)}
+        assert np.array_equal(vector_of(result.arrays), ledger.model_after(3))
+        assert [summary.evaluation.accuracy for summary in ledger.summaries() if summary.evaluation] == [0.5] * 3
+    assert result.arrays["count"].numpy() == 3
+    told = {n: record["train_loss"] for n, record in result.train_metrics_clientapp.items()}
+    assert told == pytest.approx({1: 1, 2: 2, 3: 3})
+    told = {n: record["eval_loss"] for n, record in result.evaluate_metrics_clientapp.items()}
+    assert told == pytest.approx({1: 1, 2: 2, 3: 3})
+    assert sorted(result.evaluate_metrics_serverapp) == [0, 1, 2, 3]
+    assert [finding for finding in fsck(tmp_path / "run") if finding.fault] == []
+
+
+def test_its_constructor_takes_what_fedavg_takes_in_the_same_order() -> None:
+    import inspect
+
+    theirs = [p for p in inspect.signature(FedAvg.__init__).parameters.values() if p.name != "self"]
+    ours = [p for p in inspect.signature(KIPFedAvg.__init__).parameters.values() if p.name != "self"]
+    assert [(p.name, p.default, p.kind) for p in ours[: len(theirs)]] == [
+        (p.name, p.default, p.kind) for p in theirs
+    ]
+
+
+def test_with_equal_seeds_the_models_are_those_of_the_sequential_engine(tmp_path: Path) -> None:
+    case = a_case("resnet-mini")
+    grid = LoopbackGrid(
+        {i: Node(app_of(case, client), {"client-id": client}) for i, client in enumerate(case.parts, start=1)}
+    )
+    made = strategy(tmp_path / "flower", k=2, x=1, seed=case.seed, settings={"draws": "seeded"})
+    arrays = ArrayRecord(copy.deepcopy(case.network).state_dict())
+    made.start(grid=grid, initial_arrays=arrays, num_rounds=3, timeout=5.0)
+    conduct = Conduct(seed=case.seed, secrets=Secrets(case.seed))
+    policy = made.settings.policy
+    here = ledger_of(tmp_path / "here", case.parts, case.model.layout, policy, case.model.vector)
+    with here, Ledger.open(tmp_path / "flower") as there:
+        for number in (1, 2, 3):
+            run_round(here, SequentialEngine(case), conduct)
+            assert np.array_equal(there.model_after(number), here.model_after(number)), number
+            assert sorted(map(sorted, there.membership(number))) == sorted(map(sorted, here.membership(number)))
+
+
+# -- leavers -----------------------------------------------------------------------------------------------
+
+
+def test_a_deniable_request_is_answered_between_rounds_and_the_leaver_is_never_asked_again(tmp_path: Path) -> None:
+    grid, run = farm(8), tmp_path / "run"
+    start(strategy(run, fraction_evaluate=1.0), grid, 4, evaluate_fn=placing(run, {2: ["c5"]}))
+    with Ledger.open(run) as ledger:
+        [request] = ledger.requests()
+        assert (request.state, request.verdict and request.verdict.kind) == (
+            RequestState.ANSWERED,
+            VerdictKind.DENIABLE,
+        )
+        assert "c5" not in ledger.clients()
+    assert rounds_asked(grid.nodes[5]) == [1, 2]
+    kinds = [message.metadata.message_type for message in grid.nodes[5].asked]
+    assert kinds.count("evaluate") == 1  # of round 1: after round 2 it had left
+    assert rounds_asked(grid.nodes[6]) == [1, 2, 3, 4]
+
+
+def leave_together(run: Path, grid: LoopbackGrid, made: KIPFedAvg) -> list[str]:
+    """Train two rounds; then as many of one cluster as break it ask."""
+    start(made, grid, 2)
+    with Ledger.open(run) as ledger:
+        cluster = min(ledger.membership(1), key=len)
+    return list(cluster[: len(cluster) - 1])
+
+
+def test_after_a_rollback_the_round_number_goes_back_and_the_retraining_is_exact(tmp_path: Path) -> None:
+    grid, run = farm(9), tmp_path / "run"
+    leavers = leave_together(run, grid, strategy(run))
+    result = start(strategy(run), grid, 4, evaluate_fn=placing(run, {3: leavers}))
+    with Ledger.open(run) as ledger:
+        requests = ledger.requests()
+        assert {str(request.verdict) for request in requests} == {"rollback to round 1"}
+        assert {request.remark for request in requests} == {""}
+        assert requests[0].cost is not None
+        assert requests[0].cost.rounds == 3
+        assert ledger.next_round() == (5, 1)
+        assert members(ledger, 1) == set(ledger.clients())
+    stayed = next(node for node in grid.nodes.values() if node.config["client-id"] not in leavers)
+    assert rounds_asked(stayed) == [1, 2, 3, 1, 2, 3, 4]
+    assert sorted(result.train_metrics_clientapp) == [1, 2, 3, 4]
+
+
+def test_where_clients_do_not_use_the_seed_the_report_says_so(tmp_path: Path) -> None:
+    grid, run = farm(9, learner(seeded=False)), tmp_path / "run"
+    leavers = leave_together(run, grid, strategy(run))
+    start(strategy(run), grid, 3, evaluate_fn=placing(run, {3: leavers}))
+    with Ledger.open(run) as ledger:
+        survivors = len(ledger.clients())
+        assert {request.remark for request in ledger.requests()} == {
+            f"retrained, not reproducible: {survivors} of {survivors} survivors returned another update from the "
+            "same model than before"
+        }
+
+
+def test_a_leaver_does_not_come_back_with_another_node(tmp_path: Path) -> None:
+    grid, run = farm(8), tmp_path / "run"
+    start(strategy(run), grid, 2, evaluate_fn=placing(run, {1: ["c5"]}))
+    grid.nodes[99] = Node(learner(), {"client-id": "c5"})
+    grid.nodes[5].connected = False
+    grid.nodes[98] = Node(learner(), {"client-id": "newcomer"})
+    start(strategy(run), grid, 3)
+    assert rounds_asked(grid.nodes[99]) == []
+    assert rounds_asked(grid.nodes[98]) == [3]
+
+
+# -- starting again ----------------------------------------------------------------------------------------
+
+
+def test_a_server_that_starts_again_goes_on_where_the_ledger_stands(tmp_path: Path) -> None:
+    grid, run = farm(7), tmp_path / "run"
+    start(strategy(run), grid, 2)
+    made = strategy(run)
+    made.start(grid=grid, initial_arrays=initial_arrays(5.0), num_rounds=3, timeout=2.0)  # not its first model
+    assert rounds_asked(grid.nodes[1]) == [1, 2, 3]
+    with Ledger.open(run) as ledger:
+        assert not ledger.model_before(1).any()
+        assert ledger.digest_before(3) == ledger.round(2).after
+    assert "rounds = 3" in (run / "config.toml").read_text()
+
+
+def test_nothing_is_trained_where_enough_rounds_stand(tmp_path: Path) -> None:
+    grid, run = farm(7), tmp_path / "run"
+    first = start(strategy(run), grid, 2)
+    again = start(strategy(run), grid, 2)
+    assert rounds_asked(grid.nodes[1]) == [1, 2]
+    assert np.array_equal(vector_of(first.arrays), vector_of(again.arrays))
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [({"k": 4}, "clustering.k is 3 there and 4 here"), ({"noise": "none"}, "noise.mode is 'paper' there")],
+)
+def test_a_run_keeps_its_promises(tmp_path: Path, other: dict[str, Any], named: str) -> None:
+    start(strategy(tmp_path / "run"), farm(7), 1)
+    with pytest.raises(ConfigError, match=named):
+        start(strategy(tmp_path / "run", **other), farm(7), 2)
+
+
+def test_a_run_keeps_its_model(tmp_path: Path) -> None:
+    start(strategy(tmp_path / "run"), farm(7), 1)
+    fewer = ArrayRecord({name: array for name, array in initial_arrays().items() if name != "bias"})
+    with pytest.raises(ConfigError, match="another model"):
+        strategy(tmp_path / "run").start(grid=farm(7), initial_arrays=fewer, num_rounds=2)
+
+
+# -- Flower's habits ---------------------------------------------------------------------------------------
+
+
+def test_a_fraction_takes_part_and_never_fewer_than_min_train_nodes(tmp_path: Path) -> None:
+    start(strategy(tmp_path / "half", fraction_train=0.5), farm(8), 1)
+    start(strategy(tmp_path / "least", fraction_train=0.1, min_train_nodes=6), farm(8), 1)
+    for name, count in (("half", 4), ("least", 6)):
+        with Ledger.open(tmp_path / name) as ledger:
+            assert len(members(ledger, 1)) == count
+
+
+def test_an_app_can_change_what_it_sends_as_with_fedavg(tmp_path: Path) -> None:
+    class Decaying(KIPFedAvg):
+        def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Any:
+            config["lr"] = 0.1 / server_round
+            return super().configure_train(server_round, arrays, config, grid)
+
+    grid = farm(7)
+    made = Decaying(ledger=tmp_path / "run", k=3, fraction_evaluate=0.0, identity="client-id")
+    start(made, grid, 2, train_config=ConfigRecord({"lr": 1.0}))
+    sent = [message.content["config"]["lr"] for message in grid.nodes[1].asked if "config" in message.content]
+    assert sent == [0.1, 0.05]
+
+
+def test_it_does_not_average_for_another_strategy(tmp_path: Path) -> None:
+    made = strategy(tmp_path / "run")
+    with pytest.raises(ConfigError, match="inside another strategy"):
+        made.aggregate_train(1, [])
+    with pytest.raises(ConfigError, match="only while start"):
+        made.configure_train(1, initial_arrays(), ConfigRecord(), farm(1))
+
+
+def test_metrics_that_cannot_be_aggregated_cost_no_round(tmp_path: Path) -> None:
+    def broken(records: list[Any], key: str) -> MetricRecord:
+        raise KeyError(key)
+
+    result = start(strategy(tmp_path / "run", train_metrics_aggr_fn=broken), farm(7), 1)
+    assert result.train_metrics_clientapp == {}
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert ledger.next_round() == (2, 1)
+
+
+def test_a_spent_budget_ends_the_training_and_not_the_app(tmp_path: Path) -> None:
+    settings = {"noise": {"clip": 1.0, "tau": 10.0}, "privacy": {"epsilon": 1.5}}
+    result = start(strategy(tmp_path / "run", noise="calibrated", settings=settings), farm(7), 50)
+    with Ledger.open(tmp_path / "run") as ledger:
+        standing = ledger.next_round()[0] - 1
+        assert 0 < standing < 50
+        assert np.array_equal(vector_of(result.arrays), ledger.model_after(standing))
+
+
+def test_a_mechanism_that_needs_every_survivor_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'allowed on Flower nodes.*"retrain-from-scratch"'):
+        strategy(tmp_path / "run", settings={"mechanism": {"name": "federaser"}})
+
+
+def test_without_an_evaluation_rounds_are_recorded_and_old_models_thinned_all_the_same(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    start(strategy(run, settings={"ledger": {"retention": 500}}), farm(7), 6)
+    with Ledger.open(run) as ledger:
+        assert ledger.next_round() == (7, 1)
+        assert 0 < len(ledger.unevaluated()) < 6  # of the others the model is gone
+        assert all(summary.evaluation is None for summary in ledger.summaries())
+    # an app that learns to evaluate later evaluates what is there
+    start(strategy(run, settings={"ledger": {"retention": 500}}), farm(7), 7, evaluate_fn=placing(run, {}))
+    with Ledger.open(run) as ledger:
+        assert ledger.unevaluated() == ()
+        assert ledger.summary(7).evaluation is not None
+
+
+def test_the_seeds_of_a_client_say_nothing_about_those_of_another(tmp_path: Path) -> None:
+    grid = farm(7)
+    start(strategy(tmp_path / "run", seed=4), grid, 2)
+
+    def seeds(message: Message) -> tuple[int, bytes]:
+        return message.content["config"]["disavow-seed"], message.content["config"]["disavow-batches"]
+
+    found = [seeds(m) for node in grid.nodes.values() for m in node.asked if m.metadata.message_type == "train"]
+    assert len(set(found)) == len(found) == 14
+    assert torch.Generator().manual_seed(found[0][0]) is not None
