@@ -193,7 +193,7 @@ def test_settings_that_were_changed_after_the_start_are_refused_by_resume_and_by
         runs.reopen(directory)
     assert [str(finding) for finding in fsck(directory)] == [
         "config.toml: was changed since the run was started (only rounds, training, requests, engine, "
-        "data.dir may be)"
+        "data.dir, ledger.retention may be)"
     ]
     file.write_text(text.replace("rounds = ", "rounds = 1"))  # 3 becomes 13: more rounds are welcome
     assert fsck(directory) == []

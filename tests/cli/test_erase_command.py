@@ -136,6 +136,8 @@ def test_a_dry_run_says_what_it_costs_and_changes_no_byte(run: Path, pair: list[
         "verdict": "rollback",
         "first_broken_round": 1,
         "rollback_to_round": 1,
+        "mechanism": "retrain",
+        "approximate": False,
         "cost": {
             "rounds": 3,
             "client_epochs": 3 * left,
