@@ -305,6 +305,8 @@ def any_settings(draw: st.DrawFn) -> Settings:
         values["mechanism"]["name"] = "retrain"
     else:
         values["privacy"]["epsilon"] = None
+    if values["mechanism"]["name"] == "federaser":
+        values["ledger"]["retention"] = "all"
     if values["engine"]["name"] == "sequential":
         values["engine"] |= {"device": "cpu", "precision": "float32"}
     return Settings(**values)

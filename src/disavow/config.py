@@ -274,6 +274,11 @@ class Settings(_Section):
         elsewhere = self.engine.device == "cuda" or self.engine.precision != "float32"
         if self.engine.name == "sequential" and elsewhere:
             raise ValueError('engine.name is "sequential", which runs on the CPU in float32; allowed: "vectorised"')
+        if self.mechanism.name == "federaser" and self.ledger.retention != "all":
+            raise ValueError(
+                f'ledger.retention is {self.ledger.retention} with mechanism.name "federaser"; allowed: "all" '
+                "(going back further than the broken round, it would only rebuild what was undone)"
+            )
         if self.privacy.epsilon is not None and self.noise.mode != "calibrated":
             raise ValueError(
                 f'privacy.epsilon is {self.privacy.epsilon:g} with noise.mode "{self.noise.mode}"; allowed: '

@@ -232,7 +232,7 @@ class Verdict:
         """The verdict with what made it go back further than it had to.
 
         >>> print(Verdict(VerdictKind.ROLLBACK, round=2, back_to=1).in_full)
-        rollback to round 1 (broken at round 2; the initial model is the nearest kept: 1 more round is retrained)
+        rollback to round 1 (broken at round 2; the initial model is the nearest kept: 1 more round is undone)
         """
         if self.round is None or self.back_to is None:
             return str(self)
@@ -240,7 +240,7 @@ class Verdict:
         told = f"{more} more rounds are" if more > 1 else "1 more round is"
         return (
             f"{self} (broken at round {self.round}; {model_name(self.back_to - 1)} is the nearest kept: "
-            f"{told} retrained)"
+            f"{told} undone)"
         )
 
     def __str__(self) -> str:

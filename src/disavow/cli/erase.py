@@ -90,7 +90,7 @@ def _proof_of(directory: Path, number: int, openings: Path | None) -> str:
 
 
 def _refuse_damaged(directory: Path) -> None:
-    faults = [finding for finding in fsck(directory) if finding.fault]
+    faults = [finding for finding in fsck(directory) if finding.fault and not finding.spare]
     if faults:
         raise IntegrityError(
             f"{directory} fails fsck ({faults[0]}{f' and {len(faults) - 1} more' if len(faults) > 1 else ''}); "

@@ -195,7 +195,8 @@ def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, A
     assert history is not None  # noqa: S101
     leaf = history.leaves[said["withdrawal"]] if said["withdrawal"] is not None else None
     first = said["verdict"]["from"]
-    rebuilt = first is not None and any(history.is_rebuilt(place) for place in history.standing[first - 1 :])
+    since = [place for place in history.standing if first is not None and place > said["withdrawal"]]
+    rebuilt = any(history.is_rebuilt(place) for place in since)
     return {
         "kind": "what-if" if statement.what_if else "erasure",
         "key_trusted": trusted,
@@ -204,7 +205,8 @@ def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, A
         "answered_at": leaf["at"] if leaf else None,
         "verdict": said["verdict"]["kind"],
         "rolled_back_to": first,
-        "retrained_from": None if rebuilt else first,
+        "retrained_from": first if since and not rebuilt else None,
+        "approximate": rebuilt,
         "rebuilt_rounds": history.rebuilt,
         "model": statement.model,
         "policy": {name: history.policy[name] for name in ("k", "x", "criterion", "noise")},
@@ -263,9 +265,9 @@ def _afterwards(told: dict[str, Any]) -> str:
     """What a rollback was followed by."""
     if told["retrained_from"]:
         return f", retrained from round {told['retrained_from']}"
-    if told["rolled_back_to"]:
+    if told["approximate"]:
         return f" to round {told['rolled_back_to']}, rebuilt approximately from there (not exact retraining)"
-    return ""
+    return f" to round {told['rolled_back_to']}, nothing was retrained since" if told["rolled_back_to"] else ""
 
 
 def _odds(figure: str | None) -> str:

@@ -55,8 +55,8 @@ def erase(
     answered = answer_without_training(ledger, conduct, mechanism, on_verdict=on_verdict, openings=openings)
     while rebuild_next(ledger, engine, conduct, mechanism, on_round, remark):
         answer(ledger, conduct, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
-        answered += delete(ledger, conduct, openings)
-    return answered + delete(ledger, conduct, openings)
+        answered += delete(ledger, conduct, mechanism, openings)
+    return answered + delete(ledger, conduct, mechanism, openings)
 
 
 def answer_without_training(
@@ -70,7 +70,7 @@ def answer_without_training(
     """Answer all that needs no training; a rollback is made, but its rounds wait for `erase` to rebuild them."""
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
     answer(ledger, conduct, mechanism, on_verdict)
-    return delete(ledger, conduct, openings)
+    return delete(ledger, conduct, mechanism, openings)
 
 
 def answer(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verdict: OnVerdict) -> None:
@@ -161,12 +161,14 @@ def _remark(mechanism: Mechanism, stand: int, obstacle: str | None, *, begun: bo
     return "" if mechanism.exact else f"rebuilt approximately by {mechanism.name}; {stand} rounds stand"
 
 
-def delete(ledger: Ledger, conduct: Conduct, openings: Path) -> tuple[ErasureRequest, ...]:
+def delete(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, openings: Path) -> tuple[ErasureRequest, ...]:
     """③ Prove, then ⑤ delete what names the leavers, from the tables and from the files; what was answered.
 
     The proof comes after the rebuild and before the deletion, while what it opens is there.
     """
     with ledger.snapshot() as connection:
+        if not mechanism.exact and journal.rebuilding(connection) is not None:
+            return ()  # what is being rebuilt has traces of all who ask meanwhile: their proofs must tell of it
         leavers = journal.leavers_to_delete(connection)
         interrupted = journal.purging(connection)
     if not leavers and not interrupted:

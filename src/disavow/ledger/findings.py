@@ -19,11 +19,15 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Finding:
-    """Something fsck noticed. A fault means the run cannot be trusted; a note needs no action."""
+    """Something fsck noticed. A fault means the run cannot be trusted; a note needs no action.
+
+    `spare` is a fault of what only an approximate rebuild needs: no reason not to honour a request.
+    """
 
     where: str
     what: str
     fault: bool = True
+    spare: bool = False
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}"

@@ -21,7 +21,7 @@ from disavow.ledger import database, rows, updates
 from disavow.ledger.creation import CONFIG, MODELS
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
 from disavow.ledger.fsck_log import check_log, check_round_leaf
-from disavow.ledger.fsck_rebuilt import check_rebuilt, check_updates
+from disavow.ledger.fsck_rebuilt import check_interval, check_kept_rounds, check_rebuilt, check_updates
 from disavow.ledger.fsck_rounds import check_round
 from disavow.ledger.models import ModelStore, from_safetensors
 from disavow.ledger.schema import erasures, models, requests, rounds, run
@@ -82,9 +82,21 @@ def _check(directory: Path, connection: sa.Connection, progress: Progress) -> li
         faults = _readable(name_of(header), partial(check, checked, header))
         found += faults or _readable(name_of(header), partial(check_round_leaf, checked, header))
     found += _readable("table updates", partial(check_updates, checked))
+    found += _readable("table updates", partial(check_kept_rounds, checked))
+    found += _readable("table updates", partial(_due_updates, checked))
     found += _leftovers(checked, present)
     progress(total, total)
     return found
+
+
+def _due_updates(checked: Checked) -> Iterator[Finding]:
+    """What the mechanism of the settings needs is there; settings that cannot be read are said elsewhere."""
+    try:
+        mechanism = load_settings(checked.directory / CONFIG).mechanism
+    except ConfigError:
+        return
+    if mechanism.name == "federaser":
+        yield from check_interval(checked, mechanism.interval)
 
 
 def _readable(where: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:

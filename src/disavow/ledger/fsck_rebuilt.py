@@ -58,7 +58,7 @@ def _contributions(checked: Checked, header: sa.Row[Any], where: str) -> Iterato
     )
     members = checked.connection.execute(query).all()
     if len(members) != header.participants or any(member.kept is None for member in members):
-        yield Finding(where, "stands, but not all contributions to it are kept")
+        yield Finding(where, "stands, but not all contributions to it are kept", spare=True)
         return
     try:
         before = checked.store.read(checked.layout, header.before)
@@ -85,13 +85,41 @@ def check_updates(checked: Checked) -> Iterator[Finding]:
             vector = checked.updates.read(checked.layout.size, row.update_digest)
         except IntegrityError as error:
             if _still_kept(checked, row.update_digest):
-                yield Finding(where, str(error))
+                yield Finding(where, str(error), spare=True)
             continue
         if not np.isfinite(vector).all():
             yield Finding(where, "holds numbers that are not finite")
         size = checked.updates.path(row.update_digest).stat().st_size
         if size != row.stored_bytes:
-            yield Finding(where, f"its file has {size} bytes, recorded were {row.stored_bytes}")
+            yield Finding(where, f"its file has {size} bytes, recorded were {row.stored_bytes}", spare=True)
+
+
+def check_kept_rounds(checked: Checked) -> Iterator[Finding]:
+    """Of a round either all updates are kept or none; and no round with clusters claims to have been rebuilt."""
+    clustered = sa.select(rounds).join(rebuilt, rebuilt.c.round_id == rounds.c.id).where(rounds.c.clusters > 0)
+    for row in checked.connection.execute(clustered):
+        yield Finding(name_of(row), "has clusters, and yet is said to have been rebuilt")
+    held = sa.select(memberships.c.round_id, sa.func.count().label("members")).group_by(memberships.c.round_id)
+    kept = sa.select(updates_table.c.round_id, sa.func.count().label("kept")).group_by(updates_table.c.round_id)
+    members, files = held.subquery(), kept.subquery()
+    partly = (
+        sa.select(rounds, members.c.members, files.c.kept)
+        .join(files, files.c.round_id == rounds.c.id)
+        .join(members, members.c.round_id == rounds.c.id)
+        .where(rounds.c.standing, files.c.kept != members.c.members)
+    )
+    for row in checked.connection.execute(partly):
+        yield Finding(name_of(row), f"keeps {row.kept} of {row.members} updates", spare=True)
+
+
+def check_interval(checked: Checked, interval: int) -> Iterator[Finding]:
+    """A run that keeps updates keeps those of every so many rounds."""
+    kept = sa.select(updates_table.c.round_id)
+    due = (rounds.c.number - 1) % interval == 0
+    for row in checked.connection.execute(
+        sa.select(rounds).where(rounds.c.standing, due, rounds.c.id.not_in(kept))
+    ):
+        yield Finding(name_of(row), "should keep its updates, and keeps none", spare=True)
 
 
 def _still_kept(checked: Checked, digest: bytes) -> bool:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -55,7 +57,7 @@ def test_an_empty_plan_has_no_launches() -> None:
 
 def test_a_client_without_samples_takes_none() -> None:
     ask = an_ask(a_workload([9, 20]))
-    empty = type(ask.workload)(**{**vars(ask.workload), "parts": {"nobody": np.empty(0, dtype=np.int64)}})
+    empty = replace(ask.workload, parts={"nobody": np.empty(0, dtype=np.int64)})
     row = row_of(type(ask)(empty, ask.model, ("nobody",), 1), "nobody", number=0, place=0, start=0)
     assert len(row.numbers) == len(row.sizes) == 0
     assert Form(2, 3) == (2, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from disavow import config
 from disavow.erasure.dry_run import foresee
 from disavow.erasure.mechanisms import Mechanism, Step
 from disavow.erasure.mechanisms.federaser import NO_ACCOUNT, FedEraser, calibrate
+from disavow.erasure.prove import proof_path
 from disavow.errors import ConfigError, IntegrityError, LedgerError
 from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger, RoundSummary, fsck
@@ -26,8 +28,11 @@ from disavow.ledger.models import ModelStore
 from disavow.ledger.schema import memberships, rebuilt
 from disavow.privacy.accountants import account
 from disavow.privacy.budget import Budget
+from disavow.proof.notes import Signer
 from disavow.runs import Run
+from tests.cli.process import disavow
 from tests.erasure.mechanisms.contract import (
+    SIGNER,
     MechanismContract,
     ToyEngine,
     ahead,
@@ -46,10 +51,12 @@ from tests.erasure.mechanisms.contract import (
 Vector = npt.NDArray[np.float64]
 
 
-def toy(directory: Path, *, interval: int = 2, calibration: float = 0.5, **changed: Any) -> Run:
+def toy(
+    directory: Path, *, interval: int = 2, calibration: float = 0.5, signer: Signer | None = None, **changed: Any
+) -> Run:
     """A trained toy run of eight rounds that keeps updates."""
     told = {"name": "federaser", "interval": interval, "calibration": calibration}
-    run = start_toy(directory, toy_settings(**{"rounds": 8, "mechanism": told, **changed}))
+    run = start_toy(directory, toy_settings(**{"rounds": 8, "mechanism": told, **changed}), signer=signer)
     run.train()
     return run
 
@@ -451,3 +458,85 @@ def test_leavers_digests_are_gone_from_the_tables_too(tmp_path: Path) -> None:
         with run.ledger.snapshot() as connection:
             after = connection.execute(sa.select(sa.func.count()).select_from(memberships)).scalar_one()
         assert before - after == 8
+
+
+# -- what a reviewer found -----------------------------------------------------------------------------------------
+
+
+def test_who_asks_before_an_approximate_rebuild_is_done_gets_a_proof_that_tells_of_it(tmp_path: Path) -> None:
+    """The rounds being rebuilt have traces of all who were in the undone ones, whatever their verdict."""
+    with toy(tmp_path / "run", signer=SIGNER) as run:
+        first, late = mates(run), run.ledger.clients()[-1]
+        rolled_back(run, first, 1)
+        ask(run, late)
+        run.honour_requests()
+        verdicts = [str(request.verdict) for request in run.ledger.requests()]
+        assert verdicts[-1] == "deniable"
+        told = shown(proof_path(tmp_path / "run", 3))
+        assert (told["rebuilt_rounds"], told["standing_rounds"]) == (4, 4)
+        assert told["model"] == run.ledger.summary(4).after
+    assert faults(tmp_path / "run") == []
+
+
+def test_a_rollback_that_another_one_overtook_is_never_said_to_be_retrained(tmp_path: Path) -> None:
+    """Undone from round 8, then from round 1: four rebuilt rounds stand, and none from round 8 on."""
+    with toy(tmp_path / "run", signer=SIGNER) as run:
+        rolled_back(run, [run.ledger.clients()[-1]], 8)
+        rolled_back(run, mates(run), 1)
+        run.honour_requests()
+        told = shown(proof_path(tmp_path / "run", 1))
+        assert (told["rolled_back_to"], told["standing_rounds"]) == (8, 4)
+        assert (told["retrained_from"], told["approximate"]) == (None, True)
+
+
+def test_where_nothing_could_be_rebuilt_nothing_is_said_to_be_retrained(tmp_path: Path) -> None:
+    with toy(tmp_path / "run", interval=8, signer=SIGNER) as run:
+        rolled_back(run, ["client-04"], 3)
+        run.honour_requests()
+        told = shown(proof_path(tmp_path / "run", 1))
+        assert (told["rolled_back_to"], told["retrained_from"], told["approximate"]) == (3, None, False)
+
+
+def test_a_lost_update_of_a_survivor_does_not_keep_a_request_from_being_honoured(tmp_path: Path) -> None:
+    with toy(tmp_path / "run") as run:
+        leavers = mates(run)
+        survivor = run.ledger.kept_rounds(3)[0].members[-1]
+        assert survivor.client not in leavers
+        run.ledger.updates.path(survivor.update_digest).unlink()
+        assert all(finding.spare for finding in fsck(tmp_path / "run") if finding.fault)
+        requests = leave(run, *leavers)
+        assert all("cannot be rebuilt: update file" in request.remark for request in requests)
+        assert [s.number for s in standing(run.ledger)] == [1]
+        assert not set(leavers) & set(run.ledger.clients())
+    assert faults(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("DELETE FROM updates WHERE round_id = 3", "round 3: should keep its updates, and keeps none"),
+        ("DELETE FROM updates WHERE round_id = 5 AND slot < 2", "round 5: keeps 7 of 9 updates"),
+        (
+            "INSERT INTO rebuilt (round_id, mechanism, source, epochs) VALUES (1, 'federaser', 7, 0)",
+            "round 1: has clusters, and yet is said to have been rebuilt",
+        ),
+    ],
+)
+def test_fsck_names_rows_that_would_steer_a_rebuild_wrong(tmp_path: Path, sql: str, told: str) -> None:
+    with toy(tmp_path / "run") as run, run.ledger.transaction() as connection:
+        connection.exec_driver_sql(sql)
+    assert told in faults(tmp_path / "run")
+
+
+def test_with_a_budget_of_bytes_it_is_refused_by_name() -> None:
+    values = {"mechanism": {"name": "federaser"}, "ledger": {"retention": 1_000_000}}
+    with pytest.raises(ConfigError, match=r'ledger\.retention is 1000000 with mechanism\.name "federaser"'):
+        config.from_values(values, source="test")
+
+
+def shown(proof: Path) -> dict[str, Any]:
+    """What `disavow show-proof --json` says."""
+    done = disavow("show-proof", proof, "--json")
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told

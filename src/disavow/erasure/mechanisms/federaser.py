@@ -20,6 +20,7 @@ import torch
 
 from disavow.domain import Member, Slot
 from disavow.erasure.mechanisms.mechanism import Step, Work
+from disavow.errors import IntegrityError, RoundRefused
 from disavow.federation.broadcast import Broadcast, broadcast
 from disavow.federation.local_training import Engine, accept, refuse_overflow
 from disavow.federation.round import Conduct
@@ -84,7 +85,7 @@ class FedEraser:
         opening = broadcast(ledger, conduct.clock())
         source = ledger.kept_rounds(opening.number)[0]
         epochs = 0 if _fresh(ledger, opening.number) else self.epochs(conduct)
-        kept = [ledger.kept_update(member) for member in source.members]
+        kept = _kept(ledger, source, opening.number)
         made = _calibrated(ledger, engine, opening, source, kept, epochs) if epochs else _as_they_are(source, kept)
         members, contributions = made
         before = opening.model.vector.numpy()
@@ -106,6 +107,14 @@ class FedEraser:
             at=at,
             seconds=(at - opening.opened_at).total_seconds(),
         )
+
+
+def _kept(ledger: Ledger, source: KeptRound, number: int) -> list[Vector]:
+    """The updates that are kept of a round. A damaged one does not keep a request from being honoured."""
+    try:
+        return [ledger.kept_update(member) for member in source.members]
+    except IntegrityError as error:
+        raise RoundRefused(f"round {number} cannot be rebuilt: {error}") from None
 
 
 Made = tuple[Sequence[Member], Sequence[Vector]]
