@@ -232,14 +232,14 @@ class Verdict:
         """The verdict with what made it go back further than it had to.
 
         >>> print(Verdict(VerdictKind.ROLLBACK, round=2, back_to=1).in_full)
-        rollback to round 1 (broken at round 2; the initial model is the nearest kept: 1 more round is undone)
+        rollback to round 1 (broken at round 2; it goes back to the initial model: 1 more round is undone)
         """
         if self.round is None or self.back_to is None:
             return str(self)
         more = self.round - self.back_to
         told = f"{more} more rounds are" if more > 1 else "1 more round is"
         return (
-            f"{self} (broken at round {self.round}; {model_name(self.back_to - 1)} is the nearest kept: "
+            f"{self} (broken at round {self.round}; it goes back to {model_name(self.back_to - 1)}: "
             f"{told} undone)"
         )
 

@@ -109,9 +109,8 @@ def settled(connection: sa.Connection, verdict: Verdict, mechanism: Mechanism) -
     """
     if verdict.round is None:
         return verdict
-    wanted = mechanism.goes_back_to(verdict.round)
-    kept = nearest(connection, wanted)
-    return replace(verdict, round=wanted, back_to=None if kept == wanted else kept)
+    kept = nearest(connection, mechanism.goes_back_to(verdict.round))
+    return replace(verdict, back_to=None if kept == verdict.round else kept)
 
 
 def rebuild_next(
