@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,27 @@ def test_its_constructor_takes_what_fedavg_takes_in_the_same_order() -> None:
     assert [(p.name, p.default, p.kind) for p in ours[: len(theirs)]] == [
         (p.name, p.default, p.kind) for p in theirs
     ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"identity": "client_id"}, "identity is 'client_id'; allowed: 'auto', 'key', 'client-id'"),
+        ({"identity": None}, "identity is None; allowed: 'auto'"),
+        ({"repeats": -1}, "repeats is -1; allowed: a whole number, 0 or more"),
+        ({"repeats": 1.5}, "repeats is 1.5; allowed"),
+        ({"too_large": float("nan")}, "too_large is nan; allowed: a finite number above 1"),
+        ({"too_large": float("inf")}, "too_large is inf; allowed"),
+        ({"too_large": 1}, "too_large is 1; allowed"),
+        ({"too_large": "100"}, "too_large is '100'; allowed"),
+    ],
+)
+def test_an_argument_that_makes_no_sense_is_refused_by_name(
+    tmp_path: Path, wrong: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(named)):
+        strategy(tmp_path / "run", **wrong)
+    assert not (tmp_path / "run").exists()
 
 
 def test_with_equal_seeds_the_models_are_those_of_the_sequential_engine(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
 from disavow.config import Settings
+from disavow.engines.flower.arguments import check_rules
 from disavow.engines.flower.arrays import frame_of, model_from
 from disavow.engines.flower.engine import FlowerEngine, Question, Rules, Score
 from disavow.engines.flower.exchange import exchange
@@ -95,6 +96,7 @@ class KIPFedAvg(FedAvg):
             train_metrics_aggr_fn=train_metrics_aggr_fn,
             evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
         )
+        check_rules(identity, repeats, too_large)
         told = {
             "seed": seed,
             "training": {"fraction": fraction_train, "epochs": local_epochs},
