@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,25 @@ def test_an_argument_that_makes_no_sense_is_refused_by_name(
     with pytest.raises(ConfigError, match=re.escape(named)):
         strategy(tmp_path / "run", **wrong)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["ledger", "keys", "openings"])
+def test_a_relative_path_is_refused_because_nobody_knows_where_it_would_lie(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name} is 'runs/mine', a relative path.*such as '~/runs/mine'"):
+        strategy(tmp_path / "run", **{name: "runs/mine"})
+
+
+def test_a_run_may_lie_in_somebodys_home_and_the_log_says_where_that_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    start(strategy("~/runs/mine"), farm(7), 1)
+    with Ledger.open(tmp_path / "runs" / "mine") as ledger:
+        assert ledger.next_round() == (2, 1)
+    assert f"ledger {(tmp_path / 'runs' / 'mine').resolve()}" in caplog.text
+    with pytest.raises(ConfigError, match="no such home directory"):
+        strategy("~nobody-of-this-name/mine")
 
 
 def test_with_equal_seeds_the_models_are_those_of_the_sequential_engine(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import get_args
 
 from disavow.engines.flower.identity import Identity
@@ -22,3 +23,17 @@ def check_rules(identity: str, repeats: int, too_large: float) -> None:
     number = isinstance(too_large, int | float) and not isinstance(too_large, bool)
     if not number or not math.isfinite(too_large) or too_large <= 1:
         raise ConfigError(f"too_large is {too_large!r}; allowed: a finite number above 1")
+
+
+def absolute(name: str, path: str | Path) -> Path:
+    """A folder that means the same whoever starts the server app: absolute, or in a home directory (`~`)."""
+    try:
+        found = Path(path).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{name} is {str(path)!r}, and there is no such home directory") from None
+    if not found.is_absolute():
+        raise ConfigError(
+            f"{name} is {str(path)!r}, a relative path: it would lie in the folder in which somebody once started "
+            f"Flower's SuperLink, not in that of `flwr run`; allowed: an absolute path, such as '~/{found}'"
+        )
+    return found
