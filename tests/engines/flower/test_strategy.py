@@ -250,6 +250,28 @@ def test_a_fraction_takes_part_and_never_fewer_than_min_train_nodes(tmp_path: Pa
             assert len(members(ledger, 1)) == count
 
 
+def test_nobody_waits_for_clients_that_have_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    grid, run = farm(8), tmp_path / "run"
+    everybody = {"min_train_nodes": 8, "min_available_nodes": 8}
+    start(strategy(run, **everybody), grid, 3, evaluate_fn=placing(run, {1: ["c5"]}))
+    start(strategy(run, **everybody), grid, 4)  # nor when the server app is started again
+    assert rounds_asked(grid.nodes[6]) == [1, 2, 3, 4]
+    assert rounds_asked(grid.nodes[5]) == [1]
+    assert "waiting for nodes" not in caplog.text
+
+
+def test_min_train_nodes_are_waited_for_before_anybody_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    made = strategy(tmp_path / "run", min_train_nodes=6)
+    made.start(grid=farm(4), initial_arrays=initial_arrays(), num_rounds=1, timeout=0.1)
+    assert "4 clients are here, 6 are needed" in caplog.text
+
+
 def test_an_app_can_change_what_it_sends_as_with_fedavg(tmp_path: Path) -> None:
     class Decaying(KIPFedAvg):
         def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Any:

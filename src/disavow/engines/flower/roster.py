@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from disavow.domain import RequestState
+from disavow.domain import ErasureRequest, RequestState
 from disavow.engines.flower.exchange import exchange
 from disavow.engines.flower.identity import Identity, Person, by_claim, by_key
 from disavow.engines.flower.names import ASK, CLIENT_ID, QUERY, RECORD
@@ -55,15 +55,20 @@ class Roster:
     def gather(self, at_first: int, at_least: int, *, timeout: float) -> Mapping[str, int]:
         """Look until enough clients are here, or until the time is over; those who are.
 
-        `at_first` so many, less those who have left, before the first round of a session; `at_least` ever after.
+        `at_least` so many, and k, but no more than are still in: a round that waited for leavers would wait in
+        vain. Before the first round of a session not everybody may be known: then both `at_first` and `at_least`,
+        less those who have left.
         """
-        count = at_least
+        count = max(self._ledger.policy.k, min(at_least, len(self._ledger.clients())))
         if not self._gathered:
-            left = sum(request.state is not RequestState.WAITING for request in self._ledger.requests())
-            count = max(at_least, at_first - left)
+            count = max(count, max(at_first, at_least) - len(self._left()))
         self._wait_for(count, timeout)
         self._gathered = True
         return self._members
+
+    def _left(self) -> list[ErasureRequest]:
+        """The requests of those who have left, or are being taken out."""
+        return [request for request in self._ledger.requests() if request.state is not RequestState.WAITING]
 
     def _wait_for(self, count: int, timeout: float) -> None:
         ends, told = time.monotonic() + timeout, False

@@ -218,7 +218,7 @@ class KIPFedAvg(FedAvg):
             budget=None if privacy.epsilon is None else Budget(privacy.epsilon, privacy.delta),
             retention=None if settings.ledger.retention == "all" else settings.ledger.retention,
             at_least=at_least,
-            reachable=lambda: roster.gather(self.min_available_nodes, at_least, timeout=timeout),
+            reachable=lambda: roster.gather(self.min_available_nodes, self.min_train_nodes, timeout=timeout),
         )
 
     def _run(
