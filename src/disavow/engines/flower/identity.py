@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from flwr.app import ConfigRecord, Message
 from flwr.proto.node_pb2 import NodeInfo
 
-from disavow.engines.flower.names import CLIENT_ID, RECORD
+from disavow.engines.flower.names import CLIENT_ID, QUERY, RECORD
 
 Identity = Literal["auto", "key", "client-id"]
 """Where ids come from. `key`: the node's key. `client-id`: its node config. `auto`: the key; in a simulation, whose
@@ -26,6 +26,8 @@ nodes have none, the node config, and failing that the node's number."""
 _FINGERPRINT = "SHA256:"
 _NUMBERED = "node-"
 _LONGEST = 256
+_NO_FUNCTION = f"No query function registered with name '{QUERY.partition('.')[2]}'"
+"""In the words of flwr.clientapp.ClientApp, which are all that arrives of its error."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,14 @@ def by_key(node: NodeInfo, identity: Identity) -> Person | None:
         return None
     known = fingerprint(node.public_key)
     return None if known is None else Person(known, vouched=True)
+
+
+def knows_no_question(reply: Message | None) -> bool:
+    """Whether a reply is Flower's error for a query that the node's app has no function for.
+
+    Any other error says nothing about the app: a process may have died.
+    """
+    return reply is not None and reply.has_error() and _NO_FUNCTION in reply.error.reason
 
 
 def by_claim(reply: Message | None, identity: Identity, node_id: int) -> Person | None:
