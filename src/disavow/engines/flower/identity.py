@@ -66,15 +66,23 @@ def knows_no_question(reply: Message | None) -> bool:
     return reply is not None and reply.has_error() and _NO_FUNCTION in reply.error.reason
 
 
-def by_claim(reply: Message | None, identity: Identity, node_id: int) -> Person | None:
+def by_claim(reply: Message | None, identity: Identity) -> Person | None:
     """Who a node without a key says it is; None if it says nothing that could be believed.
 
-    In a simulation the nodes are ours, and a client that was never told about disavow goes by its node's number.
+    In a simulation (`auto`) the nodes are the server's own, so that their word is good.
     """
     claimed = _claimed(reply)
-    if claimed is not None:
-        return Person(claimed, vouched=identity == "auto")
-    return Person(f"{_NUMBERED}{node_id}", vouched=True) if identity == "auto" else None
+    return None if claimed is None else Person(claimed, vouched=identity == "auto")
+
+
+def by_number(node_id: int) -> Person:
+    """A client that was never told about disavow, in a simulation: it goes by its node's number."""
+    return Person(f"{_NUMBERED}{node_id}", vouched=True)
+
+
+def is_number(client: str) -> bool:
+    """Whether an id is a node's number, which no client has twice."""
+    return client.startswith(_NUMBERED)
 
 
 def _claimed(reply: Message | None) -> str | None:

@@ -16,7 +16,15 @@ from flwr.serverapp import Grid
 
 from disavow.domain import ErasureRequest, RequestState
 from disavow.engines.flower.exchange import exchange
-from disavow.engines.flower.identity import Identity, Person, by_claim, by_key
+from disavow.engines.flower.identity import (
+    Identity,
+    Person,
+    by_claim,
+    by_key,
+    by_number,
+    is_number,
+    knows_no_question,
+)
 from disavow.engines.flower.names import ASK, CLIENT_ID, QUERY, RECORD
 from disavow.engines.flower.reporting import inform, warn
 from disavow.ledger import Ledger
@@ -24,7 +32,7 @@ from disavow.ledger.requests import find
 
 _ASKING_SECONDS = 60.0
 _MOST_ASKED = 3
-"""How often a node is asked who it is, before its silence is the answer."""
+"""How often a node that fails to say who it is is asked again at the next look; after that, once a round."""
 
 _PAUSE = 1.0
 
@@ -39,7 +47,8 @@ class Roster:
         self._leavers: dict[int, tuple[int, Person]] = {}
         self._told: set[str] = set()
         self._asked: Counter[int] = Counter()
-        self._understood: bool | None = None
+        self._asked_now: set[int] = set()
+        self._numbered: bool | None = None if identity == "auto" else False
         self._gathered = False
 
     @property
@@ -59,6 +68,7 @@ class Roster:
         vain. Before the first round of a session not everybody may be known: then both `at_first` and `at_least`,
         less those who have left.
         """
+        self._asked_now.clear()
         count = max(self._ledger.policy.k, min(at_least, len(self._ledger.clients())))
         if not self._gathered:
             count = max(count, max(at_first, at_least) - len(self._left()))
@@ -129,25 +139,41 @@ class Roster:
         self._ask(strangers)
 
     def _ask(self, strangers: list[int]) -> None:
-        """Ask nodes without a key who they are.
+        """Ask nodes without a key who they are; whoever fails to answer takes no part, and is asked again later.
 
-        In a simulation one app runs on all of them: if the first does not understand, no other is asked.
+        In a simulation one app runs on all of them: if the first has no answer to give, no other is asked.
         """
-        if self._identity == "auto" and self._understood is None and strangers:
-            reply = self._answers(strangers[:1]).get(strangers[0])
-            self._understood = None if reply is None else not reply.has_error()
-            if self._understood is False:
-                inform("the app does not say who its nodes are (docs/flower.md): they go by Flower's numbers")
-        answers = {} if self._understood is False else self._answers(strangers)
-        for number in strangers:
-            reply = answers.get(number)
+        due = [n for n in strangers if self._asked[n] < _MOST_ASKED or n not in self._asked_now]
+        replies: dict[int, Message] = {}
+        for some in (due[:1], due[1:]):
+            if self._numbered is not True:
+                replies |= self._answers(some)
+                self._decide(replies.values())
+        for number in due:
             self._asked[number] += 1
-            if reply is None and self._understood is not False and self._asked[number] < _MOST_ASKED:
-                continue  # it may only be slow: ask again at the next look
-            person = by_claim(reply, self._identity, number)
-            self._people[number] = person
-            if person is None:
-                self._warn_once(f"node {number} does not say who it is (node config `client-id`): it takes no part")
+            self._asked_now.add(number)
+            self._learn(number, replies.get(number))
+
+    def _decide(self, replies: Iterable[Message]) -> None:
+        """Whether nodes go by their numbers: never where one has said who it is, now or in an earlier session."""
+        if self._identity != "auto" or self._numbered is not None:
+            return
+        if any(reply.has_content() for reply in replies):
+            self._numbered = False
+        elif any(knows_no_question(reply) for reply in replies):
+            self._numbered = all(is_number(client) for client in self._ledger.clients())
+
+    def _learn(self, number: int, reply: Message | None) -> None:
+        """Take down who a node is; nothing where it may yet say so."""
+        if self._numbered:
+            self._people[number] = by_number(number)
+            return
+        person = by_claim(reply, self._identity)
+        if knows_no_question(reply) or (reply is not None and reply.has_content()):
+            self._people[number] = person  # neither an app nor a node config changes while it runs
+        if person is None:
+            why = _why_nameless(reply)
+            self._warn_once(f"node {number} does not say who it is ({why}): it takes no part")
 
     def _answers(self, strangers: list[int]) -> Mapping[int, Message]:
         ask = RecordDict({RECORD: ConfigRecord({ASK: CLIENT_ID})})
@@ -158,3 +184,11 @@ class Roster:
         if text not in self._told:
             self._told.add(text)
             warn(text)
+
+
+def _why_nameless(reply: Message | None) -> str:
+    if reply is None:
+        return "no answer"
+    if knows_no_question(reply):
+        return 'its app lacks the line `app.query("disavow")(answer)`'
+    return str(reply.error.reason).strip() if reply.has_error() else "no `client-id` in its node config"
