@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,7 +18,7 @@ from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from disavow.engines.flower.identity import Identity, fingerprint
-from disavow.errors import RoundRefused
+from disavow.errors import ConfigError, RoundRefused
 from disavow.ledger import Ledger
 from tests.engines.flower.farm import farm, initial_arrays, learner, moved, placing, rounds_asked, strategy
 from tests.engines.flower.loopback import LoopbackGrid, Node, Tamper, untouched
@@ -187,3 +188,62 @@ def test_a_node_without_a_key_takes_no_part_where_keys_are_asked_for(tmp_path: P
     grid = LoopbackGrid({i: Node(learner(), {}, key) for i, key in enumerate(keys)})
     grid.nodes[9] = Node(learner(), {"client-id": "keyless"})
     assert len(clients_after_a_round(grid, tmp_path / "run", "key")) == 4
+
+
+# -- numbers, which do not survive a restart ---------------------------------------------------------------
+
+
+def simulation(first: int, app: ClientApp | None = None) -> LoopbackGrid:
+    """Six partitions on nodes whose numbers begin there, as Flower gives new ones at each start."""
+    return LoopbackGrid({first + i: Node(app or unaware(), {"partition-id": i}) for i in range(6)})
+
+
+def test_the_first_start_warns_that_numbers_do_not_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    start_again(simulation(10), tmp_path / "run", 2)
+    [told] = [record for record in caplog.records if "do not survive a restart" in record.getMessage()]
+    assert told.levelno == logging.WARNING
+    assert 'app.query("disavow")(answer)' in told.getMessage()
+
+
+def test_a_run_does_not_go_on_with_other_numbers(tmp_path: Path) -> None:
+    start_again(simulation(10), tmp_path / "run", 1)
+    again = simulation(20)
+    with pytest.raises(
+        ConfigError, match=r'none of these nodes is here.*app.query\("disavow"\).*authenticated.*`ledger`'
+    ):
+        start_again(again, tmp_path / "run", 2)
+    assert [rounds_asked(node) for node in again.nodes.values()] == [[]] * 6
+
+
+def test_ids_that_last_may_take_over_where_nobody_has_been_erased(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    start_again(simulation(10), run, 1)
+    start_again(simulation(20, learner()), run, 3, evaluate_fn=placing(run, {2: ["partition-3"]}))
+    again = simulation(30, learner())
+    start_again(again, run, 4)
+    asked = {node.config["partition-id"]: rounds_asked(node) for node in again.nodes.values()}
+    assert asked == {i: [] if i == 3 else [4] for i in range(6)}
+
+
+@pytest.mark.parametrize("aware", [False, True])
+def test_nobody_returns_by_a_new_number_or_a_new_kind_of_id(tmp_path: Path, aware: bool) -> None:
+    run = tmp_path / "run"
+    start_again(simulation(10), run, 2, evaluate_fn=placing(run, {1: ["node-12"]}))
+    again = simulation(20, learner() if aware else None)
+    with pytest.raises(ConfigError, match="could be behind any of them; allowed: another directory for `ledger`"):
+        start_again(again, run, 4)
+    assert [rounds_asked(node) for node in again.nodes.values()] == [[]] * 6
+
+
+def test_a_new_number_is_not_admitted_where_somebody_has_been_erased(tmp_path: Path) -> None:
+    grid, run = simulation(10), tmp_path / "run"
+    start_again(grid, run, 1)
+    grid.nodes[30] = Node(unaware(), {"partition-id": 6})
+    start_again(grid, run, 2, evaluate_fn=placing(run, {2: ["node-12"]}))
+    grid.nodes[40] = grid.nodes.pop(12)  # the leaver, under another number
+    start_again(grid, run, 4)
+    assert rounds_asked(grid.nodes[30]) == [2, 3, 4]
+    assert rounds_asked(grid.nodes[40]) == [1, 2]

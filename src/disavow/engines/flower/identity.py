@@ -21,7 +21,7 @@ from disavow.engines.flower.names import CLIENT_ID, QUERY, RECORD
 
 Identity = Literal["auto", "key", "client-id"]
 """Where ids come from. `key`: the node's key. `client-id`: its node config. `auto`: the key; in a simulation, whose
-nodes have none, the node config, and failing that the node's number."""
+nodes have none, the node config, and for an app that cannot say it the node's number (see `admission`)."""
 
 _FINGERPRINT = "SHA256:"
 _NUMBERED = "node-"

@@ -15,6 +15,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from disavow.domain import ErasureRequest, RequestState
+from disavow.engines.flower.admission import admitted, refuse_other_numbers
 from disavow.engines.flower.exchange import exchange
 from disavow.engines.flower.identity import (
     Identity,
@@ -49,7 +50,7 @@ class Roster:
         self._asked: Counter[int] = Counter()
         self._asked_now: set[int] = set()
         self._numbered: bool | None = None if identity == "auto" else False
-        self._gathered = False
+        self._gathered = self._recognised = False
 
     @property
     def members(self) -> Mapping[str, int]:
@@ -93,19 +94,28 @@ class Roster:
         nodes = {node.node_id: node for node in self._grid.get_nodes()}
         self._meet([node for number, node in nodes.items() if number not in self._people])
         here = {number: person for number in nodes if (person := self._people.get(number)) is not None}
+        if here and not self._recognised:
+            refuse_other_numbers(self._ledger, nodes, [p.client for p in here.values()], self._warn_once)
+            self._recognised = True
         alone = self._without_rivals(here)
         self._members, self._leavers = {}, {}
-        newcomers, known = [], set(self._ledger.clients())
+        newcomers: dict[str, int] = {}
+        known = set(self._ledger.clients())
         for number, person in alone.items():
             request = None if person.client in known else self._request_of(person.client)
             if request is None:
-                self._members[person.client] = number
-                newcomers += [person.client] if person.client not in known else []
+                (self._members if person.client in known else newcomers)[person.client] = number
             elif request >= 0:
                 self._leavers[request] = (number, person)
-        if newcomers:
-            self._ledger.register(newcomers, key=self._key)
+        self._admit(newcomers)
         return self._members
+
+    def _admit(self, newcomers: Mapping[str, int]) -> None:
+        """Make clients of those who may become one."""
+        clients = admitted(self._ledger, list(newcomers), self._warn_once)
+        if clients:
+            self._ledger.register(clients, key=self._key)
+            self._members |= {client: newcomers[client] for client in clients}
 
     def _request_of(self, client: str) -> int | None:
         """The number of the request by which a client left; -1 while it is not answered, None for who is in."""
