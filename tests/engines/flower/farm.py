@@ -69,10 +69,10 @@ def farm(count: int, app: ClientApp | None = None) -> LoopbackGrid:
     return LoopbackGrid({i: Node(app or learner(), {"client-id": f"c{i}"}) for i in range(1, count + 1)})
 
 
-def strategy(directory: Path, **more: Any) -> KIPFedAvg:
+def strategy(directory: Path | str, **more: Any) -> KIPFedAvg:
     """A strategy that keeps its run there; k = 3, x = 2."""
     values: dict[str, Any] = {"k": 3, "x": 2, "fraction_evaluate": 0.0, "identity": "client-id", "repeats": 0}
-    return KIPFedAvg(ledger=directory, **{**values, **more})
+    return KIPFedAvg(**{"ledger": directory, **values, **more})
 
 
 def rounds_asked(node: Node) -> list[int]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,13 +14,14 @@ pytest.importorskip("flwr")
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from disavow.engines.flower.identity import Identity, fingerprint
+from disavow.errors import ConfigError, RoundRefused
 from disavow.ledger import Ledger
-from tests.engines.flower.farm import farm, initial_arrays, learner, moved, rounds_asked, strategy
-from tests.engines.flower.loopback import LoopbackGrid, Node
+from tests.engines.flower.farm import farm, initial_arrays, learner, moved, placing, rounds_asked, strategy
+from tests.engines.flower.loopback import LoopbackGrid, Node, Tamper, untouched
 from tests.engines.flower.network import make_node_key
 
 pytestmark = pytest.mark.flower
@@ -39,6 +42,11 @@ def clients_after_a_round(grid: LoopbackGrid, run: Path, identity: Identity) -> 
     made.start(grid=grid, initial_arrays=initial_arrays(), num_rounds=1, timeout=0.5)
     with Ledger.open(run) as ledger:
         return {client for cluster in ledger.membership(1) for client in cluster}
+
+
+def start_again(grid: LoopbackGrid, run: Path, rounds: int, **more: Any) -> None:
+    made = strategy(run, identity="auto")
+    made.start(grid=grid, initial_arrays=initial_arrays(), num_rounds=rounds, timeout=0.5, **more)
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="there is no ssh-keygen")
@@ -108,6 +116,67 @@ def test_an_app_that_knows_nothing_of_disavow_goes_by_the_nodes_number(tmp_path:
     assert len(questions) == 1  # every question that is not understood is a traceback in the log
 
 
+def failing(times: int) -> Tamper:
+    """A node whose process dies of so many questions who it is."""
+    left = times
+
+    def tamper(reply: Message) -> Message | None:
+        nonlocal left
+        if left == 0 or (reply.has_content() and "arrays" in reply.content):
+            return reply
+        left -= 1
+        broken = Message(Error(code=8, reason="the process has died"), reply_to=reply)
+        broken.metadata.__dict__["_reply_to_message_id"] = reply.metadata.reply_to_message_id
+        return broken
+
+    return tamper
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_a_node_that_fails_to_answer_is_nobody_until_it_answers(tmp_path: Path, number: int) -> None:
+    grid = farm(6)
+    grid.nodes[number].tamper = failing(100)
+    others = {f"c{i}" for i in range(1, 7) if i != number}
+    assert clients_after_a_round(grid, tmp_path / "run", "auto") == others
+    grid.nodes[number].tamper = untouched
+    start_again(grid, tmp_path / "run", 2)
+    assert rounds_asked(grid.nodes[number]) == [2]
+
+
+def test_it_is_asked_again_in_later_rounds(tmp_path: Path) -> None:
+    grid = farm(6)
+    grid.nodes[1].tamper = failing(6)
+    start_again(grid, tmp_path / "run", 6)
+    asked = rounds_asked(grid.nodes[1])
+    assert asked
+    assert asked == list(range(asked[0], 7))
+    assert asked[0] > 1
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert ledger.clients() == tuple(f"c{i}" for i in range(1, 7))
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_a_leaver_does_not_return_by_an_answer_that_fails(tmp_path: Path, number: int) -> None:
+    grid, run = farm(7), tmp_path / "run"
+    start_again(grid, run, 2, evaluate_fn=placing(run, {1: ["c5"]}))
+    grid.nodes[number].tamper = failing(100)
+    start_again(grid, run, 3)
+    assert rounds_asked(grid.nodes[5]) == [1]
+    with Ledger.open(run) as ledger:
+        assert ledger.clients() == tuple(f"c{i}" for i in range(1, 8) if i != 5)
+
+
+def test_who_has_said_its_name_once_is_not_numbered_later(tmp_path: Path) -> None:
+    grid, run = farm(6), tmp_path / "run"
+    start_again(grid, run, 1)
+    for node in grid.nodes.values():
+        node.app = unaware()  # its author has taken the line out again
+    with pytest.raises(RoundRefused):
+        start_again(grid, run, 2)
+    with Ledger.open(run) as ledger:
+        assert ledger.clients() == tuple(f"c{i}" for i in range(1, 7))
+
+
 def test_but_not_where_ids_must_be_told(tmp_path: Path) -> None:
     grid = farm(4)
     grid.nodes[9] = Node(unaware(), {"client-id": "mute"})
@@ -119,3 +188,62 @@ def test_a_node_without_a_key_takes_no_part_where_keys_are_asked_for(tmp_path: P
     grid = LoopbackGrid({i: Node(learner(), {}, key) for i, key in enumerate(keys)})
     grid.nodes[9] = Node(learner(), {"client-id": "keyless"})
     assert len(clients_after_a_round(grid, tmp_path / "run", "key")) == 4
+
+
+# -- numbers, which do not survive a restart ---------------------------------------------------------------
+
+
+def simulation(first: int, app: ClientApp | None = None) -> LoopbackGrid:
+    """Six partitions on nodes whose numbers begin there, as Flower gives new ones at each start."""
+    return LoopbackGrid({first + i: Node(app or unaware(), {"partition-id": i}) for i in range(6)})
+
+
+def test_the_first_start_warns_that_numbers_do_not_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    start_again(simulation(10), tmp_path / "run", 2)
+    [told] = [record for record in caplog.records if "do not survive a restart" in record.getMessage()]
+    assert told.levelno == logging.WARNING
+    assert 'app.query("disavow")(answer)' in told.getMessage()
+
+
+def test_a_run_does_not_go_on_with_other_numbers(tmp_path: Path) -> None:
+    start_again(simulation(10), tmp_path / "run", 1)
+    again = simulation(20)
+    with pytest.raises(
+        ConfigError, match=r'none of these nodes is here.*app.query\("disavow"\).*authenticated.*`ledger`'
+    ):
+        start_again(again, tmp_path / "run", 2)
+    assert [rounds_asked(node) for node in again.nodes.values()] == [[]] * 6
+
+
+def test_ids_that_last_may_take_over_where_nobody_has_been_erased(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    start_again(simulation(10), run, 1)
+    start_again(simulation(20, learner()), run, 3, evaluate_fn=placing(run, {2: ["partition-3"]}))
+    again = simulation(30, learner())
+    start_again(again, run, 4)
+    asked = {node.config["partition-id"]: rounds_asked(node) for node in again.nodes.values()}
+    assert asked == {i: [] if i == 3 else [4] for i in range(6)}
+
+
+@pytest.mark.parametrize("aware", [False, True])
+def test_nobody_returns_by_a_new_number_or_a_new_kind_of_id(tmp_path: Path, aware: bool) -> None:
+    run = tmp_path / "run"
+    start_again(simulation(10), run, 2, evaluate_fn=placing(run, {1: ["node-12"]}))
+    again = simulation(20, learner() if aware else None)
+    with pytest.raises(ConfigError, match="could be behind any of them; allowed: another directory for `ledger`"):
+        start_again(again, run, 4)
+    assert [rounds_asked(node) for node in again.nodes.values()] == [[]] * 6
+
+
+def test_a_new_number_is_not_admitted_where_somebody_has_been_erased(tmp_path: Path) -> None:
+    grid, run = simulation(10), tmp_path / "run"
+    start_again(grid, run, 1)
+    grid.nodes[30] = Node(unaware(), {"partition-id": 6})
+    start_again(grid, run, 2, evaluate_fn=placing(run, {2: ["node-12"]}))
+    grid.nodes[40] = grid.nodes.pop(12)  # the leaver, under another number
+    start_again(grid, run, 4)
+    assert rounds_asked(grid.nodes[30]) == [2, 3, 4]
+    assert rounds_asked(grid.nodes[40]) == [1, 2]

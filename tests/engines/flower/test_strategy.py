@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,46 @@ def test_its_constructor_takes_what_fedavg_takes_in_the_same_order() -> None:
     assert [(p.name, p.default, p.kind) for p in ours[: len(theirs)]] == [
         (p.name, p.default, p.kind) for p in theirs
     ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"identity": "client_id"}, "identity is 'client_id'; allowed: 'auto', 'key', 'client-id'"),
+        ({"identity": None}, "identity is None; allowed: 'auto'"),
+        ({"repeats": -1}, "repeats is -1; allowed: a whole number, 0 or more"),
+        ({"repeats": 1.5}, "repeats is 1.5; allowed"),
+        ({"too_large": float("nan")}, "too_large is nan; allowed: a finite number above 1"),
+        ({"too_large": float("inf")}, "too_large is inf; allowed"),
+        ({"too_large": 1}, "too_large is 1; allowed"),
+        ({"too_large": "100"}, "too_large is '100'; allowed"),
+    ],
+)
+def test_an_argument_that_makes_no_sense_is_refused_by_name(
+    tmp_path: Path, wrong: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(named)):
+        strategy(tmp_path / "run", **wrong)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["ledger", "keys", "openings"])
+def test_a_relative_path_is_refused_because_nobody_knows_where_it_would_lie(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name} is 'runs/mine', a relative path.*such as '~/runs/mine'"):
+        strategy(tmp_path / "run", **{name: "runs/mine"})
+
+
+def test_a_run_may_lie_in_somebodys_home_and_the_log_says_where_that_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    start(strategy("~/runs/mine"), farm(7), 1)
+    with Ledger.open(tmp_path / "runs" / "mine") as ledger:
+        assert ledger.next_round() == (2, 1)
+    assert f"ledger {(tmp_path / 'runs' / 'mine').resolve()}" in caplog.text
+    with pytest.raises(ConfigError, match="no such home directory"):
+        strategy("~nobody-of-this-name/mine")
 
 
 def test_with_equal_seeds_the_models_are_those_of_the_sequential_engine(tmp_path: Path) -> None:
@@ -206,6 +248,28 @@ def test_a_fraction_takes_part_and_never_fewer_than_min_train_nodes(tmp_path: Pa
     for name, count in (("half", 4), ("least", 6)):
         with Ledger.open(tmp_path / name) as ledger:
             assert len(members(ledger, 1)) == count
+
+
+def test_nobody_waits_for_clients_that_have_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    grid, run = farm(8), tmp_path / "run"
+    everybody = {"min_train_nodes": 8, "min_available_nodes": 8}
+    start(strategy(run, **everybody), grid, 3, evaluate_fn=placing(run, {1: ["c5"]}))
+    start(strategy(run, **everybody), grid, 4)  # nor when the server app is started again
+    assert rounds_asked(grid.nodes[6]) == [1, 2, 3, 4]
+    assert rounds_asked(grid.nodes[5]) == [1]
+    assert "waiting for nodes" not in caplog.text
+
+
+def test_min_train_nodes_are_waited_for_before_anybody_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    made = strategy(tmp_path / "run", min_train_nodes=6)
+    made.start(grid=farm(4), initial_arrays=initial_arrays(), num_rounds=1, timeout=0.1)
+    assert "4 clients are here, 6 are needed" in caplog.text
 
 
 def test_an_app_can_change_what_it_sends_as_with_fedavg(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from disavow.engines.flower.exchange import exchange
+from disavow.engines.flower.identity import knows_no_question
 from disavow.engines.flower.letters import Letters
 from disavow.engines.flower.names import (
     CLIENT,
@@ -27,35 +29,51 @@ from disavow.ledger import Ledger
 
 _SECONDS = 60.0
 
+_MOST_TRIES = 5
+"""How often a proof is sent to a node that does not answer: each try may keep the next round waiting."""
+
 
 class Delivery:
-    """Sends each proof once in the life of the server app; a node that is away gets it when it is back."""
+    """Hands each proof over, once, in the life of the server app; a node that is away gets it when it is back."""
 
     def __init__(self, grid: Grid, ledger: Ledger, roster: Roster, openings: Path) -> None:
         self._grid, self._ledger, self._roster, self._openings = grid, ledger, roster, openings
-        self._delivered: set[int] = set()
+        self._settled: set[int] = set()
+        self._tries: Counter[tuple[int, int]] = Counter()
 
     def proofs(self) -> None:
-        """Hand proofs and openings to the leavers who are here.
+        """Hand proofs and openings to the leavers who are here; those that did not get through, again.
 
         An opening says whom a proof is about: it goes to a node only where somebody else than the node itself says
         who it is.
         """
+        letters, requests = {}, {}
         for request, (node, person) in self._roster.leavers.items():
-            proof = proof_path(self._ledger.directory, request)
-            opening = opening_path(self._openings, self._ledger.run_id, request)
-            if request in self._delivered or not person.vouched or not proof.exists() or not opening.exists():
+            if request in self._settled or self._tries[request, node] >= _MOST_TRIES or not person.vouched:
                 continue
-            self._delivered.add(request)
-            letter: dict[str, str | bytes] = {
-                CLIENT: person.client,
-                RUN: self._ledger.run_id,
-                PROOF: proof.read_bytes(),
-                OPENING: opening.read_bytes(),
-            }
-            if self._ledger.signer is not None:
-                letter[PUBLIC_KEY] = str(self._ledger.signer.public)
-            self._report(request, self._send({node: letter}).get(node))
+            letter = self._letter(request, person.client)
+            if letter is not None:
+                letters[node], requests[node] = letter, request
+        replies = self._send(letters)
+        for node, request in requests.items():
+            self._tries[request, node] += 1
+            self._report(request, node, replies.get(node))
+
+    def _letter(self, request: int, client: str) -> dict[str, str | bytes] | None:
+        """The proof of a request and its opening; None while they are not made."""
+        proof = proof_path(self._ledger.directory, request)
+        opening = opening_path(self._openings, self._ledger.run_id, request)
+        if not proof.exists() or not opening.exists():
+            return None
+        letter: dict[str, str | bytes] = {
+            CLIENT: client,
+            RUN: self._ledger.run_id,
+            PROOF: proof.read_bytes(),
+            OPENING: opening.read_bytes(),
+        }
+        if self._ledger.signer is not None:
+            letter[PUBLIC_KEY] = str(self._ledger.signer.public)
+        return letter
 
     def last_receipts(self, aware: set[str], letters: Letters) -> None:
         """Hand out the receipts of the newest round, which no later train message will bring."""
@@ -77,11 +95,21 @@ class Delivery:
         ]
         return dict(exchange(self._grid, messages, timeout=_SECONDS))
 
-    def _report(self, request: int, reply: Message | None) -> None:
+    def _report(self, request: int, node: int, reply: Message | None) -> None:
+        """Log what became of a proof; it is settled once an app has answered, or can never answer."""
         if reply is None or reply.has_error():
-            why = "no answer" if reply is None else reply.error.reason
-            inform(f"the proof of request {request} could not be handed over ({why}); it lies in the run")
+            why = "no answer" if reply is None else reply.error.reason.strip()
+            tries = self._tries[request, node]
+            if knows_no_question(reply):
+                self._settled.add(request)
+                after = "its app takes none"
+            elif tries < _MOST_TRIES:
+                after = f"try {tries} of {_MOST_TRIES}, the next follows between two later rounds"
+            else:
+                after = f"try {tries} of {_MOST_TRIES}, the last until the server app is started again"
+            warn(f"the proof of request {request} could not be handed over ({why}; {after}); it lies in the run")
             return
+        self._settled.add(request)
         record = reply.content.get(RECORD)
         verified = isinstance(record, ConfigRecord) and record.get(VERIFIED) is True
         if verified:

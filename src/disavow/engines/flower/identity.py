@@ -17,15 +17,17 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from flwr.app import ConfigRecord, Message
 from flwr.proto.node_pb2 import NodeInfo
 
-from disavow.engines.flower.names import CLIENT_ID, RECORD
+from disavow.engines.flower.names import CLIENT_ID, QUERY, RECORD
 
 Identity = Literal["auto", "key", "client-id"]
 """Where ids come from. `key`: the node's key. `client-id`: its node config. `auto`: the key; in a simulation, whose
-nodes have none, the node config, and failing that the node's number."""
+nodes have none, the node config, and for an app that cannot say it the node's number (see `admission`)."""
 
 _FINGERPRINT = "SHA256:"
 _NUMBERED = "node-"
 _LONGEST = 256
+_NO_FUNCTION = f"No query function registered with name '{QUERY.partition('.')[2]}'"
+"""In the words of flwr.clientapp.ClientApp, which are all that arrives of its error."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,31 @@ def by_key(node: NodeInfo, identity: Identity) -> Person | None:
     return None if known is None else Person(known, vouched=True)
 
 
-def by_claim(reply: Message | None, identity: Identity, node_id: int) -> Person | None:
+def knows_no_question(reply: Message | None) -> bool:
+    """Whether a reply is Flower's error for a query that the node's app has no function for.
+
+    Any other error says nothing about the app: a process may have died.
+    """
+    return reply is not None and reply.has_error() and _NO_FUNCTION in reply.error.reason
+
+
+def by_claim(reply: Message | None, identity: Identity) -> Person | None:
     """Who a node without a key says it is; None if it says nothing that could be believed.
 
-    In a simulation the nodes are ours, and a client that was never told about disavow goes by its node's number.
+    In a simulation (`auto`) the nodes are the server's own, so that their word is good.
     """
     claimed = _claimed(reply)
-    if claimed is not None:
-        return Person(claimed, vouched=identity == "auto")
-    return Person(f"{_NUMBERED}{node_id}", vouched=True) if identity == "auto" else None
+    return None if claimed is None else Person(claimed, vouched=identity == "auto")
+
+
+def by_number(node_id: int) -> Person:
+    """A client that was never told about disavow, in a simulation: it goes by its node's number."""
+    return Person(f"{_NUMBERED}{node_id}", vouched=True)
+
+
+def is_number(client: str) -> bool:
+    """Whether an id is a node's number, which no client has twice."""
+    return client.startswith(_NUMBERED)
 
 
 def _claimed(reply: Message | None) -> str | None:

@@ -14,9 +14,18 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from disavow.domain import RequestState
+from disavow.domain import ErasureRequest, RequestState
+from disavow.engines.flower.admission import admitted, refuse_other_numbers
 from disavow.engines.flower.exchange import exchange
-from disavow.engines.flower.identity import Identity, Person, by_claim, by_key
+from disavow.engines.flower.identity import (
+    Identity,
+    Person,
+    by_claim,
+    by_key,
+    by_number,
+    is_number,
+    knows_no_question,
+)
 from disavow.engines.flower.names import ASK, CLIENT_ID, QUERY, RECORD
 from disavow.engines.flower.reporting import inform, warn
 from disavow.ledger import Ledger
@@ -24,7 +33,7 @@ from disavow.ledger.requests import find
 
 _ASKING_SECONDS = 60.0
 _MOST_ASKED = 3
-"""How often a node is asked who it is, before its silence is the answer."""
+"""How often a node that fails to say who it is is asked again at the next look; after that, once a round."""
 
 _PAUSE = 1.0
 
@@ -39,8 +48,9 @@ class Roster:
         self._leavers: dict[int, tuple[int, Person]] = {}
         self._told: set[str] = set()
         self._asked: Counter[int] = Counter()
-        self._understood: bool | None = None
-        self._gathered = False
+        self._asked_now: set[int] = set()
+        self._numbered: bool | None = None if identity == "auto" else False
+        self._gathered = self._recognised = False
 
     @property
     def members(self) -> Mapping[str, int]:
@@ -55,15 +65,21 @@ class Roster:
     def gather(self, at_first: int, at_least: int, *, timeout: float) -> Mapping[str, int]:
         """Look until enough clients are here, or until the time is over; those who are.
 
-        `at_first` so many, less those who have left, before the first round of a session; `at_least` ever after.
+        `at_least` so many, and k, but no more than are still in: a round that waited for leavers would wait in
+        vain. Before the first round of a session not everybody may be known: then both `at_first` and `at_least`,
+        less those who have left.
         """
-        count = at_least
+        self._asked_now.clear()
+        count = max(self._ledger.policy.k, min(at_least, len(self._ledger.clients())))
         if not self._gathered:
-            left = sum(request.state is not RequestState.WAITING for request in self._ledger.requests())
-            count = max(at_least, at_first - left)
+            count = max(count, max(at_first, at_least) - len(self._left()))
         self._wait_for(count, timeout)
         self._gathered = True
         return self._members
+
+    def _left(self) -> list[ErasureRequest]:
+        """The requests of those who have left, or are being taken out."""
+        return [request for request in self._ledger.requests() if request.state is not RequestState.WAITING]
 
     def _wait_for(self, count: int, timeout: float) -> None:
         ends, told = time.monotonic() + timeout, False
@@ -78,19 +94,28 @@ class Roster:
         nodes = {node.node_id: node for node in self._grid.get_nodes()}
         self._meet([node for number, node in nodes.items() if number not in self._people])
         here = {number: person for number in nodes if (person := self._people.get(number)) is not None}
+        if here and not self._recognised:
+            refuse_other_numbers(self._ledger, nodes, [p.client for p in here.values()], self._warn_once)
+            self._recognised = True
         alone = self._without_rivals(here)
         self._members, self._leavers = {}, {}
-        newcomers, known = [], set(self._ledger.clients())
+        newcomers: dict[str, int] = {}
+        known = set(self._ledger.clients())
         for number, person in alone.items():
             request = None if person.client in known else self._request_of(person.client)
             if request is None:
-                self._members[person.client] = number
-                newcomers += [person.client] if person.client not in known else []
+                (self._members if person.client in known else newcomers)[person.client] = number
             elif request >= 0:
                 self._leavers[request] = (number, person)
-        if newcomers:
-            self._ledger.register(newcomers, key=self._key)
+        self._admit(newcomers)
         return self._members
+
+    def _admit(self, newcomers: Mapping[str, int]) -> None:
+        """Make clients of those who may become one."""
+        clients = admitted(self._ledger, list(newcomers), self._warn_once)
+        if clients:
+            self._ledger.register(clients, key=self._key)
+            self._members |= {client: newcomers[client] for client in clients}
 
     def _request_of(self, client: str) -> int | None:
         """The number of the request by which a client left; -1 while it is not answered, None for who is in."""
@@ -124,25 +149,41 @@ class Roster:
         self._ask(strangers)
 
     def _ask(self, strangers: list[int]) -> None:
-        """Ask nodes without a key who they are.
+        """Ask nodes without a key who they are; whoever fails to answer takes no part, and is asked again later.
 
-        In a simulation one app runs on all of them: if the first does not understand, no other is asked.
+        In a simulation one app runs on all of them: if the first has no answer to give, no other is asked.
         """
-        if self._identity == "auto" and self._understood is None and strangers:
-            reply = self._answers(strangers[:1]).get(strangers[0])
-            self._understood = None if reply is None else not reply.has_error()
-            if self._understood is False:
-                inform("the app does not say who its nodes are (docs/flower.md): they go by Flower's numbers")
-        answers = {} if self._understood is False else self._answers(strangers)
-        for number in strangers:
-            reply = answers.get(number)
+        due = [n for n in strangers if self._asked[n] < _MOST_ASKED or n not in self._asked_now]
+        replies: dict[int, Message] = {}
+        for some in (due[:1], due[1:]):
+            if self._numbered is not True:
+                replies |= self._answers(some)
+                self._decide(replies.values())
+        for number in due:
             self._asked[number] += 1
-            if reply is None and self._understood is not False and self._asked[number] < _MOST_ASKED:
-                continue  # it may only be slow: ask again at the next look
-            person = by_claim(reply, self._identity, number)
-            self._people[number] = person
-            if person is None:
-                self._warn_once(f"node {number} does not say who it is (node config `client-id`): it takes no part")
+            self._asked_now.add(number)
+            self._learn(number, replies.get(number))
+
+    def _decide(self, replies: Iterable[Message]) -> None:
+        """Whether nodes go by their numbers: never where one has said who it is, now or in an earlier session."""
+        if self._identity != "auto" or self._numbered is not None:
+            return
+        if any(reply.has_content() for reply in replies):
+            self._numbered = False
+        elif any(knows_no_question(reply) for reply in replies):
+            self._numbered = all(is_number(client) for client in self._ledger.clients())
+
+    def _learn(self, number: int, reply: Message | None) -> None:
+        """Take down who a node is; nothing where it may yet say so."""
+        if self._numbered:
+            self._people[number] = by_number(number)
+            return
+        person = by_claim(reply, self._identity)
+        if knows_no_question(reply) or (reply is not None and reply.has_content()):
+            self._people[number] = person  # neither an app nor a node config changes while it runs
+        if person is None:
+            why = _why_nameless(reply)
+            self._warn_once(f"node {number} does not say who it is ({why}): it takes no part")
 
     def _answers(self, strangers: list[int]) -> Mapping[int, Message]:
         ask = RecordDict({RECORD: ConfigRecord({ASK: CLIENT_ID})})
@@ -153,3 +194,11 @@ class Roster:
         if text not in self._told:
             self._told.add(text)
             warn(text)
+
+
+def _why_nameless(reply: Message | None) -> str:
+    if reply is None:
+        return "no answer"
+    if knows_no_question(reply):
+        return 'its app lacks the line `app.query("disavow")(answer)`'
+    return str(reply.error.reason).strip() if reply.has_error() else "no `client-id` in its node config"

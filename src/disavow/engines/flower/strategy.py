@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
 from disavow.config import Settings
+from disavow.engines.flower.arguments import absolute, check_rules
 from disavow.engines.flower.arrays import frame_of, model_from
 from disavow.engines.flower.engine import FlowerEngine, Question, Rules, Score
 from disavow.engines.flower.exchange import exchange
@@ -42,7 +43,7 @@ class KIPFedAvg(FedAvg):
 
     Takes what `FedAvg` takes, with the same meaning, and beyond it:
 
-    ledger: the run directory; made on the first start, continued ever after.
+    ledger: the run directory, an absolute path (`~` will do); made on the first start, continued ever after.
     k, x, criterion, noise, sigma, seed: as in config.toml (docs/configuration.md). `settings` takes any other of
         its tables, such as `{"noise": {"mode": "calibrated", "clip": 1.0, "tau": 0.1}, "draws": "seeded"}`.
     local_epochs: what clients train in a round; only for the cost of an erasure, in client-epochs.
@@ -95,6 +96,7 @@ class KIPFedAvg(FedAvg):
             train_metrics_aggr_fn=train_metrics_aggr_fn,
             evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
         )
+        check_rules(identity, repeats, too_large)
         told = {
             "seed": seed,
             "training": {"fraction": fraction_train, "epochs": local_epochs},
@@ -108,11 +110,11 @@ class KIPFedAvg(FedAvg):
                 'mechanism.name is "federaser", which needs an answer of every survivor in every round; allowed on '
                 'Flower nodes, of which some may be away: "retrain", "retrain-from-scratch"'
             )
-        self.directory = Path(ledger)
+        self.directory = absolute("ledger", ledger)
         self.identity = identity
         self.repeats, self.too_large = repeats, too_large
-        self.keys = default_folder() if keys is None else Path(keys)
-        self.openings = default_openings(self.directory) if openings is None else Path(openings)
+        self.keys = default_folder() if keys is None else absolute("keys", keys)
+        self.openings = default_openings(self.directory) if openings is None else absolute("openings", openings)
         self.mechanism: Mechanism = build_mechanism(self.settings.mechanism) if mechanism is None else mechanism
         self._ask = ask
         self._session: Session | None = None
@@ -195,7 +197,7 @@ class KIPFedAvg(FedAvg):
         policy = self.settings.policy
         inform(
             f"k = {policy.k}, x = {policy.x}, criterion {policy.criterion}, noise {policy.noise}; "
-            f"ledger {self.directory}"
+            f"ledger {self.directory.resolve()}"
         )
 
     # -- a session -------------------------------------------------------------------------------------------
@@ -216,7 +218,7 @@ class KIPFedAvg(FedAvg):
             budget=None if privacy.epsilon is None else Budget(privacy.epsilon, privacy.delta),
             retention=None if settings.ledger.retention == "all" else settings.ledger.retention,
             at_least=at_least,
-            reachable=lambda: roster.gather(self.min_available_nodes, at_least, timeout=timeout),
+            reachable=lambda: roster.gather(self.min_available_nodes, self.min_train_nodes, timeout=timeout),
         )
 
     def _run(
