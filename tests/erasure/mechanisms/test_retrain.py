@@ -58,11 +58,11 @@ def test_from_scratch_every_rollback_is_to_round_1(tmp_path: Path) -> None:
             ends[name] = request.verdict, request.cost.rounds, foreseen.cost.rounds
             with run.ledger.snapshot() as connection:
                 [rollback] = [leaf for leaf in log.leaves_of(connection) if leaf["type"] == "rollback"]
-            assert rollback["to"] == request.verdict.round
+            assert rollback["to"] == request.verdict.undoes
         assert faults(tmp_path / name) == []
     assert ends == {
         "retrain": (Verdict(VerdictKind.ROLLBACK, 3), 3, 3),
-        "retrain-from-scratch": (Verdict(VerdictKind.ROLLBACK, 1), 5, 5),
+        "retrain-from-scratch": (Verdict(VerdictKind.ROLLBACK, 3, back_to=1), 5, 5),
     }
 
 
