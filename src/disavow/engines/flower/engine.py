@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
@@ -70,6 +71,8 @@ class FlowerEngine:
     on_replies: OnReplies = lambda number, replies: None
     score: Score | None = None
     on_score: Callable[[int, MetricRecord], None] = lambda number, metrics: None
+    _scored: dict[int, int] = field(default_factory=dict)
+    """The attempt of each round at which `score` was asked about its model; it is asked once about each."""
     aware: set[str] = field(default_factory=set)
     """Clients whose app takes evidence: those with `evidence_mod`."""
 
@@ -131,12 +134,38 @@ class FlowerEngine:
         return good, bad
 
     def evaluate(self, model: Model) -> Evaluation | None:
-        """What the app's `evaluate_fn` says of a model; None where there is none, or where it names no accuracy."""
+        """What the app's `evaluate_fn` says of a model; None where there is none, where it names no accuracy, and
+        where it was asked before about the round that waits for its evaluation.
+        """
         if self.score is None:
             return None
-        # rounds that wait for their evaluation come in order; without any, it is about the newest
-        number = next(iter(self.ledger.unevaluated()), self.ledger.next_round()[0] - 1)
-        metrics = self.score(number, self.frame.record(model))
+        # of the rounds that wait for their evaluation the newest comes first; without any, it is the newest of all
+        waiting = self.ledger.unevaluated()
+        number = waiting[-1] if waiting else self.ledger.next_round()[0] - 1
+        if waiting and self._is_scored(number):
+            return None
+        return self._ask_score(number, self.frame.record(model))
+
+    def evaluate_standing(self) -> None:
+        """Ask about the model that stands, as FedAvg does of the model that it starts from; once, as ever.
+
+        A round that waits for its evaluation is left to `evaluate`, whose answer is written to the ledger.
+        """
+        number = self.ledger.next_round()[0] - 1
+        if number not in self.ledger.unevaluated() and not self._is_scored(number):
+            vector = torch.from_numpy(self.ledger.model_before(number + 1))
+            self._ask_score(number, self.frame.record(Model(self.ledger.layout, vector)))
+
+    def _is_scored(self, number: int) -> bool:
+        return self._scored.get(number) == self._attempt(number)
+
+    def _attempt(self, number: int) -> int:
+        """Which attempt at a round stands; the initial model is a matter of no attempt."""
+        return self.ledger.summary(number).attempt if number else 0
+
+    def _ask_score(self, number: int, arrays: ArrayRecord) -> Evaluation | None:
+        self._scored[number] = self._attempt(number)
+        metrics = None if self.score is None else self.score(number, arrays)
         if metrics is None:
             return None
         self.on_score(number, metrics)
