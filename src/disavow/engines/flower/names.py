@@ -28,6 +28,9 @@ RECORD = "disavow"
 CLIENT_ID = "client-id"
 """The key of the node config that says who a node is; and what the server asks for."""
 
+GIVEN = ("SHA256:", "node-")
+"""How ids begin that the server gives, by a node's key or number: no node config claims one, nor gainsays it."""
+
 ASK, EVIDENCE = "ask", "evidence"
 PROOF, OPENING = "proof", "opening"
 VERIFIED, REASON = "verified", "reason"
