@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
 
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from disavow.engines.flower.client import answer
+from disavow.engines.flower.client import answer, evidence_mod
 from disavow.engines.flower.evidence import Evidence
 from disavow.engines.flower.identity import by_claim, fingerprint
 from disavow.engines.flower.names import CLIENT, GIVEN, OPENING, PROOF, PUBLIC_KEY, RECEIPT, RUN
@@ -279,3 +280,30 @@ def test_an_id_that_the_server_gives_is_not_measured_by_the_node_config() -> Non
     assert numbered is not None
     assert (fingerprint(pem) or "").startswith(GIVEN)
     assert numbered.client.startswith(GIVEN)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_receipts_hold_whatever_the_models_numbers_are(
+    dtype: type[np.floating], keys: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DISAVOW_KEYS", str(keys))
+    app = ClientApp(mods=[evidence_mod])
+    app.query("disavow")(answer)
+
+    @app.train()  # type: ignore[untyped-decorator]
+    def train(message: Message, context: Context) -> Message:
+        stream = np.random.default_rng(message.content["config"]["disavow-seed"])
+        start = message.content["arrays"]["w"].numpy()
+        arrays = ArrayRecord({"w": Array((start + 0.1 * stream.standard_normal(start.shape)).astype(dtype))})
+        return Message(
+            RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 10})}), reply_to=message
+        )
+
+    grid = farm(6, app)
+    first = ArrayRecord({"w": Array(np.linspace(-1, 1, 10).astype(dtype))})
+    strategy(tmp_path / "run").start(grid=grid, initial_arrays=first, num_rounds=3, timeout=2.0)
+    for node in grid.nodes.values():
+        assert node.context is not None
+        names = [name.partition("/")[2] for name in node.context.state["disavow-evidence"]]
+        assert sum(name.startswith("receipts/") for name in names) == 3
+        assert "complaints.txt" not in names

@@ -83,7 +83,8 @@ class FlowerEngine:
 
         `epochs` is told to the clients; whether they keep to it is theirs to say.
         """
-        arrays, broadcast, k = self.frame.record(model), model.vector.numpy(), self.ledger.policy.k
+        arrays, k = self.frame.record(model), self.ledger.policy.k
+        broadcast = self.frame.vector(arrays)  # what the clients got: in float16 it is not quite the model
         good: dict[str, Returned] = {}
         bad: dict[str, str] = {}
         for attempt in range(1 + self.rules.repeats):
