@@ -49,7 +49,8 @@ class Rules:
     """When a reply counts.
 
     `timeout`: seconds that a round waits for replies. `repeats`: how often those who are missing are asked again
-    where fewer than k answered. `too_large`: an update so many times longer than the round's median is refused.
+    where fewer than k answered. `too_large`: an update so many times longer than the round's median, or
+    from so many times more samples, is refused.
     """
 
     timeout: float
@@ -94,7 +95,7 @@ class FlowerEngine:
                 self.roster.look()
             answered, bad = self._ask(Question(round_number, arrays, epochs), missing, broadcast)
             good |= answered
-            for client, reason in too_large(good, self.rules.too_large).items():
+            for client, reason in too_large(good, self.rules.too_large, broadcast).items():
                 del good[client]
                 bad[client] = reason
             if len(good) >= k or not clients:

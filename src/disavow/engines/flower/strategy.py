@@ -48,7 +48,8 @@ class KIPFedAvg(FedAvg):
     local_epochs: what clients train in a round; only for the cost of an erasure, in client-epochs.
     identity: where stable client ids come from, see `identity.Identity`.
     repeats: how often a round with fewer than k good replies asks again before it is refused.
-    too_large: a reply is refused when its update is so many times longer than the round's median.
+    too_large: a reply is refused when its update is so many times longer than the round's median, or from so many
+        times more samples.
     keys, openings: folders, as for the `disavow` command; `ask` asks for the passphrase of the signing key.
     mechanism: how rounds are rebuilt after a rollback.
     """
