@@ -105,7 +105,7 @@ class FlowerEngine:
         if len(good) < k and clients:
             raise RoundRefused(
                 f"round {round_number} refused: {len(good)} of {len(clients)} clients returned an update, fewer "
-                f"than k = {k} ({listed(bad)}); nothing was recorded, the run is unchanged"
+                f"than k = {k} ({listed(bad)}){RoundRefused.UNCHANGED}"
             )
         inform(f"round {round_number}: {len(good)} of {len(clients)} clients returned an update")
         self.on_replies(round_number, [good[client].content for client in sorted(good)])
