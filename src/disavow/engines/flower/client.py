@@ -98,8 +98,12 @@ def evidence_mod(message: Message, context: Context, call_next: ClientAppCallabl
     if kind == MessageType.QUERY:
         return call_next(message, context)
     evidence = Evidence.of(context)
-    records = list(message.content.config_records.values())
-    kept = _kept(lambda: [evidence.take(record) for record in records])
+
+    def take() -> None:
+        for record in list(message.content.config_records.values()):
+            evidence.take(record)
+
+    kept = _kept(take)
     reply = call_next(message, context)
     if kind == MessageType.TRAIN and reply.has_content():
         noted = _kept(lambda: evidence.note_update(message.content, reply.content))
@@ -108,7 +112,7 @@ def evidence_mod(message: Message, context: Context, call_next: ClientAppCallabl
     return reply
 
 
-def _kept(keep: Callable[[], object]) -> bool:
+def _kept(keep: Callable[[], None]) -> bool:
     """Keep evidence; whether that could be done."""
     try:
         keep()
