@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 
 from disavow.engines.flower.client import answer, evidence_mod
 from disavow.engines.flower.evidence import Evidence
-from disavow.engines.flower.identity import by_claim, fingerprint
+from disavow.engines.flower.identity import fingerprint
 from disavow.engines.flower.names import CLIENT, GIVEN, OPENING, PROOF, PUBLIC_KEY, RECEIPT, RUN
 from disavow.ledger import Ledger
 from disavow.proof.keys import generate, load_signer
@@ -273,13 +273,22 @@ def test_a_proof_that_no_receipt_was_compared_with_is_reported_as_that(
     assert reply["reason"] in kept.read_text().splitlines()
 
 
-def test_an_id_that_the_server_gives_is_not_measured_by_the_node_config() -> None:
+def test_an_id_that_the_server_gives_is_not_measured_by_the_node_config(tmp_path: Path) -> None:
     key = generate_private_key(SECP384R1()).public_key()
     pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    numbered = by_claim(None, "auto", 7)
-    assert numbered is not None
     assert (fingerprint(pem) or "").startswith(GIVEN)
-    assert numbered.client.startswith(GIVEN)
+    app = ClientApp()  # does not say who its nodes are
+
+    @app.train()  # type: ignore[untyped-decorator]
+    def train(message: Message, context: Context) -> Message:
+        content = {"arrays": message.content["arrays"], "metrics": MetricRecord({"num-examples": 10})}
+        return Message(RecordDict(content), reply_to=message)
+
+    made = strategy(tmp_path / "run", identity="auto")
+    made.start(grid=farm(3, app), initial_arrays=initial_arrays(), num_rounds=1, timeout=2.0)
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert [client for client in ledger.clients() if not client.startswith(GIVEN)] == []
+        assert len(ledger.clients()) == 3
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
