@@ -103,6 +103,14 @@ class RoundRefused(DisavowError):
 
     exit_code = 5
 
+    UNCHANGED = "; nothing was recorded, the run is unchanged"
+    """How the message ends where a person is told of it as it happens."""
+
+    @property
+    def reason(self) -> str:
+        """The message without that end: where a rebuild is given up, the run is not as it was."""
+        return str(self).removesuffix(self.UNCHANGED)
+
 
 class BudgetSpent(RoundRefused):
     """A round that would exceed the privacy budget. What stands is in use, and erasures are still honoured."""

@@ -30,7 +30,7 @@ class Counting:
         self.trained.append(round_number)
         return updates_of(gaussian(len(clients), 3, seed=round_number), clients=clients)
 
-    def evaluate(self, model: Model) -> Evaluation:
+    def evaluate(self, model: Model) -> Evaluation | None:
         self.evaluated.append(float(model.vector[0]))
         return Evaluation(0.25, self.loss)
 
@@ -96,3 +96,21 @@ def test_a_loss_that_is_not_finite_is_kept_as_nan(ledger: Ledger, loss: float) -
     assert evaluation is not None
     assert math.isnan(evaluation.loss)
     assert evaluation.accuracy == 0.25
+
+
+class Silent(Counting):
+    """Says nothing of the models that it is asked about for the first time."""
+
+    def evaluate(self, model: Model) -> Evaluation | None:
+        said = super().evaluate(model)
+        return None if len(self.evaluated) <= 2 else said
+
+
+def test_a_round_without_an_evaluation_keeps_no_later_one_from_its_own(ledger: Ledger) -> None:
+    engine = Silent()
+    with ledger:
+        train(ledger, engine, CONDUCT, rounds=1)
+        train(ledger, engine, CONDUCT, rounds=2)
+        assert [summary.number for summary in ledger.summaries() if summary.evaluation is not None] == [1, 2]
+        first, second = (float(ledger.model_after(number)[0]) for number in (1, 2))
+    assert engine.evaluated == [first, first, second, first]

@@ -136,7 +136,7 @@ def rebuild_next(
         try:
             mechanism.rebuild_next(ledger, engine, conduct)
         except RoundRefused as refusal:
-            obstacle = str(refusal)  # it would be refused again and again: the earlier model is served instead
+            obstacle = refusal.reason  # it would be refused again and again: the earlier model is served instead
         else:
             for summary in settle(ledger, engine, conduct):
                 on_round(summary)

@@ -49,7 +49,7 @@ def refuse_overflow(model: Model, *, round_number: int) -> None:
 
 
 def _refusal(round_number: int, reason: str) -> RoundRefused:
-    return RoundRefused(f"round {round_number} refused: {reason}; nothing was recorded, the run is unchanged")
+    return RoundRefused(f"round {round_number} refused: {reason}{RoundRefused.UNCHANGED}")
 
 
 def accept(

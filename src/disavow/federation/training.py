@@ -48,13 +48,17 @@ def settle(ledger: Ledger, engine: Engine, conduct: Conduct) -> list[RoundSummar
 
 
 def evaluate_missing(ledger: Ledger, engine: Engine) -> list[RoundSummary]:
-    """Evaluate the standing rounds that were recorded without getting so far; what they came to."""
-    evaluated = []
-    for number in ledger.unevaluated():
+    """Evaluate the standing rounds that were recorded without getting so far; what they came to, in their order.
+
+    The newest comes first, up to one of which the engine says nothing: what it could say nothing of before must not
+    keep it from the round that was just recorded.
+    """
+    evaluated: list[int] = []
+    for number in reversed(ledger.unevaluated()):
         model = Model(ledger.layout, torch.from_numpy(ledger.model_after(number)))
         evaluation = engine.evaluate(model)
         if evaluation is None:
-            break  # an engine without held-out data has none for the others either
+            break  # an engine without held-out data has none for the earlier ones either
         ledger.note_evaluation(number, evaluation)
         evaluated.append(number)
-    return [ledger.summary(number) for number in evaluated]
+    return [ledger.summary(number) for number in sorted(evaluated)]

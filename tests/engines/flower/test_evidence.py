@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.app import ConfigRecord, Context, RecordDict
+from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 
+from disavow.engines.flower.client import answer, evidence_mod
 from disavow.engines.flower.evidence import Evidence
-from disavow.engines.flower.names import CLIENT, PUBLIC_KEY, RECEIPT, RUN
+from disavow.engines.flower.identity import fingerprint
+from disavow.engines.flower.names import CLIENT, GIVEN, OPENING, PROOF, PUBLIC_KEY, RECEIPT, RUN
 from disavow.ledger import Ledger
 from disavow.proof.keys import generate, load_signer
 from disavow.proof.receipt import check_receipt, read_receipt
-from tests.engines.flower.farm import farm, initial_arrays, placing, strategy
+from tests.engines.flower.farm import farm, initial_arrays, learner, placing, strategy
 from tests.engines.flower.loopback import LoopbackGrid, Node
 
 pytestmark = pytest.mark.flower
@@ -168,3 +174,145 @@ def test_a_message_of_anybody_else_is_none_of_its_business() -> None:
     Evidence.of(context).take(ConfigRecord({"lr": 0.1}))
     Evidence.of(context).take(ConfigRecord({RUN: "../../etc", CLIENT: "c1", PUBLIC_KEY: "x"}))
     assert dict(context.state["disavow-evidence"]) == {}
+
+
+# -- what a server cannot make a node do -------------------------------------------------------------------
+
+
+def told(node: Node, record: ConfigRecord, kind: str = "query.disavow") -> RecordDict:
+    """What a node replies to a message with this record, as the server sees it."""
+    content = RecordDict({"disavow": record})
+    if kind == "train":
+        content = RecordDict({"arrays": initial_arrays(), "config": record})
+    [reply] = LoopbackGrid({1: node}).send_and_receive([Message(content, 1, kind)])
+    assert reply.has_content(), reply.error.reason
+    answered: RecordDict = reply.content
+    return answered
+
+
+RUN_ID = "0123456789abcdef" * 2
+
+
+@pytest.mark.parametrize("run", ["{outside}", "../outside", "..", "outside", RUN_ID + "\n", RUN_ID.upper(), ""])
+@pytest.mark.parametrize("kind", ["query.disavow", "train"])
+@pytest.mark.parametrize("folder", [True, False])
+def test_nothing_is_written_under_what_is_no_run_id(run: str, kind: str, folder: bool, tmp_path: Path) -> None:
+    node = Node(learner(), {"evidence-dir": str(tmp_path / "evidence")} if folder else {})
+    letter = {
+        RUN: run.format(outside=tmp_path / "outside"),
+        CLIENT: "c1",
+        PUBLIC_KEY: "k",
+        PROOF: b"any",
+        OPENING: b"any",
+        RECEIPT: b"any",
+        "disavow-seed": 1,
+        "server-round": 1,
+    }
+    reply = told(node, ConfigRecord(letter), kind)
+    if kind != "train":
+        assert reply["disavow"]["verified"] is False
+    assert list(tmp_path.rglob("*")) == []
+    assert node.context is not None
+    assert dict(node.context.state["disavow-evidence"]) == {}
+
+
+def test_a_folder_that_cannot_be_used_keeps_nobody_from_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    node = Node(learner(), {"evidence-dir": str(tmp_path / "file" / "evidence")})
+    letter = ConfigRecord({RUN: RUN_ID, CLIENT: "c1", PUBLIC_KEY: "k", "disavow-seed": 1, "server-round": 1})
+    reply = told(node, letter, "train")
+    assert "arrays" in reply
+    assert "disavow" not in reply  # no evidence is claimed
+    assert "evidence cannot be kept" in caplog.text
+    letter = ConfigRecord({RUN: RUN_ID, CLIENT: "c1", PROOF: b"any", OPENING: b"any"})
+    assert dict(told(node, letter)["disavow"]) == {
+        "verified": False,
+        "reason": "this node cannot use its evidence-dir",
+    }
+
+
+@pytest.fixture
+def handed(erased: tuple[LoopbackGrid, Path]) -> ConfigRecord:
+    """The message with the proof of c5's erasure and its opening."""
+    [sent] = [m.content["disavow"] for m in erased[0].nodes[5].asked if PROOF in m.content.get("disavow", {})]
+    return ConfigRecord(dict(sent))
+
+
+@pytest.mark.parametrize("called", ["c4", "c5"])
+def test_another_clients_proof_is_refused_by_who_kept_no_receipts(handed: ConfigRecord, called: str) -> None:
+    handed[CLIENT] = called
+    app = ClientApp()
+    app.query("disavow")(answer)
+    node = Node(app, {"client-id": "c4"})
+    assert dict(told(node, handed)["disavow"]) == {"verified": False, "reason": "the opening is another client's"}
+
+
+def test_another_clients_proof_is_refused_by_who_was_called_otherwise_in_training(
+    handed: ConfigRecord, letter: ConfigRecord
+) -> None:
+    node = Node(learner(), {})
+    told(node, ConfigRecord({key: letter[key] for key in letter if key != RECEIPT}), "train")  # it is c1
+    assert dict(told(node, handed)["disavow"]) == {"verified": False, "reason": "the opening is another client's"}
+
+
+@pytest.mark.parametrize(
+    ("config", "remark"),
+    [({"client-id": "c5"}, "this node keeps none"), ({}, "does not know under which id it took part")],
+)
+def test_a_proof_that_no_receipt_was_compared_with_is_reported_as_that(
+    handed: ConfigRecord, config: dict[str, str], remark: str, tmp_path: Path
+) -> None:
+    node = Node(learner(), {**config, "evidence-dir": str(tmp_path / "late")})
+    reply = told(node, handed)["disavow"]
+    assert reply["verified"] is True
+    assert reply["reason"].startswith("not checked against receipts: ")
+    assert reply["reason"].endswith(remark)
+    [kept] = (tmp_path / "late").rglob("verification.txt")
+    assert reply["reason"] in kept.read_text().splitlines()
+
+
+def test_an_id_that_the_server_gives_is_not_measured_by_the_node_config(tmp_path: Path) -> None:
+    key = generate_private_key(SECP384R1()).public_key()
+    pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    assert (fingerprint(pem) or "").startswith(GIVEN)
+    app = ClientApp()  # does not say who its nodes are
+
+    @app.train()  # type: ignore[untyped-decorator]
+    def train(message: Message, context: Context) -> Message:
+        content = {"arrays": message.content["arrays"], "metrics": MetricRecord({"num-examples": 10})}
+        return Message(RecordDict(content), reply_to=message)
+
+    made = strategy(tmp_path / "run", identity="auto")
+    made.start(grid=farm(3, app), initial_arrays=initial_arrays(), num_rounds=1, timeout=2.0)
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert [client for client in ledger.clients() if not client.startswith(GIVEN)] == []
+        assert len(ledger.clients()) == 3
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_receipts_hold_whatever_the_models_numbers_are(
+    dtype: type[np.floating], keys: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DISAVOW_KEYS", str(keys))
+    app = ClientApp(mods=[evidence_mod])
+    app.query("disavow")(answer)
+
+    @app.train()  # type: ignore[untyped-decorator]
+    def train(message: Message, context: Context) -> Message:
+        stream = np.random.default_rng(message.content["config"]["disavow-seed"])
+        start = message.content["arrays"]["w"].numpy()
+        arrays = ArrayRecord({"w": Array((start + 0.1 * stream.standard_normal(start.shape)).astype(dtype))})
+        return Message(
+            RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 10})}), reply_to=message
+        )
+
+    grid = farm(6, app)
+    first = ArrayRecord({"w": Array(np.linspace(-1, 1, 10).astype(dtype))})
+    strategy(tmp_path / "run").start(grid=grid, initial_arrays=first, num_rounds=3, timeout=2.0)
+    for node in grid.nodes.values():
+        assert node.context is not None
+        names = [name.partition("/")[2] for name in node.context.state["disavow-evidence"]]
+        assert sum(name.startswith("receipts/") for name in names) == 3
+        assert "complaints.txt" not in names

@@ -102,6 +102,7 @@ BAD: dict[str, tuple[Tamper, str]] = {
     "half a sample": (metric(2.5), "'num-examples' is 2.5"),
     "many counts": (metric([1.0, 2.0]), "'num-examples' is [1.0, 2.0]"),
     "samples beyond belief": (metric(float("inf")), "'num-examples' is inf"),
+    "samples beyond the others'": (metric(2**39), "more than 100 times the round's median of 10"),
     "NaN samples": (metric(float("nan")), "'num-examples' is nan"),
     "no count": (with_content(lambda content: content.update(metrics=MetricRecord({"x": 1}))), "is missing"),
 }
@@ -124,6 +125,50 @@ def test_a_longer_update_is_no_poison(tmp_path: Path) -> None:
     grid.nodes[2].tamper = with_arrays(lambda shape: 2.0)  # some twenty times the others
     start(grid, tmp_path / "run")
     assert len(participants(tmp_path / "run")) == 6
+
+
+def test_more_samples_are_no_poison(tmp_path: Path) -> None:
+    grid = farm(6)
+    grid.nodes[2].tamper = metric(100 * SAMPLES)
+    start(grid, tmp_path / "run")
+    assert len(participants(tmp_path / "run")) == 6
+
+
+def unmoved(reply: Message) -> Message | None:
+    return with_content(lambda content: content.update(arrays=initial_arrays()))(reply)
+
+
+@pytest.mark.parametrize("still", [4, 5, 6])
+def test_where_most_updates_are_zero_poison_is_measured_by_the_others_or_by_the_model(
+    still: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = farm(7)
+    for number in range(1, still + 1):
+        grid.nodes[number].tamper = unmoved
+    grid.nodes[7].tamper = with_arrays(lambda shape: 1e30)
+    start(grid, tmp_path / "run")
+    assert participants(tmp_path / "run") == {f"c{i}" for i in range(1, 7)}
+    assert "left out c7: its update has length" in caplog.text
+
+
+def test_one_update_among_zeros_is_no_poison_where_it_is_no_longer_than_models_are(tmp_path: Path) -> None:
+    def still(reply: Message) -> Message | None:
+        return with_content(lambda content: content.update(arrays=initial_arrays(1.0)))(reply)
+
+    grid = farm(5)
+    for number in range(1, 5):
+        grid.nodes[number].tamper = still
+    made = strategy(tmp_path / "run")
+    made.start(grid=grid, initial_arrays=initial_arrays(1.0), num_rounds=1, timeout=0.5)
+    assert len(participants(tmp_path / "run")) == 5
+
+
+def test_updates_that_are_all_zero_are_no_poison(tmp_path: Path) -> None:
+    grid = farm(4)
+    for node in grid.nodes.values():
+        node.tamper = unmoved
+    start(grid, tmp_path / "run")
+    assert len(participants(tmp_path / "run")) == 4
 
 
 def test_fewer_than_k_are_refused_with_the_reason_after_they_were_asked_again(tmp_path: Path) -> None:

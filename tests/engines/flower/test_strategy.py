@@ -331,7 +331,7 @@ def test_without_an_evaluation_rounds_are_recorded_and_old_models_thinned_all_th
         assert ledger.summary(7).evaluation is not None
 
 
-def test_the_seeds_of_a_client_say_nothing_about_those_of_another(tmp_path: Path) -> None:
+def test_every_client_has_other_seeds_in_every_round(tmp_path: Path) -> None:
     grid = farm(7)
     start(strategy(tmp_path / "run", seed=4), grid, 2)
 

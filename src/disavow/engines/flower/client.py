@@ -12,13 +12,26 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from disavow.engines.flower.evidence import Evidence
-from disavow.engines.flower.names import ASK, BATCHES, CLIENT_ID, EPOCHS, EVIDENCE, RECORD, SEED
+from disavow.engines.flower.names import (
+    ASK,
+    BATCHES,
+    CLIENT_ID,
+    EPOCHS,
+    EVIDENCE,
+    PROOF,
+    REASON,
+    RECORD,
+    SEED,
+    VERIFIED,
+)
+from disavow.engines.flower.reporting import warn
 from disavow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -78,18 +91,35 @@ def train_reproducibly(
 def evidence_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Keep the receipt that a message brings, checked; tell the server, with a reply to training, that it is kept.
 
-    Evidence that does not hold is no reason not to train: it is kept as a complaint, for a person to look at.
+    Evidence that does not hold is no reason not to train: it is kept as a complaint, for a person to look at. Nor
+    is a folder that cannot be used: the log says so, and the server is told nothing.
     """
-    if message.metadata.message_type.partition(".")[0] == MessageType.QUERY:
+    kind = message.metadata.message_type.partition(".")[0]
+    if kind == MessageType.QUERY:
         return call_next(message, context)
     evidence = Evidence.of(context)
-    for record in list(message.content.config_records.values()):
-        evidence.take(record)
+
+    def take() -> None:
+        for record in list(message.content.config_records.values()):
+            evidence.take(record)
+
+    kept = _kept(take)
     reply = call_next(message, context)
-    if message.metadata.message_type.partition(".")[0] == MessageType.TRAIN and reply.has_content():
-        evidence.note_update(message.content, reply.content)
-        reply.content[RECORD] = ConfigRecord({EVIDENCE: True})
+    if kind == MessageType.TRAIN and reply.has_content():
+        noted = _kept(lambda: evidence.note_update(message.content, reply.content))
+        if kept and noted:
+            reply.content[RECORD] = ConfigRecord({EVIDENCE: True})
     return reply
+
+
+def _kept(keep: Callable[[], None]) -> bool:
+    """Keep evidence; whether that could be done."""
+    try:
+        keep()
+    except OSError as error:
+        warn(f"evidence cannot be kept: {error}")
+        return False
+    return True
 
 
 def answer(message: Message, context: Context) -> Message:
@@ -102,11 +132,18 @@ def answer(message: Message, context: Context) -> Message:
             if named is not None:
                 reply[CLIENT_ID] = named
         else:
-            evidence = Evidence.of(context)
-            evidence.take(told)
-            for key, value in evidence.judge(told).items():
+            for key, value in _judged(told, context).items():
                 reply[key] = value
     return Message(RecordDict({RECORD: reply}), reply_to=message)
+
+
+def _judged(told: ConfigRecord, context: Context) -> dict[str, bool | str]:
+    try:
+        return Evidence.of(context).receive(told)
+    except OSError as error:
+        warn(f"evidence cannot be kept: {error}")
+        # the reason goes to the server, which need not know the paths of this machine
+        return {VERIFIED: False, REASON: "this node cannot use its evidence-dir"} if PROOF in told else {}
 
 
 def _name_of(context: Context) -> str | None:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
@@ -48,7 +49,8 @@ class Rules:
     """When a reply counts.
 
     `timeout`: seconds that a round waits for replies. `repeats`: how often those who are missing are asked again
-    where fewer than k answered. `too_large`: an update so many times longer than the round's median is refused.
+    where fewer than k answered. `too_large`: an update so many times longer than the round's median, or
+    from so many times more samples, is refused.
     """
 
     timeout: float
@@ -70,6 +72,8 @@ class FlowerEngine:
     on_replies: OnReplies = lambda number, replies: None
     score: Score | None = None
     on_score: Callable[[int, MetricRecord], None] = lambda number, metrics: None
+    _scored: dict[int, int] = field(default_factory=dict)
+    """The attempt of each round at which `score` was asked about its model; it is asked once about each."""
     aware: set[str] = field(default_factory=set)
     """Clients whose app takes evidence: those with `evidence_mod`."""
 
@@ -80,7 +84,8 @@ class FlowerEngine:
 
         `epochs` is told to the clients; whether they keep to it is theirs to say.
         """
-        arrays, broadcast, k = self.frame.record(model), model.vector.numpy(), self.ledger.policy.k
+        arrays, k = self.frame.record(model), self.ledger.policy.k
+        broadcast = self.frame.vector(arrays)  # what the clients got: in float16 it is not quite the model
         good: dict[str, Returned] = {}
         bad: dict[str, str] = {}
         for attempt in range(1 + self.rules.repeats):
@@ -90,7 +95,7 @@ class FlowerEngine:
                 self.roster.look()
             answered, bad = self._ask(Question(round_number, arrays, epochs), missing, broadcast)
             good |= answered
-            for client, reason in too_large(good, self.rules.too_large).items():
+            for client, reason in too_large(good, self.rules.too_large, broadcast).items():
                 del good[client]
                 bad[client] = reason
             if len(good) >= k or not clients:
@@ -100,7 +105,7 @@ class FlowerEngine:
         if len(good) < k and clients:
             raise RoundRefused(
                 f"round {round_number} refused: {len(good)} of {len(clients)} clients returned an update, fewer "
-                f"than k = {k} ({listed(bad)}); nothing was recorded, the run is unchanged"
+                f"than k = {k} ({listed(bad)}){RoundRefused.UNCHANGED}"
             )
         inform(f"round {round_number}: {len(good)} of {len(clients)} clients returned an update")
         self.on_replies(round_number, [good[client].content for client in sorted(good)])
@@ -131,12 +136,38 @@ class FlowerEngine:
         return good, bad
 
     def evaluate(self, model: Model) -> Evaluation | None:
-        """What the app's `evaluate_fn` says of a model; None where there is none, or where it names no accuracy."""
+        """What the app's `evaluate_fn` says of a model; None where there is none, where it names no accuracy, and
+        where it was asked before about the round that waits for its evaluation.
+        """
         if self.score is None:
             return None
-        # rounds that wait for their evaluation come in order; without any, it is about the newest
-        number = next(iter(self.ledger.unevaluated()), self.ledger.next_round()[0] - 1)
-        metrics = self.score(number, self.frame.record(model))
+        # of the rounds that wait for their evaluation the newest comes first; without any, it is the newest of all
+        waiting = self.ledger.unevaluated()
+        number = waiting[-1] if waiting else self.ledger.next_round()[0] - 1
+        if waiting and self._is_scored(number):
+            return None
+        return self._ask_score(number, self.frame.record(model))
+
+    def evaluate_standing(self) -> None:
+        """Ask about the model that stands, as FedAvg does of the model that it starts from; once, as ever.
+
+        A round that waits for its evaluation is left to `evaluate`, whose answer is written to the ledger.
+        """
+        number = self.ledger.next_round()[0] - 1
+        if number not in self.ledger.unevaluated() and not self._is_scored(number):
+            vector = torch.from_numpy(self.ledger.model_before(number + 1))
+            self._ask_score(number, self.frame.record(Model(self.ledger.layout, vector)))
+
+    def _is_scored(self, number: int) -> bool:
+        return self._scored.get(number) == self._attempt(number)
+
+    def _attempt(self, number: int) -> int:
+        """Which attempt at a round stands; the initial model is a matter of no attempt."""
+        return self.ledger.summary(number).attempt if number else 0
+
+    def _ask_score(self, number: int, arrays: ArrayRecord) -> Evaluation | None:
+        self._scored[number] = self._attempt(number)
+        metrics = None if self.score is None else self.score(number, arrays)
         if metrics is None:
             return None
         self.on_score(number, metrics)

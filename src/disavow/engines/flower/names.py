@@ -10,7 +10,10 @@ In a train message's config, beside what the app sends::
     disavow-public-key   the key that signs the run's log, where there is one
     disavow-receipt      the receipt for the latest round in which the client took part, where the log is signed
 
-Neither of the seeds says anything about another client's, or about the secret draws.
+Both seeds are hashes of the run's seed, the round and the client. The run's seed is below 2^32, so a node can find
+it by trying, and then predict the batches and the participation of every other client; with `draws = "seeded"` the
+secret draws too, though no privacy claim holds for such a run anyway. A large random seed only makes that slower.
+The secret draws of any other run come from the operating system, and no seed says anything about them.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ RECORD = "disavow"
 
 CLIENT_ID = "client-id"
 """The key of the node config that says who a node is; and what the server asks for."""
+
+GIVEN = ("SHA256:", "node-")
+"""How ids begin that the server gives, by a node's key or number: no node config claims one, nor gainsays it."""
 
 ASK, EVIDENCE = "ask", "evidence"
 PROOF, OPENING = "proof", "opening"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,19 +50,44 @@ def _samples(metrics: MetricRecord, key: str) -> int:
     return int(value)
 
 
-def too_large(returned: Mapping[str, Returned], times: float) -> dict[str, str]:
-    """Those whose update is so many times longer than the middle one of the round, with the reason.
+def too_large(returned: Mapping[str, Returned], times: float, broadcast: Vector) -> dict[str, str]:
+    """Those whose update is so many times longer, or from so many times more samples, than the middle one of the
+    round, with the reason. `broadcast` is the model that they started from.
 
     The median, because one client can make a mean as large as it likes, and fewer than half of them not the median.
     """
-    # in float64, where the square of no float32 overflows
-    norms = {client: float(np.linalg.norm(each.update.astype(np.float64))) for client, each in returned.items()}
-    middle = float(np.median(list(norms.values()))) if norms else 0.0
-    return {
-        client: f"its update has length {norm:.3g}, more than {times:g} times the round's median of {middle:.3g}"
+    norms = {client: _length(each.update) for client, each in returned.items()}
+    middle, named = _usual(list(norms.values()), broadcast)
+    samples = float(np.median([each.samples for each in returned.values()])) if returned else 0.0
+    long = {
+        client: f"its update has length {norm:.3g}, more than {times:g} times {named} of {middle:.3g}"
         for client, norm in norms.items()
-        if norm > times * middle > 0
+        if norm > times * middle
     }
+    heavy = {
+        client: f"it counts {each.samples} samples, more than {times:g} times the round's median of {samples:g}"
+        for client, each in returned.items()
+        if each.samples > times * samples
+    }
+    return {**heavy, **long}
+
+
+def _usual(norms: Sequence[float], broadcast: Vector) -> tuple[float, str]:
+    """The length that updates of a round are measured by, and what it is."""
+    middle = float(np.median(norms)) if norms else 0.0
+    if middle > 0:
+        return middle, "the round's median"
+    # half of the clients or more returned the model as it was
+    moved = sorted(norm for norm in norms if norm > 0)
+    if len(moved) > 1:
+        # the lower of two middle ones: their mean is as large as the larger makes it
+        return moved[(len(moved) - 1) // 2], "the median of those that are not zero,"
+    return _length(broadcast), "the model's length"
+
+
+def _length(vector: Vector) -> float:
+    # in float64, where the square of no float32 overflows
+    return float(np.linalg.norm(vector.astype(np.float64)))
 
 
 def updates_of(returned: Mapping[str, Returned], model: Model) -> Updates:

@@ -157,5 +157,4 @@ class Session:
 
     def note_train(self, number: int, metrics: MetricRecord) -> None:
         """Metrics that the clients returned with their updates."""
-        self.forget_after(number)
         self.result.train_metrics_clientapp[number] = metrics

@@ -49,7 +49,8 @@ class KIPFedAvg(FedAvg):
     local_epochs: what clients train in a round; only for the cost of an erasure, in client-epochs.
     identity: where stable client ids come from, see `identity.Identity`.
     repeats: how often a round with fewer than k good replies asks again before it is refused.
-    too_large: a reply is refused when its update is so many times longer than the round's median.
+    too_large: a reply is refused when its update is so many times longer than the round's median, or from so many
+        times more samples.
     keys, openings: folders, as for the `disavow` command; `ask` asks for the passphrase of the signing key.
     mechanism: how rounds are rebuilt after a rollback.
     """
@@ -247,16 +248,15 @@ class KIPFedAvg(FedAvg):
         standing, _ = session.standing()
         self.summary()
         inform(f"{standing} of {num_rounds} rounds stand in {self.directory}")
-        if evaluate_fn is not None and standing == 0:
-            metrics = evaluate_fn(0, session.arrays())
-            if metrics is not None:
-                result.evaluate_metrics_serverapp[0] = metrics
+        engine.evaluate_standing()
+
+        def on_standing(number: int) -> None:
+            session.forget_after(number)
+            engine.evaluate_standing()  # after a rollback it may be one that no evaluation of this start was about
+            self._evaluate_on_clients(session, number, evaluate_config, timeout)
+
         try:
-            session.run(
-                engine,
-                rounds=num_rounds,
-                on_standing=lambda number: self._evaluate_on_clients(session, number, evaluate_config, timeout),
-            )
+            session.run(engine, rounds=num_rounds, on_standing=on_standing)
         except BudgetSpent as spent:
             warn(f"{spent}; the model that stands is served, and erasures are still honoured")
         session.forget_after(session.standing()[0])
@@ -270,6 +270,7 @@ class KIPFedAvg(FedAvg):
         return self.configure_train(question.number, question.arrays, told, self._open_session.grid)
 
     def _note_replies(self, session: Session, number: int, replies: list[RecordDict]) -> None:
+        session.forget_after(number - 1)
         try:
             session.note_train(number, self.train_metrics_aggr_fn(replies, self.weighted_by_key))
         except Exception as error:
@@ -277,7 +278,6 @@ class KIPFedAvg(FedAvg):
 
     def _evaluate_on_clients(self, session: Session, number: int, config: ConfigRecord, timeout: float) -> None:
         """Flower's federated evaluation of the model that stands."""
-        session.forget_after(number)
         if number == 0:
             return
         messages = list(self.configure_evaluate(number, session.arrays(), config, session.grid))

@@ -1,0 +1,71 @@
+"""Where a node keeps its evidence: files by run and name, in a folder of its own or in the node's context."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context
+
+from disavow.errors import VerificationError
+
+FOLDER = "evidence-dir"
+"""The key of the node config that names the folder."""
+
+_STATE = "disavow-evidence"
+_RUN = re.compile(r"[0-9a-f]{32}")
+"""What the ledger gives a run for an id. It comes from a server, and becomes a folder's name here."""
+
+
+def is_run(value: object) -> bool:
+    """Whether this can be the id of a run."""
+    return isinstance(value, str) and _RUN.fullmatch(value) is not None
+
+
+class Keeping:
+    """Names of files, under the id of their run, to what they hold. `VerificationError` for what is no run's id."""
+
+    def __init__(self, context: Context) -> None:
+        named = context.node_config.get(FOLDER)
+        self._folder = None if named is None else Path(str(named)).expanduser()
+        if _STATE not in context.state:
+            context.state[_STATE] = ConfigRecord()
+        self._state: ConfigRecord = context.state.config_records[_STATE]
+
+    def write(self, run: str, name: str, data: bytes) -> None:
+        """Keep this, in place of what was there."""
+        place = _place(run, name)
+        if self._folder is None:
+            self._state[place] = data
+            return
+        path = self._folder / place
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = path.with_name(f".{path.name}.{os.getpid()}")
+        fresh.write_bytes(data)
+        fresh.chmod(0o600)
+        fresh.replace(path)
+
+    def read(self, run: str, name: str) -> bytes | None:
+        """What is kept under this name; None for nothing."""
+        place = _place(run, name)
+        if self._folder is None:
+            kept = self._state.get(place)
+            return kept if isinstance(kept, bytes) else None
+        path = self._folder / place
+        return path.read_bytes() if path.is_file() else None
+
+    def names(self, run: str) -> list[str]:
+        """The names of all that is kept of a run."""
+        start = _place(run, "")
+        if self._folder is None:
+            return sorted(name.removeprefix(start) for name in self._state if name.startswith(start))
+        home = self._folder / start
+        return sorted(str(path.relative_to(home)) for path in home.rglob("[!.]*") if path.is_file())
+
+
+def _place(run: str, name: str) -> str:
+    """The only way to a file or an entry: whatever is read or written has passed here."""
+    if not is_run(run):
+        raise VerificationError("what the message names as its run is no run's id")
+    return f"{run}/{name}"
