@@ -239,8 +239,7 @@ class Verdict:
         more = self.round - self.back_to
         told = f"{more} more rounds are" if more > 1 else "1 more round is"
         return (
-            f"{self} (broken at round {self.round}; it goes back to {model_name(self.back_to - 1)}: "
-            f"{told} undone)"
+            f"{self} (broken at round {self.round}; it goes back to {model_name(self.back_to - 1)}: {told} undone)"
         )
 
     def __str__(self) -> str:
