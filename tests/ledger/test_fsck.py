@@ -313,7 +313,7 @@ def test_findings_are_json_too(run_dir: Path) -> None:
     told = json.loads(result.stdout)
     assert told["clean"] is False
     assert [finding["fault"] for finding in told["findings"]] == [True, False]
-    assert all(finding.keys() == {"where", "what", "fault"} for finding in told["findings"])
+    assert all(finding.keys() == {"where", "what", "fault", "spare"} for finding in told["findings"])
 
 
 def test_notes_alone_exit_0(run_dir: Path) -> None:
