@@ -62,11 +62,13 @@ def _patches(images: Tensor, convolution: nn.Conv2d, sides: list[int]) -> Tensor
     (high, wide), (down, across) = convolution.kernel_size, convolution.stride
     if high == wide == 1:
         return images[:, :, ::down, ::across].flatten(2)
-    if not torch.compiler.is_compiling():
-        return functional.unfold(images, (high, wide), dilation=convolution.dilation, stride=convolution.stride)
+    step, stride = convolution.dilation
+    if step == stride == 1 and not torch.compiler.is_compiling():
+        # views and one copy; `functional.unfold` would launch a kernel for each image
+        windows = images.unfold(2, high, down).unfold(3, wide, across)
+        return windows.permute(0, 1, 4, 5, 2, 3).reshape(len(images), -1, sides[0] * sides[1])
     # Inductor makes the gradient of `unfold` an atomic addition, whose order, and so whose last bits, change from
     # run to run; that of slices becomes one sum
-    step, stride = convolution.dilation
     slices = [
         images[:, :, i : i + (sides[0] - 1) * down + 1 : down, j : j + (sides[1] - 1) * across + 1 : across]
         for i in range(0, high * step, step)
