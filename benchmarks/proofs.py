@@ -27,8 +27,7 @@ from disavow.domain import Evaluation, Layout, TensorSpec
 from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.erasure.prove import Proof, prove_what_if
-from disavow.federation.round import close_round
-from disavow.federation.round import Conduct, now, open_round
+from disavow.federation.round import Conduct, close_round, now, open_round
 from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger
 from disavow.proof import leaves
