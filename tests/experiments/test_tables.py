@@ -10,7 +10,7 @@ from statistics import fmean, pstdev
 import pytest
 
 from disavow.experiments import published, tables
-from disavow.experiments.lines import Line, Network
+from disavow.experiments.lines import Line, Method, Network
 from disavow.experiments.markdown import WIDEST
 from disavow.experiments.table import Table
 from tests.experiments.making import grid, line
@@ -87,6 +87,27 @@ def test_the_worst_difference_is_to_fedavg_of_the_same_seed() -> None:
     assert float(row["ours"]) == pytest.approx(-0.04)
     assert (row["runs"], row["seeds"]) == ("3", "2")
     assert shown(table, 3, "MNIST-iid")["published k=4"].startswith("-4.0")
+
+
+def test_the_settled_accuracy_is_of_the_last_ten_rounds_that_stand() -> None:
+    def lasting(method: Method, *, again: float, last: float) -> Line:
+        """Twelve rounds; the eleventh was executed twice, and its first execution was superseded."""
+        one = line(method=method, k=4, x=2, rounds=12)
+        [pattern, *_] = one.rounds
+        done = [replace(pattern, number=n, attempt=1, kind="trained", accuracy=0.5) for n in range(1, 13)]
+        done[1] = replace(done[1], accuracy=0.1)  # the second of twelve does not count any more
+        done[11] = replace(done[11], accuracy=last)
+        repeated = replace(done[10], attempt=2, kind="retrained", accuracy=again)
+        return replace(one, rounds=(*done, repeated), accuracy=last)
+
+    lines = [lasting("fedavg", again=0.5, last=0.5), lasting("published", again=0.7, last=0.4)]
+    table = tables.accuracy(lines, "lenet5")
+    wanted = {"row": "MNIST-iid", "method": "published", "k": 4}
+    [row] = rows(table, **wanted, quantity="worst-settled-difference-to-fedavg")
+    assert float(row["ours"]) == pytest.approx((0.2 - 0.1) / 10)
+    [row] = rows(table, **wanted, quantity="worst-difference-to-fedavg")
+    assert float(row["ours"]) == pytest.approx(-0.1)
+    assert shown(table, 4, "MNIST-iid")["published k=4"].startswith("+1.0")
 
 
 def test_time_and_work_are_means_over_requests_and_ratios_are_to_fedavg() -> None:

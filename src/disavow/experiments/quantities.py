@@ -6,10 +6,19 @@ from statistics import fmean
 
 from disavow.experiments.lines import Line
 
+SETTLED = 10
+"""Rounds at the end of a run over which its accuracy is averaged."""
+
 
 def accuracy(line: Line) -> float:
     """Of the last standing round, as a fraction."""
     return line.accuracy
+
+
+def settled_accuracy(line: Line) -> float:
+    """Mean over the last standing rounds: neighbouring rounds differ by chance, the more the fewer clusters."""
+    standing = {done.number: done.accuracy for done in line.rounds}  # of each number, the one executed last
+    return fmean(standing[number] for number in sorted(standing)[-SETTLED:])
 
 
 def seconds_per_request(line: Line) -> float | None:

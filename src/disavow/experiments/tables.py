@@ -10,8 +10,13 @@ from disavow.experiments import published
 from disavow.experiments.lines import PLAIN, Line, Method, Network, RowName
 from disavow.experiments.markdown import Piece, Remarks
 from disavow.experiments.numbers import amount, points, share, times
+from disavow.experiments.quantities import (
+    SETTLED,
+    client_epochs_per_request,
+    seconds_per_request,
+    settled_accuracy,
+)
 from disavow.experiments.quantities import accuracy as accuracy_of
-from disavow.experiments.quantities import client_epochs_per_request, seconds_per_request
 from disavow.experiments.selection import KS, Cell, Quantity, Selection, select
 from disavow.experiments.storage_table import storage
 from disavow.experiments.table import NETWORKS, TITLES, Show, Table, Value, column, provenance, text
@@ -37,7 +42,9 @@ _METHODS = (
 )
 
 
-_DIFFERENCE = "Accuracy minus fedAvg's of the same seed and requests, in percentage points: the worst x and seed"
+_DIFFERENCE = "minus fedAvg's of the same seed and requests, in percentage points: the worst x and seed"
+_LAST = f"Accuracy after the last round {_DIFFERENCE}"
+_SETTLED = f"Mean accuracy of the last {SETTLED} rounds {_DIFFERENCE}"
 _LESS = "Times less than fedAvg with retraining"
 
 CellOf = Callable[[Selection, str, Method, int], Cell | None]
@@ -55,11 +62,13 @@ def accuracy(lines: Iterable[Line], network: Network) -> Table:
         pieces=(
             _baselines(selection, "The baselines", table, accuracy_of, share),
             *(_clustered(selection, "Test accuracy", table, ks, accuracy_of, share) for ks in PAIRS),
-            _wide(selection, _DIFFERENCE, _worst, points),
+            _wide(selection, _LAST, partial(_worst, quantity=accuracy_of), points),
+            _wide(selection, _SETTLED, partial(_worst, quantity=settled_accuracy), points),
         ),
         values=(
             *_values(selection, name, "accuracy", table, accuracy_of),
-            *_worst_values(selection, name),
+            *_worst_values(selection, name, "worst-difference-to-fedavg", accuracy_of),
+            *_worst_values(selection, name, "worst-settled-difference-to-fedavg", settled_accuracy),
         ),
     )
 
@@ -179,10 +188,12 @@ def _values(
     return found
 
 
-def _worst(selection: Selection, row: str, method: Method, k: int) -> Cell | None:
+def _worst(
+    selection: Selection, row: str, method: Method, k: int, quantity: Callable[[Line], float]
+) -> Cell | None:
     """The accuracy minus fedAvg's of the same seed, of the x and the seed where it is worst."""
     pairs = [(line, selection.baseline(line)) for line in selection.runs(row, method, k)]
-    found = [(line, line.accuracy - base.accuracy) for line, base in pairs if base is not None]
+    found = [(line, quantity(line) - quantity(base)) for line, base in pairs if base is not None]
     if not found:
         return None
     xs = tuple(sorted({line.x for line, _ in found}))
@@ -190,9 +201,11 @@ def _worst(selection: Selection, row: str, method: Method, k: int) -> Cell | Non
     return Cell(min(difference for _, difference in found), None, xs, len(found), seeds)
 
 
-def _worst_values(selection: Selection, name: str) -> list[Value]:
+def _worst_values(
+    selection: Selection, name: str, quantity_name: str, quantity: Callable[[Line], float]
+) -> list[Value]:
     return [
-        Value.of(name, row, method, k, "worst-difference-to-fedavg", None, _worst(selection, row, method, k))
+        Value.of(name, row, method, k, quantity_name, None, _worst(selection, row, method, k, quantity))
         for row in ROWS
         for method, k in COLUMNS
         if method not in PLAIN
