@@ -88,6 +88,23 @@ def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
     assert len({line["key"] for line in lines}) == len(lines) == 6
 
 
+def test_a_second_process_leaves_the_runs_to_the_first(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "disavow", "reproduce", *grid_of(tmp_path)]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "1 of 6" in process.stderr.readline()
+        process.send_signal(signal.SIGSTOP)  # so that it is still there when the other comes
+        other = run(*grid_of(tmp_path), cwd=tmp_path)
+        process.send_signal(signal.SIGCONT)
+        rest = process.stderr.read()
+        assert process.wait(LIMIT) == 0, rest
+    assert other.returncode == 0, other.stderr
+    assert "MNIST-iid, lenet5, seed 1 is left to others" in other.stderr
+    assert f"is in use by process {process.pid} (disavow reproduce, since" in " ".join(other.stderr.split())
+    kept = (tmp_path / "results" / "lenet5-mnist-iid.jsonl").read_text().splitlines()
+    assert len({json.loads(line)["key"] for line in kept}) == len(kept) == 6
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

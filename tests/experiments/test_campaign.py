@@ -14,6 +14,7 @@ from disavow.experiments import campaign, grid, lines
 from disavow.experiments.campaign import Places, effort
 from disavow.experiments.grid import Point
 from disavow.experiments.lines import Line, Round
+from disavow.ledger.lock import Lock
 from tests.experiments.small import TOML, written
 
 
@@ -126,7 +127,8 @@ def test_what_was_interrupted_goes_on_and_comes_to_the_same(
     assert not witness.notes
     for old, new in zip(done, again, strict=True):
         assert _what_came_out(old) == _what_came_out(new)
-    assert not [left for left in (tmp_path / "work").iterdir() if left.is_dir() and left.name != "keys"]
+    [room] = (tmp_path / "work").iterdir()
+    assert not [left for left in room.iterdir() if left.is_dir() and left.name != "keys"]
 
 
 def _what_came_out(line: Line) -> object:
@@ -148,6 +150,21 @@ def test_a_line_cut_off_in_the_middle_is_run_again_and_the_others_are_not(
     assert any("cut off" in note for note in witness.notes)
     assert any("no distances" in note for note in witness.notes), "FedAvg's models are not in this workroom"
     assert [line.key for line in lines.read(file)] == [point.key for point in points]
+
+
+def test_runs_that_another_process_is_at_are_left_to_it(
+    points: list[Point], done: list[Line], tmp_path: Path
+) -> None:
+    places, witness = Places(tmp_path / "results", tmp_path / "work"), Witness()
+    room = places.room_of(points[0])
+    room.mkdir(parents=True)
+    lines.append(places.file_of(points[0]), done[0])
+    with Lock(room):
+        assert [line.key for line in campaign.run(points, places, witness)] == [points[0].key]
+    assert not witness.points
+    [note] = witness.notes
+    assert note.startswith("MNIST-iid, lenet5, seed 1 is left to others: ")
+    assert "in use by process" in note
 
 
 def test_absent_data_is_said_before_the_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from disavow.experiments import growth, odds_lines
 from disavow.experiments.growth import Point, Study
 from disavow.experiments.odds_lines import OddsLine
+from disavow.ledger.lock import Lock
 
 STUDY = Study(
     "digits", clients=(20, 40), sigmas=(0.0, 0.5), seeds=(1,), rounds=2, batch_size=64, learning_rate=0.05
@@ -60,6 +61,22 @@ def test_what_is_finished_is_not_trained_again(found: tuple[Path, list[OddsLine]
     again, finished = run(tmp_path)
     assert [(point.clients, point.sigma) for point in finished] == [(40, 0.5)]
     assert [line.accuracy for line in again] == [line.accuracy for line in lines]
+
+
+def test_federations_that_another_process_is_at_are_left_to_it(
+    found: tuple[Path, list[OddsLine]], tmp_path: Path
+) -> None:
+    _, lines = found
+    for line in lines[:-1]:
+        odds_lines.append(tmp_path / "odds.jsonl", line)
+    room = tmp_path / "work" / "odds-40-seed-1"
+    notes: list[str] = []
+    room.mkdir(parents=True)
+    with Lock(room):
+        left = growth.run(STUDY.points(), tmp_path / "odds.jsonl", tmp_path / "work", on_note=notes.append)
+    assert [line.key for line in left] == [line.key for line in lines[:-1]]
+    [note] = notes
+    assert note.startswith("40 clients, seed 1, are left to others: ")
 
 
 def test_a_model_that_noise_destroys_is_recorded_as_far_as_it_came(tmp_path: Path) -> None:

@@ -14,12 +14,14 @@ from disavow import runs
 from disavow.data import OnProgress, fetch
 from disavow.data.progress import nothing
 from disavow.erasure.plan import Clustering, Federation, simulate
+from disavow.errors import RunInUse
 from disavow.experiments import lines
 from disavow.experiments.grid import PLAIN, Point
 from disavow.experiments.lines import Line, Round
 from disavow.experiments.records import OnNote
 from disavow.experiments.running import Models, run_point
 from disavow.experiments.sharing import ROOM, SharedEngine
+from disavow.ledger.lock import Lock
 
 _STREAMS = 200
 
@@ -49,8 +51,16 @@ class Places:
 
     def file_of(self, point: Point) -> Path:
         """The results file of a run: one a study, row and network, so that several processes can share the work."""
-        parts = (point.study, point.network, point.row.lower(), "quick" if point.quick else "")
-        return self.results / f"{'-'.join(part for part in parts if part)}.jsonl"
+        return self.results / f"{_joined(point)}.jsonl"
+
+    def room_of(self, point: Point) -> Path:
+        """Where the runs of its group are made; one process at a time works there."""
+        return self.workroom / f"{_joined(point)}-seed-{point.seed}"
+
+
+def _joined(point: Point) -> str:
+    parts = (point.study, point.network, point.row.lower(), "quick" if point.quick else "")
+    return "-".join(part for part in parts if part)
 
 
 def finished(places: Places, points: Iterable[Point], on_note: OnNote = lambda note: None) -> dict[str, Line]:
@@ -69,7 +79,10 @@ def run(
     on_progress: OnProgress = nothing,
     room: int = ROOM,
 ) -> list[Line]:
-    """Make what is not made yet; the lines of all of them. `room` bounds the updates kept for equal runs."""
+    """Make what is not made yet; the lines of all of them. `room` bounds the updates kept for equal runs.
+
+    A group that another process is at is left to it: what that has not finished yet is not among the lines.
+    """
     found = finished(places, points, observer.noted)
     # at once, not hours later when their turn comes
     needed = {point.settings.data.name: point.settings.data for point in points if point.key not in found}
@@ -77,44 +90,50 @@ def run(
         fetch(data, on_progress=on_progress)
     for _, members in groupby(points, key=lambda point: point.group):
         group = list(members)
-        missing = [point for point in group if point.key not in found]
-        if missing:
-            found |= _run_group(group, missing, places, observer, on_progress, room)
-    return [found[point.key] for point in points]
+        if any(point.key not in found for point in group):
+            try:
+                found |= _run_group(group, places, observer, on_progress, room)
+            except RunInUse as error:
+                observer.noted(
+                    f"{group[0].row}, {group[0].network}, seed {group[0].seed} is left to others: {error}"
+                )
+                found |= finished(places, group)
+    return [found[point.key] for point in points if point.key in found]
 
 
 def _run_group(
-    group: Sequence[Point],
-    missing: Sequence[Point],
-    places: Places,
-    observer: Observer,
-    on_progress: OnProgress,
-    room: int,
+    group: Sequence[Point], places: Places, observer: Observer, on_progress: OnProgress, room: int
 ) -> dict[str, Line]:
-    """The missing runs of one row, network and seed: their data is loaded once, their equal rounds trained once."""
-    made: dict[str, Line] = {}
-    prepared = runs.prepare(group[0].settings, on_progress=on_progress)
-    for note in prepared.data.notes:
-        observer.noted(f"{group[0].row}: {note}")
-    engine = SharedEngine(prepared.engine, epochs=group[0].settings.training.epochs, room=room)
-    reference = _Reference(group, places, observer)
-    try:
-        for point in missing:
-            observer.began(point)
-            done = run_point(
-                point,
-                prepared,
-                engine,
-                places.workroom,
-                reference=reference.models,
-                on_executed=observer.executed,
-            )
-            reference.keep(done.models)  # first: a line without its models could not be measured against
-            lines.append(places.file_of(point), done.line, observer.noted)
-            made[point.key] = done.line
-            observer.ended(point, done.line)
-    finally:
-        engine.end()
+    """The runs of one row, network and seed: their data is loaded once, their equal rounds trained once."""
+    workroom = places.room_of(group[0])
+    workroom.mkdir(parents=True, exist_ok=True)
+    with Lock(workroom):
+        made = finished(places, group)  # whoever was here before may have gone on meanwhile
+        missing = [point for point in group if point.key not in made]
+        if not missing:
+            return made
+        prepared = runs.prepare(group[0].settings, on_progress=on_progress)
+        for note in prepared.data.notes:
+            observer.noted(f"{group[0].row}: {note}")
+        engine = SharedEngine(prepared.engine, epochs=group[0].settings.training.epochs, room=room)
+        reference = _Reference(group, places, observer)
+        try:
+            for point in missing:
+                observer.began(point)
+                done = run_point(
+                    point,
+                    prepared,
+                    engine,
+                    workroom,
+                    reference=reference.models,
+                    on_executed=observer.executed,
+                )
+                reference.keep(done.models)  # first: a line without its models could not be measured against
+                lines.append(places.file_of(point), done.line, observer.noted)
+                made[point.key] = done.line
+                observer.ended(point, done.line)
+        finally:
+            engine.end()
     return made
 
 
@@ -123,13 +142,13 @@ class _Reference:
 
     def __init__(self, group: Sequence[Point], places: Places, observer: Observer) -> None:
         self.models: Models | None = None
-        plain = next((point for point in group if point.method == "fedavg"), None)
-        self._file = places.workroom / f"fedavg-{plain.key[:16]}.npy" if plain else None
+        plain, room = next((point for point in group if point.method == "fedavg"), None), places.room_of(group[0])
+        self._file = room / f"fedavg-{plain.key[:16]}.npy" if plain else None
         if self._file and self._file.is_file():
             self.models = np.load(self._file, allow_pickle=False)
         elif plain and plain.key in finished(places, [plain]):
             observer.noted(
-                f"{plain}: its models are not in {places.workroom}, so no distances to them are measured; take its "
+                f"{plain}: its models are not in {room}, so no distances to them are measured; take its "
                 f"line out of {places.file_of(plain)} to have it run again"
             )
 

@@ -23,12 +23,13 @@ from disavow import config, runs
 from disavow.config import Settings
 from disavow.data import OnProgress
 from disavow.data.progress import nothing
-from disavow.errors import RoundRefused
+from disavow.errors import RoundRefused, RunInUse
 from disavow.experiments import odds_lines, provenance
 from disavow.experiments.odds_lines import FORMAT, OddsLine
 from disavow.experiments.records import OnNote
 from disavow.experiments.sharing import SharedEngine
 from disavow.ledger import Ledger
+from disavow.ledger.lock import Lock
 from disavow.proof.bounds import Bounds, bounds_of, total_ratio
 from disavow.runs import Prepared
 
@@ -124,20 +125,34 @@ def run(
     on_note: OnNote = lambda note: None,
     on_progress: OnProgress = nothing,
 ) -> list[OddsLine]:
-    """Train what is not trained yet; the lines of all. `on_point` hears of each federation that is finished."""
+    """Train what is not trained yet; the lines of all. `on_point` hears of each federation that is finished.
+
+    Federations that another process is at are left to it: what that has not finished yet is not among the lines.
+    """
     found = {line.key: line for line in odds_lines.read(results, on_note)}
-    for _, members in groupby(points, key=lambda point: (point.clients, point.seed)):
-        missing = [point for point in members if point.key not in found]
-        if missing:
-            for line in _run_group(missing, workroom, on_progress):
-                odds_lines.append(results, line, on_note)
-                found[line.key] = line
-                on_point(next(point for point in missing if point.key == line.key))
-    return [found[point.key] for point in points]
+    for (clients, seed), members in groupby(points, key=lambda point: (point.clients, point.seed)):
+        group, room = list(members), workroom / f"odds-{clients}-seed-{seed}"
+        if all(point.key in found for point in group):
+            continue
+        room.mkdir(parents=True, exist_ok=True)
+        try:
+            with Lock(room):
+                # whoever was here before may have gone on meanwhile
+                found |= {line.key: line for line in odds_lines.read(results, on_note)}
+                missing = [point for point in group if point.key not in found]
+                for line in _run_group(missing, room, on_progress):
+                    odds_lines.append(results, line, on_note)
+                    found[line.key] = line
+                    on_point(next(point for point in missing if point.key == line.key))
+        except RunInUse as error:
+            on_note(f"{clients:,} clients, seed {seed}, are left to others: {error}")
+    return [found[point.key] for point in points if point.key in found]
 
 
 def _run_group(points: Sequence[Point], workroom: Path, on_progress: OnProgress) -> Iterable[OddsLine]:
     """Federations of one size and seed, and plain federated averaging to compare them with."""
+    if not points:
+        return
     prepared = runs.prepare(points[0].settings, on_progress=on_progress)
     engine = SharedEngine(prepared.engine, epochs=points[0].settings.training.epochs, room=0)
     prepared = replace(prepared, engine=engine)
