@@ -10,18 +10,9 @@ import sqlalchemy as sa
 
 from disavow.domain import Policy
 from disavow.ledger import rows
-from disavow.proof.leaves import (
-    Leaf,
-    cluster_leaf,
-    joined,
-    list_entries,
-    noise_of,
-    rebuilt_leaf,
-    round_leaf,
-    run_leaf,
-    sized,
-)
+from disavow.proof.leaves import Leaf, cluster_leaf, joined, list_entries, rebuilt_leaf, round_leaf, run_leaf, sized
 from disavow.proof.merkle import HASH_BYTES, root_of
+from disavow.proof.noise import noise_of
 from disavow.proof.notes import PublicKey
 
 
