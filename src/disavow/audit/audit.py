@@ -22,12 +22,13 @@ import numpy as np
 
 from disavow import __version__, config
 from disavow.audit.attackers import ATTACKERS
+from disavow.audit.difference import difference
 from disavow.audit.epsilon import epsilon_bound
 from disavow.audit.forging import answers_alike, forge, recompute
 from disavow.audit.game import Attacker, Floats, Handed, Records, Scores, Shadows, Stage, Worlds
 from disavow.audit.rehearsal import rehearse
 from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found, median, simultaneous
-from disavow.audit.roc import advantage, auc, difference, tpr_at
+from disavow.audit.roc import advantage, auc, tpr_at
 from disavow.audit.signals import confidences, losses
 from disavow.audit.subject import Subject
 from disavow.audit.worlds import Kind, OnRound, World, held_by, seats_of, train_worlds
