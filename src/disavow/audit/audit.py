@@ -141,17 +141,7 @@ def _audit(
         departed = len(rehearsal.ledger.requests()) - 1
     _refuse_overflow(before, served)
     subject = replace(subject, rounds=rehearsal.rounds)  # a run that is being trained goes on
-    seats = seats_of(effort.worlds, effort.shadows)
-    with closing(trainer_for(subject.workload(), subject.settings.engine)) as trainer:
-        worlds = train_worlds(
-            subject,
-            seats,
-            folder / f"{subject.rounds}-rounds",
-            trainer=trainer,
-            mechanism=mechanism,
-            seed=effort.seed,
-            on_round=on_round,
-        )
+    worlds = _worlds(subject, effort, folder, mechanism, on_round)
     handed = hand_out(subject, before, served, worlds, effort.seed)
     found = tuple(attack(attacker, handed) for attacker in ATTACKERS.values())
     alike = answers_alike(subject, handed[Stage.SERVED][0], forgery, tuple(ATTACKERS.values()))
@@ -176,6 +166,21 @@ def _audit(
         bound=bound,
         seconds=time.monotonic() - began,
     )
+
+
+def _worlds(
+    subject: Subject, effort: Effort, folder: Path, mechanism: Mechanism, on_round: OnRound
+) -> dict[Kind, list[World]]:
+    with closing(trainer_for(subject.workload(), subject.settings.engine)) as trainer:
+        return train_worlds(
+            subject,
+            seats_of(effort.worlds, effort.shadows),
+            folder / f"{subject.rounds}-rounds",
+            trainer=trainer,
+            mechanism=mechanism,
+            seed=effort.seed,
+            on_round=on_round,
+        )
 
 
 def _identity(subject: Subject, effort: Effort, mechanism: Mechanism) -> str:
