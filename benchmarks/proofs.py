@@ -34,6 +34,7 @@ from disavow.proof import leaves
 from disavow.proof.bounds import bounds_of, total_displacement, total_ratio
 from disavow.proof.commitment import commit, commit_client
 from disavow.proof.merkle import path_to, root_of
+from disavow.proof.noise import noise_of
 from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
 from disavow.proof.reading import to_base64, write_figure
@@ -165,7 +166,7 @@ def made_up(signer: Signer, *, rounds: int, participants: int, k: int) -> dict[s
         )
         hashes = [secrets.token_bytes(32) for _ in range(count)]
         hashes[position] = leaves.hash_of(cluster)
-        tau = leaves.noise_of(policy, [(1 / count, 0.5)] * count)
+        tau = noise_of(policy, [(1 / count, 0.5)] * count)
         after = hashlib.sha256(f"model {number}".encode()).hexdigest()
         leaf = leaves.round_leaf(
             number=number,

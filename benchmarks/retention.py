@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from disavow import config, runs
-from disavow.erasure.plan import repaired
+from disavow.erasure.simulated import repaired
 from disavow.ledger.thinning import superfluous, weights_of
 
 CLIENTS, ROUNDS, RATE = 50, 50, 0.2

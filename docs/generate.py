@@ -24,7 +24,7 @@ def configuration() -> str:
         "has its default. What cannot be used is refused before anything is written, in one line that names the",
         "key, what it was, and what is allowed.",
         "",
-        "*Made from `src/disavow/config.py` by `python docs/generate.py`.*",
+        "*Made from `src/disavow/config/` by `python docs/generate.py`.*",
     ]
     for name, about, fields in sections():
         lines += ["", f"## `[{name}]`" if name else "## Top level", ""]

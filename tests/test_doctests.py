@@ -37,4 +37,9 @@ def test_examples_in_docstrings_run(name: str) -> None:
 
 def test_there_are_examples_and_they_are_found() -> None:
     with_examples = {name for name in modules() if examples(name)}
-    assert {"disavow.domain", "disavow.data", "disavow.federation.broadcast"} <= with_examples
+    assert {
+        "disavow.domain.layout",
+        "disavow.domain.verdict",
+        "disavow.data",
+        "disavow.federation.broadcast",
+    } <= with_examples

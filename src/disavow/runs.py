@@ -295,15 +295,6 @@ def _assemble(
     clock: Clock,
     openings: Path | None = None,
 ) -> Run:
-    conduct = conduct_of(settings, clock)
-    mechanism, notes = build_mechanism(settings.mechanism), prepared.data.notes
-    return Run(
-        settings,
-        ledger,
-        prepared.engine,
-        conduct,
-        keys or default_folder(),
-        mechanism,
-        openings=openings,
-        notes=notes,
-    )
+    conduct, mechanism = conduct_of(settings, clock), build_mechanism(settings.mechanism)
+    keys = keys or default_folder()
+    return Run(settings, ledger, prepared.engine, conduct, keys, mechanism, openings, prepared.data.notes)

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
+from disavow.audit.difference import Difference
 from disavow.audit.game import Scores, Stage
 from disavow.audit.intervals import Interval
 from disavow.audit.report import Attacked, Audit, Found, median, simultaneous
-from disavow.audit.roc import Difference, Measure
+from disavow.audit.roc import Measure
 from disavow.domain import ErasureRequest, RequestState, Verdict, VerdictKind
 
 MOMENT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)

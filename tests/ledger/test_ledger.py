@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
 import tempfile
-from contextlib import closing
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +13,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disavow.domain import Cluster, Evaluation, Member, Slot
-from disavow.errors import IntegrityError, LedgerError, RunExists, RunMissing
+from disavow.domain import Cluster, Member, Slot
+from disavow.errors import LedgerError, RunExists, RunMissing
 from disavow.ledger import Ledger, creation, database, fsck, rows
 from disavow.ledger.database import NAME
 from disavow.ledger.models import ModelStore
 from tests.ledger.making import (
     IDS,
-    LAYOUT,
-    MOMENT,
-    POLICY,
     TABLES,
     all_rows,
     change,
@@ -97,14 +91,6 @@ def test_whatever_is_recorded_reads_back_equal_and_passes_fsck(data: st.DataObje
         assert [f for f in fsck(directory) if f.fault and f.where != "config.toml"] == []
 
 
-def test_policy_layout_and_origin_read_back_equal(tmp_path: Path) -> None:
-    with create(tmp_path / "run") as made:
-        run_id = made.run_id
-    with Ledger.open(tmp_path / "run") as ledger:
-        assert (ledger.policy, ledger.layout, ledger.run_id) == (POLICY, LAYOUT, run_id)
-        assert (ledger.created_at, ledger.created_by) == (MOMENT, "tests")
-
-
 def test_rounds_of_more_than_two_to_the_sixteen_slots_keep_their_neighbours(tmp_path: Path) -> None:
     count = (1 << 16) + 2
     clients = [f"c{i:06d}" for i in range(count)]
@@ -113,43 +99,6 @@ def test_rounds_of_more_than_two_to_the_sixteen_slots_keep_their_neighbours(tmp_
     with create(tmp_path / "run", clients=clients) as ledger:
         record_next(ledger, clusters_of_round=(cluster,))
         assert ledger.round(1).clusters == (cluster,)
-
-
-def test_summaries_and_evaluations_read_back(tmp_path: Path) -> None:
-    with create(tmp_path / "run") as ledger:
-        one, two = record_next(ledger), record_next(ledger)
-        assert ledger.unevaluated() == (1, 2)
-        ledger.note_evaluation(1, Evaluation(0.5, 1.25))
-        ledger.note_evaluation(1, Evaluation(0.75, 1.0))
-        ledger.note_evaluation(2, Evaluation(0.125, float("inf")))
-        assert ledger.unevaluated() == ()
-        first, second = ledger.summaries()
-        assert ledger.summary(1) == first
-        assert (first.number, first.attempt, first.standing) == (1, 1, True)
-        assert (first.participants, first.clusters, first.delta, first.spread) == (4, 2, 0.25, 0.25)
-        assert (first.after, first.recorded_at, first.evaluation) == (one.after, MOMENT, Evaluation(0.75, 1.0))
-        assert second.after == two.after
-        assert second.evaluation is not None
-        assert second.evaluation.accuracy == 0.125
-        assert second.evaluation.loss != second.evaluation.loss
-
-
-# -- models before and after -------------------------------------------------------------------------------------
-
-
-def test_models_before_and_after_chain_from_the_initial_to_the_next_round(tmp_path: Path) -> None:
-    with create(tmp_path / "run") as ledger:
-        assert ledger.model_before(1).tobytes() == vector(0).tobytes()
-        assert ledger.digest_before(1) == ledger.initial_model
-        for number in (1, 2):
-            record_next(ledger)
-            assert ledger.model_before(number).tobytes() == vector(number - 1).tobytes()
-            assert ledger.model_after(number).tobytes() == vector(number).tobytes()
-        assert ledger.next_round() == (3, 1)
-        assert ledger.model_before(3).tobytes() == vector(2).tobytes()
-        for beyond in (lambda: ledger.model_before(4), lambda: ledger.model_after(3), lambda: ledger.round(0)):
-            with pytest.raises(LedgerError, match="no standing round"):
-                beyond()
 
 
 def test_a_round_that_gives_the_same_model_again_is_recorded(tmp_path: Path) -> None:
@@ -251,29 +200,6 @@ def test_registering_twice_is_registering_once_and_an_empty_id_is_refused(tmp_pa
         with pytest.raises(LedgerError):
             ledger.register(["zoe", ""], key=bytes(32))
         assert "zoe" not in ledger.clients()
-
-
-# -- asking by client ------------------------------------------------------------------------------------------
-
-
-def test_rounds_with_is_answered_from_indices_alone(tmp_path: Path) -> None:
-    asked: list[tuple[str, Any]] = []
-
-    def listen(_: object, __: object, statement: str, parameters: Any, *___: object) -> None:
-        if statement.startswith("SELECT"):
-            asked.append((statement, parameters))
-
-    with create(tmp_path / "run") as ledger:
-        for _ in range(3):
-            record_next(ledger)
-        sa.event.listen(ledger._engine, "before_cursor_execute", listen)
-        assert ledger.rounds_with("ada") == (1, 2, 3)
-        assert ledger.rounds_with("somebody else") == ()
-    with closing(sqlite3.connect(tmp_path / "run" / NAME)) as connection:
-        for statement, parameters in asked:
-            plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
-            assert any("memberships USING" in step and "(client=?" in step for step in plan), plan
-            assert not any(step.startswith("SCAN") for step in plan), plan
 
 
 # -- ids stand in one table --------------------------------------------------------------------------------------
@@ -402,6 +328,23 @@ def test_a_directory_that_holds_no_run_is_said_to_hold_none(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+def test_of_two_who_create_one_run_the_slower_is_refused_and_overwrites_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = creation._furnish
+
+    def overtaken(workshop: Path, beginning: creation.Beginning) -> None:
+        monkeypatch.setattr(creation, "_furnish", real)
+        create(tmp_path / "run").close()
+        real(workshop, beginning)
+
+    monkeypatch.setattr(creation, "_furnish", overtaken)
+    with pytest.raises(RunExists):
+        create(tmp_path / "run")
+    assert [finding for finding in fsck(tmp_path / "run") if finding.fault] == []
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 # -- leftovers -----------------------------------------------------------------------------------------------------
 
 
@@ -427,75 +370,6 @@ def test_a_folder_among_the_models_does_not_stop_a_writer(run_dir: Path) -> None
     (run_dir / "models" / "lost+found").mkdir()
     with Ledger.open(run_dir, write=True) as ledger:
         assert ledger.next_round() == (4, 1)
-
-
-def test_a_damaged_model_is_never_handed_out(run_dir: Path) -> None:
-    with Ledger.open(run_dir) as ledger:
-        path = ledger.store.path(ledger.summary(2).after)
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data)
-        with pytest.raises(IntegrityError, match=path.name):
-            ledger.model_after(2)
-        with pytest.raises(IntegrityError, match=path.name):
-            ledger.model_before(3)
-
-
-# -- a ledger that is damaged is refused, not crashed on ------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "DELETE FROM run",
-        "UPDATE run SET policy = '{}'",
-        "UPDATE run SET layout = 'no JSON'",
-        "UPDATE run SET created_at = 'once upon a time'",
-    ],
-)
-def test_a_run_row_that_makes_no_sense_is_a_ledger_error(run_dir: Path, statement: str) -> None:
-    change(run_dir, statement)
-    with pytest.raises(LedgerError):
-        Ledger.open(run_dir)
-
-
-def test_a_reader_on_a_read_only_medium_sees_what_a_crash_left_in_the_write_ahead_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with create(tmp_path / "run") as ledger:
-        record_next(ledger)
-        # taken while the writer is alive: the round is in the log, not yet in the main file
-        crashed = Path(shutil.copytree(tmp_path / "run", tmp_path / "crashed"))
-    monkeypatch.setattr("os.access", lambda *_, **__: False)
-    try:
-        with Ledger.open(crashed) as ledger:
-            assert ledger.next_round() == (2, 1)
-    except LedgerError as refusal:  # refusing is as good as reading; showing fewer rounds than there are is not
-        assert "log" in str(refusal) or "read-only" in str(refusal)  # noqa: PT017
-
-
-def test_times_are_kept_in_utc(tmp_path: Path) -> None:
-    with create(tmp_path / "run") as ledger:
-        record_next(ledger, at=MOMENT.astimezone(timezone(timedelta(hours=5, minutes=30))))
-        assert ledger.round(1).recorded_at == MOMENT
-        assert ledger.round(1).recorded_at.tzinfo == UTC
-
-
-def test_of_two_who_create_one_run_the_slower_is_refused_and_overwrites_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = creation._furnish
-
-    def overtaken(workshop: Path, beginning: creation.Beginning) -> None:
-        monkeypatch.setattr(creation, "_furnish", real)
-        create(tmp_path / "run").close()
-        real(workshop, beginning)
-
-    monkeypatch.setattr(creation, "_furnish", overtaken)
-    with pytest.raises(RunExists):
-        create(tmp_path / "run")
-    assert [finding for finding in fsck(tmp_path / "run") if finding.fault] == []
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 # -- events -------------------------------------------------------------------------------------------------------

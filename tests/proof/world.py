@@ -27,7 +27,6 @@ from disavow.proof.leaves import (
     list_entries,
     list_salt,
     map_root,
-    noise_of,
     rebuilt_leaf,
     rollback_leaf,
     round_leaf,
@@ -38,6 +37,7 @@ from disavow.proof.leaves import (
     withdrawn_inner,
 )
 from disavow.proof.merkle import leaf_hash, path_to, root_of
+from disavow.proof.noise import noise_of
 from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
 from disavow.proof.reading import to_base64, write_decimal, write_figure

@@ -22,12 +22,13 @@ import numpy as np
 
 from disavow import __version__, config
 from disavow.audit.attackers import ATTACKERS
+from disavow.audit.difference import difference
 from disavow.audit.epsilon import epsilon_bound
 from disavow.audit.forging import answers_alike, forge, recompute
 from disavow.audit.game import Attacker, Floats, Handed, Records, Scores, Shadows, Stage, Worlds
 from disavow.audit.rehearsal import rehearse
 from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found, median, simultaneous
-from disavow.audit.roc import advantage, auc, difference, tpr_at
+from disavow.audit.roc import advantage, auc, tpr_at
 from disavow.audit.signals import confidences, losses
 from disavow.audit.subject import Subject
 from disavow.audit.worlds import Kind, OnRound, World, held_by, seats_of, train_worlds
@@ -140,17 +141,7 @@ def _audit(
         departed = len(rehearsal.ledger.requests()) - 1
     _refuse_overflow(before, served)
     subject = replace(subject, rounds=rehearsal.rounds)  # a run that is being trained goes on
-    seats = seats_of(effort.worlds, effort.shadows)
-    with closing(trainer_for(subject.workload(), subject.settings.engine)) as trainer:
-        worlds = train_worlds(
-            subject,
-            seats,
-            folder / f"{subject.rounds}-rounds",
-            trainer=trainer,
-            mechanism=mechanism,
-            seed=effort.seed,
-            on_round=on_round,
-        )
+    worlds = _worlds(subject, effort, folder, mechanism, on_round)
     handed = hand_out(subject, before, served, worlds, effort.seed)
     found = tuple(attack(attacker, handed) for attacker in ATTACKERS.values())
     alike = answers_alike(subject, handed[Stage.SERVED][0], forgery, tuple(ATTACKERS.values()))
@@ -175,6 +166,21 @@ def _audit(
         bound=bound,
         seconds=time.monotonic() - began,
     )
+
+
+def _worlds(
+    subject: Subject, effort: Effort, folder: Path, mechanism: Mechanism, on_round: OnRound
+) -> dict[Kind, list[World]]:
+    with closing(trainer_for(subject.workload(), subject.settings.engine)) as trainer:
+        return train_worlds(
+            subject,
+            seats_of(effort.worlds, effort.shadows),
+            folder / f"{subject.rounds}-rounds",
+            trainer=trainer,
+            mechanism=mechanism,
+            seed=effort.seed,
+            on_round=on_round,
+        )
 
 
 def _identity(subject: Subject, effort: Effort, mechanism: Mechanism) -> str:

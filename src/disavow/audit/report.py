@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from disavow.audit.difference import Difference
 from disavow.audit.epsilon import EpsilonBound
 from disavow.audit.forging import Alike, ForgedRound
 from disavow.audit.game import Scores, Stage, Unit
-from disavow.audit.roc import Difference, Measure
+from disavow.audit.roc import Measure
 from disavow.domain import ErasureRequest, VerdictKind
 
 LEVEL = 0.95

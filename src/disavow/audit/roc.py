@@ -7,7 +7,7 @@ Every figure here comes with an interval, or with the reason why these units can
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,8 +22,6 @@ FALSE_POSITIVES_NEEDED = 10
 """So many absent units must be expected above a threshold before anything is said about it."""
 
 _HALVINGS = 50
-_UNSEEN = 0.25
-_ENOUGH_TO_POOL = 4
 _ROUNDING = 1e-12
 
 
@@ -62,19 +60,6 @@ class Measure:
         return f"{self.estimate:.3f} ({self.interval.low:.3f}-{self.interval.high:.3f})"
 
 
-@dataclass(frozen=True)
-class Difference:
-    """How much better an attacker does on the served model than on one retrained without the client."""
-
-    estimate: float
-    interval: Interval
-
-    @property
-    def contains_zero(self) -> bool:
-        """Whether the two cannot be told apart."""
-        return 0.0 in self.interval
-
-
 @dataclass(frozen=True, eq=False)
 class Roc:
     """One point for each distinct score, from the strictest threshold (infinite: nobody) to the laxest (everybody).
@@ -102,16 +87,9 @@ class Placements(NamedTuple):
         return float(self.present.mean())
 
 
-class _Part(NamedTuple):
-    """An estimated part of a variance, with the degrees of freedom of the estimate."""
-
-    variance: float
-    freedom: int
-
-
 def roc(scores: Scores) -> Roc:
     """The rates of true and false positives at every threshold; refuses scores that make none."""
-    if reason := _unusable(scores):
+    if reason := unusable(scores):
         raise ConfigError(f"no ROC curve: {reason}")
     values = np.unique(np.concatenate([scores.present, scores.absent]))[::-1]
     curve = Roc(
@@ -135,11 +113,11 @@ def auc(scores: Scores, level: float = 0.95) -> Measure:
 
     R. G. Newcombe, "Confidence intervals for an effect size measure based on the Mann-Whitney statistic. Part 2:
     asymptotic methods and evaluation" (2006), method 5. J. A. Hanley and B. J. McNeil, "The Meaning and Use of the
-    Area under a Receiver Operating Characteristic (ROC) Curve" (1982). DeLong et al.: see `difference`.
+    Area under a Receiver Operating Characteristic (ROC) Curve" (1982). DeLong et al.: see `difference.difference`.
     """
-    if reason := _unusable(scores):
+    if reason := unusable(scores):
         return Measure.missing(reason)
-    placements = _placements(scores)
+    placements = placements_of(scores)
     estimate = placements.auc
     variance = _variance_of_auc(placements)
     z = float(special.ndtri(0.5 + level / 2))
@@ -157,7 +135,7 @@ def tpr_at(scores: Scores, fpr: float, level: float = 0.95) -> Measure:
     order statistics of the absent scores with half of the error, and the other half goes to the count of present
     units above either.
     """
-    if reason := _unusable(scores):
+    if reason := unusable(scores):
         return Measure.missing(reason)
     absent, needed = len(scores.absent), math.ceil(FALSE_POSITIVES_NEEDED / fpr - _ROUNDING)
     if absent < needed:
@@ -180,7 +158,7 @@ def advantage(scores: Scores, level: float = 0.95) -> Measure:
     S. Yeom, I. Giacomelli, M. Fredrikson and S. Jha, "Privacy Risk in Machine Learning: Analyzing the Connection to
     Overfitting" (2018).
     """
-    if reason := _unusable(scores):
+    if reason := unusable(scores):
         return Measure.missing(reason)
     curve, half = roc(scores), (1 + level) / 2
     estimate = float((curve.tpr - curve.fpr).max())
@@ -188,47 +166,7 @@ def advantage(scores: Scores, level: float = 0.95) -> Measure:
     return Measure.of(estimate, Interval(max(0.0, estimate - band), min(1.0, estimate + band)))
 
 
-def difference(served: Scores, retrained: Sequence[Scores], level: float = 0.95) -> Difference:
-    """AUC of `served` minus the mean AUC of `retrained`, all over the same units in the same order.
-
-    Two sources of chance count. *Units*: the placements are compared unit by unit, because a record that is hard
-    for one model is hard for all, and most of that chance cancels out (DeLong). *Secret draws*: the served model is
-    one draw of representatives and noise, and each retrained model another. If the AUC varies by s² between exact
-    retrainings, the served one deviates by s² too, and the mean of R retrained ones by s²/R: s²·(1 + 1/R) is added.
-    s² comes from R models only, so the quantile is Student's, with Satterthwaite's degrees of freedom for the sum.
-    Where secret draws dominate, that held the truth in 86 % of simulations with two retrainings and in 93 % with
-    three: an s² that is small by chance also makes its few degrees of freedom count less. So with fewer than four
-    each source gets its own quantile, and the squares of the half-widths are added.
-    What a draw does to single units is in both terms: the interval is rather too wide than too narrow.
-
-    With one `retrained` there is no s²: right where each unit is a world with draws of its own, too narrow where
-    all units are records on one model.
-
-    Where no unit changes its place, DeLong's variance is 0, though a unit not seen might have. So two more
-    deviations are always counted on either side, of plus and minus a quarter: the interval never has zero width.
-
-    E. R. DeLong, D. M. DeLong and D. L. Clarke-Pearson, "Comparing the Areas under Two or More Correlated Receiver
-    Operating Characteristic Curves: A Nonparametric Approach" (1988). F. E. Satterthwaite, "An Approximate
-    Distribution of Estimates of Variance Components" (1946).
-    """
-    _check_same_units(served, retrained)
-    others = [_placements(scores) for scores in retrained]
-    aucs, here = np.array([placements.auc for placements in others]), _placements(served)
-    present = here.present - np.mean([placements.present for placements in others], axis=0)
-    absent = here.absent - np.mean([placements.absent for placements in others], axis=0)
-
-    units, draws = [_part(present), _part(absent)], []
-    if len(aucs) > 1:
-        draws = [_Part(float(aucs.var(ddof=1)) * (1 + 1 / len(aucs)), len(aucs) - 1)]
-    if draws and len(aucs) < _ENOUGH_TO_POOL:
-        half_width = math.hypot(_half_width(units, level), _half_width(draws, level))
-    else:
-        half_width = _half_width(units + draws, level)
-    estimate = here.auc - float(aucs.mean())
-    return Difference(estimate, Interval(max(-1.0, estimate - half_width), min(1.0, estimate + half_width)))
-
-
-def _unusable(scores: Scores) -> str | None:
+def unusable(scores: Scores) -> str | None:
     """Why nothing can be said about these scores, if so."""
     present, absent = len(scores.present), len(scores.absent)
     if not present or not absent:
@@ -239,21 +177,8 @@ def _unusable(scores: Scores) -> str | None:
     return None
 
 
-def _check_same_units(served: Scores, retrained: Sequence[Scores]) -> None:
-    if not retrained:
-        raise ConfigError("no difference: it needs at least one retrained model, there are 0")
-    for scores in (served, *retrained):
-        if reason := _unusable(scores):
-            raise ConfigError(f"no difference: {reason}")
-        if (len(scores.present), len(scores.absent)) != (len(served.present), len(served.absent)):
-            raise ConfigError(
-                "no difference: the same units must be scored on every model; there are "
-                f"{len(served.present):,} present and {len(served.absent):,} absent ones on the served model, "
-                f"{len(scores.present):,} and {len(scores.absent):,} on a retrained one"
-            )
-
-
-def _placements(scores: Scores) -> Placements:
+def placements_of(scores: Scores) -> Placements:
+    """How each unit is ranked against the other side."""
     return Placements(
         _share_below(scores.present, scores.absent),
         1 - _share_below(scores.absent, scores.present),
@@ -305,19 +230,3 @@ def _height(curve: Roc, fpr: float) -> float:
         return float(curve.tpr[last])
     along = max(0.0, (fpr - curve.fpr[last]) / (curve.fpr[last + 1] - curve.fpr[last]))
     return float(curve.tpr[last] + along * (curve.tpr[last + 1] - curve.tpr[last]))
-
-
-def _part(changes: Floats) -> _Part:
-    """What these changes of place, and two that were not seen, add to the variance of the difference."""
-    squares = float(((changes - changes.mean()) ** 2).sum()) + 2 * _UNSEEN**2
-    freedom = max(1, len(changes) - 1)
-    return _Part(squares / (freedom * len(changes)), freedom)
-
-
-def _half_width(parts: Sequence[_Part], level: float) -> float:
-    """Student's quantile of the sum of the parts, with Satterthwaite's degrees of freedom."""
-    total = sum(part.variance for part in parts)
-    if total == 0:
-        return 0.0
-    freedom = total**2 / sum(part.variance**2 / part.freedom for part in parts)
-    return float(special.stdtrit(freedom, 0.5 + level / 2)) * math.sqrt(total)

@@ -152,6 +152,6 @@ def show_proof(
 
     **Example:** `disavow show-proof proof.json`
     """
-    from disavow.cli import verify as command
+    from disavow.cli import show_proof as command
 
     command.show(proof, key=key, as_json=json)

@@ -24,6 +24,7 @@ from disavow.ledger.evidence import evidence
 from disavow.ledger.models import sync_folder, write_durably
 from disavow.ledger.schema import clients, erasures, memberships, requests, rounds
 from disavow.ledger.schema import log as log_table
+from disavow.ledger.withdrawn import Withdrawn, map_of, withdrawn_slots
 from disavow.proof.bounds import total_displacement, total_ratio
 from disavow.proof.envelope import LARGEST, seal
 from disavow.proof.leaves import UNTOUCHED
@@ -200,7 +201,7 @@ def _prove(
     what_if: bool,
     salt_of_request: bytes | None = None,
 ) -> Proof:
-    withdrawn = log.withdrawn_slots(connection)
+    withdrawn = withdrawn_slots(connection)
     leaf_of = _withdrawal_leaves(connection)
     shown, bounds, opened = [], [], []
     for place, round_id, slot, salt, update in _standing(connection, client):
@@ -242,14 +243,14 @@ def _withdrawal_leaves(connection: sa.Connection) -> dict[int, int]:
 
 
 def _maps(
-    connection: sa.Connection, withdrawn: dict[int, list[log.Withdrawn]], leaf_of: dict[int, int], shown: set[int]
+    connection: sa.Connection, withdrawn: dict[int, list[Withdrawn]], leaf_of: dict[int, int], shown: set[int]
 ) -> list[list[str | None]]:
     """For each withdrawal the values of the rounds that are not shown; null where it is as it was before."""
     logged, latest, maps = log.logged_rounds(connection), dict[int, bytes](), []
     for erasure, place in leaf_of.items():
         closed = [each for each in logged if each[0] < place and each[0] not in shown]
         told: list[str | None] = []
-        for (at, *_), value in zip(closed, log.map_of(closed, withdrawn, erasure), strict=True):
+        for (at, *_), value in zip(closed, map_of(closed, withdrawn, erasure), strict=True):
             told.append(None if value == latest.get(at, UNTOUCHED) else to_base64(value))
             latest[at] = value
         maps.append(told)

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from disavow.errors import ConfigError, UnknownClient
 from disavow.ledger import Ledger, log
 from disavow.ledger.clients import numbers_of
+from disavow.ledger.leaves import cluster_hashes, cluster_leaves
 from disavow.ledger.rounds import cluster_at
 from disavow.ledger.schema import clients, memberships, rounds, slots
 from disavow.ledger.schema import log as log_table
@@ -121,9 +122,9 @@ def _way(connection: sa.Connection, row: sa.Row[Any]) -> Shown:
 def _cluster(connection: sa.Connection, row: sa.Row[Any]) -> Shown:
     group, places = cluster_at(connection, row.round_id, row.slot)
     participants = json.loads(row.leaf)["participants"]
-    [leaf] = log.cluster_leaves(participants, [group], places, row.list_key)
+    [leaf] = cluster_leaves(participants, [group], places, row.list_key)
     return {
         **leaf,
         "slots": [to_base64(place["commitment"]) for place in places],
-        "path": [to_base64(step) for step in path_to(log.cluster_hashes(row.hashes), group["position"])],
+        "path": [to_base64(step) for step in path_to(cluster_hashes(row.hashes), group["position"])],
     }

@@ -9,9 +9,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from disavow.ledger import Ledger, log, rows
+from disavow.ledger import Ledger, rows
+from disavow.ledger.leaves import cluster_hashes, list_digests
 from disavow.ledger.rounds import cluster_at
 from disavow.ledger.schema import log as log_table
+from disavow.ledger.withdrawn import Withdrawn
 from disavow.proof.bounds import Bounds, bounds_of
 from disavow.proof.leaves import Leaf, joined, list_entries, list_salt
 from disavow.proof.merkle import path_to
@@ -41,13 +43,13 @@ class Shower:
         ledger: Ledger,
         place: int,
         round_id: int,
-        withdrawn: list[log.Withdrawn],
+        withdrawn: list[Withdrawn],
         leaf_of: dict[int, int],
     ) -> None:
         self._connection, self._policy, self._place, self._round_id = connection, ledger.policy, place, round_id
         row = connection.execute(sa.select(log_table).where(log_table.c.position == place)).one()
         self._leaf: Leaf = json.loads(row.leaf)
-        self._hashes = log.cluster_hashes(row.clusters)
+        self._hashes = cluster_hashes(row.clusters)
         self._seed: bytes | None = row.list_key
         self._withdrawn, self._leaf_of = withdrawn, leaf_of
 
@@ -86,7 +88,7 @@ class Shower:
             "path": [to_base64(step) for step in path_to(self._hashes, position)],
         }
 
-    def _entry(self, each: log.Withdrawn, shown: set[int]) -> Leaf:
+    def _entry(self, each: Withdrawn, shown: set[int]) -> Leaf:
         """A withdrawn slot, open if its cluster is shown."""
         is_open = each.position in shown
         return {
@@ -100,7 +102,7 @@ class Shower:
     def _lists(self, cluster: ShownCluster) -> list[bytes] | None:
         if self._seed is None:
             return None
-        return log.list_digests(self._leaf["participants"], cluster.places, self._seed)
+        return list_digests(self._leaf["participants"], cluster.places, self._seed)
 
     def _neighbours(self, cluster: ShownCluster, leaver: int) -> Leaf | None:
         """For `neighbourhood`: to each slot that has too few surviving mates, as many neighbours as it lacks."""

@@ -61,7 +61,19 @@ def run_point(
         witness.train()
         models = _standing_models(run) if point.method != "retention" else None
     seconds = _Clock(engine).now() - started
-    line = Line(
+    fedavg = models if point.method == "fedavg" else None
+    distances = _distances(models, reference if fedavg is None else fedavg)
+    line = _line(point, witness, seconds=seconds, disk=measured(directory), distances=distances)
+    shutil.rmtree(directory)
+    shutil.rmtree(workroom / "openings", ignore_errors=True)
+    return Done(line, fedavg)
+
+
+def _line(
+    point: Point, witness: _Witness, *, seconds: float, disk: Disk, distances: tuple[float, ...] | None
+) -> Line:
+    """What is kept of a run: where it comes from, what happened in it, and what it took."""
+    return Line(
         key=point.key,
         row=point.row,
         network=point.network,
@@ -79,12 +91,9 @@ def run_point(
         accuracy=witness.rounds[-1].accuracy,
         seconds=seconds,
         client_epochs=sum(each.client_epochs for each in witness.rounds),
-        bytes=measured(directory),
-        distance_to_fedavg=_distances(models, models if point.method == "fedavg" else reference),
+        bytes=disk,
+        distance_to_fedavg=distances,
     )
-    shutil.rmtree(directory)
-    shutil.rmtree(workroom / "openings", ignore_errors=True)
-    return Done(line, models if point.method == "fedavg" else None)
 
 
 class _Clock:

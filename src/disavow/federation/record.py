@@ -15,7 +15,7 @@ import numpy.typing as npt
 from disavow.domain import Cluster, Member, Policy, Round, Slot
 from disavow.federation.broadcast import Broadcast
 from disavow.federation.cluster import Clusters
-from disavow.federation.randomness import Secrets
+from disavow.federation.randomness import Secrets, Stream
 from disavow.federation.vectors import Model, Updates, on_cpu
 from disavow.ledger import Ledger
 
@@ -45,33 +45,41 @@ def record(
     Clusters and slots are numbered in a shuffled order, so that a number says nothing about who is behind it
     and cannot be followed from round to round.
     """
-    stream = secrets.stream(broadcast.number, broadcast.attempt, "slots")
-    order = [
-        (c, [clusters.members[c][i] for i in stream.permutation(len(clusters.members[c]))])
-        for c in stream.permutation(len(clusters.members)).tolist()
-    ]
-    slot_of = {item: slot for slot, item in enumerate(item for _, items in order for item in items)}
-
+    order = _shuffled(clusters, secrets.stream(broadcast.number, broadcast.attempt, "slots"))
     digests = hashing.digests()
-
-    def slot(item: int) -> Slot:
-        member = Member(updates.clients[item], updates.samples[item], digests[item])
-        return Slot(member, tuple(slot_of[other] for other in clusters.neighbours[item]))
-
     return ledger.record(
         number=broadcast.number,
         attempt=broadcast.attempt,
         before=broadcast.digest,
         after=after.vector.cpu().numpy(),
         delta=clusters.delta,
-        clusters_of_round=tuple(
-            Cluster(clusters.weights[c], clusters.spreads[c], tuple(map(slot, items))) for c, items in order
-        ),
+        clusters_of_round=_filled(order, updates, clusters, digests),
         at=at,
         seconds=(at - broadcast.opened_at).total_seconds(),
         repeats=_repeats(ledger.policy, updates, clusters, previous),
         kept=dict(zip(digests, on_cpu(updates.vectors).numpy(), strict=True)) if keep else None,
     )
+
+
+def _shuffled(clusters: Clusters, stream: Stream) -> list[tuple[int, list[int]]]:
+    """The clusters in a drawn order, each with its members in a drawn order."""
+    return [
+        (c, [clusters.members[c][i] for i in stream.permutation(len(clusters.members[c]))])
+        for c in stream.permutation(len(clusters.members)).tolist()
+    ]
+
+
+def _filled(
+    order: Sequence[tuple[int, Sequence[int]]], updates: Updates, clusters: Clusters, digests: Sequence[bytes]
+) -> tuple[Cluster, ...]:
+    """The clusters in this order, their slots filled, and neighbours named by the numbers of their slots."""
+    slot_of = {item: slot for slot, item in enumerate(item for _, items in order for item in items)}
+
+    def slot(item: int) -> Slot:
+        member = Member(updates.clients[item], updates.samples[item], digests[item])
+        return Slot(member, tuple(slot_of[other] for other in clusters.neighbours[item]))
+
+    return tuple(Cluster(clusters.weights[c], clusters.spreads[c], tuple(map(slot, items))) for c, items in order)
 
 
 def _repeats(policy: Policy, updates: Updates, clusters: Clusters, previous: Sequence[Sequence[str]]) -> bool:

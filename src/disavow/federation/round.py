@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from disavow.domain import Round
 from disavow.federation.aggregate import aggregate
 from disavow.federation.broadcast import Broadcast, broadcast, participants
-from disavow.federation.cluster import cluster
+from disavow.federation.cluster import Clusters, cluster
 from disavow.federation.local_training import Engine, accept, refuse_overflow, refuse_too_few
 from disavow.federation.perturb import choose_and_perturb, clip
 from disavow.federation.randomness import Secrets
@@ -134,10 +134,7 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
         seed=conduct.seed,
         round_number=number,
     )
-    if conduct.budget is not None:  # what was foreseen may have been less: weights are known only now
-        sizes = [len(members) for members in clusters.members]
-        event = event_of(policy, number=number, attempt=attempt, sizes=sizes, weights=clusters.weights)
-        refuse_overspending(ledger, conduct.budget, event)
+    _keep_to_budget(ledger, opening, clusters, conduct)
     perturbed = choose_and_perturb(
         clipped, clusters, policy=policy, secrets=conduct.secrets, round_number=number, attempt=attempt
     )
@@ -155,3 +152,18 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
         at=conduct.clock(),
         keep=conduct.keeps(number),
     )
+
+
+def _keep_to_budget(ledger: Ledger, opening: Broadcast, clusters: Clusters, conduct: Conduct) -> None:
+    """Refuse a round that costs more than the budget has left."""
+    if conduct.budget is None:
+        return
+    # what was foreseen may have been less: weights are known only now
+    event = event_of(
+        ledger.policy,
+        number=opening.number,
+        attempt=opening.attempt,
+        sizes=[len(members) for members in clusters.members],
+        weights=clusters.weights,
+    )
+    refuse_overspending(ledger, conduct.budget, event)

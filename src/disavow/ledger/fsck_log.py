@@ -11,8 +11,10 @@ import sqlalchemy as sa
 from disavow.errors import VerificationError
 from disavow.ledger import log
 from disavow.ledger.findings import Checked, Finding, gaps
+from disavow.ledger.leaves import cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
 from disavow.ledger.schema import clients, clusters, erasures, rebuilt, requests, run, slots
 from disavow.ledger.schema import log as log_table
+from disavow.ledger.withdrawn import map_of, withdrawn_slots
 from disavow.proof import canonical
 from disavow.proof.commitment import commit_client
 from disavow.proof.history import History, replay
@@ -84,7 +86,7 @@ def _head(checked: Checked, row: sa.Row[Any], key: PublicKey | None, tree: Growi
 
 def _beginning(checked: Checked, leaf: Leaf, history: History) -> Iterator[Finding]:
     row = checked.connection.execute(sa.select(run)).one()
-    if log.promises(row, history.leaves[0]["key"]) != leaf:
+    if promises(row, history.leaves[0]["key"]) != leaf:
         yield Finding(_WHERE, "leaf 0 promises something else than the table run")
 
 
@@ -103,7 +105,7 @@ def _standing(checked: Checked, logged: Sequence[sa.Row[Any]], history: History)
 
 def _erasures(checked: Checked, logged: Sequence[sa.Row[Any]], written: Sequence[Leaf]) -> Iterator[Finding]:
     """Every erasure has its withdrawal, whose map is that of the withdrawn slots, and its rollback."""
-    rounds_logged, withdrawn = log.logged_rounds(checked.connection), log.withdrawn_slots(checked.connection)
+    rounds_logged, withdrawn = log.logged_rounds(checked.connection), withdrawn_slots(checked.connection)
     withdrawal = {row.erasure: row.position for row in logged if written[row.position]["type"] == "withdrawal"}
     for erasure in checked.connection.execute(sa.select(erasures).order_by(erasures.c.id)):
         place = withdrawal.pop(erasure.id, None)
@@ -114,7 +116,7 @@ def _erasures(checked: Checked, logged: Sequence[sa.Row[Any]], written: Sequence
         before = [each for each in rounds_logged if each[0] < place]
         at = max(erasure.opened_at, *(request["asked_at"] for request in leaf["requests"]))
         told = {**leaf, "at": _time(at, written[place - 1])}
-        root = map_root(log.map_of(before, withdrawn, erasure.id))
+        root = map_root(map_of(before, withdrawn, erasure.id))
         if to_base64(root) != leaf["root"] or told != leaf:
             yield Finding(_WHERE, f"leaf {place} is not the withdrawal of erasure {erasure.id}")
         following = written[place + 1] if place + 1 < len(written) else {"type": ""}
@@ -171,15 +173,15 @@ def check_round_leaf(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]
         mechanism = connection.execute(
             sa.select(rebuilt.c.mechanism).where(rebuilt.c.round_id == header.id)
         ).scalar()
-        yield from _compare(checked, row, log.leaf_of_rebuilt(dict(header._mapping), str(mechanism), places), where)
+        yield from _compare(checked, row, leaf_of_rebuilt(dict(header._mapping), str(mechanism), places), where)
         return
     if (row.list_key is not None) != (checked.policy.criterion == "neighbourhood"):
         yield Finding(_WHERE, f"{where} has a seed for neighbour lists that it should not have, or lacks it")
         return
-    made = log.cluster_leaves(header.participants, groups, places, row.list_key)
+    made = cluster_leaves(header.participants, groups, places, row.list_key)
     if b"".join(hash_of(leaf) for leaf in made) != row.clusters:
         yield Finding(_WHERE, f"{where} keeps other clusters than those recorded")
-    due = log.leaf_of_round(dict(header._mapping), groups, made, checked.policy)
+    due = leaf_of_round(dict(header._mapping), groups, made, checked.policy)
     yield from _compare(checked, row, due, where)
 
 

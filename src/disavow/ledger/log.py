@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,61 +15,14 @@ import sqlalchemy as sa
 
 from disavow.domain import Policy
 from disavow.ledger import rows
-from disavow.ledger.schema import (
-    clients,
-    clusters,
-    erasures,
-    log,
-    memberships,
-    requests,
-    rounds,
-    run,
-    withdrawals,
-)
+from disavow.ledger.leaves import cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
+from disavow.ledger.schema import clients, erasures, log, memberships, requests, rounds, run, withdrawals
+from disavow.ledger.withdrawn import map_of, withdrawn_slots
 from disavow.proof import canonical
 from disavow.proof.commitment import SALT_BYTES, commit_client
-from disavow.proof.leaves import (
-    UNTOUCHED,
-    Leaf,
-    cluster_leaf,
-    commit_rounds,
-    hash_of,
-    joined,
-    list_entries,
-    map_root,
-    noise_of,
-    rebuilt_leaf,
-    rollback_leaf,
-    round_leaf,
-    run_leaf,
-    sized,
-    withdrawal_leaf,
-    withdrawn_entry,
-    withdrawn_inner,
-)
-from disavow.proof.merkle import HASH_BYTES, root_of
+from disavow.proof.leaves import Leaf, commit_rounds, hash_of, map_root, rollback_leaf, withdrawal_leaf
+from disavow.proof.merkle import root_of
 from disavow.proof.notes import Checkpoint, PublicKey, Signer, origin_of
-
-
-@dataclass(frozen=True)
-class Withdrawn:
-    """A slot that was withdrawn: by which erasure, from which cluster; a rebuilt round counts as cluster 0."""
-
-    erasure: int
-    position: int
-    slot: int
-    salt: bytes
-
-    @property
-    def inner(self) -> bytes:
-        """The slot, closed."""
-        return withdrawn_inner(self.salt, self.slot)
-
-    @property
-    def entry(self) -> bytes:
-        """Its leaf hash among those of its round."""
-        return withdrawn_entry(self.position, self.inner)
-
 
 # -- appending -----------------------------------------------------------------------------------------------------
 
@@ -79,17 +30,6 @@ class Withdrawn:
 def begin(connection: sa.Connection, key: PublicKey | None) -> None:
     """Leaf 0: what the run promises."""
     append(connection, promises(connection.execute(sa.select(run)).one(), key))
-
-
-def promises(row: sa.Row[Any], key: PublicKey | None) -> Leaf:
-    """Leaf 0, from the row of the run."""
-    return run_leaf(
-        run_id=row.run_id,
-        created_at=row.created_at,
-        initial_model=row.initial_model,
-        policy=asdict(rows.policy_from_json(row.policy)),
-        key=key,
-    )
 
 
 def log_round(
@@ -107,74 +47,11 @@ def log_round(
     append(connection, leaf, round_id=round_id, clusters=hashes, list_key=seed)
 
 
-def leaf_of_round(
-    header: Mapping[str, Any], groups: Iterable[Mapping[str, Any]], made: Sequence[Leaf], policy: Policy
-) -> Leaf:
-    """A round's leaf, from its rows and the leaves of its clusters."""
-    tau = noise_of(asdict(policy), [(row["weight"], row["spread"]) for row in groups])
-    return round_leaf(
-        number=header["number"],
-        attempt=header["attempt"],
-        before=header["before"],
-        after=header["after"],
-        delta=header["delta"],
-        tau=tau,
-        participants=header["participants"],
-        clusters=made,
-        at=header["recorded_at"],
-    )
-
-
 def log_rebuilt(
     connection: sa.Connection, round_id: int, header: rows.Row, mechanism: str, places: Sequence[rows.Row]
 ) -> None:
     """The leaf of a rebuilt round that was just stored."""
     append(connection, leaf_of_rebuilt(header, mechanism, places), round_id=round_id)
-
-
-def leaf_of_rebuilt(header: Mapping[str, Any], mechanism: str, places: Sequence[Mapping[str, Any]]) -> Leaf:
-    """A rebuilt round's leaf, from its row and those of its slots."""
-    return rebuilt_leaf(
-        number=header["number"],
-        attempt=header["attempt"],
-        before=header["before"],
-        after=header["after"],
-        mechanism=mechanism,
-        commitments=[place["commitment"] for place in places],
-        at=header["recorded_at"],
-    )
-
-
-def cluster_leaves(
-    participants: int, groups: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]], seed: bytes | None
-) -> list[Leaf]:
-    """The leaves of a round's clusters. `places` are its slots, or those of the clusters in `groups`."""
-    by_number = {place["slot"]: place for place in places}
-    made = []
-    for row in groups:
-        mine = [by_number[number] for number in range(row["first_slot"], row["first_slot"] + row["size"])]
-        lists = None if seed is None else joined(list_digests(participants, mine, seed))
-        made.append(
-            cluster_leaf(
-                position=row["position"],
-                first=row["first_slot"],
-                size=row["size"],
-                weight=row["weight"],
-                spread=row["spread"],
-                slots=joined(place["commitment"] for place in mine),
-                lists=lists,
-            )
-        )
-    return made
-
-
-def list_digests(participants: int, places: Iterable[Mapping[str, Any]], seed: bytes) -> list[bytes]:
-    """For each slot what its cluster holds of its neighbour list."""
-    found = []
-    for place in places:
-        entries = list_entries(seed, place["slot"], rows.unpack_slots(place["neighbours"], participants))
-        found.append(sized(len(entries), root_of(entries)))
-    return found
 
 
 def log_erasure(connection: sa.Connection, erasure: int) -> None:
@@ -301,45 +178,11 @@ def rounds_of(connection: sa.Connection, client: int | None) -> list[int]:
     return list(connection.execute(query).scalars())
 
 
-def withdrawn_slots(connection: sa.Connection) -> dict[int, list[Withdrawn]]:
-    """All slots that were withdrawn, by the row of their round, in the order in which the log has them."""
-    position = (
-        sa.select(clusters.c.position)
-        .where(clusters.c.round_id == withdrawals.c.round_id, clusters.c.first_slot <= withdrawals.c.slot)
-        .order_by(clusters.c.first_slot.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
-    query = sa.select(withdrawals, sa.func.coalesce(position, 0).label("position"))
-    query = query.where(withdrawals.c.salt.is_not(None))
-    query = query.order_by(withdrawals.c.round_id, withdrawals.c.erasure, withdrawals.c.slot)
-    found: defaultdict[int, list[Withdrawn]] = defaultdict(list)
-    for row in connection.execute(query):
-        found[row.round_id].append(Withdrawn(row.erasure, row.position, row.slot, row.salt))
-    return dict(found)
-
-
-def map_of(
-    logged: Sequence[tuple[int, int, int]], withdrawn: Mapping[int, Sequence[Withdrawn]], erasure: int
-) -> list[bytes]:
-    """The value of each of these rounds in the map of withdrawals, up to and with an erasure."""
-    values = []
-    for _, round_id, _ in logged:
-        entries = [each.entry for each in withdrawn.get(round_id, ()) if each.erasure <= erasure]
-        values.append(sized(len(entries), root_of(entries)) if entries else UNTOUCHED)
-    return values
-
-
 def last_moment(connection: sa.Connection) -> str:
     """When the last leaf was written."""
     query = sa.select(log.c.leaf).order_by(log.c.position.desc()).limit(1)
     leaf = json.loads(connection.execute(query).scalar_one())
     return str(leaf["created_at"] if leaf["type"] == "run" else leaf["at"])
-
-
-def cluster_hashes(data: bytes) -> list[bytes]:
-    """The leaf hashes of a round's clusters, as the log keeps them."""
-    return [data[start : start + HASH_BYTES] for start in range(0, len(data), HASH_BYTES)]
 
 
 def time_of(moment: datetime) -> str:

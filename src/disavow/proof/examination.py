@@ -6,26 +6,24 @@ is rebuilt from its leaves.
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
-from collections import defaultdict
 from typing import Any
 
 from disavow.errors import Unreadable, VerificationError
 from disavow.proof.bounds import bounds_of, total_displacement, total_ratio
-from disavow.proof.clusters import check_cluster, count_survivors, withdrawn_values
+from disavow.proof.clusters import check_cluster, count_survivors
 from disavow.proof.envelope import Envelope, read_envelope, signer_of
 from disavow.proof.history import History, replay
-from disavow.proof.leaves import UNTOUCHED, Leaf, commit_rounds, hash_of
-from disavow.proof.merkle import Changing, leaf_hash, root_of
+from disavow.proof.leaves import Leaf, hash_of
+from disavow.proof.maps import check_maps
+from disavow.proof.merkle import root_of
+from disavow.proof.noise import check_noise
 from disavow.proof.notes import PublicKey, open_checkpoint, origin_of
 from disavow.proof.opening import check_opening, read_opening
 from disavow.proof.reading import write_figure
 from disavow.proof.receipt import Receipt, check_receipt, read_receipt
 from disavow.proof.report import Asked, Report, rebuilt_in_words
 from disavow.proof.statement import Statement, read_statement
-
-_ROUNDING = 1e-9
+from disavow.proof.verdict import check_verdict
 
 
 class Examination:
@@ -151,7 +149,7 @@ class Examination:
                     f"the leaver is in round {number}, which was rebuilt and stands: nobody is deniable in it"
                 )
             check_cluster(cluster, self._leaves[cluster["leaf"]], history.policy)
-        self._check_maps()
+        check_maps(self._said, history)
         for cluster in shown:
             by = [entry["leaf"] for entry in cluster["withdrawn"] if entry["slot"] == cluster["slot"]]
             if by != ([] if self._statement.what_if else [self._said["withdrawal"]]):
@@ -159,38 +157,6 @@ class Examination:
                     f"the leaver's slot in leaf {cluster['leaf']} was not withdrawn when the leaver asked"
                 )
         return f"{len(shown)} clusters lead to their rounds, and those withdrawn from them to every withdrawal"
-
-    def _check_maps(self) -> None:
-        """The withdrawn slots shown are in the maps of all withdrawals, the first as well as the last."""
-        history, maps = self._history, self._said["maps"]
-        if len(maps) != len(history.withdrawals):
-            raise VerificationError("there is not one map for each withdrawal")
-        ordinal = {place: i for i, place in enumerate(history.rounds)}
-        shown = {cluster["leaf"] for cluster in self._said["clusters"]}
-        closed = [place for place in history.rounds if place not in shown]
-        changed: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
-        withdrawals = set(history.withdrawals)
-        for cluster in self._said["clusters"]:
-            place = cluster["leaf"]
-            for withdrawal, value in withdrawn_values(cluster, self._leaves[place], withdrawals):
-                changed[withdrawal].append((place, value))
-        tree, latest = Changing(), dict[int, bytes]()
-        for withdrawal, told in zip(history.withdrawals, maps, strict=True):
-            covered = bisect_left(closed, withdrawal)
-            if len(told) != covered:
-                raise VerificationError(
-                    f"the map of leaf {withdrawal} does not have one value for each closed round"
-                )
-            while tree.size < self._leaves[withdrawal]["rounds"]:
-                tree.put(tree.size, leaf_hash(UNTOUCHED))
-            given = [(place, value) for place, value in zip(closed, told, strict=False) if value is not None]
-            if any(value == latest.get(place, UNTOUCHED) for place, value in given):
-                raise VerificationError(f"the map of leaf {withdrawal} gives a value that has not changed")
-            for place, value in [*changed[withdrawal], *given]:
-                latest[place] = value
-                tree.put(ordinal[place], leaf_hash(value))
-            if tree.root != self._leaves[withdrawal]["root"]:
-                raise VerificationError(f"those withdrawn do not lead to the map of leaf {withdrawal}")
 
     def survivors(self) -> str:
         """10: at least x others are left, counted here."""
@@ -219,7 +185,7 @@ class Examination:
         policy = self._history.policy
         for cluster in self._said["clusters"]:
             leaf = self._leaves[cluster["leaf"]]
-            _check_noise(policy, cluster, leaf)
+            check_noise(policy, cluster, leaf)
             bounds = bounds_of(weight=cluster["weight"], spread=cluster["spread"], tau=leaf["tau"])
             odds = None if bounds.log10_odds is None else write_figure(bounds.log10_odds)
             if (cluster["displacement"], cluster["log10_odds"]) != (write_figure(bounds.displacement), odds):
@@ -236,44 +202,7 @@ class Examination:
 
     def verdict(self) -> str:
         """13: the answer is the one in the log, and shows every round that it committed to."""
-        said, kind, first = self._said, self._said["verdict"]["kind"], self._said["verdict"]["from"]
-        if self._statement.what_if:
-            if (said["withdrawal"], said["request"], said["rounds"], first) != (None, None, None, None):
-                raise VerificationError("a what-if has no withdrawal")
-            if kind == "rollback" or (kind == "never present") != (not said["clusters"]):
-                raise VerificationError(f"{kind} is not what the clusters say")
-            return f"{kind}, if it were asked"
-        place, chosen = said["withdrawal"], said["request"]
-        if place not in self._history.withdrawals or chosen is None or said["rounds"] is None:
-            raise VerificationError("the proof does not point to a withdrawal")
-        requests = self._leaves[place]["requests"]
-        if chosen >= len(requests):
-            raise VerificationError("the proof does not point to a request of its withdrawal")
-        request = requests[chosen]
-        if request["verdict"] != kind or (first is not None) != (kind == "rollback"):
-            raise VerificationError(f"the verdict in the log is {request['verdict']}")
-        if kind == "rollback" and first != self._history.rollback_after(place):
-            raise VerificationError("the rollback in the log is to another round")
-        self._check_rounds(place, request["rounds"])
-        for number, standing in enumerate(self._history.standing, start=1):
-            if first is not None and number >= first and standing < place:
-                raise VerificationError(f"round {number} was not retrained after the withdrawal")
-        if (kind == "never present") != (not said["clusters"] and not said["rounds"]["superseded"]):
-            raise VerificationError(f"{kind} is not what the rounds say")
-        return f"{kind}{f' from round {first}' if first else ''}, asked {request['asked_at']}"
-
-    def _check_rounds(self, withdrawal: int, commitment: bytes) -> None:
-        """The rounds shown are those that the withdrawal committed to, all of them."""
-        superseded = self._said["rounds"]["superseded"]
-        shown = [cluster["leaf"] for cluster in self._said["clusters"]]
-        everywhere, gone = set(self._history.rounds), set(self._history.rounds) - set(self._history.standing)
-        if superseded != sorted(set(superseded)) or not set(superseded) <= gone:
-            raise VerificationError("rounds are called superseded that are not")
-        leaves = sorted([*shown, *superseded])
-        if any(leaf not in everywhere or leaf > withdrawal for leaf in leaves):
-            raise VerificationError("the leaver is shown in a round after its withdrawal")
-        if commit_rounds(self._said["rounds"]["salt"], leaves) != commitment:
-            raise VerificationError("the rounds shown are not those that the withdrawal committed to")
+        return check_verdict(self._statement, self._history)
 
     def opening(self) -> str | None:
         """14: the client of the opening is the leaver."""
@@ -335,26 +264,3 @@ class Examination:
         if self._asked.model != self._statement.model:
             raise VerificationError(f"the model file has digest {self._asked.model[:16]}, not that of the subject")
         return f"the model file is the subject, {self._statement.model[:16]}"
-
-
-def _check_noise(policy: dict[str, Any], cluster: Leaf, leaf: Leaf) -> None:
-    """As far as one cluster tells: τ is the policy's, or at least what this cluster alone adds to it."""
-    tau = leaf["tau"]
-    if policy["noise"] == "calibrated":
-        due = tau == (policy["tau"] or 0.0)
-    elif policy["noise"] == "paper" and policy["distribution"] == "gaussian":
-        own, sigma = cluster["weight"] * cluster["spread"], policy["sigma"]
-        due = tau * (1 + _ROUNDING) >= own * sigma
-        if policy["delta"] is None:
-            # no other cluster is wider than Δ, and all their shares together are what this one leaves
-            due = due and tau <= sigma * _hypotenuse(own, (1 - cluster["weight"]) * leaf["delta"]) * (1 + _ROUNDING)
-    else:
-        due = tau == 0
-    if not due:
-        raise VerificationError(f"the noise of round {leaf['number']} is not that of the policy")
-
-
-def _hypotenuse(one: float, other: float) -> float:
-    """Spelled out, so that every language rounds it alike."""
-    longer, shorter = max(one, other), min(one, other)
-    return longer * math.sqrt(1 + (shorter / longer) * (shorter / longer)) if longer > 0 else 0.0

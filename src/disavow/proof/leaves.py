@@ -7,9 +7,7 @@ of a rebuilt round that over its slots, a withdrawal leaf the root over all slot
 from __future__ import annotations
 
 import hashlib
-import math
 import struct
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -292,16 +290,3 @@ def map_root(values: Iterable[bytes]) -> bytes:
     A round's value is `sized` over the entries of its withdrawn slots, in the order in which they were withdrawn.
     """
     return root_of([leaf_hash(value) for value in values])
-
-
-def noise_of(policy: Mapping[str, Any], clusters: Iterable[tuple[float, float]]) -> float:
-    """The standard deviation τ of the Gaussian noise on a round's aggregate, from (weight, spread) of its clusters.
-
-    0 where there is no noise, or none that is Gaussian.
-    """
-    if policy["noise"] == "calibrated":
-        return float(policy["tau"] or 0.0)
-    if policy["noise"] != "paper" or policy["distribution"] != "gaussian":
-        return 0.0
-    sigma = float(policy["sigma"])
-    return min(math.hypot(*(weight * sigma * spread for weight, spread in clusters)), sys.float_info.max)

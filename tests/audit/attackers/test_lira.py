@@ -9,8 +9,9 @@ import pytest
 from scipy import special, stats
 
 from disavow.audit.attackers import LossThreshold, OfflineLira, OnlineLira
+from disavow.audit.difference import difference
 from disavow.audit.game import Attacker, Handed, Scores, Shadows
-from disavow.audit.roc import auc, difference, tpr_at
+from disavow.audit.roc import auc, tpr_at
 from disavow.errors import ConfigError
 from tests.audit.attackers.builders import game, halves, handed
 

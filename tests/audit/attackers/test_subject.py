@@ -8,8 +8,9 @@ import numpy as np
 from scipy import special
 
 from disavow.audit.attackers import SubjectLevel
+from disavow.audit.difference import difference
 from disavow.audit.game import Scores, Worlds
-from disavow.audit.roc import auc, difference
+from disavow.audit.roc import auc
 from tests.audit.attackers.builders import with_worlds
 
 

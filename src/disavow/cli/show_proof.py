@@ -1,0 +1,127 @@
+"""`disavow show-proof`: a proof in words. Nothing that trains is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from disavow.cli.files import read_bytes
+from disavow.cli.not_claimed import not_claimed, print_not_claimed
+from disavow.cli.output import print_json, results
+from disavow.errors import VerificationError
+from disavow.proof import envelope
+from disavow.proof.bounds import HOPELESS
+from disavow.proof.keys import trusted_keys
+from disavow.proof.report import rebuilt_in_words
+from disavow.proof.statement import Statement, read_statement
+from disavow.proof.verify import Asked, Report, TrustedKey, examine
+
+
+def show(proof: Path, *, key: Path | None, as_json: bool) -> None:
+    """Render a proof for a person."""
+    data = read_bytes(proof)
+    statement = read_statement(envelope.read_envelope(data).payload)
+    trusted = trusted_keys(key) if key else _own_key(statement)
+    report = examine(Asked(proof=data, trusted=trusted, what_if=statement.what_if))
+    if report.history is None or report.failure is not None:
+        raise VerificationError(f"the proof does not hold: {report.failure}")
+    told = _told(statement, report, trusted=key is not None)
+    if as_json:
+        print_json(told)
+        return
+    _print_proof(results(), told, report)
+
+
+def _own_key(statement: Statement) -> list[TrustedKey]:
+    keys = [leaf["key"] for leaf in statement.predicate["leaves"] if leaf["type"] in ("run", "key")]
+    if not keys or keys[-1] is None:
+        raise VerificationError("the log names no key, because it was signed late: give the server's --key")
+    return [TrustedKey(keys[-1])]
+
+
+def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, Any]:
+    said, history = statement.predicate, report.history
+    assert history is not None  # noqa: S101
+    leaf = history.leaves[said["withdrawal"]] if said["withdrawal"] is not None else None
+    first = said["verdict"]["from"]
+    since = [place for place in history.standing if first is not None and place > said["withdrawal"]]
+    rebuilt = any(history.is_rebuilt(place) for place in since)
+    return {
+        "kind": "what-if" if statement.what_if else "erasure",
+        "key_trusted": trusted,
+        "run": history.run_id,
+        "asked_at": leaf["requests"][said["request"]]["asked_at"] if leaf else None,
+        "answered_at": leaf["at"] if leaf else None,
+        "verdict": said["verdict"]["kind"],
+        "rolled_back_to": first,
+        "retrained_from": first if since and not rebuilt else None,
+        "approximate": rebuilt,
+        "rebuilt_rounds": history.rebuilt,
+        "model": statement.model,
+        "policy": {name: history.policy[name] for name in ("k", "x", "criterion", "noise")},
+        "signed_late": history.signed_late,
+        "standing_rounds": len(history.standing),
+        "rounds": [
+            {
+                "round": history.leaves[cluster["leaf"]]["number"],
+                "slots": cluster["size"],
+                "withdrawn": sum(entry["position"] == cluster["position"] for entry in cluster["withdrawn"]),
+                "survivors": survivors,
+                "displacement": cluster["displacement"],
+                "log10_odds": cluster["log10_odds"],
+            }
+            for cluster, survivors in zip(said["clusters"], report.survivors, strict=True)
+        ],
+        "displacement": said["bounds"]["displacement"],
+        "ratio": said["bounds"]["ratio"],
+        "not_claimed": not_claimed(history),
+    }
+
+
+def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None:
+    if not told["key_trusted"]:
+        console.print(
+            "Signed by the key that the log itself names; `disavow verify --key` checks it against yours.\n"
+        )
+    if told["kind"] == "what-if":
+        console.print("What if: nothing was erased. A client that is still in could be answered like this today.\n")
+    else:
+        console.print(f"asked      {told['asked_at']}\nanswered   {told['answered_at']}")
+    policy, rebuilt = told["policy"], rebuilt_in_words(told["rebuilt_rounds"])
+    console.print(
+        f"verdict    {told['verdict']}{_afterwards(told)}\n"
+        f"model      {told['model']}\n"
+        f"promised   k = {policy['k']}, x = {policy['x']}, criterion {policy['criterion']}, noise {policy['noise']}"
+        f"{'; signed late: no key bound the server when the run began' if told['signed_late'] else ''}\n"
+        f"rounds     {told['standing_rounds']} stand; the client was in {len(told['rounds'])} of them"
+        f"{f'; {rebuilt}' if told['rebuilt_rounds'] else ''}"
+    )
+    if told["rounds"]:
+        console.print("\nround  slots  withdrawn  survivors  displacement  log10 of the odds", style="bold")
+        for row in told["rounds"]:
+            console.print(
+                f"{row['round']:5d}  {row['slots']:5d}  {row['withdrawn']:9d}  {row['survivors']:9d}  "
+                f"{row['displacement']:>12s}  {_odds(row['log10_odds'])}"
+            )
+        console.print(
+            "\nOther representatives in all these rounds would have moved the model by at most "
+            f"{told['displacement']}; √Σs² = {told['ratio'] or 'not bounded: there is no Gaussian noise'}.\n"
+        )
+    print_not_claimed(console, report.history)
+
+
+def _afterwards(told: dict[str, Any]) -> str:
+    """What a rollback was followed by."""
+    if told["retrained_from"]:
+        return f", retrained from round {told['retrained_from']}"
+    if told["approximate"]:
+        return f" to round {told['rolled_back_to']}, rebuilt approximately from there (not exact retraining)"
+    return f" to round {told['rolled_back_to']}, nothing was retrained since" if told["rolled_back_to"] else ""
+
+
+def _odds(figure: str | None) -> str:
+    if figure is None:
+        return "no Gaussian noise"
+    return "no protection by noise" if float(figure) > HOPELESS else figure

@@ -1,0 +1,49 @@
+"""The settings of a run: frozen, read from TOML once, at the edge.
+
+Every key, its default and its meaning is declared once: `disavow init`, `docs/configuration.md` and the error
+messages are made from these declarations.
+"""
+
+from disavow.config.declarations import (
+    ClusteringSettings,
+    DataSettings,
+    DeniabilitySettings,
+    EngineSettings,
+    LedgerSettings,
+    MechanismSettings,
+    ModelSettings,
+    NoiseSettings,
+    PrivacySettings,
+    RequestSettings,
+    TrainingSettings,
+)
+from disavow.config.digest import CHANGEABLE, settings_digest
+from disavow.config.keys import allowed, sections
+from disavow.config.reading import from_values, load, parse
+from disavow.config.settings import PROJECTION_LIMIT, Settings, participants_of
+from disavow.config.writing import to_toml
+
+__all__ = [
+    "CHANGEABLE",
+    "PROJECTION_LIMIT",
+    "ClusteringSettings",
+    "DataSettings",
+    "DeniabilitySettings",
+    "EngineSettings",
+    "LedgerSettings",
+    "MechanismSettings",
+    "ModelSettings",
+    "NoiseSettings",
+    "PrivacySettings",
+    "RequestSettings",
+    "Settings",
+    "TrainingSettings",
+    "allowed",
+    "from_values",
+    "load",
+    "parse",
+    "participants_of",
+    "sections",
+    "settings_digest",
+    "to_toml",
+]

@@ -1,0 +1,187 @@
+"""The sections of the settings: every key in them, its default and its meaning."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Section(BaseModel):
+    """Some settings: frozen, and refused where a key is unknown or a value of another type."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class DataSettings(Section):
+    """What the clients hold."""
+
+    name: Literal["digits", "mnist", "fashion-mnist", "cifar10", "celeba"] = Field(
+        "digits",
+        description="the data set; digits: 1,797 real handwritten digits of 8x8, embedded; the others need the "
+        "extra data and come from data.dir or the Hugging Face hub (docs/data.md)",
+    )
+    clients: Count = Field(20, description="how many clients the training data is partitioned over")
+    partition: Literal["iid", "quantity", "dirichlet", "shards", "pathological"] = Field(
+        "iid",
+        description="iid; quantity: unequal sizes; dirichlet: unequal sizes and labels; shards: a few pieces of "
+        "the samples sorted by label; pathological: a few labels each",
+    )
+    alpha: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
+        0.5, description="concentration of quantity and dirichlet partitions; smaller is more unequal"
+    )
+    test_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.2,
+        description="share of digits held out to measure accuracy; it plays no part in the other data sets, which "
+        "have official test images",
+    )
+    dir: str | None = Field(
+        None,
+        description="folder with the data sets as parquet files, such as mnist/train.parquet; not set: the folder "
+        "that DISAVOW_DATA_DIR names, or else the Hugging Face hub. A run keeps the full path",
+    )
+    labels_per_client: Count = Field(
+        2, description="labels that a client holds of a pathological partition; pieces of a shards partition"
+    )
+    digest: str | None = Field(
+        None,
+        description="which files the data is from, as SHA-256; a run sets it when it starts and refuses others "
+        "from then on (not for digits)",
+    )
+
+
+class ModelSettings(Section):
+    """What they train."""
+
+    name: Literal["convnet", "lenet5", "resnet-mini"] = Field("lenet5", description="the network")
+
+
+class TrainingSettings(Section):
+    """How each client trains locally."""
+
+    epochs: Count = Field(3, description="local epochs in each round")
+    batch_size: Count = Field(8, description="samples in a batch; the last one may be shorter")
+    learning_rate: Positive = Field(0.1, description="step size of SGD")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="momentum of SGD")
+    weight_decay: NotNegative = Field(0.0, description="weight decay of SGD")
+    fraction: Fraction = Field(1.0, description="share of the clients that takes part in each round")
+
+
+class ClusteringSettings(Section):
+    """How the clients of a round are grouped."""
+
+    k: Count = Field(
+        4,
+        description="every cluster has at least k and fewer than 2k members; 1: everybody is a cluster, which is "
+        "plain federated averaging, and nobody is deniable",
+    )
+    method: Literal["mdav", "constrained-kmeans", "fixed"] = Field(
+        "mdav", description="mdav; constrained-kmeans (needs the extra kmeans); fixed: by a hash of ids"
+    )
+    sticky: bool = Field(
+        True, description="keep the last round's clusters, repair only what leavers broke (not with fixed)"
+    )
+    metric: Literal["l2", "cosine", "published"] = Field(
+        "l2",
+        description="distance between updates that decides who is grouped; published: for comparison only",
+    )
+
+
+class DeniabilitySettings(Section):
+    """When a request can be answered at once."""
+
+    x: Count = Field(2, description="survivors a cluster must keep for a leaver to be deniable; at most k")
+    criterion: Literal["cluster", "neighbourhood"] = Field(
+        "cluster",
+        description="count survivors in the leaver's clusters, or in the neighbourhood of each slot",
+    )
+    delta: Positive | Literal["adaptive"] = Field(
+        "adaptive",
+        description="how near counts as alike: a distance, or adaptive (each round's largest spread)",
+    )
+
+
+class NoiseSettings(Section):
+    """How the representatives are perturbed."""
+
+    mode: Literal["paper", "calibrated", "none"] = Field(
+        "paper", description="paper: scaled by each cluster's spread; calibrated: clip, then fixed tau; none"
+    )
+    distribution: Literal["gaussian", "laplace"] = Field("gaussian", description="of the noise in mode paper")
+    sigma: NotNegative = Field(
+        0.02,
+        description="mode paper: standard deviation per coordinate, as a multiple of the cluster's spread",
+    )
+    clip: Positive | None = Field(None, description="mode calibrated: largest L2 norm of an update")
+    tau: Positive | None = Field(
+        None, description="mode calibrated: standard deviation per coordinate, added once to the aggregate"
+    )
+
+
+class PrivacySettings(Section):
+    """What the run may spend, and at which delta its account is taken."""
+
+    epsilon: Positive | None = Field(
+        None,
+        description="privacy budget: training stops before the round that would exceed it; not set: no budget. "
+        "Needs noise.mode calibrated; held to the sampled claim with fixed clusters, else to the unconditional one",
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(1e-5, description="the delta of every figure")
+
+
+class RequestSettings(Section):
+    """A stream of erasure requests, for experiments."""
+
+    rate: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0, description="probability that after a round one client asks to be forgotten; seeded by seed"
+    )
+
+
+class MechanismSettings(Section):
+    """How a model is rebuilt after a rollback."""
+
+    name: Literal["retrain", "retrain-from-scratch", "federaser"] = Field(
+        "retrain",
+        description="retrain: exactly, from the first broken round; retrain-from-scratch: exactly, from round 1; "
+        "federaser: approximately, from updates that the run keeps",
+    )
+    calibration: Fraction = Field(
+        0.5,
+        description="federaser: local epochs of a calibration, as a share of training.epochs, rounded up",
+    )
+    interval: Count = Field(2, description="federaser: updates are kept every so many rounds, from round 1 on")
+
+
+class EngineSettings(Section):
+    """What runs the local training."""
+
+    name: Literal["auto", "sequential", "vectorised", "flower"] = Field(
+        "auto",
+        description="auto: the fastest here; sequential: one client after the other, the reference; vectorised: "
+        "all clients at once on a GPU, all cores on a CPU; flower: on Flower nodes, set by runs that a Flower "
+        "server app trains (docs/flower.md)",
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU where there is one")
+    precision: Literal["float32", "tf32", "bf16"] = Field(
+        "float32", description="tf32 and bf16 are faster on a GPU, and further from the reference"
+    )
+    compile: Literal["auto", "never"] = Field(
+        "auto", description="auto: with compiled code where it pays and a compiler is at hand"
+    )
+
+
+class LedgerSettings(Section):
+    """What the run keeps on disk."""
+
+    retention: Count | Literal["all"] = Field(
+        "all",
+        description="bytes for the models of standing rounds; what does not fit is thinned, and a rollback then "
+        "goes to the nearest earlier model that is kept. However small: the initial model and the newest stay, and "
+        "what an unfinished erasure has undone comes on top until it is rebuilt",
+    )

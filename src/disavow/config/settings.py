@@ -1,0 +1,136 @@
+"""All settings of a run, and what must hold between them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from disavow.config.declarations import (
+    ClusteringSettings,
+    Count,
+    DataSettings,
+    DeniabilitySettings,
+    EngineSettings,
+    LedgerSettings,
+    MechanismSettings,
+    ModelSettings,
+    NoiseSettings,
+    PrivacySettings,
+    RequestSettings,
+    Section,
+    TrainingSettings,
+)
+from disavow.domain import Policy
+
+PROJECTION_LIMIT = 2000
+"""Above this many participants, a random projection decides who is grouped with whom."""
+
+
+class Settings(Section):
+    """All settings of a run."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
+        1, description="every training draw (data split, initial model, batches) derives from it"
+    )
+    rounds: Count = Field(20, description="rounds to train")
+    draws: Literal["fresh", "seeded"] = Field(
+        "fresh",
+        description="secret draws (representatives, noise): fresh from the operating system and never kept; "
+        "seeded: repeatable, so its privacy claims are void",
+    )
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    training: TrainingSettings = TrainingSettings()
+    clustering: ClusteringSettings = ClusteringSettings()
+    deniability: DeniabilitySettings = DeniabilitySettings()
+    noise: NoiseSettings = NoiseSettings()
+    requests: RequestSettings = RequestSettings()
+    mechanism: MechanismSettings = MechanismSettings()
+    engine: EngineSettings = EngineSettings()
+    privacy: PrivacySettings = PrivacySettings()
+    ledger: LedgerSettings = LedgerSettings()
+
+    @property
+    def participants(self) -> int:
+        """How many clients take part in a round while nobody has left."""
+        return participants_of(self.data.clients, self.training.fraction)
+
+    @property
+    def policy(self) -> Policy:
+        """The promises these settings make."""
+        return Policy(
+            k=self.clustering.k,
+            x=self.deniability.x,
+            criterion=self.deniability.criterion,
+            delta=None if self.deniability.delta == "adaptive" else float(self.deniability.delta),
+            clustering=self.clustering.method,
+            sticky=self.clustering.sticky and self.clustering.method != "fixed",
+            metric=self.clustering.metric,
+            noise=self.noise.mode,
+            distribution=self.noise.distribution,
+            sigma=self.noise.sigma,
+            clip=self.noise.clip,
+            tau=self.noise.tau,
+            draws=self.draws,
+        )
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        k, participants = self.clustering.k, self.participants
+        if k > participants and self.engine.name != "flower":  # who takes part there, nobody knows beforehand
+            raise ValueError(
+                f"clustering.k is {k}; allowed: 1 to {participants}, the participants of a round "
+                f"(data.clients {self.data.clients}, training.fraction {self.training.fraction:g})"
+            )
+        if self.deniability.x > k:
+            raise ValueError(f"deniability.x is {self.deniability.x}; allowed: 1 to clustering.k, which is {k}")
+        if self.clustering.metric == "published" and participants > PROJECTION_LIMIT:
+            raise ValueError(
+                f'clustering.metric is "published" with {participants} participants; allowed: up to '
+                f"{PROJECTION_LIMIT} (it cannot be projected), or l2, cosine"
+            )
+        elsewhere = self.engine.device == "cuda" or self.engine.precision != "float32"
+        if self.engine.name == "sequential" and elsewhere:
+            raise ValueError('engine.name is "sequential", which runs on the CPU in float32; allowed: "vectorised"')
+        if self.mechanism.name == "federaser" and self.ledger.retention != "all":
+            raise ValueError(
+                f'ledger.retention is {self.ledger.retention} with mechanism.name "federaser"; allowed: "all" '
+                "(going back further than the broken round, it would only rebuild what was undone)"
+            )
+        if self.privacy.epsilon is not None and self.noise.mode != "calibrated":
+            raise ValueError(
+                f'privacy.epsilon is {self.privacy.epsilon:g} with noise.mode "{self.noise.mode}"; allowed: '
+                'noise.mode "calibrated", the only one with a figure that a budget could be held to'
+            )
+        if self.noise.mode == "calibrated":
+            self._check_calibrated()
+        return self
+
+    def _check_calibrated(self) -> None:
+        """The mode with guarantees: its noise is fixed beforehand, and nothing is released without it."""
+        for key in ("clip", "tau"):
+            if getattr(self.noise, key) is None:
+                raise ValueError(
+                    f'noise.{key} is not set; noise.mode "calibrated" needs a number above 0{self._how_to(key)}'
+                )
+        if self.mechanism.name == "federaser":
+            raise ValueError(
+                'mechanism.name is "federaser" with noise.mode "calibrated"; allowed: "retrain", '
+                '"retrain-from-scratch" (federaser releases rounds without noise, which no account covers)'
+            )
+
+    def _how_to(self, key: str) -> str:
+        """How to find the noise for a budget."""
+        if key != "tau" or self.privacy.epsilon is None:
+            return ""
+        return (
+            f": `disavow account --epsilon {self.privacy.epsilon:g} --delta {self.privacy.delta:g} --rounds "
+            f"{self.rounds} --clients {self.participants} --k {self.clustering.k} --clip {self.noise.clip:g}` "
+            "finds it"
+        )
+
+
+def participants_of(clients: int, fraction: float, at_least: int = 1) -> int:
+    """How many of `clients` take part in a round: the fraction, rounded, but so many at least if there are."""
+    return max(1, round(clients * fraction), min(clients, at_least))

@@ -1,0 +1,36 @@
+"""The nouns of disavow: frozen, comparable, free of torch, numpy and databases.
+
+A *client* is known by a stable string id, never by its position in a list. A *round* holds *clusters*, a
+cluster holds *slots*, and a slot is filled by one *member*. When a client leaves, its slot stays, nameless.
+"""
+
+from disavow.domain.evidence import ClusterEvidence, RebuiltEvidence, SlotEvidence
+from disavow.domain.layout import VARIANCE_FLOOR, VARIANCE_SUFFIX, Layout, TensorSpec
+from disavow.domain.policy import Policy
+from disavow.domain.request import Cost, ErasureRequest, RequestState
+from disavow.domain.round import Client, Cluster, Evaluation, Member, Rebuilt, Round, Slot
+from disavow.domain.verdict import Verdict, VerdictKind, model_name
+
+__all__ = [
+    "VARIANCE_FLOOR",
+    "VARIANCE_SUFFIX",
+    "Client",
+    "Cluster",
+    "ClusterEvidence",
+    "Cost",
+    "ErasureRequest",
+    "Evaluation",
+    "Layout",
+    "Member",
+    "Policy",
+    "Rebuilt",
+    "RebuiltEvidence",
+    "RequestState",
+    "Round",
+    "Slot",
+    "SlotEvidence",
+    "TensorSpec",
+    "Verdict",
+    "VerdictKind",
+    "model_name",
+]

@@ -1,0 +1,67 @@
+"""How a model lies in one flat vector."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+VARIANCE_SUFFIX = "running_var"
+"""Tensors of this name are variances: noise must not push them below zero."""
+
+VARIANCE_FLOOR = 1e-5
+"""Running variances stay at or above this after noise, or batch norm would take the root of a negative."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One named tensor of a model."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many numbers the tensor holds."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a model's tensors lie in one flat float32 vector, in this order.
+
+    >>> layout = Layout((TensorSpec("weight", (2, 3)), TensorSpec("bias", (2,))))
+    >>> layout.size, [(s.name, a, b) for s, a, b in layout.spans()]
+    (8, [('weight', 0, 6), ('bias', 6, 8)])
+    """
+
+    tensors: tuple[TensorSpec, ...]
+
+    @cached_property
+    def size(self) -> int:
+        """The length of the vector."""
+        return sum(spec.size for spec in self.tensors)
+
+    def spans(self) -> Iterator[tuple[TensorSpec, int, int]]:
+        """Each tensor with the start and the end of its stretch of the vector."""
+        start = 0
+        for spec in self.tensors:
+            yield spec, start, start + spec.size
+            start += spec.size
+
+    def variances(self) -> Iterator[tuple[int, int]]:
+        """The stretches that hold batch-norm running variances."""
+        for spec, start, end in self.spans():
+            if spec.name.rpartition(".")[2] == VARIANCE_SUFFIX:
+                yield start, end
+
+    def to_json(self) -> str:
+        """The layout as JSON, as the ledger stores it."""
+        return json.dumps([[spec.name, list(spec.shape)] for spec in self.tensors])
+
+    @classmethod
+    def from_json(cls, text: str) -> Layout:
+        """Read back what `to_json` wrote."""
+        return cls(tuple(TensorSpec(name, tuple(shape)) for name, shape in json.loads(text)))

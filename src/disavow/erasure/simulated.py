@@ -1,0 +1,138 @@
+"""The clusters of simulated runs, and what a leaver breaks in them; one run a row, many at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int32]
+Positions = npt.NDArray[np.intp]
+Flags = npt.NDArray[np.bool_]
+
+
+class Fresh:
+    """A uniformly random partition each round.
+
+    Survivors are exchangeable, so a client's cluster need not be drawn before it leaves: it is one with j survivors
+    with probability j·(number of such clusters) / survivors. Only these numbers are kept, no names.
+    """
+
+    def __init__(self, clients: int, rounds: int, *, k: int, x: int, runs: int, rng: np.random.Generator) -> None:
+        self.clients, self.rounds, self.k, self.x, self.rng = clients, rounds, k, x, rng
+        self.holding = np.tile(self._new(self.clients), (runs, self.rounds, 1))
+
+    def _new(self, participants: int) -> Integers:
+        """A new partition as numbers of clusters by survivors, with MDAV's sizes."""
+        clusters = participants // self.k
+        sizes = np.full(clusters, self.k)
+        sizes[-1:] += participants - clusters * self.k
+        return np.bincount(sizes, minlength=2 * self.k).astype(np.int32)
+
+    def withdraw(self, number: int, which: Positions, now: Integers) -> Integers:
+        """Take the `number`-th leaver out of the runs `which`, each after its round `now`, and retrain.
+
+        Return the first round that breaks in each of them, 0 if none does.
+        """
+        survivors, holding = self.clients - number, self.holding[which]
+        reached = np.cumsum(holding * np.arange(2 * self.k, dtype=np.int32), axis=2)
+        seat = self.rng.integers(survivors + 1, size=holding.shape[:2], dtype=np.int32)
+        before = (reached <= seat[:, :, None]).sum(axis=2)[:, :, None]
+        np.put_along_axis(holding, before, np.take_along_axis(holding, before, axis=2) - 1, axis=2)
+        np.put_along_axis(holding, before - 1, np.take_along_axis(holding, before - 1, axis=2) + 1, axis=2)
+        rounds = np.arange(1, self.rounds + 1, dtype=np.int32)
+        breaks = (before[:, :, 0] <= self.x) & (rounds <= now[:, None])
+        broken = np.where(breaks.any(axis=1), breaks.argmax(axis=1) + 1, 0).astype(np.int32)
+        # rounds still to come hold a partition already: one of those who will then be left
+        redone = rounds >= np.where(broken > 0, broken, now + 1)[:, None]
+        holding[redone] = self._new(survivors)
+        self.holding[which] = holding
+        return broken
+
+
+class Sticky:
+    """The clusters of the round before, repaired where leavers left fewer than k.
+
+    They change only after a request, so what is kept is one partition for each stretch of rounds that share it.
+    """
+
+    def __init__(self, clients: int, rounds: int, *, k: int, x: int, runs: int, rng: np.random.Generator) -> None:
+        self.clients, self.k, self.x, self.rng = clients, k, x, rng
+        self.order = rng.permuted(np.tile(np.arange(self.clients), (runs, 1)), axis=1)
+        stretches = rounds + 1  # few are ever touched, and untouched zeros take no memory
+        self.cluster_of = np.zeros((runs, stretches, self.clients), dtype=np.int32)
+        self.survivors = np.zeros((runs, stretches, self.clients // k), dtype=np.int32)
+        self.since = np.ones((runs, stretches), dtype=np.int32)
+        self.last = np.zeros(runs, dtype=np.intp)
+        self._begin_stretch(np.arange(runs), np.full(runs, -1), np.ones(runs, dtype=np.int32), 0)
+
+    def withdraw(self, number: int, which: Positions, now: Integers) -> Integers:
+        """The same, for clusters with names."""
+        rows, stretches = which[:, None], np.arange(number)
+        cluster = self.cluster_of[rows, stretches, self.order[which, number - 1][:, None]]
+        self.survivors[rows, stretches, cluster] -= 1
+        left = self.survivors[rows, stretches, cluster]
+        breaks = (left < self.x) & (stretches <= self.last[rows])
+        rolled_back, earliest = breaks.any(axis=1), breaks.argmax(axis=1)
+        broken = np.where(rolled_back, self.since[which, earliest], 0).astype(np.int32)
+        if self.clients - number >= self.k:
+            repair = rolled_back | (left[np.arange(len(which)), self.last[which]] < self.k)
+            base = np.where(rolled_back, earliest - 1, self.last[which])
+            since = np.where(rolled_back, broken, now + 1).astype(np.int32)
+            self._begin_stretch(which[repair], base[repair], since[repair], number)
+        return broken
+
+    def _begin_stretch(self, which: Positions, base: Positions, since: Integers, leavers: int) -> None:
+        """Go on from the clusters of stretch `base` less leavers; from none where it is -1."""
+        present = np.ones((len(which), self.clients), dtype=np.bool_)
+        np.put_along_axis(present, self.order[which, :leavers], False, axis=1)
+        survivors = np.where((base >= 0)[:, None], self.survivors[which, base], 0)
+        anew = repaired(self.cluster_of[which, base], survivors, present, self.k, rng=self.rng)
+        self.cluster_of[which, base + 1], self.survivors[which, base + 1] = anew
+        self.since[which, base + 1], self.last[which] = since, base + 1
+
+
+def repaired(
+    cluster_of: Integers, survivors: Integers, present: Flags, k: int, *, rng: np.random.Generator
+) -> tuple[Integers, Integers]:
+    """Each client's cluster and each cluster's size after `sticky` with random distances; one run a row."""
+    cluster_of, sizes = cluster_of.copy(), np.where(survivors >= k, survivors, 0)
+    homeless = present & ~np.take_along_axis(sizes > 0, cluster_of, axis=1)
+    _join_any(cluster_of, sizes, homeless, k, rng)
+    left = homeless.sum(axis=1)
+    too_few = np.flatnonzero((left > 0) & (left < k))
+    if too_few.size:
+        # every cluster is full: open one of them, which with those left is enough for two
+        opened = np.where(sizes[too_few] > 0, rng.random((len(too_few), sizes.shape[1])), -1).argmax(axis=1)
+        homeless[too_few] |= present[too_few] & (cluster_of[too_few] == opened[:, None])
+        sizes[too_few, opened] = 0
+    _partition(cluster_of, sizes, homeless, k, rng)
+    return cluster_of, sizes
+
+
+def _join_any(cluster_of: Integers, sizes: Integers, homeless: Flags, k: int, rng: np.random.Generator) -> None:
+    """In id order, let each of the homeless join any cluster that has room; change all three arrays in place."""
+    queue, waiting = np.argsort(~homeless, axis=1, kind="stable"), homeless.sum(axis=1)
+    for place in range(int(waiting.max(initial=0))):
+        room = (sizes > 0) & (sizes < 2 * k - 1)
+        rows = np.flatnonzero((place < waiting) & room.any(axis=1))
+        if not rows.size:
+            break
+        joined = np.where(room[rows], rng.random((len(rows), sizes.shape[1])), -1).argmax(axis=1)
+        client = queue[rows, place]
+        cluster_of[rows, client] = joined
+        sizes[rows, joined] += 1
+        homeless[rows, client] = False
+
+
+def _partition(cluster_of: Integers, sizes: Integers, homeless: Flags, k: int, rng: np.random.Generator) -> None:
+    """Partition the homeless at random among themselves, with MDAV's sizes, into clusters that are not in use."""
+    rows = np.flatnonzero(homeless.any(axis=1))
+    count = homeless[rows].sum(axis=1)
+    order = np.where(homeless[rows], rng.random(homeless[rows].shape), 2).argsort(axis=1)
+    unused = np.argsort(sizes[rows] > 0, axis=1, kind="stable")
+    place = np.arange(int(count.max(initial=0)))
+    group = np.minimum(place // k, (count // k - 1)[:, None])
+    row, column = np.nonzero(place < count[:, None])
+    chosen = unused[row, group[row, column]]
+    cluster_of[rows[row], order[row, column]] = chosen
+    np.add.at(sizes, (rows[row], chosen), 1)

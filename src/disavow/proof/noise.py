@@ -1,0 +1,49 @@
+"""The noise on a round's aggregate: the standard deviation τ that the log has, and whether the policy allows it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from disavow.errors import VerificationError
+from disavow.proof.leaves import Leaf
+
+_ROUNDING = 1e-9
+
+
+def noise_of(policy: Mapping[str, Any], clusters: Iterable[tuple[float, float]]) -> float:
+    """The standard deviation τ of the Gaussian noise on a round's aggregate, from (weight, spread) of its clusters.
+
+    0 where there is no noise, or none that is Gaussian.
+    """
+    if policy["noise"] == "calibrated":
+        return float(policy["tau"] or 0.0)
+    if policy["noise"] != "paper" or policy["distribution"] != "gaussian":
+        return 0.0
+    sigma = float(policy["sigma"])
+    return min(math.hypot(*(weight * sigma * spread for weight, spread in clusters)), sys.float_info.max)
+
+
+def check_noise(policy: Mapping[str, Any], cluster: Leaf, leaf: Leaf) -> None:
+    """As far as one cluster tells: τ is the policy's, or at least what this cluster alone adds to it."""
+    tau = leaf["tau"]
+    if policy["noise"] == "calibrated":
+        due = tau == (policy["tau"] or 0.0)
+    elif policy["noise"] == "paper" and policy["distribution"] == "gaussian":
+        own, sigma = cluster["weight"] * cluster["spread"], policy["sigma"]
+        due = tau * (1 + _ROUNDING) >= own * sigma
+        if policy["delta"] is None:
+            # no other cluster is wider than Δ, and all their shares together are what this one leaves
+            due = due and tau <= sigma * _hypotenuse(own, (1 - cluster["weight"]) * leaf["delta"]) * (1 + _ROUNDING)
+    else:
+        due = tau == 0
+    if not due:
+        raise VerificationError(f"the noise of round {leaf['number']} is not that of the policy")
+
+
+def _hypotenuse(one: float, other: float) -> float:
+    """Spelled out, so that every language rounds it alike."""
+    longer, shorter = max(one, other), min(one, other)
+    return longer * math.sqrt(1 + (shorter / longer) * (shorter / longer)) if longer > 0 else 0.0

@@ -1,0 +1,58 @@
+"""A run is bound to what it keeps from its start, and to nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from disavow import config
+from disavow.config import Settings
+from disavow.errors import ConfigError
+
+
+def test_digests_of_runs_from_before_a_section_existed_stay_what_they_were() -> None:
+    """Both were computed by the code as it was before there was a section `privacy`."""
+    default = "8581d8c08b634b1d6b9051c890f5da4e4ac35dc60c43df215f82832dc6ee6ff9"
+    changed = "8b0ba2fd98f06132e6bb0951f276df1c89c2a9ec247645e84731b526afe3da12"
+    text = (
+        "seed = 7\nrounds = 3\n"
+        '[clustering]\nmethod = "fixed"\nk = 5\n[noise]\nmode = "calibrated"\nclip = 1.0\ntau = 0.5\n'
+    )
+    assert config.settings_digest(Settings()) == default
+    assert config.settings_digest(config.parse(text, source="run.toml")) == changed
+    # said outright, a default is still the default
+    assert config.settings_digest(config.parse(f"{text}[privacy]\ndelta = 1e-5", source="run.toml")) == changed
+
+
+def test_a_budget_is_a_promise() -> None:
+    text = '[noise]\nmode = "calibrated"\nclip = 1.0\ntau = 0.5\n[privacy]\n'
+    found = [
+        config.settings_digest(config.parse(text + privacy, source="run.toml"))
+        for privacy in ("", "epsilon = 8", "epsilon = 9", "epsilon = 8\ndelta = 1e-6", "delta = 1e-6")
+    ]
+    assert len(set(found)) == 5
+
+
+def test_where_the_data_is_may_change_and_what_it_is_may_not() -> None:
+    def digest(data: str) -> str:
+        return config.settings_digest(config.parse(f"[data]\n{data}", source="run.toml"))
+
+    assert digest('dir = "/here"') == digest('dir = "/there"') == digest("")
+    others = [
+        digest(each) for each in ("", 'digest = "a"', 'digest = "b"', "labels_per_client = 3", 'name = "mnist"')
+    ]
+    assert len(set(others)) == 5
+    assert digest("labels_per_client = 2") == digest("")
+
+
+def test_what_is_kept_on_disk_may_change_and_is_a_number_of_bytes_or_all() -> None:
+    def parsed(value: str) -> Settings:
+        return config.parse(f"[ledger]\nretention = {value}", source="run.toml")
+
+    assert config.settings_digest(parsed("2_000_000")) == config.settings_digest(Settings())
+    assert parsed('"all"') == Settings()
+    assert config.parse(config.to_toml(parsed("7")), source="run.toml").ledger.retention == 7
+    for wrong in ("0", "-1", "1.5", '"most"', "true"):
+        with pytest.raises(
+            ConfigError, match=r'ledger\.retention is .*; allowed: a whole number of at least 1 or "all"'
+        ):
+            parsed(wrong)
