@@ -20,7 +20,8 @@ from disavow.errors import LedgerError, LedgerVersion, RunInUse, RunMissing
 from disavow.ledger import Ledger, database, fsck, journal
 from disavow.ledger.retention import checkpoints
 from disavow.ledger.schema import metadata
-from tests.cli.process import disavow, only_error
+from tests.cli.forked import disavow
+from tests.cli.process import only_error
 from tests.erasure.mechanisms.contract import leave, start_toy, toy_settings
 from tests.ledger.making import POLICY, change, create, files_of, record_next, vector
 
