@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from tests.cli import forked
+from tests.kill.erasure_driver import Driver
+
 SMALL: dict[str, Any] = {
     "seed": 7,
     "rounds": 3,
@@ -53,3 +56,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_dir(trained: Path, tmp_path: Path) -> Path:
     """A copy of `trained`, to be damaged at will."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+@pytest.fixture(scope="session")
+def driver() -> Driver:
+    """The process that forks one for each command, started once for each worker."""
+    return forked.driver()

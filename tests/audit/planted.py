@@ -28,15 +28,15 @@ from disavow.ledger import Ledger
 CLIENT = "client-02"
 
 OVERFITTED: dict[str, Any] = {
-    "rounds": 5,
+    "rounds": 3,
     "draws": "seeded",
     "data": {"clients": 4, "test_fraction": 0.94},
     "clustering": {"k": 2},
     "deniability": {"x": 2},
     "noise": {"mode": "none"},
-    "training": {"epochs": 30, "batch_size": 4},
+    "training": {"epochs": 20, "batch_size": 4},
 }
-"""27 samples a client and 30 epochs a round; whoever leaves takes its cluster below x."""
+"""27 samples a client and 20 epochs a round; whoever leaves takes its cluster below x."""
 
 
 @dataclass(frozen=True)

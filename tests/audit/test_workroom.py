@@ -11,9 +11,10 @@ import pytest
 
 from disavow.audit import audit as audit_module
 from disavow.audit import worlds as worlds_module
-from disavow.audit.audit import Effort, audit, remove_work
+from disavow.audit.audit import Effort, audit
 from disavow.audit.report import Audit
 from disavow.audit.subject import Subject
+from disavow.audit.work import remove_work
 from disavow.errors import ConfigError, RunInUse, StorageFull
 from disavow.ledger.lock import Lock
 from tests.audit.making import (

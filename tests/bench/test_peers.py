@@ -101,7 +101,7 @@ def test_the_benchmark_goes_on_without_a_peer_that_cannot_be_installed(
     monkeypatch.setattr(bench, "prepare", lambda folder: Prepared(samples, "samples"))
     notes: list[str] = []
     asked = bench.Asked(
-        passes=1, rounds=1, clients=2, samples=20, peers=("flower", "plain"), engines=(), network="lenet5"
+        passes=1, rounds=1, clients=2, samples=20, peers=("flower",), engines=("sequential",), network="lenet5"
     )
     report = bench.compare(asked, cache=tmp_path, on_note=notes.append)
     assert report.absent == {"flower": "pip install failed: no network"}
@@ -110,7 +110,7 @@ def test_the_benchmark_goes_on_without_a_peer_that_cannot_be_installed(
         "flower cannot take part: pip install failed: no network",
     ]
     [only] = report.passes
-    assert (only.contestant, only.failure, len(only.seconds)) == ("plain", None, 1)
+    assert (only.contestant, only.failure, len(only.seconds)) == ("disavow sequential", None, 1)
 
 
 def test_peers_leave_other_networks_to_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samples: Path) -> None:

@@ -17,7 +17,9 @@ from disavow.cli.prospect import Asked, rounded_up
 from disavow.config import load
 from disavow.errors import ConfigError
 from disavow.ledger import Ledger, fsck
-from tests.cli.process import disavow, only_error, write_config
+from tests.cli import process
+from tests.cli.forked import disavow
+from tests.cli.process import only_error, write_config
 from tests.conftest import SMALL
 from tests.ledger.making import files_of
 
@@ -167,7 +169,7 @@ def test_a_plot_that_cannot_be_written_is_refused_first(
 
 
 def test_the_command_line_refuses_with_exit_2() -> None:
-    result = disavow("account", "--rounds", "50", "--clients", "50", "--k", "60", "--sigma", "1")
+    result = process.disavow("account", "--rounds", "50", "--clients", "50", "--k", "60", "--sigma", "1")
     assert result.returncode == 2
     assert only_error(result) == "error: --k is 60; allowed: 2 to the number of clients, which is 50"
 
@@ -252,7 +254,7 @@ def test_data_dependent_clusters_make_the_sampled_claim_hypothetical(
     assert told["budget"] is None
     assert "hypothetical; the draw counts" in words
     assert "clusters were not fixed" in " ".join(words.split())
-    drawn = disavow("account", run, "--plot", tmp_path / "a.png", "--delta", "1e-6")
+    drawn = process.disavow("account", run, "--plot", tmp_path / "a.png", "--delta", "1e-6")
     assert (drawn.returncode, drawn.stdout) == (0, words)
     assert (tmp_path / "a.png").read_bytes().startswith(FIRST_BYTES["a.png"])
 
@@ -290,7 +292,7 @@ def test_training_stops_before_the_round_with_a_clear_message_and_a_usable_model
     assert "3 of 6 rounds stand, the model of round 3 is usable and served, and erasures are still honoured" in said
     assert "3 rounds, accuracy" in said
     assert fsck(run) == []
-    assert disavow("export", run, "-o", tmp_path / "model.safetensors").returncode == 0
+    assert process.disavow("export", run, "-o", tmp_path / "model.safetensors").returncode == 0
     with Ledger.open(run) as ledger:
         assert len(ledger.events()) == 3
 

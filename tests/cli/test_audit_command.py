@@ -14,7 +14,9 @@ import pytest
 
 from disavow import config, runs
 from disavow.ledger import Ledger
-from tests.cli.process import COMMAND, disavow, environment, only_error
+from tests.cli import process
+from tests.cli.forked import disavow
+from tests.cli.process import COMMAND, environment, only_error
 from tests.ledger.making import files_of
 
 SETTINGS: dict[str, Any] = {
@@ -50,7 +52,7 @@ def test_an_audit_reports_three_models_for_each_attacker_and_leaves_the_run_alon
 ) -> None:
     before = files_of(run)
     plot = tmp_path / "roc.png"
-    done = disavow("audit", run, "--client", client, *QUICK, "--plot", plot)
+    done = process.disavow("audit", run, "--client", client, *QUICK, "--plot", plot)
     assert done.returncode in (0, 1), done.stderr
     text = done.stdout
     for stage in ("before", "served", "retrained"):
@@ -153,7 +155,7 @@ def test_an_erasure_removes_what_an_interrupted_audit_left_and_its_client_cannot
     left = tmp_path / "run.audit" / "0123456789abcdef" / "3-rounds"
     left.mkdir(parents=True)
     (left / "with-000.json").write_text("{}")
-    done = disavow("erase", directory, "client-01")
+    done = process.disavow("erase", directory, "client-01")
     assert done.returncode == 0, done.stderr
     assert "which an interrupted audit left" in done.stderr
     assert not (tmp_path / "run.audit").exists()

@@ -19,7 +19,9 @@ import typer.main
 from disavow.cli.app import app
 from disavow.config import Settings, load, parse
 from disavow.ledger import Ledger, fsck
-from tests.cli.process import COMMAND, disavow, environment, only_error, write_config
+from tests.cli import process
+from tests.cli.forked import disavow
+from tests.cli.process import COMMAND, environment, only_error, write_config
 from tests.conftest import SMALL
 from tests.ledger.making import files_of
 
@@ -39,7 +41,7 @@ def by_process(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """The run of `SMALL`, trained by the command line."""
     folder = tmp_path_factory.mktemp("cli")
     file = write_config(folder / "config.toml", SMALL)
-    return Trained(file, folder / "run", disavow("train", file, "--run", folder / "run", "--json"))
+    return Trained(file, folder / "run", process.disavow("train", file, "--run", folder / "run", "--json"))
 
 
 # -- train, status, fsck, resume -----------------------------------------------------------------------------
@@ -71,7 +73,7 @@ def test_a_run_of_the_command_line_is_clean(by_process: Trained) -> None:
 
 def test_status_shows_the_run_in_words_and_in_json(by_process: Trained) -> None:
     before = files_of(by_process.run)
-    words, data = disavow("status", by_process.run), disavow("status", by_process.run, "--json")
+    words, data = process.disavow("status", by_process.run), process.disavow("status", by_process.run, "--json")
     assert (words.returncode, words.stderr, data.returncode, data.stderr) == (0, "", 0, "")
     assert ESCAPE not in words.stdout
     told = json.loads(data.stdout)
@@ -92,7 +94,7 @@ def test_the_size_on_disk_is_that_of_the_files_a_person_sees(by_process: Trained
 
 def test_resume_leaves_a_complete_run_as_it_is(by_process: Trained) -> None:
     before = {name: data for name, data in files_of(by_process.run).items() if name != "lock"}
-    result = disavow("resume", by_process.run)
+    result = process.disavow("resume", by_process.run)
     assert result.returncode == 0
     assert "holds 3 of 3 rounds" in result.stderr
     assert not ROW.search(result.stderr)
@@ -157,7 +159,7 @@ def test_a_refused_round_is_exit_5_and_the_run_stays_usable(tmp_path: Path) -> N
 
 
 def test_init_writes_the_defaults_and_never_overwrites(tmp_path: Path) -> None:
-    result = disavow("init", "mine.toml", cwd=tmp_path)
+    result = process.disavow("init", "mine.toml", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     assert "disavow train mine.toml" in result.stdout
     assert load(tmp_path / "mine.toml") == Settings()
@@ -182,7 +184,7 @@ def test_init_where_no_file_can_be_is_one_line(tmp_path: Path) -> None:
 
 
 def test_demo_trains_lets_clients_leave_tells_and_takes_the_next_free_name(tmp_path: Path) -> None:
-    words = disavow("demo", "--rounds", "2", cwd=tmp_path)
+    words = process.disavow("demo", "--rounds", "2", cwd=tmp_path)
     assert words.returncode == 0
     assert "After 2 rounds" in words.stdout
     assert "disavow status runs/demo" in words.stdout
@@ -212,7 +214,7 @@ def test_there_are_the_commands_there_should_be() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_help_with_an_example(name: str) -> None:
-    result = disavow(name, "--help")
+    result = process.disavow(name, "--help")
     assert (result.returncode, result.stderr) == (0, "")
     assert "Example" in result.stdout
     assert f"disavow {name}" in result.stdout

@@ -47,12 +47,6 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    with Driver(tmp_path_factory.mktemp("driver")) as found:
-        yield found
-
-
 class Command(Protocol):
     """Runs a command to its end, in a process of its own; `limit` is as on a full disk: no file may grow beyond."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,6 @@ SETTINGS: dict[str, Any] = {
     "mechanism": {"name": "federaser"},
 }
 REBUILT = "3 rounds were rebuilt approximately (not exact retraining)"
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    with Driver(tmp_path_factory.mktemp("driver")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

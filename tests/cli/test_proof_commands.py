@@ -19,7 +19,9 @@ from disavow.ledger import Ledger, fsck
 from disavow.ledger.absent import files_with
 from disavow.proof import canonical
 from disavow.proof.verify import CHECKS
-from tests.cli.process import disavow, only_error, write_config
+from tests.cli import process
+from tests.cli.forked import disavow
+from tests.cli.process import only_error, write_config
 from tests.kill.erasure_driver import Driver, Ended
 from tests.ledger.making import files_of
 
@@ -101,17 +103,17 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+def _unlocked() -> Iterator[None]:
+    """Every command finds the passphrase, and no other key than its own."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("DISAVOW_SIGNING_KEY", "DISAVOW_SIGNING_NAME"):
             patch.delenv(name, raising=False)
         patch.setenv("DISAVOW_PASSPHRASE", SECRET)
-        with Driver(tmp_path_factory.mktemp("driver")) as found:
-            yield found
+        yield
 
 
 @pytest.fixture(scope="module")
-def story(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def story(_unlocked: None, driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A key, a run, receipts, a what-if, an erasure and its proof; with what each command told."""
     world = World(driver, tmp_path_factory.mktemp("world"))
     told: dict[str, Any] = {"world": world}
@@ -211,7 +213,7 @@ def test_the_exported_model_has_the_digest_that_it_was_told_by(story: dict[str, 
 
 
 def test_a_proof_with_its_opening_is_exit_0_and_every_check_is_told(world: World) -> None:
-    result = disavow("verify", world.proof, "--key", world.key, "--opening", world.opening)
+    result = process.disavow("verify", world.proof, "--key", world.key, "--opening", world.opening)
     assert (result.returncode, result.stderr) == (0, ""), result.stdout
     lines = result.stdout.splitlines()
     assert [line.split()[1] for line in lines[:16]] == list(CHECKS)
@@ -376,7 +378,7 @@ def test_without_an_opening_it_is_valid_but_names_nobody(world: World) -> None:
 
 
 def test_show_proof_says_in_words_what_the_proof_says(world: World) -> None:
-    result = disavow("show-proof", world.proof, "--key", world.key)
+    result = process.disavow("show-proof", world.proof, "--key", world.key)
     assert (result.returncode, result.stderr) == (0, "")
     for words in ("verdict    deniable", "k = 3, x = 2, criterion cluster, noise paper", "2 stand", "not say that"):
         assert words in result.stdout
@@ -425,7 +427,7 @@ def test_keygen_without_a_passphrase_or_a_terminal_says_what_to_do(
 
 def test_keygen_never_overwrites_and_rotates_when_told_to(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    first = disavow("keygen", "--folder", keys, "--no-passphrase")
+    first = process.disavow("keygen", "--folder", keys, "--no-passphrase")
     assert (first.returncode, first.stderr) == (0, "")
     assert "(not encrypted)" in first.stdout
     before = files_of(keys)
@@ -549,7 +551,7 @@ def test_the_key_may_come_from_the_environment_alone(
     monkeypatch.setenv("DISAVOW_PASSPHRASE", SECRET)
     monkeypatch.setenv("DISAVOW_SIGNING_KEY", (world.keys / "signing.pem").read_text())
     monkeypatch.setenv("DISAVOW_SIGNING_NAME", "fl.example.org")
-    result = disavow(
+    result = process.disavow(
         "prove", world.run, STAYER, "-o", tmp_path / "what-if.json", "--openings", tmp_path / "openings", "--json"
     )
     assert result.returncode == 0, result.stderr

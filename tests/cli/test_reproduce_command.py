@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.process import disavow
+from tests.cli import process
+from tests.cli.forked import disavow
 from tests.experiments.small import TOML, written
 
 LIMIT = 120
@@ -30,7 +31,7 @@ def test_a_grid_of_ones_own_is_run_once_and_shown(tmp_path: Path) -> None:
     assert first.returncode == 0, first.stderr
     assert "not run" in (tmp_path / "reproduction" / "lenet5-accuracy.md").read_text()
 
-    made = run(*grid_of(tmp_path), cwd=tmp_path)
+    made = process.disavow("reproduce", *grid_of(tmp_path), cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     assert "6 of 6: MNIST-iid lenet5 sticky k=4 x=4, seed 1: accuracy 0." in made.stderr
 

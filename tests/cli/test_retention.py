@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from disavow.erasure.judge import judge
 from disavow.ledger import Ledger
 from disavow.ledger.clients import numbers_of
 from disavow.ledger.evidence import evidence
-from tests.cli.process import disavow, write_config
+from tests.cli import process
+from tests.cli.forked import disavow
+from tests.cli.process import write_config
 
 ROUNDS = 8
 SETTINGS: dict[str, Any] = {
@@ -38,8 +41,15 @@ def first_broken(ledger: Ledger, leavers: tuple[str, ...]) -> int | None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("retention")
+    with pytest.MonkeyPatch.context() as patch:
+        # keys of its own: one among the keys that all tests share would sign the runs of others
+        patch.setenv("DISAVOW_KEYS", str(folder / "keys"))
+        yield _trained(folder)
+
+
+def _trained(folder: Path) -> Path:
     keygen = disavow("keygen", "--name", "tests", "--no-passphrase")
     assert keygen.returncode == 0, keygen.stderr
     file = write_config(folder / "config.toml", SETTINGS)
@@ -75,7 +85,7 @@ def test_a_thinned_run_tells_one_story_from_status_to_proof(folder: Path) -> Non
     assert done.stdout.count(verdict.in_full) == 2
     assert f"{ROUNDS - nearest} rounds retrained" in done.stdout
     assert verdict.in_full in done.stderr
-    listed = disavow("requests", run)
+    listed = process.disavow("requests", run)
     assert listed.stdout.count(verdict.in_full) == 2
     asked = json.loads(disavow("requests", run, "--json").stdout)["requests"][0]
     assert (asked["first_broken_round"], asked["rollback_to_round"]) == (first, nearest + 1)

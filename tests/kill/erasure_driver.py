@@ -20,8 +20,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from tests.cli.process import environment
 
@@ -80,7 +79,7 @@ class Child:
 
 
 class Driver:
-    """The forking process. Use it as a context manager."""
+    """The forking process. `tests.cli.forked.driver` is one for all tests of a process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -112,27 +111,26 @@ class Driver:
         task: str = "disavow",
         **more: int | None,
     ) -> Child:
-        """Fork a child that runs a command of `disavow`, or another of the tasks below."""
+        """Fork a child that runs a command of `disavow`, or another of the tasks below.
+
+        It finds the environment that a process started from here would find.
+        """
         self._count += 1
         folder = self._folder / str(self._count)
         folder.mkdir()
         for name in ("stdout", "stderr"):
             (folder / name).touch()
         told = {"task": task, "arguments": [*map(str, command)], "folder": str(folder), **more}
-        keys_of = str(keys or self._folder / "keys")
-        pid = self.call({**told, "cwd": str(cwd or self._folder), "environment": {"DISAVOW_KEYS": keys_of}})["pid"]
+        around = environment(DISAVOW_KEYS=str(keys or self._folder / "keys"))
+        pid = self.call({**told, "cwd": str(cwd or self._folder), "environment": around})["pid"]
         return Child(self, pid, folder)
 
     def run(self, *command: str | Path, **more: Any) -> Ended:
         """Run a command to its end."""
         return self.start(*command, **more).wait()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -180,6 +178,7 @@ def _child(message: Mapping[str, Any]) -> None:
             (2, folder / "stderr", os.O_WRONLY),
         ):
             os.dup2(os.open(name, flags, 0o644), number)
+        os.environ.clear()
         os.environ.update(message["environment"])
         os.chdir(message["cwd"])
         if message.get("limit"):

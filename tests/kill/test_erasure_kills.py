@@ -7,7 +7,6 @@ import random
 import re
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,12 +36,6 @@ REAL: dict[str, Any] = {
     "clustering": {"k": 3},
     "deniability": {"x": 2},
 }
-
-
-@pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    with Driver(tmp_path_factory.mktemp("driver")) as found:
-        yield found
 
 
 def faults(run: Path) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,12 +54,6 @@ def state_of(run: Path) -> State:
             kept=tuple(each.round for each in checkpoints(connection) if each.kept),
             files=frozenset(ledger.store.digests()),
         )
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    with Driver(tmp_path_factory.mktemp("driver")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -2,54 +2,97 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from disavow import config, runs
 from disavow.ledger import Ledger, fsck
-from tests.cli.process import COMMAND, disavow, environment, write_config
+from tests.cli import forked
+from tests.cli.forked import disavow
+from tests.cli.process import COMMAND, environment, write_config
 from tests.conftest import SMALL
+from tests.kill.erasure_driver import Ended
 
 pytestmark = pytest.mark.kill
 
 ROUNDS = 24
 TINY: dict[str, Any] = {**SMALL, "rounds": ROUNDS}
-ROW = re.compile(rb"^ +(\d+) ")
+ROW = re.compile(r"^ +(\d+) ", re.MULTILINE)
 SIGKILLED = -9
 
 
-def launch(*arguments: str | Path) -> subprocess.Popen[bytes]:
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+class Victim(Protocol):
+    """A command under way: a fork, as in most tests here, or started as a shell starts it."""
+
+    def told(self) -> str: ...
+
+    def running(self) -> bool: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self) -> Ended: ...
 
 
-def kill_in_round(process: subprocess.Popen[bytes], number: int, pause: float) -> bool:
+Launch = Callable[..., Victim]
+
+
+def fork(*arguments: str | Path) -> Victim:
+    return forked.driver().start(*arguments, keys=Path(os.environ["DISAVOW_KEYS"]))
+
+
+class Started:
+    """A process of the shell's kind, which imports everything itself."""
+
+    def __init__(self, *arguments: str | Path) -> None:
+        self._stderr = tempfile.TemporaryFile("r+b")  # noqa: SIM115, closed by `wait`
+        command = [*COMMAND, *map(str, arguments)]
+        self._process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=self._stderr)
+
+    def told(self) -> str:
+        size = os.fstat(self._stderr.fileno()).st_size
+        return os.pread(self._stderr.fileno(), size, 0).decode()
+
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self) -> Ended:
+        status, told = self._process.wait(), self.told()
+        self._stderr.close()
+        return Ended(status, "", told)
+
+
+def kill_in_round(process: Victim, number: int, pause: float) -> bool:
     """Wait for the row of a round (0: the head of the table), pause, kill -9. Whether it was still alive."""
-    assert process.stderr is not None
-    for line in process.stderr:
-        if number == 0 or ((row := ROW.match(line)) and int(row[1]) >= number):
-            break
+
+    def reached() -> bool:
+        told = process.told()
+        return "\n" in told if number == 0 else any(int(row) >= number for row in ROW.findall(told))
+
+    while process.running() and not reached():
+        time.sleep(0.001)
     time.sleep(pause)
     process.kill()
-    process.stderr.close()
-    return process.wait() == SIGKILLED
+    return process.wait().status == SIGKILLED
 
 
-def kill_once(process: subprocess.Popen[bytes], seen: Callable[[], bool]) -> bool:
+def kill_once(process: Victim, seen: Callable[[], bool]) -> bool:
     """Kill -9 as soon as something is seen on disk. Whether it was still alive."""
-    while process.poll() is None and not seen():
+    while process.running() and not seen():
         time.sleep(0.0005)
     process.kill()
-    assert process.stderr is not None
-    process.stderr.close()
-    return process.wait() == SIGKILLED
+    return process.wait().status == SIGKILLED
 
 
 def faults(run: Path) -> list[str]:
@@ -89,7 +132,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], fl
 
 
 def kill_again_and_again(
-    folder: Path, seed: int, kills: int, draws: str, undisturbed: tuple[list[str], float]
+    folder: Path, seed: int, kills: int, draws: str, undisturbed: tuple[list[str], float], launch: Launch = fork
 ) -> None:
     models, seconds = undisturbed
     chance = random.Random(seed)
@@ -109,11 +152,13 @@ def kill_again_and_again(
         assert models_of(run)[0] == models[0]
 
 
-@pytest.mark.parametrize(("seed", "draws"), [(1, "seeded"), (2, "seeded"), (3, "fresh")])
+@pytest.mark.parametrize(
+    ("seed", "draws", "launch"), [(1, "seeded", Started), (2, "seeded", fork), (3, "fresh", fork)]
+)
 def test_killed_three_times_a_run_ends_as_one_that_never_was(
-    tmp_path: Path, undisturbed: tuple[list[str], float], seed: int, draws: str
+    tmp_path: Path, undisturbed: tuple[list[str], float], seed: int, draws: str, launch: Launch
 ) -> None:
-    kill_again_and_again(tmp_path, seed, 3, draws, undisturbed)
+    kill_again_and_again(tmp_path, seed, 3, draws, undisturbed, launch)
 
 
 @pytest.mark.parametrize("instant", ["first sign of it", "models folder", "database", "run directory", "lock"])
@@ -130,7 +175,7 @@ def test_killed_while_it_comes_into_being_a_run_is_whole_or_not_there(
         "run directory": run.exists,
         "lock": (run / "lock").exists,
     }
-    assert kill_once(launch("train", file, "--run", run), seen[instant])
+    assert kill_once(fork("train", file, "--run", run), seen[instant])
     if run.exists():
         assert faults(run) == []
     finish(file, run)

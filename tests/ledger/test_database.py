@@ -20,7 +20,8 @@ from disavow.errors import LedgerError, LedgerVersion, RunInUse, RunMissing
 from disavow.ledger import Ledger, database, fsck, journal
 from disavow.ledger.retention import checkpoints
 from disavow.ledger.schema import metadata
-from tests.cli.process import disavow, only_error
+from tests.cli.forked import disavow
+from tests.cli.process import only_error
 from tests.erasure.mechanisms.contract import leave, start_toy, toy_settings
 from tests.ledger.making import POLICY, change, create, files_of, record_next, vector
 
@@ -85,6 +86,19 @@ def test_a_database_migrated_from_nothing_is_the_one_the_schema_describes(tmp_pa
     with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
     engine.dispose()
+
+
+def test_a_new_file_is_what_a_migration_from_nothing_makes_of_it(tmp_path: Path) -> None:
+    _migrated(tmp_path / "migrated.sqlite3").dispose()
+    for name in ("one.sqlite3", "another.sqlite3"):
+        database.make_empty(tmp_path / name)
+    dumps = []
+    for name in ("migrated", "one", "another"):
+        with closing(sqlite3.connect(tmp_path / f"{name}.sqlite3")) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            dumps.append(list(connection.iterdump()))
+    assert dumps[0] == dumps[1] == dumps[2]
+    assert f"VALUES('{database.HEAD}')" in "\n".join(dumps[0])
 
 
 def test_migrations_and_schema_agree_in_what_alembic_does_not_compare(tmp_path: Path) -> None:

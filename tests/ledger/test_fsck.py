@@ -16,7 +16,9 @@ import pytest
 from disavow.errors import DisavowError, RunError, RunMissing
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.database import NAME
-from tests.cli.process import disavow, only_error
+from tests.cli import process
+from tests.cli.forked import disavow
+from tests.cli.process import only_error
 from tests.ledger.making import TABLES, all_rows, by_hand, change, create, files_of, record_next
 
 Damage = Callable[[Path], None]
@@ -300,7 +302,7 @@ def test_damage_is_found_and_named_and_exits_1(run_dir: Path, damage: Damage, na
 
 def test_a_clean_run_has_no_findings_and_exits_0(trained: Path) -> None:
     assert fsck(trained) == []
-    result = disavow("fsck", trained, "--json")
+    result = process.disavow("fsck", trained, "--json")
     assert (result.returncode, result.stderr) == (0, "")
     assert json.loads(result.stdout) == {"run": str(trained), "clean": True, "findings": []}
 
@@ -387,9 +389,9 @@ def _fuzz(*arguments: str | Path) -> dict[str, str]:
     return complaints
 
 
-@pytest.mark.parametrize("first", range(0, 1000, 250))
+@pytest.mark.parametrize("first", [0, 200])
 def test_fsck_survives_any_byte_flipped(trained: Path, first: int) -> None:
-    assert _fuzz("flips", trained, str(first), "250") == {}
+    assert _fuzz("flips", trained, str(first), "200") == {}
 
 
 @pytest.mark.torture
@@ -423,7 +425,7 @@ def test_fsck_survives_any_one_character_changed_in_the_runs_json(trained: Path,
     texts = {"policy": row[3], "layout": row[4]}
     chance = random.Random(11)
     for column, text in texts.items():
-        for _ in range(150):
+        for _ in range(75):
             position = chance.randrange(len(text))
             # characters that are likely to keep it JSON
             changed = text[:position] + chance.choice('.,-09e"[]{}ntx ') + text[position + 1 :]

@@ -280,7 +280,7 @@ def _boom(*_: object, **__: object) -> None:
     [
         (creation, "write_durably"),
         (ModelStore, "write"),
-        (database, "migrate"),
+        (database, "make_empty"),
         (creation, "register"),
         (rows, "policy_to_json"),
         (creation, "sync_folder"),

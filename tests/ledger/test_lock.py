@@ -14,7 +14,8 @@ import pytest
 
 from disavow.errors import RunInUse
 from disavow.ledger import Ledger, fsck
-from tests.cli.process import disavow, only_error
+from tests.cli.forked import disavow
+from tests.cli.process import only_error
 from tests.ledger.making import create
 
 HOLD = """

@@ -14,7 +14,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -31,11 +31,12 @@ from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found, median, s
 from disavow.audit.roc import advantage, auc, tpr_at
 from disavow.audit.signals import confidences, losses
 from disavow.audit.subject import Subject
+from disavow.audit.work import default_work
 from disavow.audit.worlds import Kind, OnRound, World, held_by, seats_of, train_worlds
 from disavow.engines.choice import trainer_for
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain
-from disavow.errors import ConfigError, RunInUse, StorageFull
+from disavow.errors import ConfigError, StorageFull
 from disavow.ledger.database import room_to_write
 from disavow.ledger.lock import Lock
 
@@ -65,26 +66,6 @@ class Effort:
     def trainings(self) -> int:
         """How many federations are trained."""
         return len(seats_of(self.worlds, self.shadows))
-
-
-def default_work(run: Path) -> Path:
-    """Where worlds are kept unless somebody says otherwise: beside the run."""
-    run = run.resolve()
-    return run.with_name(run.name + ".audit")
-
-
-def remove_work(run: Path) -> bool:
-    """Delete what an interrupted audit of a run left beside it; False if there is nothing, or an audit at work."""
-    work = default_work(run)
-    if not work.is_dir():
-        return False
-    with suppress(RunInUse), ExitStack() as locks:
-        for folder in work.iterdir():
-            if folder.is_dir():
-                locks.enter_context(Lock(folder))
-        shutil.rmtree(work)
-        return True
-    return False
 
 
 def _require_even(option: str, value: int, fewest: int, why: str) -> None:

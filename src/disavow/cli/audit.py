@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from disavow.audit.audit import Effort, audit, default_work
+from disavow.audit.audit import Effort, audit
 from disavow.audit.epsilon import LEVEL as EPSILON_LEVEL
 from disavow.audit.epsilon import EpsilonBound
 from disavow.audit.game import Stage
@@ -18,6 +18,7 @@ from disavow.audit.plot import draw_roc
 from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found
 from disavow.audit.roc import FALSE_POSITIVES_NEEDED, Measure
 from disavow.audit.subject import Subject, subject_of
+from disavow.audit.work import default_work
 from disavow.cli.options import check_plot
 from disavow.cli.output import advance, bar, loading, print_json, progress, results
 from disavow.cli.rounds import rebuilt

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from disavow import runs
-from disavow.audit.audit import default_work, remove_work
+from disavow.audit.work import default_work, remove_work
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import Watch, rebuilt

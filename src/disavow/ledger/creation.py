@@ -113,9 +113,9 @@ def _furnish(workshop: Path, beginning: Beginning) -> None:
         "initial_model": digest,
         "settings_digest": beginning.settings_digest,
     }
+    database.make_empty(workshop / database.NAME)
     engine = database.connect(workshop / database.NAME, write=True)
     try:
-        database.migrate(engine)
         with database.writing(engine) as connection:
             connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
             connection.execute(run.insert().values(**row, digest=rows.run_digest(row)))

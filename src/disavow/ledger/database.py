@@ -7,11 +7,12 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection, ExceptionContext
-from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool, StaticPool
 
 from disavow.errors import LedgerError, LedgerVersion, RunInUse, RunMissing, StorageFull
 
@@ -172,6 +173,25 @@ def check_revision(directory: Path) -> str:
             "it was written by a newer disavow, use that one"
         )
     return found
+
+
+def make_empty(path: Path) -> None:
+    """Make a new file an empty ledger of the newest format: what `migrate` would make of it, page by page.
+
+    It is safe on disk once its first transaction is: whoever writes that closes the file, which syncs it whole.
+    """
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("PRAGMA journal_mode = OFF")
+        file.execute("PRAGMA synchronous = OFF")
+        _empty().backup(file)
+
+
+@cache
+def _empty() -> sqlite3.Connection:
+    """An empty ledger in memory, migrated once a process: an audit makes a ledger for each of its worlds."""
+    kept = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    migrate(sa.create_engine("sqlite://", creator=lambda: kept, poolclass=StaticPool))
+    return kept
 
 
 def migrate(engine: sa.Engine) -> None:

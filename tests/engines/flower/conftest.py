@@ -1,10 +1,20 @@
-"""Messages can be made only in a process that Flower knows as a task; the tests are one."""
+"""What the tests on Flower share.
+
+Messages can be made only in a process that Flower knows as a task; the tests are one. And the real network, which
+takes longer than all others together, comes first, so that they run beside it where two processes share the tests.
+"""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
 import pytest
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name != "test_network.py")
+
 
 if find_spec("flwr") is not None:
 

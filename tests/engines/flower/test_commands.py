@@ -10,7 +10,8 @@ pytest.importorskip("flwr")
 
 from disavow.domain import RequestState
 from disavow.ledger import Ledger
-from tests.cli.process import disavow, only_error
+from tests.cli.forked import disavow
+from tests.cli.process import only_error
 from tests.engines.flower.farm import farm, initial_arrays, strategy
 from tests.engines.flower.loopback import LoopbackGrid
 

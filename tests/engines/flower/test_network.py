@@ -16,7 +16,7 @@ pytest.importorskip("flwr")
 from disavow.domain import RequestState, VerdictKind
 from disavow.engines.flower.identity import fingerprint
 from disavow.ledger import Ledger
-from tests.cli.process import disavow
+from tests.cli.forked import disavow
 from tests.engines.flower.network import EXAMPLES, Network, make_node_key, wait_until
 
 pytestmark = [pytest.mark.flower, pytest.mark.kill, pytest.mark.timeout(900)]

@@ -9,7 +9,6 @@ among themselves.
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -62,7 +61,9 @@ def _close_groups(distances: Tensor) -> list[list[int]]:
     np.fill_diagonal(doubtful, val=False)
     if not doubtful.any():
         return []
-    count, labels = scipy.sparse.csgraph.connected_components(scipy.sparse.csr_matrix(doubtful), directed=False)
+    from scipy.sparse import csgraph, csr_matrix  # here: few rounds need it, and every command would wait for it
+
+    count, labels = csgraph.connected_components(csr_matrix(doubtful), directed=False)
     groups = [np.flatnonzero(labels == label).tolist() for label in range(count)]
     return [group for group in groups if len(group) > 1]
 

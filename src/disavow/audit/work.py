@@ -1,0 +1,30 @@
+"""Where an audit keeps its worlds; not in `audit`, whose imports take time, because erasures look here, too."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from disavow.errors import RunInUse
+from disavow.ledger.lock import Lock
+
+
+def default_work(run: Path) -> Path:
+    """Where worlds are kept unless somebody says otherwise: beside the run."""
+    run = run.resolve()
+    return run.with_name(run.name + ".audit")
+
+
+def remove_work(run: Path) -> bool:
+    """Delete what an interrupted audit of a run left beside it; False if there is nothing, or an audit at work."""
+    work = default_work(run)
+    if not work.is_dir():
+        return False
+    with suppress(RunInUse), ExitStack() as locks:
+        for folder in work.iterdir():
+            if folder.is_dir():
+                locks.enter_context(Lock(folder))
+        shutil.rmtree(work)
+        return True
+    return False

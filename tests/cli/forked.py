@@ -1,0 +1,32 @@
+"""The command line in a process of its own that has not to import torch again: a fork of one that has.
+
+Most of the seconds of a command are imports. What a command says and does, its exit code, and what it leaves on
+disk are the same in a fork; how it starts is not: `tests.cli.process` shows that, from the shell's side.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.kill.erasure_driver import Driver
+
+
+@cache
+def driver() -> Driver:
+    """The forking process of this process; it ends with it."""
+    folder = TemporaryDirectory(prefix="disavow-forks-")
+    found = Driver(Path(folder.name))
+    atexit.register(folder.cleanup)
+    atexit.register(found.close)
+    return found
+
+
+def disavow(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, as `tests.cli.process.disavow` does."""
+    ended = driver().run(*arguments, keys=Path(os.environ["DISAVOW_KEYS"]), cwd=cwd or Path.cwd())
+    return subprocess.CompletedProcess(arguments, ended.status, ended.stdout, ended.stderr)
