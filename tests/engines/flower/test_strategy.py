@@ -14,6 +14,8 @@ import pytest
 pytest.importorskip("flwr")
 
 import torch
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
@@ -270,6 +272,20 @@ def test_min_train_nodes_are_waited_for_before_anybody_is_known(
     made = strategy(tmp_path / "run", min_train_nodes=6)
     made.start(grid=farm(4), initial_arrays=initial_arrays(), num_rounds=1, timeout=0.1)
     assert "4 clients are here, 6 are needed" in caplog.text
+    assert 'flwr run --federation-config "num-supernodes=6" simulates as many' in caplog.text
+
+
+def test_on_a_superlink_nobody_is_told_of_simulations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    grid = farm(4)
+    for node in grid.nodes.values():
+        pem = ec.generate_private_key(ec.SECP384R1()).public_key()
+        node.public_key = pem.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    made = strategy(tmp_path / "run", min_train_nodes=6)
+    made.start(grid=grid, initial_arrays=initial_arrays(), num_rounds=1, timeout=0.1)
+    assert caplog.text.count("4 clients are here, 6 are needed\n") == 1
 
 
 def test_an_app_can_change_what_it_sends_as_with_fedavg(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from disavow.engines.flower.identity import (
     by_claim,
     by_key,
     by_number,
+    fingerprint,
     is_number,
     knows_no_question,
 )
@@ -85,9 +86,16 @@ class Roster:
         ends, told = time.monotonic() + timeout, False
         while len(self.look()) < count and time.monotonic() < ends:
             if not told:
-                inform(f"waiting for nodes: {len(self._members)} clients are here, {count} are needed")
+                here = f"{len(self._members)} clients are here, {count} are needed"
+                inform(f"waiting for nodes: {here}{self._hint(count)}")
                 told = True
             time.sleep(_PAUSE)
+
+    def _hint(self, count: int) -> str:
+        """How a simulation, in which no node has a key, comes to have so many nodes; by itself it has two."""
+        if any(fingerprint(node.public_key) for node in self._grid.get_nodes()):
+            return ""
+        return f'; flwr run --federation-config "num-supernodes={count}" simulates as many'
 
     def look(self) -> Mapping[str, int]:
         """Match the nodes that are connected now with the clients of the run; those who can take part."""
