@@ -34,10 +34,10 @@ class StackedTrainer:
     """Trains all clients at once: their parameters are stacked, and a step is one program for all of them.
 
     `precision`: `float32` multiplies exactly; `tf32` and `bf16` are faster and deviate by 1e-3 and 1e-2 or so.
-    `compile`: `always` compiles steps. On an H200 that takes half a minute for each form and then saves a tenth
-    of a ResNet-mini round, so nobody gets it unasked.
+    `compile`: `always` compiles steps. On an H200 that takes half a minute for each form, of which a round has
+    several, and halves a step of ResNet-mini, so nobody gets it unasked.
     `graphs`: `auto` captures launches as CUDA graphs.
-    `convolution`: see that module; `auto` is `unfold` where steps are compiled, `grouped` elsewhere.
+    `convolution`: see that module; `auto` is `unfold` on a GPU and where steps are compiled, `grouped` elsewhere.
     `client_axis`: what happens when the number of clients changes. `padded`: rows that belong to nobody fill a
     launch up to one of a few fixed widths, so that what was compiled and captured for one serves again. `exact`:
     each width is compiled and captured anew. `auto` pads where there is something to compile or to capture.
@@ -58,8 +58,9 @@ class StackedTrainer:
         device = self._device
         self._precision: Precision = precision
         self._ways = Ways(device, compile=compile, graphs=graphs, client_axis=client_axis)
+        products = device.type == "cuda" or compile == "always"
         self._convolution: Convolution = (
-            convolution if convolution != "auto" else "unfold" if compile == "always" else "grouped"
+            convolution if convolution != "auto" else "unfold" if products else "grouped"
         )
         self._data = DeviceData(device)
         self._memory = memory_of(device)
