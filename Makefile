@@ -28,10 +28,10 @@ $(VENV)/.flower: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.train  ## Train a federation of 20 clients on handwritten digits
 	$(BIN)/disavow demo
 
-test: $(VENV)/.dev  ## Run the test suite (under 10 minutes on two cores)
+test: $(VENV)/.dev  ## Run the test suite (about 11 minutes on two cores)
 	$(BIN)/python -m pytest -m 'not torture and not flower' --numprocesses 2 --dist worksteal
 
-test-flower: $(VENV)/.flower  ## Run the tests on Flower: simulations and a real network (under 6 minutes)
+test-flower: $(VENV)/.flower  ## Run the tests on Flower: simulations and a real network (under 8 minutes)
 	$(BIN)/python -m pytest -m flower tests/engines/flower --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev  ## Lint, format, types, layers
