@@ -162,18 +162,22 @@ def titled(row: RowName) -> str:
     return f"{'FashionMNIST' if data == 'FMNIST' else data}, {spread}"
 
 
+_TITLE = 100
+"""Characters that fit above a figure."""
+
+
 def made_of(selection: Selection, what: str) -> str:
     """The title of a figure: what it shows, of which network, from how many seeds, on which device."""
     if not selection.lines:
         return what
     seeds = len(selection.seeds)
     said = [
-        what,
         NETWORKS[selection.lines[0].network],
         f"seed {selection.seeds[0]}" if seeds == 1 else f"mean over {seeds} seeds",
         ", ".join(selection.distinct(lambda line: line.device)),
     ]
-    return "; ".join([*said, "quick runs"] if selection.quick else said)
+    rest = "; ".join([*said, "quick runs"] if selection.quick else said)
+    return f"{what}; {rest}" if len(what) + len(rest) < _TITLE else f"{what}\n{rest}"
 
 
 def sample(label: str, **look: Any) -> Artist:
