@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from disavow.config import EngineSettings
 from disavow.engines import build, trainer_for
 from disavow.engines.choice import _on_gpu, device_of
 from disavow.engines.compiled import CompiledTrainer
+from disavow.engines.fused import FusedTrainer
 from disavow.engines.pool import PoolTrainer
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.stacked import StackedTrainer
@@ -84,9 +87,18 @@ def test_attributes_go_to_the_workers_because_the_kernels_know_classes_only(
     trainer.close()
 
 
-def test_attributes_on_a_gpu_go_to_the_stack(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("network", ["convnet", "lenet5", "resnet-mini"])
+def test_every_network_of_ours_has_kernels_on_a_gpu(network: str) -> None:
+    for case in (a_case(network), with_attributes(a_case(network))):
+        assert isinstance(_on_gpu(case, EngineSettings(), torch.device("cpu")), FusedTrainer)
+
+
+def test_a_network_that_the_kernels_do_not_know_goes_to_the_stack_on_a_gpu(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(36, 5), nn.Tanh(), nn.Linear(5, 4))
     with caplog.at_level(logging.INFO):
-        trainer = _on_gpu(with_attributes(case), EngineSettings(), torch.device("cpu"))
+        trainer = _on_gpu(replace(case, network=network), EngineSettings(), torch.device("cpu"))
     assert isinstance(trainer, StackedTrainer)
-    assert "no fused kernels for LeNet5: the kernels learn one class a sample" in caplog.text
+    assert "no fused kernels for Sequential: 2 is a Tanh" in caplog.text
     trainer.close()

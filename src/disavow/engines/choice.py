@@ -28,9 +28,9 @@ def build(workload: Workload, settings: EngineSettings) -> Engine:
 def trainer_for(workload: Workload, settings: EngineSettings) -> Trainer:
     """The fastest trainer for this network on this device.
 
-    On a GPU clients are stacked: chains in fused kernels, other networks by torch.func. On a CPU stacking is slower
-    than training one client after the other: there the compiled kernels train chains, one thread a core, and worker
-    processes train all others.
+    On a GPU clients are stacked: by kernels of our own where they know all of the network, else by torch.func. On a
+    CPU stacking is slower than training one client after the other: there the compiled kernels train chains, one
+    thread a core, and worker processes train all others.
     """
     device = device_of(settings)
     if device.type != "cpu":
@@ -50,12 +50,11 @@ def trainer_for(workload: Workload, settings: EngineSettings) -> Trainer:
 
 def _on_gpu(workload: Workload, settings: EngineSettings, device: torch.device) -> Trainer:
     if settings.compile == "auto" and settings.precision == "float32":
-        from disavow.engines.fused import FusedTrainer
+        from disavow.engines.fused import FusedTrainer, NotFusable
 
         try:
-            _refuse_attributes(workload)
             return FusedTrainer(workload.network, _shape(workload), device)
-        except (NotAChain, NoKernels) as reason:
+        except (NotFusable, NoKernels) as reason:
             _log.info("no fused kernels for %s: %s", type(workload.network).__name__, reason)
     from disavow.engines.stacked import StackedTrainer
 

@@ -61,8 +61,12 @@ extern "C" void launch(int blocks, int threads, void **given) {
 }
 """
 
-_ANY_THREADS = {"conv_forward", "gather", "loss", "relu_slope", "sgd"}
-"""Kernels whose threads share the work in loops, so that one of them can do it all."""
+_FEW_THREADS = {
+    **dict.fromkeys(("conv_forward", "gather", "loss", "loss_of_attributes", "norm_forward", "norm_input"), 1),
+    **dict.fromkeys(("direct_forward", "direct_input", "relu_slope", "sgd"), 1),
+    **dict.fromkeys(("norm_statistics", "norm_weight"), 4),
+}
+"""Kernels whose threads share the work in loops, so that fewer of them can do it all."""
 
 
 class Emulator:
@@ -98,6 +102,6 @@ def _emulated(folder: Path, source: str, name: str, defines: tuple[tuple[str, in
         ]
         pointers = [ctypes.cast(ctypes.byref(cell), ctypes.c_void_p) for cell in cells]
         given = (ctypes.c_void_p * len(cells))(*pointers)
-        library.launch(blocks, 1 if name in _ANY_THREADS else threads, given)
+        library.launch(blocks, _FEW_THREADS.get(name, threads), given)
 
     return launch

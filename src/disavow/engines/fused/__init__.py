@@ -1,5 +1,8 @@
-"""The GPU way for networks that are chains: clients stacked, a step in a few fused kernels, replayed as a graph."""
+"""The GPU way for convolutions, batch norms, sums and dense layers: clients stacked, a step in a few dozen kernels,
+replayed as a graph.
+"""
 
+from disavow.engines.fused.network import NotFusable
 from disavow.engines.fused.trainer import FusedTrainer
 
-__all__ = ["FusedTrainer"]
+__all__ = ["FusedTrainer", "NotFusable"]

@@ -10,16 +10,21 @@
 //   OH OW       maps before pooling        CH CW SIDE        maps that go out; windows of SIDE by SIDE
 //   RELU        1 or 0                     GATHER            1 where images come from the data set, by number
 //   IMAGES      images in a block          GROUP             channels that one thread computes
-//   THREADS PARTS COPIES CHUNK             how the gradient of the weights is divided (see there)
-//   PITCH       see below
+//   PARTS COPIES CHUNK TOGETHER            how the gradient of the weights is divided (see there)
+//   PITCH       see below                  BIAS              1 where the convolution has one
+//   BAND        rows of cells that a block takes at a time, where those of a whole image do not fit
+//   ADD         1 where the gradient of the input is added to what others left there
 //   WITHIN      input channels in a block of the gradient of the input;  PLANES  output channels loaded together
+// Convolutions that are not pooled have kernels of their own forward and for their input: direct.cu.
 
 #define NOBODY 4
-#define XH ((CH * SIDE - 1) * STRIDE + K) // what the windows can see, border included
+#define XH ((BAND * SIDE - 1) * STRIDE + K) // what the windows of a band can see, border included
 #define XW ((CW * SIDE - 1) * STRIDE + K)
 // Rows of maps in shared memory are PITCH numbers apart, which the launcher chooses so that threads that read at the
 // same time find what they need in different banks.
 #define CELLS (CH * CW)
+#define BANDS ((CH + BAND - 1) / BAND)
+#define CELLS_OF_BAND (BAND * CW)
 #define WINDOWS (SIDE * SIDE)
 #define PATCH (K + (SIDE - 1) * STRIDE)
 #define TAPS (IC * K * K)
@@ -47,10 +52,12 @@ template <int N, bool EVEN> __device__ void load_patch(const float *from, float 
   }
 }
 
-// An image with its border, into shared memory.
-__device__ void load_image(const float *from, float *to) {
+// What a band sees of an image, with the border, into shared memory.
+__device__ void load_image(const float *from, int band, float *to) {
+  const int top = band * BAND * SIDE * STRIDE - PAD;
+#pragma unroll 4
   for (int i = threadIdx.x; i < IC * XH * XW; i += blockDim.x) {
-    const int line = i / XW, y = line % XH - PAD, x = i % XW - PAD;
+    const int line = i / XW, y = line % XH + top, x = i % XW - PAD;
     to[line * PITCH + i % XW] =
         y >= 0 && y < IH && x >= 0 && x < IW ? from[(line / XH * IH + y) * IW + x] : 0.0f;
   }
@@ -69,22 +76,24 @@ extern "C" __global__ void __launch_bounds__(256, 3) conv_forward(const float *i
   float *x = (float *)pairs;
   __shared__ Four w[OC * IC * K * FOURS];
   __shared__ float b[OC];
-  const int tiles = (batch + IMAGES - 1) / IMAGES, client = blockIdx.x / tiles;
-  const int first = blockIdx.x % tiles * IMAGES, places = min(IMAGES, batch - first);
+  const int tiles = (batch + IMAGES - 1) / IMAGES, client = blockIdx.x / (tiles * BANDS);
+  const int first = blockIdx.x / BANDS % tiles * IMAGES, places = min(IMAGES, batch - first);
+  const int band = blockIdx.x % BANDS, top = band * BAND;
   const int here = min(places, count[client] - first);
   const long long place = (long long)client * batch + first;
   // whoever reads an empty place multiplies it by zero, so it must hold a number
-  for (int i = threadIdx.x + max(here, 0) * OC * CELLS; i < places * OC * CELLS; i += blockDim.x)
+  for (int i = threadIdx.x + max(here, 0) * OC * CELLS; band == 0 && i < places * OC * CELLS; i += blockDim.x)
     out[place * (OC * CELLS) + i] = 0.0f;
   if (here <= 0) return;
   const float *own = parameters + (long long)client * row;
   for (int i = threadIdx.x; i < OC * TAPS; i += blockDim.x) w[i / K * FOURS + i % K / 4].v[i % K % 4] = own[weight + i];
-  for (int i = threadIdx.x; i < OC; i += blockDim.x) b[i] = own[bias + i];
-  for (int n = 0; n < here; ++n) load_image(image_at(images, index, place + n), x + n * (IC * XH * PITCH));
+  for (int i = threadIdx.x; i < OC; i += blockDim.x) b[i] = BIAS ? own[bias + i] : 0.0f;
+  for (int n = 0; n < here; ++n) load_image(image_at(images, index, place + n), band, x + n * (IC * XH * PITCH));
   __syncthreads();
-  for (int item = threadIdx.x; item < here * (OC / GROUP) * CELLS; item += blockDim.x) {
-    const int cell = item % CELLS, o = item / CELLS % (OC / GROUP) * GROUP, n = item / (CELLS * (OC / GROUP));
-    const int cy = cell / CW, cx = cell % CW;
+  for (int item = threadIdx.x; item < here * (OC / GROUP) * CELLS_OF_BAND; item += blockDim.x) {
+    const int cell = item % CELLS_OF_BAND, cy = cell / CW, cx = cell % CW;
+    const int o = item / CELLS_OF_BAND % (OC / GROUP) * GROUP, n = item / (CELLS_OF_BAND * (OC / GROUP));
+    if (top + cy >= CH) continue;
     const float *corner = x + n * (IC * XH * PITCH) + cy * SIDE * STRIDE * PITCH + cx * SIDE * STRIDE;
     float sum[GROUP][WINDOWS];
 #pragma unroll
@@ -114,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) conv_forward(const float *i
       int which = 0;
 #pragma unroll
       for (int q = 1; q < WINDOWS; ++q) {
-        const bool there = cy * SIDE + q / SIDE < OH && cx * SIDE + q % SIDE < OW;
+        const bool there = (top + cy) * SIDE + q / SIDE < OH && cx * SIDE + q % SIDE < OW;
         if (there && (sum[j][q] > best || sum[j][q] != sum[j][q])) { // the first of the largest, and NaN over all
           best = sum[j][q];
           which = q;
@@ -122,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) conv_forward(const float *i
       }
       if (RELU && best <= 0.0f) which = NOBODY;
       if (RELU && best < 0.0f) best = 0.0f;
-      const long long to = ((place + n) * OC + o + j) * CELLS + cell;
+      const long long to = ((place + n) * OC + o + j) * CELLS + top * CW + cell;
       out[to] = best;
       chosen[to] = which;
     }
@@ -131,9 +140,10 @@ extern "C" __global__ void __launch_bounds__(256, 3) conv_forward(const float *i
 #endif
 
 #ifdef CONV_WEIGHT
-// The gradient of the weights. A block takes CHUNK images of one client; each of its OC * PARTS * COPIES threads keeps
-// the sums of every PARTS-th tap of one channel, over every COPIES-th cell. The sums of blocks and copies are added up
-// by `sgd`. The last OC numbers of a slot belong to the bias.
+// The gradient of the weights. A block takes CHUNK images of one client, TOGETHER at a time; each of its OC * PARTS *
+// COPIES threads keeps the sums of every PARTS-th tap of one channel, over every COPIES-th cell. The sums of copies are
+// added up here, those of blocks by `sgd`. The last OC numbers of a slot belong to the bias, if
+// there is one.
 struct alignas(8) Slope {
   float slope;
   int window;
@@ -141,9 +151,10 @@ struct alignas(8) Slope {
 
 extern "C" __global__ void conv_weight(const float *images, const int *index, const int *count, const float *slope,
                                        const unsigned char *chosen, int batch, float *slots) {
-  __shared__ float x[IC * XH * PITCH];
-  __shared__ Slope cells[OC * CELLS];
-  constexpr int OWN = (TAPS + PARTS - 1) / PARTS;
+  constexpr int SEEN = IC * XH * PITCH, OWN = (TAPS + PARTS - 1) / PARTS, SLOT = OC * TAPS + BIAS * OC;
+  __shared__ float x[TOGETHER * SEEN];
+  __shared__ Slope cells[OC * TOGETHER * CELLS_OF_BAND];
+  __shared__ float sums[COPIES > 1 ? COPIES * SLOT : 1];
   const int chunks = (batch + CHUNK - 1) / CHUNK, client = blockIdx.x / chunks, chunk = blockIdx.x % chunks;
   const int o = threadIdx.x / (PARTS * COPIES), part = threadIdx.x % PARTS, copy = threadIdx.x / PARTS % COPIES;
   int tap[OWN];
@@ -155,37 +166,52 @@ extern "C" __global__ void conv_weight(const float *images, const int *index, co
     sum[i] = 0.0f;
   }
   const int last = min(count[client], (chunk + 1) * CHUNK);
-  for (int n = chunk * CHUNK; n < last; ++n) {
-    const long long place = (long long)client * batch + n;
-    load_image(image_at(images, index, place), x);
-    for (int i = threadIdx.x; i < OC * CELLS; i += blockDim.x) {
-      const int which = chosen[place * (OC * CELLS) + i], q = which == NOBODY ? 0 : which;
-      const int cy = i % CELLS / CW, cx = i % CW;
-      cells[i].slope = which == NOBODY ? 0.0f : slope[place * (OC * CELLS) + i];
-      cells[i].window = (cy * SIDE + q / SIDE) * STRIDE * PITCH + (cx * SIDE + q % SIDE) * STRIDE;
-    }
-    __syncthreads();
-    if (o < OC)
-#pragma unroll 4
-      for (int cell = copy; cell < CELLS; cell += COPIES) {
-        const Slope here = cells[o * CELLS + cell];
-        bias += here.slope;
-#pragma unroll
-        for (int i = 0; i < OWN; ++i) sum[i] += here.slope * x[here.window + tap[i]];
+  for (int n = chunk * CHUNK; n < last; n += TOGETHER)
+    for (int band = 0; band < BANDS; ++band) {
+      const int some = min(TOGETHER, last - n), top = band * BAND;
+      const long long place = (long long)client * batch + n;
+      for (int t = 0; t < some; ++t) load_image(image_at(images, index, place + t), band, x + t * SEEN);
+      for (int i = threadIdx.x; i < some * OC * CELLS_OF_BAND; i += blockDim.x) {
+        const int t = i / (OC * CELLS_OF_BAND), channel = i / CELLS_OF_BAND % OC;
+        const int cell = i % CELLS_OF_BAND, cy = cell / CW, cx = cell % CW;
+        const long long from = ((place + t) * OC + channel) * CELLS + top * CW + cell;
+        const int which = top + cy >= CH ? NOBODY : SIDE > 1 || RELU ? chosen[from] : 0;
+        const int q = which == NOBODY ? 0 : which;
+        Slope &here = cells[(channel * TOGETHER + t) * CELLS_OF_BAND + cell];
+        here.slope = which == NOBODY ? 0.0f : slope[from];
+        here.window = t * SEEN + (cy * SIDE + q / SIDE) * STRIDE * PITCH + (cx * SIDE + q % SIDE) * STRIDE;
       }
-    __syncthreads();
-  }
-  if (o >= OC) return;
-  float *slot = slots + ((long long)(client * chunks + chunk) * COPIES + copy) * (OC * TAPS + OC);
+      __syncthreads();
+      if (o < OC)
+#pragma unroll 4
+        for (int cell = copy; cell < some * CELLS_OF_BAND; cell += COPIES) {
+          const Slope here = cells[o * TOGETHER * CELLS_OF_BAND + cell];
+          bias += here.slope;
 #pragma unroll
-  for (int i = 0; i < OWN; ++i)
-    if (part + i * PARTS < TAPS) slot[o * TAPS + part + i * PARTS] = sum[i];
-  if (part == 0) slot[OC * TAPS + o] = bias;
+          for (int i = 0; i < OWN; ++i) sum[i] += here.slope * x[here.window + tap[i]];
+        }
+      __syncthreads();
+    }
+  float *slot = slots + (long long)(client * chunks + chunk) * SLOT, *to = COPIES > 1 ? sums + copy * SLOT : slot;
+  if (o < OC) {
+#pragma unroll
+    for (int i = 0; i < OWN; ++i)
+      if (part + i * PARTS < TAPS) to[o * TAPS + part + i * PARTS] = sum[i];
+    if (BIAS && part == 0) to[OC * TAPS + o] = bias;
+  }
+  if (COPIES == 1) return;
+  __syncthreads();
+  for (int i = threadIdx.x; i < SLOT; i += blockDim.x) {
+    float total = 0.0f;
+    for (int c = 0; c < COPIES; ++c) total += sums[c * SLOT + i];
+    slot[i] = total;
+  }
 }
 #endif
 
 #ifdef CONV_INPUT
-// The gradient of the input, for strides of 1: each thread has a block of two by two pixels and WITHIN channels.
+// The gradient of the input: each thread has a block of two by two pixels and WITHIN channels. Slopes lie STRIDE apart,
+// with nothing between them.
 #define DH (IH + K) // slopes with a border in which nothing happened
 #define DW (IW + K)
 #define BLOCKS (((IH + 1) / 2) * ((IW + 1) / 2))
@@ -215,7 +241,8 @@ extern "C" __global__ void conv_input(const int *count, const float *slope, cons
       const long long from = ((place + image) * OC + o + plane) * CELLS + cell;
       const int q = chosen[from];
       if (q == NOBODY) continue;
-      const int oy = cell / CW * SIDE + q / SIDE + K - 1 - PAD, ox = cell % CW * SIDE + q % SIDE + K - 1 - PAD;
+      const int oy = (cell / CW * SIDE + q / SIDE) * STRIDE + K - 1 - PAD;
+      const int ox = (cell % CW * SIDE + q % SIDE) * STRIDE + K - 1 - PAD;
       d[((image * PLANES + plane) * DH + oy) * PITCH + ox] = slope[from];
     }
     for (int i = threadIdx.x; i < PLANES * WITHIN * K * K; i += blockDim.x) {
@@ -249,7 +276,9 @@ extern "C" __global__ void conv_input(const int *count, const float *slope, cons
   for (int j = 0; j < WITHIN; ++j)
 #pragma unroll
     for (int q = 0; q < 4; ++q)
-      if (y + q / 2 < IH && x + q % 2 < IW)
-        out[((place + n) * IC + c + j) * (IH * IW) + (y + q / 2) * IW + x + q % 2] = sum[j][q];
+      if (y + q / 2 < IH && x + q % 2 < IW) {
+        float *to = out + ((place + n) * IC + c + j) * (IH * IW) + (y + q / 2) * IW + x + q % 2;
+        *to = ADD ? *to + sum[j][q] : sum[j][q];
+      }
 }
 #endif

@@ -29,6 +29,22 @@ extern "C" __global__ void loss(const long long *labels, const int *index, const
   }
 }
 
+// The same for attributes, each of which is said of a sample or not: the mean binary cross-entropy over all of them.
+extern "C" __global__ void loss_of_attributes(const float *labels, const int *index, const int *count, int attributes,
+                                              int batch, int places, float *scores) {
+  for (int place = blockIdx.x * blockDim.x + threadIdx.x; place < places; place += gridDim.x * blockDim.x) {
+    float *score = scores + (long long)place * attributes;
+    const int taken = count[place / batch];
+    const float *label = labels + (long long)index[place] * attributes;
+    for (int o = 0; o < attributes; ++o) {
+      // with the exponential of what is negative, which cannot overflow
+      const float small = expf(score[o] < 0.0f ? score[o] : -score[o]);
+      const float likely = score[o] < 0.0f ? small / (1.0f + small) : 1.0f / (1.0f + small);
+      score[o] = place % batch < taken ? (likely - label[o]) / (taken * attributes) : 0.0f;
+    }
+  }
+}
+
 // Lets no slope through where ReLU was closed.
 extern "C" __global__ void relu_slope(const float *out, int total, float *slope) {
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < total;
@@ -36,20 +52,22 @@ extern "C" __global__ void relu_slope(const float *out, int total, float *slope)
     if (out[i] <= 0.0f) slope[i] = 0.0f;
 }
 
-// SGD with momentum and weight decay on `size` numbers of every client, whose gradients are sums of `slots` slots.
-// What SGD is told, a row each: learning rate, momentum, weight decay. Whoever has no batch stays as it is.
-extern "C" __global__ void sgd(const float *gradient, int slot, int slots, int first, int size, const int *count,
-                               const float *told, int clients, int row, int offset, float *parameters,
+// SGD with momentum and weight decay on `size` numbers of every client, and on `rest` more that lie elsewhere in its row.
+// Their gradients are sums of `slots` slots. `told`, a row each: learning rate, momentum, weight decay. Whoever has no
+// batch stays as it is.
+extern "C" __global__ void sgd(const float *gradient, int slots, int size, int offset, int rest, int rest_offset,
+                               const int *count, const float *told, int clients, int row, float *parameters,
                                float *velocity) {
-  const long long total = (long long)clients * size;
+  const int slot = size + rest;
+  const long long total = (long long)clients * slot;
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < total;
        i += (long long)gridDim.x * blockDim.x) {
-    const int client = i / size, number = i % size;
+    const int client = i / slot, number = i % slot;
     if (!count[client]) continue;
-    const float *from = gradient + (long long)client * slots * slot + first + number;
+    const float *from = gradient + (long long)client * slots * slot + number;
     float push = 0.0f;
     for (int s = 0; s < slots; ++s) push += from[(long long)s * slot];
-    const long long at = (long long)client * row + offset + number;
+    const long long at = (long long)client * row + (number < size ? offset + number : rest_offset + number - size);
     push += told[3 * client + 2] * parameters[at];
     push += told[3 * client + 1] * velocity[at];
     velocity[at] = push;

@@ -1,4 +1,4 @@
-"""Trains the clients of any number of federations in stacks. For networks that are chains, on a GPU."""
+"""Trains the clients of any number of federations in stacks. For networks that the kernels know, on a GPU."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from disavow.domain import Evaluation
-from disavow.engines.compiled.chain import chain_of
-from disavow.engines.fused.launch import compile_kernel
-from disavow.engines.fused.layers import CHUNK, division_of, row_of, whole_rows
+from disavow.engines.fused import launch
+from disavow.engines.fused.division import CHUNK, division_of, whole_rows
+from disavow.engines.fused.memory import Memory
+from disavow.engines.fused.network import row_of
+from disavow.engines.fused.nodes import Convolution, cells
 from disavow.engines.fused.places import Client, clients_of, places_of
 from disavow.engines.fused.stack import Stack
 from disavow.engines.scores import evaluation_of
-from disavow.engines.state import layout_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
 from disavow.federation.vectors import Model, Updates
@@ -36,17 +37,22 @@ _KEPT = 3
 
 
 class FusedTrainer:
-    """Trains chains. `NotAChain` for other networks, `NoKernels` where PyTorch cannot compile for the GPU."""
+    """Trains networks of parts that the kernels know.
+
+    `NotFusable` for other networks, `NoKernels` where PyTorch cannot compile for the GPU.
+    """
 
     def __init__(
         self, network: nn.Module, shape: tuple[int, int, int], device: torch.device, *, graphs: bool = True
     ) -> None:
-        self._row = row_of(chain_of(network, shape), layout_of(network))
-        for i, placed in enumerate(self._row.layers):
-            if placed.layer.convolution:
-                division_of(placed.layer, first=i == 0)
+        self._row = row_of(network, shape)
+        self._convolutions = [node for node in self._row.nodes if isinstance(node, Convolution)]
+        for node in self._convolutions:
+            division_of(node)
         if device.type == "cuda":
-            compile_kernel("steps.cu", "loss")  # whether anything can be compiled is better known now than later
+            launch.compile_kernel(
+                "steps.cu", "loss"
+            )  # whether anything can be compiled is better known now than later
         self._device, self._graphs = device, graphs
         self._most: int | None = None
         self._stacks: OrderedDict[tuple[object, ...], Stack] = OrderedDict()
@@ -87,39 +93,40 @@ class FusedTrainer:
         images, labels = self._on_device(asks[clients[0].ask].workload.images, asks[clients[0].ask].workload.labels)
         stack = self._stack(whole_rows(len(clients)), batch, images, labels)
         stack.prepare()
-        places = places_of(asks, clients, rows=stack.rows, batch=batch, device=self._device)
+        memory = stack.memory
+        places = places_of(asks, clients, rows=memory.rows, batch=batch, device=self._device)
         mine = {
             ask: (torch.tensor(rows).to(self._device), torch.tensor(where).to(self._device))
             for ask, rows, where in _by_ask(clients)
         }
         models = {ask: asks[ask].model.vector.to(self._device) for ask in mine}
-        self._begin(stack, asks, clients, [(models[ask], rows) for ask, (rows, _) in mine.items()])
+        self._begin(memory, asks, clients, [(models[ask], rows) for ask, (rows, _) in mine.items()])
         for step, active in enumerate(places.active):
-            stack.index.copy_(places.index[step])
-            stack.count.copy_(places.count[step])
+            memory.index.copy_(places.index[step])
+            memory.count.copy_(places.count[step])
             stack.step(active)
         # from the first step on nothing is copied here from or to the CPU: that would wait for all the steps
         for ask, (rows, where) in mine.items():
-            vectors[ask][where] = self._end(stack, rows) - models[ask]
+            vectors[ask][where] = self._end(memory, rows) - models[ask]
 
     def _begin(
-        self, stack: Stack, asks: Sequence[Ask], clients: list[Client], models: list[tuple[Tensor, Tensor]]
+        self, memory: Memory, asks: Sequence[Ask], clients: list[Client], models: list[tuple[Tensor, Tensor]]
     ) -> None:
         """Put each broadcast model into its rows, and what SGD is told."""
-        told = np.zeros((stack.rows, 3), dtype=np.float32)
+        told = np.zeros((memory.rows, 3), dtype=np.float32)
         for row, client in enumerate(clients):
             settings = asks[client.ask].workload.settings
             told[row] = settings.learning_rate, settings.momentum, settings.weight_decay
-        stack.told.copy_(torch.from_numpy(told))
-        stack.velocity.zero_()
+        memory.told.copy_(torch.from_numpy(told))
+        memory.velocity.zero_()
         for vector, rows in models:
             for first, place, length in self._row.spans:
-                stack.parameters[rows, place : place + length] = vector[first : first + length]
+                memory.parameters[rows, place : place + length] = vector[first : first + length]
 
-    def _end(self, stack: Stack, rows: Tensor) -> Tensor:
+    def _end(self, memory: Memory, rows: Tensor) -> Tensor:
         """The models in these rows, as vectors."""
         return torch.cat(
-            [stack.parameters[rows, place : place + length] for _, place, length in self._row.spans], dim=1
+            [memory.parameters[rows, place : place + length] for _, place, length in self._row.spans], dim=1
         )
 
     def evaluate(self, workload: Workload, models: Sequence[Model]) -> list[Evaluation]:
@@ -134,14 +141,15 @@ class FusedTrainer:
 
     def _evaluate(self, stack: Stack, models: Sequence[Model], labels: Tensor) -> list[Evaluation]:
         """Score one model a row."""
-        vectors, scores = torch.stack([model.vector for model in models]).to(self._device), []
+        memory, scores = stack.memory, []
+        vectors = torch.stack([model.vector for model in models]).to(self._device)
         for first, place, length in self._row.spans:
-            stack.parameters[: len(models), place : place + length] = vectors[:, first : first + length]
-        for first in range(0, len(labels), stack.batch):
-            here = min(stack.batch, len(labels) - first)
-            stack.index[:, :here] = torch.arange(first, first + here, dtype=torch.int32, device=self._device)
-            stack.count.fill_(here)
-            stack.forward(len(models))
+            memory.parameters[: len(models), place : place + length] = vectors[:, first : first + length]
+        for first in range(0, len(labels), memory.batch):
+            here = min(memory.batch, len(labels) - first)
+            memory.index[:, :here] = torch.arange(first, first + here, dtype=torch.int32, device=self._device)
+            memory.count.fill_(here)
+            stack.score(len(models))
             scores.append(stack.scores[: len(models), :here].clone())
         return [evaluation_of(of_model, labels) for of_model in torch.cat(scores, dim=1)]
 
@@ -158,10 +166,8 @@ class FusedTrainer:
             return 1 << 20
         free, _ = torch.cuda.mem_get_info(self._device)
         free += torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
-        an_image = sum(9 * placed.cells for placed in self._row.layers)
-        slots = sum(
-            4 * (-(-batch // CHUNK)) * 4 * placed.weights for placed in self._row.layers if placed.layer.convolution
-        )
+        an_image = sum(9 * cells(node) for node in self._row.nodes)
+        slots = sum(4 * (-(-batch // CHUNK)) * 4 * node.weights for node in self._convolutions)
         return max(1, int(_SHARE * free / (batch * an_image + slots + 16 * self._row.size)))
 
     def _stack(self, rows: int, batch: int, images: Tensor, labels: Tensor) -> Stack:
@@ -174,8 +180,8 @@ class FusedTrainer:
 
     def _on_device(self, images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         """The data set on the device, once for all who use the same tensors."""
-        if labels.dtype != torch.int64:
-            raise TypeError("each image must have a label of type int64")
+        if labels.dtype not in (torch.int64, torch.float32):
+            raise TypeError("each image must have a class of type int64, or attributes of type float32")
         key = (images.data_ptr(), labels.data_ptr())
         if key not in self._data:
             moved = images.to(self._device).contiguous(), labels.to(self._device).contiguous()

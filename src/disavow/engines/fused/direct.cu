@@ -1,0 +1,118 @@
+// Convolutions that are not pooled, forward and the gradient of the input. Without windows there is little to share
+// between threads but the weights, so maps are read where they are, and no block waits for its neighbours.
+//
+// Shapes are defined as in kernels.cu. Weights lie in shared memory four channels together, EACH fours a thread.
+
+#define FOURS_OUT ((OC + 3) / 4)
+#define FOURS_IN ((IC + 3) / 4)
+
+struct alignas(16) Four {
+  float v[4];
+};
+
+#ifdef DIRECT_FORWARD
+extern "C" __global__ void direct_forward(const float *images, const int *index, const int *count,
+                                          const float *parameters, int row, int weight, int bias, int batch, float *out,
+                                          unsigned char *chosen) {
+  __shared__ Four w[IC * K * K * FOURS_OUT];
+  __shared__ float b[FOURS_OUT * 4];
+  const int tiles = (batch + IMAGES - 1) / IMAGES, client = blockIdx.x / tiles;
+  const int first = blockIdx.x % tiles * IMAGES, places = min(IMAGES, batch - first);
+  const int here = max(min(places, count[client] - first), 0);
+  const long long place = (long long)client * batch + first;
+  float *to = out + place * (OC * OH * OW);
+  // whoever reads an empty place multiplies it by zero, so it must hold a number
+  for (int i = threadIdx.x + here * (OC * OH * OW); i < places * (OC * OH * OW); i += blockDim.x) to[i] = 0.0f;
+  if (!here) return;
+  const float *own = parameters + (long long)client * row;
+  for (int i = threadIdx.x; i < IC * K * K * FOURS_OUT * 4; i += blockDim.x) {
+    const int o = i % (FOURS_OUT * 4), tap = i / (FOURS_OUT * 4);
+    w[i / 4].v[i % 4] = o < OC ? own[weight + o * (IC * K * K) + tap] : 0.0f;
+  }
+  for (int i = threadIdx.x; i < FOURS_OUT * 4; i += blockDim.x) b[i] = BIAS && i < OC ? own[bias + i] : 0.0f;
+  __syncthreads();
+  for (int item = threadIdx.x; item < here * (FOURS_OUT / EACH) * (OH * OW); item += blockDim.x) {
+    const int cell = item % (OH * OW), y = cell / OW * STRIDE - PAD, x = cell % OW * STRIDE - PAD;
+    const int group = item / (OH * OW) % (FOURS_OUT / EACH) * EACH, n = item / (OH * OW * (FOURS_OUT / EACH));
+    const float *from = images + (GATHER ? (long long)index[place + n] : place + n) * (IC * IH * IW);
+    Four sum[EACH];
+#pragma unroll
+    for (int e = 0; e < EACH; ++e)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sum[e].v[j] = b[(group + e) * 4 + j];
+    for (int c = 0; c < IC; ++c)
+#pragma unroll
+      for (int k = 0; k < K * K; ++k) {
+        const int iy = y + k / K, ix = x + k % K;
+        const bool inside = PAD == 0 || (iy >= 0 && iy < IH && ix >= 0 && ix < IW);
+        const float seen = inside ? from[(c * IH + iy) * IW + ix] : 0.0f;
+#pragma unroll
+        for (int e = 0; e < EACH; ++e) {
+          const Four four = w[(c * K * K + k) * FOURS_OUT + group + e];
+#pragma unroll
+          for (int j = 0; j < 4; ++j) sum[e].v[j] += four.v[j] * seen;
+        }
+      }
+#pragma unroll
+    for (int e = 0; e < EACH; ++e)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int o = (group + e) * 4 + j, at = (n * OC + o) * (OH * OW) + cell;
+        if (o >= OC) continue;
+        const float value = sum[e].v[j];
+        to[at] = RELU && value < 0.0f ? 0.0f : value;
+        if (RELU) chosen[place * (OC * OH * OW) + at] = value <= 0.0f ? 4 : 0;
+      }
+  }
+}
+#endif
+
+#ifdef DIRECT_INPUT
+extern "C" __global__ void direct_input(const int *count, const float *slope, const unsigned char *chosen,
+                                        const float *parameters, int row, int weight, int batch, float *out) {
+  __shared__ Four w[OC * K * K * FOURS_IN];
+  const int tiles = (batch + IMAGES - 1) / IMAGES, client = blockIdx.x / tiles;
+  const int first = blockIdx.x % tiles * IMAGES, here = min(IMAGES, count[client] - first);
+  if (here <= 0) return;
+  const long long place = (long long)client * batch + first;
+  const float *own = parameters + (long long)client * row + weight;
+  for (int i = threadIdx.x; i < OC * K * K * FOURS_IN * 4; i += blockDim.x) {
+    const int c = i % (FOURS_IN * 4), k = i / (FOURS_IN * 4) % (K * K), o = i / (FOURS_IN * 4 * K * K);
+    w[i / 4].v[i % 4] = c < IC ? own[(o * IC + c) * (K * K) + k] : 0.0f;
+  }
+  __syncthreads();
+  for (int item = threadIdx.x; item < here * (FOURS_IN / EACH) * (IH * IW); item += blockDim.x) {
+    const int pixel = item % (IH * IW), y = pixel / IW + PAD, x = pixel % IW + PAD;
+    const int group = item / (IH * IW) % (FOURS_IN / EACH) * EACH, n = item / (IH * IW * (FOURS_IN / EACH));
+    Four sum[EACH] = {};
+#pragma unroll
+    for (int k = 0; k < K * K; ++k) {
+      // the output at which this tap lay on this pixel, if there is one
+      const int oy = (y - k / K) / STRIDE, ox = (x - k % K) / STRIDE;
+      if (y < k / K || x < k % K || oy * STRIDE != y - k / K || ox * STRIDE != x - k % K || oy >= OH || ox >= OW)
+        continue;
+      const long long from = (place + n) * (OC * OH * OW) + oy * OW + ox;
+#pragma unroll 4
+      for (int o = 0; o < OC; ++o) {
+        const bool closed = RELU && chosen[from + o * (OH * OW)];
+        const float steep = closed ? 0.0f : slope[from + o * (OH * OW)];
+#pragma unroll
+        for (int e = 0; e < EACH; ++e) {
+          const Four four = w[(o * K * K + k) * FOURS_IN + group + e];
+#pragma unroll
+          for (int j = 0; j < 4; ++j) sum[e].v[j] += four.v[j] * steep;
+        }
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; ++e)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int c = (group + e) * 4 + j;
+        if (c >= IC) continue;
+        float *to = out + ((place + n) * IC + c) * (IH * IW) + pixel;
+        *to = ADD ? *to + sum[e].v[j] : sum[e].v[j];
+      }
+  }
+}
+#endif
