@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from disavow.engines.fused import FusedTrainer, division, launch, stack
 from disavow.engines.fused import trainer as fused_trainer
 from disavow.engines.fused.division import division_of
+from disavow.engines.fused.memory import Memory
 from disavow.engines.fused.network import row_of
 from disavow.engines.fused.nodes import Convolution
 from disavow.engines.sequential import SequentialEngine
@@ -220,6 +221,90 @@ def test_labels_of_another_kind_are_refused(device: torch.device) -> None:
     trainer = FusedTrainer(case.network, SHAPE, device)
     with pytest.raises(TypeError, match="a class of type int64, or attributes of type float32"):
         trainer.train([Ask(case, case.model, tuple(case.parts), 1)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"labels": torch.full((29,), 4)}, "one of the 4 that the network scores"),
+        ({"labels": torch.full((29,), -100)}, "one of the 4 that the network scores"),
+        ({"labels": torch.rand(29, 3)}, r"labels are \(29, 3\), and not \(29, 4\)"),
+        ({"labels": torch.rand(29)}, r"labels are \(29,\), and not \(29, 4\)"),
+        ({"images": torch.rand(29, *SHAPE, dtype=torch.float64)}, "images must be of type float32"),
+        ({"images": torch.rand(29, 1, 7, 7)}, r"images must be of type float32 and \(1, 6, 6\)"),
+    ],
+)
+def test_samples_that_the_kernels_would_misread_are_refused(
+    changes: dict[str, Tensor], said: str, device: torch.device
+) -> None:
+    case = replace(a_case(), **changes)  # type: ignore[arg-type]
+    trainer = FusedTrainer(a_case().network, SHAPE, device)
+    with pytest.raises((TypeError, ValueError), match=said):
+        trainer.train([Ask(case, a_case().model, tuple(case.parts), 1)])
+
+
+def test_other_views_of_the_same_memory_are_other_samples(device: torch.device) -> None:
+    case = a_case()
+    trainer = FusedTrainer(case.network, SHAPE, device)
+    for part in (replace(case, test_images=case.test_images[:5], test_labels=case.test_labels[:5]), case):
+        [evaluation] = trainer.evaluate(part, [case.model])
+        assert evaluation.loss == pytest.approx(SequentialEngine(part).evaluate(case.model).loss, abs=1e-6)
+    for turned in (case, replace(case, images=case.images.transpose(2, 3))):
+        [found] = trainer.train([Ask(turned, case.model, tuple(PARTS), 1)])
+        expected = SequentialEngine(turned).train(case.model, tuple(PARTS), 1)
+        assert deviation(found.vectors, expected.vectors) < 1e-5
+
+
+def test_other_labels_of_the_same_images_are_other_samples(device: torch.device) -> None:
+    case = a_case()
+    # on the device already, where moving them there makes no copy
+    case = replace(case, images=case.images.to(device))
+    trainer = FusedTrainer(case.network, SHAPE, device)
+    for labelled in (case, replace(case, labels=(case.labels + 1) % 4), with_attributes(case)):
+        [found] = trainer.train([Ask(labelled, case.model, tuple(PARTS), 1)])
+        there = replace(labelled, images=labelled.images.cpu())
+        expected = SequentialEngine(there).train(case.model, tuple(PARTS), 1)
+        assert deviation(found.vectors, expected.vectors) < 1e-5
+
+
+def test_nothing_to_evaluate_is_nothing(device: torch.device) -> None:
+    case = a_case()
+    trainer = FusedTrainer(case.network, SHAPE, device)
+    assert trainer.evaluate(case, []) == []
+    empty = replace(case, test_images=case.test_images[:0], test_labels=case.test_labels[:0])
+    [evaluation] = trainer.evaluate(empty, [case.model])
+    assert np.isnan(evaluation.accuracy)
+    assert np.isnan(evaluation.loss)
+
+
+def test_a_relu_is_closed_however_many_numbers_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+
+    def compile_kernel(*_: object) -> object:
+        return lambda blocks, threads, arguments: given.extend(a for a in arguments if isinstance(a, int))
+
+    monkeypatch.setattr(launch, "compile_kernel", compile_kernel)
+    network = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(16384, 4))
+    row, nothing = row_of(network, (3, 32, 32)), torch.zeros(0)
+    few = Memory.of(row, rows=1, batch=1, images=torch.zeros(1, 3, 32, 32), labels=nothing)
+    memory = replace(few, rows=1024, batch=128)
+    memory.closed_relu(0, nothing)(1024)
+    # more than an int of the kernels holds, if it were one number
+    assert np.prod(given, dtype=np.int64) == 2**31
+    assert max(given) < 2**31
+
+
+@pytest.mark.parametrize("side", [56, 60])
+def test_a_block_of_many_threads_asks_for_registers_that_last(side: int) -> None:
+    layers = [nn.Conv2d(1, 8, 1), nn.Conv2d(8, 8, 3, padding=1), nn.MaxPool2d(2), nn.Flatten()]
+    network = nn.Sequential(*layers, nn.Linear(8 * (side // 2) ** 2, 4))
+    node = row_of(network, (1, side, side)).nodes[1]
+    assert isinstance(node, Convolution)
+    divided = division_of(node)
+    for way in (divided.weight, divided.input):
+        assert way is not None
+        assert way.threads == way.defines["THREADS"] <= 1024
+        assert f"__launch_bounds__(THREADS) {way.kernel}(" in launch.text_of(way.source, {})
 
 
 class Identity(nn.Module):

@@ -125,9 +125,9 @@ def _weight_division(layer: Convolution, shape: dict[str, int]) -> Way:
     band = _band(layer, lambda band: images(band) >= 1)
     defines = {
         **shape, "PITCH": pitch, "PARTS": parts, "COPIES": copies, "CHUNK": CHUNK, "TOGETHER": images(band),
-        "BAND": band,
+        "BAND": band, "THREADS": layer.outputs * parts * copies,
     }  # fmt: skip
-    return Way("kernels.cu", "conv_weight", defines, layer.outputs * parts * copies, CHUNK)
+    return Way("kernels.cu", "conv_weight", defines, defines["THREADS"], CHUNK)
 
 
 def _input_division(layer: Convolution, shape: dict[str, int]) -> Way:
@@ -139,8 +139,9 @@ def _input_division(layer: Convolution, shape: dict[str, int]) -> Way:
     if fitting < 1 or blocks > 1024:  # noqa: PLR2004
         raise NotFusable("a convolution's maps are too large for a block")
     planes = _divisor(layer.outputs, min(8, fitting))
-    defines = {**shape, "PITCH": pitch, "IMAGES": images, "WITHIN": within, "PLANES": planes}
-    return Way("kernels.cu", "conv_input", defines, images * blocks, images, layer.inputs // within)
+    threads = images * blocks
+    defines = {**shape, "PITCH": pitch, "IMAGES": images, "WITHIN": within, "PLANES": planes, "THREADS": threads}
+    return Way("kernels.cu", "conv_input", defines, threads, images, layer.inputs // within)
 
 
 def _congruent(least: int, residue: int, modulus: int) -> int:

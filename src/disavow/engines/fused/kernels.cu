@@ -10,6 +10,7 @@
 //   OH OW       maps before pooling        CH CW SIDE        maps that go out; windows of SIDE by SIDE
 //   RELU        1 or 0                     GATHER            1 where images come from the data set, by number
 //   IMAGES      images in a block          GROUP             channels that one thread computes
+//   THREADS     in a block, so that registers last for all
 //   PARTS COPIES CHUNK TOGETHER            how the gradient of the weights is divided (see there)
 //   PITCH       see below                  BIAS              1 where the convolution has one
 //   BAND        rows of cells that a block takes at a time, where those of a whole image do not fit
@@ -149,8 +150,9 @@ struct alignas(8) Slope {
   int window;
 };
 
-extern "C" __global__ void conv_weight(const float *images, const int *index, const int *count, const float *slope,
-                                       const unsigned char *chosen, int batch, float *slots) {
+extern "C" __global__ void __launch_bounds__(THREADS) conv_weight(const float *images, const int *index,
+                                       const int *count, const float *slope, const unsigned char *chosen, int batch,
+                                       float *slots) {
   constexpr int SEEN = IC * XH * PITCH, OWN = (TAPS + PARTS - 1) / PARTS, SLOT = OC * TAPS + BIAS * OC;
   __shared__ float x[TOGETHER * SEEN];
   __shared__ Slope cells[OC * TOGETHER * CELLS_OF_BAND];
@@ -215,8 +217,9 @@ extern "C" __global__ void conv_weight(const float *images, const int *index, co
 #define DH (IH + K) // slopes with a border in which nothing happened
 #define DW (IW + K)
 #define BLOCKS (((IH + 1) / 2) * ((IW + 1) / 2))
-extern "C" __global__ void conv_input(const int *count, const float *slope, const unsigned char *chosen,
-                                      const float *parameters, int row, int weight, int batch, float *out) {
+extern "C" __global__ void __launch_bounds__(THREADS) conv_input(const int *count, const float *slope,
+                                      const unsigned char *chosen, const float *parameters, int row, int weight,
+                                      int batch, float *out) {
   __shared__ Two pairs[IMAGES * PLANES * DH * PITCH / 2];
   float *d = (float *)pairs;
   __shared__ Four w[PLANES * WITHIN * K * FOURS];

@@ -102,8 +102,8 @@ class Memory:
         each = cells(self.row.nodes[number])
 
         def mask(rows: int) -> None:
-            total = rows * self.batch * each
-            kernel(blocks(total), THREADS, [self.out[number], total, slope])
+            places = rows * self.batch
+            kernel(blocks(places * each), THREADS, [self.out[number], places, each, slope])
 
         return mask
 

@@ -39,7 +39,8 @@ def row_of(network: nn.Module, shape: tuple[int, int, int]) -> Row:
 
 
 def _traced(network: nn.Module) -> fx.Graph:
-    if any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in network.modules()):
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    if any(getattr(module, kind) for module in network.modules() for kind in kinds):
         raise NotFusable("it has hooks")
     try:
         return fx.Tracer().trace(network)

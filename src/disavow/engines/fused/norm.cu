@@ -35,16 +35,11 @@ extern "C" __global__ void norm_statistics(const int *count, const float *maps, 
   const int client = blockIdx.x / CHANNELS, channel = blockIdx.x % CHANNELS, total = count[client] * AREA;
   if (!total) return;
   const float *x = channel_of(maps, client, channel, batch);
-  // around one of them, so that squares are not so large that their difference is lost
-  const float near = x[0];
   float sum = 0.0f, squares = 0.0f;
-  for (int i = threadIdx.x; i < total; i += blockDim.x) {
-    const float off = at(x, i) - near;
-    sum += off;
-    squares += off * off;
-  }
-  const float off = added_up(sum) / total, middle = near + off;
-  squares = max(added_up(squares) - total * off * off, 0.0f);
+  for (int i = threadIdx.x; i < total; i += blockDim.x) sum += at(x, i);
+  const float middle = added_up(sum) / total;
+  for (int i = threadIdx.x; i < total; i += blockDim.x) squares += (at(x, i) - middle) * (at(x, i) - middle);
+  squares = added_up(squares);
   if (threadIdx.x) return;
   statistics[2 * blockIdx.x] = middle;
   statistics[2 * blockIdx.x + 1] = 1.0f / sqrtf(squares / total + habits[0]);

@@ -46,7 +46,8 @@ extern "C" __global__ void loss_of_attributes(const float *labels, const int *in
 }
 
 // Lets no slope through where ReLU was closed.
-extern "C" __global__ void relu_slope(const float *out, int total, float *slope) {
+extern "C" __global__ void relu_slope(const float *out, int places, int size, float *slope) {
+  const long long total = (long long)places * size;
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < total;
        i += (long long)gridDim.x * blockDim.x)
     if (out[i] <= 0.0f) slope[i] = 0.0f;

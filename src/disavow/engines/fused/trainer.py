@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from disavow.domain import Evaluation
 from disavow.engines.fused import launch
+from disavow.engines.fused.check import check_reading
 from disavow.engines.fused.division import CHUNK, division_of, whole_rows
 from disavow.engines.fused.memory import Memory
 from disavow.engines.fused.network import row_of
 from disavow.engines.fused.nodes import Convolution, cells
 from disavow.engines.fused.places import Client, clients_of, places_of
 from disavow.engines.fused.stack import Stack
-from disavow.engines.scores import evaluation_of
+from disavow.engines.scores import evaluation_of, task_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
 from disavow.federation.vectors import Model, Updates
@@ -46,6 +47,8 @@ class FusedTrainer:
         self, network: nn.Module, shape: tuple[int, int, int], device: torch.device, *, graphs: bool = True
     ) -> None:
         self._row = row_of(network, shape)
+        check_reading(network, shape, self._row)
+        self._shape = shape
         self._convolutions = [node for node in self._row.nodes if isinstance(node, Convolution)]
         for node in self._convolutions:
             division_of(node)
@@ -55,8 +58,8 @@ class FusedTrainer:
             )  # whether anything can be compiled is better known now than later
         self._device, self._graphs = device, graphs
         self._most: int | None = None
-        self._stacks: OrderedDict[tuple[object, ...], Stack] = OrderedDict()
-        self._data: OrderedDict[tuple[int, int], tuple[Tensor, ...]] = OrderedDict()
+        self._stacks: OrderedDict[Hashable, Stack] = OrderedDict()
+        self._data: OrderedDict[Hashable, tuple[Tensor, ...]] = OrderedDict()
 
     def train(self, asks: Sequence[Ask]) -> list[Updates]:
         """See `Trainer`."""
@@ -132,6 +135,9 @@ class FusedTrainer:
     def evaluate(self, workload: Workload, models: Sequence[Model]) -> list[Evaluation]:
         """See `Trainer`."""
         images, labels = self._on_device(workload.test_images, workload.test_labels)
+        if not models or not len(labels):
+            nothing = torch.empty(0, self._row.nodes[-1].shape[0])
+            return [evaluation_of(nothing, workload.test_labels) for _ in models]
         batch = min(_SCORED, len(labels))
         rows = 1 if len(models) == 1 else min(len(models), self._fitting(batch))  # asking for free memory is slow
         scored = []
@@ -171,7 +177,7 @@ class FusedTrainer:
         return max(1, int(_SHARE * free / (batch * an_image + slots + 16 * self._row.size)))
 
     def _stack(self, rows: int, batch: int, images: Tensor, labels: Tensor) -> Stack:
-        key = (rows, batch, images.data_ptr())
+        key = (rows, batch, _identity(images), _identity(labels))
         if key not in self._stacks:
             self._stacks[key] = Stack(
                 self._row, rows=rows, batch=batch, images=images, labels=labels, graphs=self._graphs
@@ -180,14 +186,35 @@ class FusedTrainer:
 
     def _on_device(self, images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         """The data set on the device, once for all who use the same tensors."""
-        if labels.dtype not in (torch.int64, torch.float32):
-            raise TypeError("each image must have a class of type int64, or attributes of type float32")
-        key = (images.data_ptr(), labels.data_ptr())
+        key = (_identity(images), _identity(labels))
         if key not in self._data:
+            self._refuse(images, labels)
             moved = images.to(self._device).contiguous(), labels.to(self._device).contiguous()
             # what they were moved from is kept with them, or another tensor could take its place in memory
             self._data[key] = (*moved, images, labels)
         return _kept(self._data, key)[:2]
+
+    def _refuse(self, images: Tensor, labels: Tensor) -> None:
+        """Raise for samples that the kernels would misread."""
+        outputs = self._row.nodes[-1].shape[0]
+        if images.dtype != torch.float32 or images.shape[1:] != self._shape:
+            raise TypeError(f"images must be of type float32 and {self._shape}")
+        if labels.dtype not in (torch.int64, torch.float32):
+            raise TypeError("each image must have a class of type int64, or attributes of type float32")
+        wanted = (len(images),) if task_of(labels) == "classes" else (len(images), outputs)
+        if tuple(labels.shape) != wanted:
+            raise TypeError(f"labels are {tuple(labels.shape)}, and not {wanted}")
+        if (
+            task_of(labels) == "classes"
+            and len(labels)
+            and not 0 <= int(labels.min()) <= int(labels.max()) < outputs
+        ):
+            raise ValueError(f"a class is not one of the {outputs} that the network scores")
+
+
+def _identity(tensor: Tensor) -> Hashable:
+    """What tells a tensor from others for as long as it is kept."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def _kept(cache: OrderedDict[K, V], key: K) -> V:
@@ -200,9 +227,9 @@ def _kept(cache: OrderedDict[K, V], key: K) -> V:
 
 def _sharing_data(asks: Sequence[Ask]) -> Iterator[list[int]]:
     """The numbers of the asks whose samples are the same tensors."""
-    groups: dict[tuple[int, int], list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for a, ask in enumerate(asks):
-        key = (ask.workload.images.data_ptr(), ask.workload.labels.data_ptr())
+        key = (_identity(ask.workload.images), _identity(ask.workload.labels))
         groups.setdefault(key, []).append(a)
     yield from groups.values()
 
