@@ -183,6 +183,9 @@ def test_odds_show_mean_and_range_over_seeds_and_pass_over_runs_without_noise(
     assert len(above.containers) == 4
     assert labels(drawn[0])[0] == "50 clients of 1,200"
     assert "mean and range over 3 seeds" in drawn[0].get_suptitle()
+    fewer = [line for line in ODDS if (line.clients, line.seed) != (50, 3)]
+    figures.odds(fewer, tmp_path / "fewer")
+    assert "mean and range over 2 to 3 seeds" in drawn[1].get_suptitle()
 
 
 def _means(clients: int) -> list[tuple[float, float]]:

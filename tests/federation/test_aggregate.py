@@ -90,4 +90,20 @@ def test_running_variances_are_floored_after_noise() -> None:
     result = aggregated(torch.full((80,), 0.1), torch.full((1, 80), -0.1), (1.0,), CALIBRATED, layout=layout)
     assert bool((result[:40] < 0).any())
     assert bool((result[40:] >= torch.tensor(1e-5)).all())
-    assert bool((result[40:] == torch.tensor(1e-5)).any())
+    assert bool((result[40:] == torch.tensor(0.25)).any())
+
+
+@pytest.mark.parametrize(
+    ("policy", "floor"),
+    [
+        (replace(POLICY, noise="none"), 1e-5),
+        # sigma times the root of the sum of squares of weight times spread
+        (replace(POLICY, noise="paper", sigma=0.02), 0.02 * np.sqrt(0.25**2 + 0.75**2)),
+        (CALIBRATED, 0.25),
+    ],
+    ids=["none", "paper", "calibrated"],
+)
+def test_running_variances_are_floored_at_the_noise_of_the_aggregate(policy: Policy, floor: float) -> None:
+    layout = Layout((TensorSpec("norm.running_var", (1000,)),))
+    made = aggregated(torch.full((1000,), 1e-3), torch.full((2, 1000), -1e-3), (0.25, 0.75), policy, layout=layout)
+    assert float(made.min()) == pytest.approx(floor, rel=1e-6)

@@ -57,7 +57,7 @@ def test_row_blocks_cover_every_row_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_running_variances_are_floored_and_nothing_else_is_touched() -> None:
     vector = torch.tensor([-1.0, 0, 1] * 5)
-    floored = floor_variances(Model(NORM, vector)).tensors()
+    floored = floor_variances(Model(NORM, vector), 0.0).tensors()
     floor = torch.tensor(VARIANCE_FLOOR)
     assert VARIANCE_FLOOR == 1e-5
     for name in ("norm.running_var", "running_var"):
@@ -67,6 +67,12 @@ def test_running_variances_are_floored_and_nothing_else_is_touched() -> None:
     assert vector.tolist() == [-1, 0, 1] * 5  # state in, state out
 
 
+def test_a_running_variance_is_not_taken_for_less_than_the_noise_on_it() -> None:
+    floored = floor_variances(Model(NORM, torch.tensor([-1.0, 0.125, 1] * 5)), 0.25).tensors()
+    assert floored["norm.running_var"].tolist() == [0.25, 0.25, 1]
+    assert floored["norm.weight"].tolist() == [-1, 0.125, 1]
+
+
 def test_a_model_without_variances_stays_as_it_is() -> None:
     model = Model(layout_of_size(3), torch.tensor([-1.0, 0, 1]))
-    assert floor_variances(model).vector.tolist() == [-1, 0, 1]
+    assert floor_variances(model, 0.5).vector.tolist() == [-1, 0, 1]

@@ -12,7 +12,7 @@ VARIANCE_SUFFIX = "running_var"
 """Tensors of this name are variances: noise must not push them below zero."""
 
 VARIANCE_FLOOR = 1e-5
-"""Running variances stay at or above this after noise, or batch norm would take the root of a negative."""
+"""Running variances stay at or above this, or batch norm would take the root of a negative."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ those in print, so that no letter is smaller than 8 points. The same numbers giv
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,6 +162,16 @@ def titled(row: RowName) -> str:
     return f"{'FashionMNIST' if data == 'FMNIST' else data}, {spread}"
 
 
+def number_of_seeds(groups: Iterable[Collection[int]]) -> str:
+    """How many seeds groups of runs have.
+
+    >>> number_of_seeds([{1, 2}, {1, 2}]), number_of_seeds([{1, 2, 3}, {1}])
+    ('2', '1 to 3')
+    """
+    counts = sorted({len(group) for group in groups})
+    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
 _TITLE = 100
 """Characters that fit above a figure."""
 
@@ -170,10 +180,11 @@ def made_of(selection: Selection, what: str) -> str:
     """The title of a figure: what it shows, of which network, from how many seeds, on which device."""
     if not selection.lines:
         return what
-    seeds = len(selection.seeds)
+    rows = selection.distinct(lambda line: line.row)
+    seeds = number_of_seeds({line.seed for line in selection.lines if line.row == row} for row in rows)
     said = [
         NETWORKS[selection.lines[0].network],
-        f"seed {selection.seeds[0]}" if seeds == 1 else f"mean over {seeds} seeds",
+        f"seed {selection.seeds[0]}" if len(selection.seeds) == 1 else f"mean over {seeds} seeds",
         ", ".join(selection.distinct(lambda line: line.device)),
     ]
     rest = "; ".join([*said, "quick runs"] if selection.quick else said)

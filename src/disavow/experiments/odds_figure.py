@@ -142,12 +142,14 @@ def _samples(lines: Sequence[OddsLine]) -> list[Artist]:
 def _title(lines: Sequence[OddsLine]) -> str:
     if not lines:
         return "Accuracy against the odds"
-    seeds = len({line.seed for line in lines})
+    seeds = drawing.number_of_seeds(
+        {line.seed for line in lines if line.clients == clients} for clients in {line.clients for line in lines}
+    )
     networks = ", ".join(dict.fromkeys(NETWORKS[line.network] for line in lines))
     ks = ", ".join(str(k) for k in sorted({line.k for line in lines}))
     rounds = max(line.rounds for line in lines)  # fewer stand where noise destroyed the model
     devices = ", ".join(dict.fromkeys(line.device for line in lines))
-    spread = "1 seed" if seeds == 1 else f"mean and range over {seeds} seeds"
+    spread = "1 seed" if seeds == "1" else f"mean and range over {seeds} seeds"
     sigmas = ", ".join(f"{sigma:g}" for sigma in sorted({line.sigma for line in lines if line.sigma}, reverse=True))
     return (
         f"Accuracy against the odds; {networks}, k = {ks}, {rounds} rounds; {spread}; {devices}\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from disavow.domain import Policy
@@ -26,4 +28,14 @@ def aggregate(
         noise = secrets.stream(broadcast.number, broadcast.attempt, "noise")
         step += policy.tau * noise.normal(len(step), step.device)
     vector = broadcast.model.vector.to(step.device).double() + step
-    return floor_variances(Model(broadcast.model.layout, vector.float()))
+    return floor_variances(Model(broadcast.model.layout, vector.float()), _noise(clusters, policy))
+
+
+def _noise(clusters: Clusters, policy: Policy) -> float:
+    """The standard deviation of the noise on each coordinate of the aggregate."""
+    if policy.noise == "calibrated":
+        return policy.tau or 0.0
+    if policy.noise == "none":
+        return 0.0
+    parts = zip(clusters.weights, clusters.spreads, strict=True)
+    return policy.sigma * math.sqrt(sum((weight * spread) ** 2 for weight, spread in parts))

@@ -71,12 +71,15 @@ def row_blocks(vectors: Tensor) -> Iterator[slice]:
         yield slice(start, min(start + rows, len(vectors)))
 
 
-def floor_variances(model: Model) -> Model:
-    """The model with every running variance at or above `VARIANCE_FLOOR`."""
+def floor_variances(model: Model, noise: float) -> Model:
+    """The model with every running variance at or above `VARIANCE_FLOOR` and the noise on it, a standard deviation.
+
+    What is left of a small variance after noise says little about it; taken at its word it blows a channel up.
+    """
     spans = list(model.layout.variances())
     if not spans:
         return model
     vector = model.vector.clone()
     for start, end in spans:
-        vector[start:end].clamp_(min=VARIANCE_FLOOR)
+        vector[start:end].clamp_(min=max(VARIANCE_FLOOR, noise))
     return Model(model.layout, vector)
