@@ -21,7 +21,9 @@ from disavow.engines.fused.launch import Kernel, text_of
 
 COMPILER = next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
 
-_SHIM = """
+_FLAGS = ("-std=c++20", "-O1", "-w", "-fPIC", "-pthread")
+
+_SHIM = """#pragma once
 #include <algorithm>
 #include <barrier>
 #include <cmath>
@@ -82,6 +84,17 @@ class Emulator:
 
 
 @cache
+def _shim(folder: Path) -> Path:
+    """What every kernel includes, compiled beforehand: reading those headers takes longer than all the rest."""
+    path = folder / "shim.hpp"
+    path.write_text(_SHIM)
+    if COMPILER is not None:
+        target = path.with_name(f"{path.name}.gch")
+        subprocess.run([COMPILER, *_FLAGS, "-x", "c++-header", "-o", str(target), str(path)], check=True)
+    return path
+
+
+@cache
 def _emulated(folder: Path, source: str, name: str, defines: tuple[tuple[str, int], ...]) -> Kernel:
     code = text_of(source, dict(defines))
     signature = re.search(rf"__global__ void (?:__launch_bounds__\(.*?\) )?{name}\((.*?)\) \{{", code, re.DOTALL)
@@ -89,11 +102,10 @@ def _emulated(folder: Path, source: str, name: str, defines: tuple[tuple[str, in
         raise ValueError(f"{source} has no kernel {name}, or there is no compiler")
     kinds = [re.sub(r"\w+$", "", parameter.strip()) for parameter in signature[1].split(",")]
     values = ", ".join(f"*({kind}*)given[{i}]" for i, kind in enumerate(kinds))
-    whole = _SHIM + code + _CALL.replace("NAME", name).replace("ARGUMENTS", values)
+    whole = f'#include "{_shim(folder).name}"\n' + code + _CALL.replace("NAME", name).replace("ARGUMENTS", values)
     path = folder / f"{hashlib.sha256(whole.encode()).hexdigest()[:16]}.so"
     path.with_suffix(".cpp").write_text(whole)
-    command = [COMPILER, "-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread"]
-    subprocess.run([*command, "-o", str(path), str(path.with_suffix(".cpp"))], check=True)
+    subprocess.run([COMPILER, *_FLAGS, "-shared", "-o", str(path), str(path.with_suffix(".cpp"))], check=True)
     library = ctypes.CDLL(str(path))
 
     def launch(blocks: int, threads: int, arguments: Sequence[Tensor | int]) -> None:
