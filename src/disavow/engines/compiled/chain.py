@@ -17,6 +17,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from disavow.engines.state import layout_of
+from disavow.engines.tracing import traced
 
 Ints = npt.NDArray[np.int64]
 
@@ -80,18 +81,9 @@ class Chain:
 def chain_of(network: nn.Module, shape: tuple[int, int, int]) -> Chain:
     """The chain that the network is, for images of (channels, height, width)."""
     reader = _Reader(network, shape)
-    for node in _traced(network).nodes:
+    for node in traced(network, NotAChain).nodes:
         reader.read(node)
     return reader.chain()
-
-
-def _traced(network: nn.Module) -> fx.Graph:
-    if any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in network.modules()):
-        raise NotAChain("it has hooks")
-    try:
-        return fx.Tracer().trace(network)
-    except Exception as error:  # what a user's module does while it is traced is anybody's guess
-        raise NotAChain(f"it cannot be traced: {error}") from None
 
 
 class _Reader:

@@ -143,8 +143,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) conv_forward(const float *i
 #ifdef CONV_WEIGHT
 // The gradient of the weights. A block takes CHUNK images of one client, TOGETHER at a time; each of its OC * PARTS *
 // COPIES threads keeps the sums of every PARTS-th tap of one channel, over every COPIES-th cell. The sums of copies are
-// added up here, those of blocks by `sgd`. The last OC numbers of a slot belong to the bias, if
-// there is one.
+// added up here, those of blocks by `sgd`. The last OC numbers of a slot belong to the bias, if there is one.
 struct alignas(8) Slope {
   float slope;
   int window;

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from disavow.engines.fused.nodes import IMAGES, Convolution, Dense, Node, Norm, Row, Sum
 from disavow.engines.state import layout_of
+from disavow.engines.tracing import traced
 
 _ALIGNED = 32
 """Tensors begin at multiples of this many numbers: the matrix products load several at once."""
@@ -33,19 +34,9 @@ class NotFusable(Exception):
 def row_of(network: nn.Module, shape: tuple[int, int, int]) -> Row:
     """The row of a client that trains the network on images of (channels, height, width)."""
     reader = _Reader(network, shape)
-    for node in _traced(network).nodes:
+    for node in traced(network, NotFusable).nodes:
         reader.read(node)
     return reader.row()
-
-
-def _traced(network: nn.Module) -> fx.Graph:
-    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    if any(getattr(module, kind) for module in network.modules() for kind in kinds):
-        raise NotFusable("it has hooks")
-    try:
-        return fx.Tracer().trace(network)
-    except Exception as error:  # what a user's module does while it is traced is anybody's guess
-        raise NotFusable(f"it cannot be traced: {error}") from None
 
 
 @dataclass(frozen=True)

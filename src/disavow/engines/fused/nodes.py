@@ -11,10 +11,21 @@ IMAGES = -1
 
 
 @dataclass(frozen=True)
-class Convolution:
-    """A convolution, with what follows it; `weight` and `bias` are where they begin in a client's row."""
+class _Follower:
+    """A node that reads one other."""
 
     source: int
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The nodes that it reads."""
+        return (self.source,)
+
+
+@dataclass(frozen=True)
+class Convolution(_Follower):
+    """A convolution, with what follows it; `weight` and `bias` are where they begin in a client's row."""
+
     inputs: int
     height: int
     width: int
@@ -32,11 +43,6 @@ class Convolution:
     pooled: bool = False
 
     @property
-    def sources(self) -> tuple[int, ...]:
-        """The nodes that it reads."""
-        return (self.source,)
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """What goes out for an image."""
         return self.outputs, self.out_height, self.out_width
@@ -48,20 +54,14 @@ class Convolution:
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(_Follower):
     """A dense layer; `weight` and `bias` are where they begin in a client's row."""
 
-    source: int
     inputs: int
     outputs: int
     weight: int
     bias: int
     relu: bool = False
-
-    @property
-    def sources(self) -> tuple[int, ...]:
-        """The nodes that it reads."""
-        return (self.source,)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,10 +75,9 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Norm:
+class Norm(_Follower):
     """A batch norm over maps; what it learns and its running statistics begin at these places of a client's row."""
 
-    source: int
     shape: tuple[int, ...]
     weight: int
     bias: int
@@ -87,11 +86,6 @@ class Norm:
     epsilon: float
     momentum: float
     relu: bool = False
-
-    @property
-    def sources(self) -> tuple[int, ...]:
-        """The nodes that it reads."""
-        return (self.source,)
 
 
 @dataclass(frozen=True)

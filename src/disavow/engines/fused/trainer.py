@@ -173,7 +173,7 @@ class FusedTrainer:
         free, _ = torch.cuda.mem_get_info(self._device)
         free += torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
         an_image = sum(9 * cells(node) for node in self._row.nodes)
-        slots = sum(4 * (-(-batch // CHUNK)) * 4 * node.weights for node in self._convolutions)
+        slots = sum(4 * (-(-batch // CHUNK)) * node.weights for node in self._convolutions)
         return max(1, int(_SHARE * free / (batch * an_image + slots + 16 * self._row.size)))
 
     def _stack(self, rows: int, batch: int, images: Tensor, labels: Tensor) -> Stack:
