@@ -42,7 +42,7 @@ class Study:
 
     data: str = "mnist"
     network: str = "lenet5"
-    clients: tuple[int, ...] = (50, 200, 1000, 3000)
+    clients: tuple[int, ...] = (50, 200, 500, 1000, 3000)
     sigmas: tuple[float, ...] = (0.0, 0.02, 0.1, 0.3, 0.5)
     seeds: tuple[int, ...] = (1, 2, 3)
     rounds: int = 50
