@@ -246,6 +246,7 @@ def conduct_of(settings: Settings, clock: Clock = now) -> Conduct:
         budget=budget_of(settings),
         retention=None if settings.ledger.retention == "all" else settings.ledger.retention,
         keep_every=settings.mechanism.interval if settings.mechanism.name == "federaser" else None,
+        compress=settings.mechanism.compress,
         at_least=settings.clustering.k if on_nodes(settings) else 1,
     )
 

@@ -156,6 +156,9 @@ class MechanismSettings(Section):
         description="federaser: local epochs of a calibration, as a share of training.epochs, rounded up",
     )
     interval: Count = Field(2, description="federaser: updates are kept every so many rounds, from round 1 on")
+    compress: bool = Field(
+        True, description="federaser: compress the updates that are kept; false: they take what plain float32 takes"
+    )
 
 
 class EngineSettings(Section):

@@ -11,7 +11,15 @@ from disavow.config.writing import to_toml
 CHANGEABLE = ("rounds", "training", "requests", "engine", "data.dir", "ledger.retention")
 """Settings that may be edited in a run's config.toml; the others are its data, its model and its promises."""
 
-LATER = ("mechanism", "privacy", "data.dir", "data.digest", "data.labels_per_client", "ledger")
+LATER = (
+    "mechanism",
+    "mechanism.compress",
+    "privacy",
+    "data.dir",
+    "data.digest",
+    "data.labels_per_client",
+    "ledger",
+)
 """Settings younger than the first runs: left out of a run's digest while they have their defaults."""
 
 

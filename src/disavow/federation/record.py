@@ -37,10 +37,11 @@ def record(
     secrets: Secrets,
     at: datetime,
     keep: bool = False,
+    compress: bool = True,
 ) -> Round:
     """Store the round in one transaction. `updates` are those the clients returned, before any clipping, and
-    `hashing` was begun with them; with `keep`, they are stored too. `previous` are the clusters of the round before
-    where clusters are sticky.
+    `hashing` was begun with them; with `keep`, they are stored too, compressed or not. `previous` are the clusters
+    of the round before where clusters are sticky.
 
     Clusters and slots are numbered in a shuffled order, so that a number says nothing about who is behind it
     and cannot be followed from round to round.
@@ -58,6 +59,7 @@ def record(
         seconds=(at - broadcast.opened_at).total_seconds(),
         repeats=_repeats(ledger.policy, updates, clusters, previous),
         kept=dict(zip(digests, on_cpu(updates.vectors).numpy(), strict=True)) if keep else None,
+        compress=compress,
     )
 
 

@@ -41,6 +41,7 @@ class Conduct:
     `at_least` so many take part, however small the fraction. `reachable` says which clients can take part in the
     round that is about to open, and may wait for them; None: all of them, always.
     `keep_every`: the updates of every so many rounds, from the first on, are kept; None: of no round.
+    `compress`: whether they are compressed.
     `retention`: so many bytes of checkpoints are kept; None: all of them.
     """
 
@@ -51,6 +52,7 @@ class Conduct:
     clock: Clock = now
     budget: Budget | None = None
     keep_every: int | None = None
+    compress: bool = True
     retention: int | None = None
     at_least: int = 1
     reachable: Reachable | None = None
@@ -151,6 +153,7 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
         secrets=conduct.secrets,
         at=conduct.clock(),
         keep=conduct.keeps(number),
+        compress=conduct.compress,
     )
 
 

@@ -185,11 +185,13 @@ class Ledger(View):
         seconds: float | None = None,
         repeats: bool = False,
         kept: Mapping[bytes, Vector] | None = None,
+        compress: bool = True,
     ) -> Round:
         """Store a round and its model: all of it, or nothing. Only the next round can be recorded.
 
-        `seconds` is what it took, from broadcast to now; `kept` are the updates to keep, by their digests.
-        `repeats` says that its clusters are those of the round before, less leavers: it never breaks first.
+        `seconds` is what it took, from broadcast to now; `kept` are the updates to keep, by their digests,
+        compressed or not. `repeats` says that its clusters are those of the round before, less leavers: it never
+        breaks first.
         """
 
         def insert(connection: sa.Connection, digest: str, sizes: Mapping[bytes, int]) -> Round:
@@ -198,7 +200,7 @@ class Ledger(View):
             rounds.insert(connection, record, run_id=self.run_id, policy=self.policy, sizes=sizes, noted=measured)
             return record
 
-        return self._store((number, attempt, before), after, kept or {}, insert)
+        return self._store((number, attempt, before), after, kept or {}, insert, compress=compress)
 
     def record_rebuilt(
         self,
@@ -214,6 +216,7 @@ class Ledger(View):
         kept: Mapping[bytes, Vector],
         at: datetime,
         seconds: float | None = None,
+        compress: bool = True,
     ) -> Rebuilt:
         """Store a rebuilt round, its model and all contributions to it: see `domain.Rebuilt`."""
 
@@ -223,7 +226,7 @@ class Ledger(View):
             rebuilt.insert(connection, record, run_id=self.run_id, policy=policy, seconds=seconds, sizes=sizes)
             return record
 
-        return self._store((number, attempt, before), after, kept, insert)
+        return self._store((number, attempt, before), after, kept, insert, compress=compress)
 
     def _store(
         self,
@@ -231,6 +234,8 @@ class Ledger(View):
         after: Vector,
         kept: Mapping[bytes, Vector],
         insert: Callable[[sa.Connection, str, Mapping[bytes, int]], Recorded],
+        *,
+        compress: bool,
     ) -> Recorded:
         """Files first, durable; then the rows that name them, in one transaction."""
         with self.snapshot() as connection:
@@ -238,7 +243,7 @@ class Ledger(View):
         try:
             with database.room_to_write(self.directory):
                 digest, stored_bytes = self.store.write(self.layout, after)
-                sizes = self.updates.write(kept)
+                sizes = self.updates.write(kept, compress=compress)
             with self.transaction() as connection:
                 self._refuse_out_of_turn(connection, *turn)
                 known = models.update().where(models.c.digest == digest).values(present=True, thinned=False)

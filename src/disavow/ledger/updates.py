@@ -25,6 +25,12 @@ from disavow.ledger.schema import clients, memberships, rebuilt, rounds, updates
 UPDATES = "updates"
 _SUFFIX = ".f32.zst"
 
+_COMPRESSED = 3
+_AS_THEY_ARE = -131_072
+"""Levels of zstandard. At the lowest one it finds next to nothing to shorten, and writes frames like any other,
+whose blocks hold the numbers as they are. Only one byte again and again, over a whole block, is still shortened.
+"""
+
 
 def digest_of(vector: Vector) -> bytes:
     """What the ledger knows an update by."""
@@ -41,12 +47,12 @@ class UpdateStore:
         """Where the update of that digest lies."""
         return self.folder / f"{digest.hex()}{_SUFFIX}"
 
-    def write(self, kept: Mapping[bytes, Vector]) -> dict[bytes, int]:
-        """Store updates durably; the bytes that each takes."""
+    def write(self, kept: Mapping[bytes, Vector], *, compress: bool = True) -> dict[bytes, int]:
+        """Store updates durably, those that are there already as they are; the bytes that each takes."""
         if kept and not self.folder.exists():
             self.folder.mkdir()
             sync_folder(self.folder.parent)
-        packer = zstandard.ZstdCompressor(level=3)
+        packer = zstandard.ZstdCompressor(level=_COMPRESSED if compress else _AS_THEY_ARE)
         for digest, vector in kept.items():
             if not self.path(digest).exists():
                 data = np.ascontiguousarray(vector, dtype="<f4").tobytes()

@@ -17,6 +17,7 @@ import torch
 
 from disavow import config
 from disavow.config.digest import LATER
+from disavow.domain import Layout, TensorSpec
 from disavow.erasure.dry_run import foresee
 from disavow.erasure.mechanisms import Mechanism, Step
 from disavow.erasure.mechanisms.federaser import NO_ACCOUNT, FedEraser, calibrate
@@ -32,6 +33,7 @@ from disavow.privacy.budget import Budget
 from disavow.proof.notes import Signer
 from disavow.runs import Run
 from tests.cli.process import disavow
+from tests.erasure.mechanisms import contract
 from tests.erasure.mechanisms.contract import (
     SIGNER,
     MechanismContract,
@@ -53,10 +55,16 @@ Vector = npt.NDArray[np.float64]
 
 
 def toy(
-    directory: Path, *, interval: int = 2, calibration: float = 0.5, signer: Signer | None = None, **changed: Any
+    directory: Path,
+    *,
+    interval: int = 2,
+    calibration: float = 0.5,
+    compress: bool = True,
+    signer: Signer | None = None,
+    **changed: Any,
 ) -> Run:
     """A trained toy run of eight rounds that keeps updates."""
-    told = {"name": "federaser", "interval": interval, "calibration": calibration}
+    told = {"name": "federaser", "interval": interval, "calibration": calibration, "compress": compress}
     run = start_toy(directory, toy_settings(**{"rounds": 8, "mechanism": told, **changed}), signer=signer)
     run.train()
     return run
@@ -189,6 +197,28 @@ def test_what_is_kept_is_what_the_clients_returned(tmp_path: Path) -> None:
         for member, row in zip(kept.members, returned.vectors, strict=True):
             assert np.array_equal(run.ledger.kept_update(member), row.numpy())
         assert [member.samples for member in kept.members] == list(returned.samples)
+
+
+def test_without_compression_files_are_larger_and_models_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 1_000  # of so many numbers there is something to compress
+    monkeypatch.setattr(contract, "LAYOUT", Layout((TensorSpec("weight", (size,)),)))
+    taken, models = {}, {}
+    for compress in (True, False):
+        directory = tmp_path / str(compress)
+        with toy(directory, compress=compress) as run:
+            files = {path: path.stat().st_size for path in update_files(directory)}
+            leave(run, *mates(run))
+            models[compress] = digests(run.ledger)
+        calibrated = {path: path.stat().st_size for path in update_files(directory) if path not in files}
+        assert len(files) == 4 * 9
+        assert len(calibrated) == 3 * 7
+        taken[compress] = [*files.values(), *calibrated.values()]
+        assert faults(directory) == []
+    assert models[True] == models[False]
+    assert max(taken[True]) < 4 * size
+    assert all(4 * size < bytes_ < 1.01 * 4 * size for bytes_ in taken[False])
 
 
 def test_a_deniable_leaver_takes_its_updates_with_it_and_nobody_elses(tmp_path: Path) -> None:
@@ -439,6 +469,17 @@ def test_the_settings_are_kept_and_older_runs_keep_their_digest() -> None:
     assert config.settings_digest(plain) == config.settings_digest(
         config.from_values({"mechanism": {"name": "retrain", "interval": 2}}, source="tests")
     )
+
+
+def test_runs_from_before_updates_could_be_plain_keep_their_digest() -> None:
+    """Computed by the code as it was before there was a key `compress`."""
+    before = "9eff423f2ed3b40bd8aaf45ef7d0ca7b028c37073f221bfc5ca9734126ce27a6"
+    found = [
+        config.settings_digest(config.from_values({"mechanism": {"name": "federaser", **told}}, source="tests"))
+        for told in ({}, {"compress": True}, {"compress": False})
+    ]
+    assert found[:2] == [before, before]
+    assert found[2] != before
 
 
 def test_the_account_of_a_run_with_rebuilt_rounds_claims_no_figure(tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ class FedEraser:
             kept={member.update_digest: each for member, each in zip(members, contributions, strict=True)},
             at=at,
             seconds=(at - opening.opened_at).total_seconds(),
+            compress=conduct.compress,
         )
 
 
