@@ -136,9 +136,11 @@ class _Run:
 
     def sizes(self, rounds: int) -> dict[str, int]:
         model = 4 * PARAMETERS[self.network]
-        kept = {"federaser": rounds // 2, "federaser-1": rounds}.get(self.method, 0)
+        # compressed they are three quarters as large
+        kept = {"federaser": 0.75 * (rounds // 2), "federaser-1": 0.75 * rounds, "federaser-plain": rounds}
+        updates = int(model * CLIENTS * kept.get(self.method, 0))
         models = model * (12 if self.method == "retention" else rounds + 1)
-        return {"models": models, "updates": model * CLIENTS * kept, "database": 600_000, "other": 4_000}
+        return {"models": models, "updates": updates, "database": 600_000, "other": 4_000}
 
     def distances(self, rounds: int) -> tuple[float, ...] | None:
         if self.method == "fedavg":

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from disavow import runs
+from disavow.engines.state import layout_of
 from disavow.errors import ConfigError
 from disavow.experiments import campaign, grid, lines
 from disavow.experiments.campaign import Places, effort
@@ -87,6 +88,17 @@ def test_federaser_keeps_updates_and_trains_less(done: list[Line]) -> None:
     assert plain.bytes.updates == 0 < eraser.bytes.updates
     assert {each.kind for each in eraser.rounds} == {"trained", "rebuilt"}
     assert sum(r.client_epochs for r in eraser.requests) < sum(r.client_epochs for r in plain.requests)
+
+
+def test_plain_updates_take_more_and_nothing_else_changes(tmp_path: Path) -> None:
+    both = TOML.replace('"fedavg", "federaser", "published", "sticky"', '"federaser-1", "federaser-plain"')
+    points = grid.load(written(tmp_path, both)).points()
+    packed, plain = made(points, tmp_path)
+    size = 4 * layout_of(runs.prepare(points[0].settings).network).size
+    kept = 4 * (10 - len(plain.requests))
+    assert plain.bytes.updates == pytest.approx(kept * size, rel=0.001)
+    assert packed.bytes.updates < 0.95 * plain.bytes.updates
+    assert (packed.accuracy, packed.bytes.models) == (plain.accuracy, plain.bytes.models)
 
 
 def test_deniable_requests_train_nothing(done: list[Line]) -> None:

@@ -23,7 +23,12 @@ from tests.experiments.making import grid, line, odds_lines, work_cell, work_rep
 
 Make = Callable[[Path], object]
 RUNS = [replace(one, network="convnet") for one in grid(rows=("MNIST-iid", "CIFAR10-noniid"))]
-STORED = [*RUNS, line(method="federaser-1", network="convnet"), line(method="retention", k=8, network="convnet")]
+STORED = [
+    *RUNS,
+    line(method="federaser-1", network="convnet"),
+    line(method="federaser-plain", network="convnet"),
+    line(method="retention", k=8, network="convnet"),
+]
 ODDS = odds_lines()
 
 MAKES: dict[str, Make] = {
@@ -223,8 +228,9 @@ def test_work_has_a_place_for_each_k_and_x_and_the_baseline_at_all_of_them(
 def test_bars_of_storage_bear_their_megabytes(tmp_path: Path, drawn: list[Figure]) -> None:
     figures.storage(STORED, tmp_path / "storage")
     shown = [text.get_text() for text in drawn[0].axes[0].texts]
-    [eraser] = [one for one in STORED if one.method == "federaser-1"]
-    assert f"{eraser.bytes.total / 1e6:,.0f}" in shown
+    for method in ("federaser-1", "federaser-plain"):
+        [eraser] = [one for one in STORED if one.method == method]
+        assert f"{eraser.bytes.total / 1e6:,.0f}" in shown
     assert shown.count("not run") == 6
     assert drawn[0].axes[0].get_yscale() == "log"
 

@@ -12,10 +12,12 @@ import pytest
 from disavow.experiments import published, tables
 from disavow.experiments.lines import Line, Method, Network
 from disavow.experiments.markdown import WIDEST
+from disavow.experiments.numbers import amount, times
 from disavow.experiments.table import Table
 from tests.experiments.making import grid, line
 
 MNIST = grid(rows=("MNIST-iid",))
+ERASERS = [line(method="federaser-1"), line(method="federaser-plain")]
 
 
 def rows(table: Table, **wanted: object) -> list[dict[str, str]]:
@@ -152,20 +154,27 @@ def test_runs_without_requests_have_no_time() -> None:
 
 
 def test_storage_is_what_was_measured_and_how_many_times_less() -> None:
-    lines = [*MNIST, line(method="federaser-1"), line(method="retention", k=8, x=4)]
+    lines = [*MNIST, *ERASERS, line(method="retention", k=8, x=4)]
     table = tables.storage(lines, "lenet5")
-    [much], [little] = picked(lines, "federaser-1"), picked(lines, "retention", 8)
-    [row] = rows(table, row="MNIST-iid", method="federaser-1", quantity="bytes-total")
-    assert float(row["ours"]) == much.bytes.total
-    expected = much.bytes.total / little.bytes.total
-    assert shown(table, 2, "MNIST-iid")["retention, Δt=1"] == f"{expected:.0f}x"
+    [little] = picked(lines, "retention", 8)
+    for method, title in (
+        ("federaser-plain", "fedEraser Δt=1, plain float32"),
+        ("federaser-1", "fedEraser Δt=1"),
+        ("federaser", "fedEraser"),
+    ):
+        [much] = picked(lines, method)
+        [row] = rows(table, row="MNIST-iid", method=method, quantity="bytes-total")
+        assert float(row["ours"]) == much.bytes.total
+        assert shown(table, 1, title)["updates"] == amount(much.bytes.updates / 1e6)
+        expected = much.bytes.total / little.bytes.total
+        assert shown(table, 2, f"MNIST-iid, {title}")["retention"] == times(expected)
     [equal] = [one for one in picked(lines, "sticky", 8) if one.x == 4]
     cells = shown(table, 3, "MNIST-iid, k=8, x=4, seed 1")
     assert cells["rounds retrained"] == str(sum(one.rounds for one in equal.requests))
     assert cells["with budget"] == str(sum(one.rounds for one in little.requests))
 
 
-ALL = [*grid(seeds=(1, 2)), line(method="federaser-1"), line(method="retention", k=8, x=4)]
+ALL = [*grid(seeds=(1, 2)), *ERASERS, line(method="retention", k=8, x=4)]
 
 
 @pytest.mark.parametrize("make", [tables.accuracy, tables.time, tables.storage])

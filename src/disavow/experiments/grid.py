@@ -51,13 +51,14 @@ METHODS: Mapping[Method, Mapping[str, Any]] = {
     "fedavg": {**_PLAIN, "mechanism": {"name": "retrain-from-scratch"}},
     "federaser": {**_PLAIN, "mechanism": {"name": "federaser"}},
     "federaser-1": {**_PLAIN, "mechanism": {"name": "federaser", "interval": 1}},
+    "federaser-plain": {**_PLAIN, "mechanism": {"name": "federaser", "interval": 1, "compress": False}},
     "published": {"clustering": {"sticky": False}, "deniability": {"criterion": "cluster"}},
     "sticky": _STICKY,
     "retention": _STICKY,
 }
 """What each method is told; `retention` is `sticky` with the budget of bytes that the grid sets."""
 
-PLAIN = frozenset[Method]({"fedavg", "federaser", "federaser-1"})
+PLAIN = frozenset[Method]({"fedavg", "federaser", "federaser-1", "federaser-plain"})
 """Methods over plain federated averaging: they have neither k nor x."""
 
 _ELSEWHERE = ("engine", "data.dir", "data.digest")

@@ -28,8 +28,8 @@ RowName = Literal[
     "CelebA-noniid",
 ]
 Network = Literal["lenet5", "resnet-mini", "convnet"]
-Method = Literal["fedavg", "federaser", "federaser-1", "published", "sticky", "retention"]
-PLAIN: frozenset[Method] = frozenset({"fedavg", "federaser", "federaser-1"})
+Method = Literal["fedavg", "federaser", "federaser-1", "federaser-plain", "published", "sticky", "retention"]
+PLAIN: frozenset[Method] = frozenset({"fedavg", "federaser", "federaser-1", "federaser-plain"})
 """Methods over plain federated averaging: they have neither k nor x, and both stand as 1."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -113,8 +113,9 @@ class Line:
     row: RowName
     network: Network
     method: Method
-    """`federaser-1`: with interval 1; `published`: the paper's, fresh clusters each round and criterion `cluster`;
-    `sticky`: ours, sticky clusters and criterion `neighbourhood`; `retention`: ours, with a budget of bytes."""
+    """`federaser-1`: with interval 1; `federaser-plain`: that, with uncompressed updates; `published`: the paper's,
+    fresh clusters each round and criterion `cluster`; `sticky`: ours, sticky clusters and criterion
+    `neighbourhood`; `retention`: ours, with a budget of bytes."""
     k: Number
     x: Number
     seed: Count

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LOOKS: dict[Method, Look] = {
+    "federaser-plain": {"facecolor": "0.6", "hatch": "xxxx"},
     "federaser-1": {"facecolor": "0.35"},
     "federaser": {"facecolor": "0.75", "hatch": "////"},
     "fedavg": {"facecolor": "white"},
@@ -51,7 +52,7 @@ def storage(lines: Iterable[Line], path: Path, *, network: Network = "convnet") 
             panel.set_ylim(min(sizes) / 3, max(sizes) * 4)  # room for the numbers above the bars
         drawn.suptitle(drawing.made_of(selection, "Disk at the end of a run"))
         if methods:
-            drawn.legend(handles=_samples(methods), ncols=6, **drawing.LEGEND)
+            drawn.legend(handles=_samples(methods), ncols=4, **drawing.LEGEND)
         return drawing.write(drawn, path)
 
 

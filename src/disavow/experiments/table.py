@@ -17,6 +17,7 @@ TITLES: dict[Method, str] = {
     "fedavg": "fedAvg",
     "federaser": "fedEraser",
     "federaser-1": "fedEraser Δt=1",
+    "federaser-plain": "fedEraser Δt=1, plain float32",
     "published": "published",
     "sticky": "sticky",
     "retention": "retention",
