@@ -52,7 +52,7 @@ def storage(lines: Iterable[Line], path: Path, *, network: Network = "convnet") 
             panel.set_ylim(min(sizes) / 3, max(sizes) * 4)  # room for the numbers above the bars
         drawn.suptitle(drawing.made_of(selection, "Disk at the end of a run"))
         if methods:
-            drawn.legend(handles=_samples(methods), ncols=4, **drawing.LEGEND)
+            drawn.legend(handles=_samples(methods), ncols=(len(methods) + 1) // 2, **drawing.LEGEND)
         return drawing.write(drawn, path)
 
 
