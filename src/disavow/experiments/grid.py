@@ -34,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from disavow import config
 from disavow.config import Settings
 from disavow.errors import ConfigError
-from disavow.experiments.lines import FORMAT, Method, Network, RowName
+from disavow.experiments.lines import FORMAT, PLAIN, Method, Network, RowName
 
 _DATA = {"MNIST": "mnist", "FMNIST": "fashion-mnist", "CIFAR10": "cifar10", "CelebA": "celeba"}
 
@@ -57,9 +57,6 @@ METHODS: Mapping[Method, Mapping[str, Any]] = {
     "retention": _STICKY,
 }
 """What each method is told; `retention` is `sticky` with the budget of bytes that the grid sets."""
-
-PLAIN = frozenset[Method]({"fedavg", "federaser", "federaser-1", "federaser-plain"})
-"""Methods over plain federated averaging: they have neither k nor x."""
 
 _ELSEWHERE = ("engine", "data.dir", "data.digest")
 """Settings that say where a run is made, not what comes out."""
