@@ -17,6 +17,7 @@ import pytest
 
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.absent import files_with
+from disavow.ledger.models import from_safetensors
 from disavow.proof import canonical
 from disavow.proof.verify import CHECKS
 from tests.cli import process
@@ -207,6 +208,22 @@ def test_a_checkpoint_is_printed_or_written_and_is_the_head_that_receipts_were_m
 
 def test_the_exported_model_has_the_digest_that_it_was_told_by(story: dict[str, Any], world: World) -> None:
     assert hashlib.sha256(world.model.read_bytes()).hexdigest() == story["export"]["model"]
+    assert story["export"]["mean_of"] is None
+
+
+def test_an_exported_mean_is_of_the_last_models_and_says_that_proofs_do_not_name_it(world: World) -> None:
+    file = world.model.with_name("mean.safetensors")
+    told = world.made("export", world.run, "-o", file, "--average", "2")
+    with Ledger.open(world.run) as ledger:
+        mean, digests = ledger.mean_model(2)
+        newest = ledger.next_round()[0] - 1
+        assert from_safetensors(ledger.layout, file.read_bytes()).tobytes() == mean.tobytes()
+    assert told["mean_of"] == list(digests)
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == told["model"] != digests[-1]
+    said = world.call("export", world.run, "-o", file, "--average", "2")
+    assert f"the mean of the models after rounds {newest - 1} to {newest}" in " ".join(said.stdout.split())
+    refused = world.call("export", world.run, "-o", file, "--average", str(newest + 1))
+    assert (refused.status, f"up to {newest}" in " ".join(refused.stderr.split())) == (2, True)
 
 
 # -- exit 0 ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from disavow import runs
 from disavow.engines.state import layout_of
@@ -15,6 +16,7 @@ from disavow.experiments import campaign, grid, lines
 from disavow.experiments.campaign import Places, effort
 from disavow.experiments.grid import Point
 from disavow.experiments.lines import Line, Round
+from disavow.federation.vectors import Model
 from disavow.ledger.lock import Lock
 from tests.experiments.small import TOML, written
 
@@ -66,6 +68,23 @@ def test_every_run_has_its_line(points: list[Point], done: list[Line]) -> None:
         assert line.bytes.total > line.bytes.models > 0
         assert "dir" not in line.settings["data"]  # type: ignore[operator]
         assert line.distance_to_fedavg is not None
+
+
+def test_the_mean_of_the_newest_models_is_measured_as_of_each_of_the_last_rounds(
+    points: list[Point], done: list[Line], tmp_path: Path
+) -> None:
+    """Early on there are fewer than five models: the first one is its own mean."""
+    for line in done:
+        standing = {each.number: each.accuracy for each in line.rounds}
+        assert line.averaged is not None
+        assert len(line.averaged) == len(standing) == 4
+        assert line.averaged[0] == standing[1]
+    with runs.start(points[-1].settings, tmp_path / "run", keys=tmp_path / "keys") as run:
+        run.train()
+        evaluation = run.engine.evaluate(Model(run.ledger.layout, torch.from_numpy(run.ledger.mean_model(4)[0])))
+    assert evaluation is not None
+    assert done[-1].averaged is not None
+    assert done[-1].averaged[-1] == evaluation.accuracy
 
 
 def test_the_same_requests_meet_every_method(done: list[Line]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from disavow.errors import ConfigError
 from disavow.experiments import grid
-from disavow.experiments.grid import PLAIN
+from disavow.experiments.lines import PLAIN
 from tests.experiments.small import TOML, written
 
 PACKAGED = ("lenet5", "resnet-mini", "convnet", "storage")

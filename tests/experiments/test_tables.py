@@ -75,6 +75,25 @@ def test_what_was_not_run_says_so_and_what_is_missing_is_marked() -> None:
     assert set(shown(table, 1, "CelebA-iid").values()) >= {"not run", "0.808 ± 0.02"}
 
 
+def test_averaged_models_are_held_against_fedavgs_as_they_are() -> None:
+    base, clustered = line(method="fedavg", averaged=(0.1, 0.3)), line(k=4, x=2, averaged=(0.7, 0.9))
+    table = tables.accuracy([base, clustered, line(k=4, x=3)], "lenet5")  # the last was made before it was measured
+    [row] = rows(table, row="MNIST-iid", method="published", k=4, quantity="worst-averaged-difference-to-fedavg")
+    settled = fmean(
+        each.accuracy for each in {each.number: each for each in base.rounds}.values() if each.number > 40
+    )
+    assert float(row["ours"]) == pytest.approx(0.8 - settled)
+    assert row["runs"] == "1"
+    assert shown(table, -1, "MNIST-iid")["published k=4"].startswith(f"{100 * (0.8 - settled):+.1f}")
+    assert shown(table, -1, "MNIST-iid")["sticky k=4"] == "not run"
+
+
+def test_tables_of_runs_without_averaged_models_do_not_speak_of_them() -> None:
+    table = tables.accuracy(MNIST, "lenet5")
+    assert "mean of the newest" not in table.markdown()
+    assert not rows(table, quantity="worst-averaged-difference-to-fedavg")
+
+
 def test_the_worst_difference_is_to_fedavg_of_the_same_seed() -> None:
     lines = [
         line(method="fedavg", seed=1, accuracy=0.9),

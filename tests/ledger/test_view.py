@@ -9,6 +9,7 @@ from datetime import UTC, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 
@@ -44,6 +45,18 @@ def test_summaries_and_evaluations_read_back(tmp_path: Path) -> None:
         assert second.evaluation is not None
         assert second.evaluation.accuracy == 0.125
         assert second.evaluation.loss != second.evaluation.loss
+
+
+def test_the_mean_is_of_the_newest_standing_models(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        made = [record_next(ledger).after for _ in range(3)]
+        mean, digests = ledger.mean_model(2)
+        assert digests == (made[1], made[2])
+        assert mean.dtype == np.float32
+        np.testing.assert_allclose(mean, (vector(2).astype(np.float64) + vector(3)) / 2, rtol=1e-6)
+        assert ledger.mean_model(1)[0].tobytes() == vector(3).tobytes()
+        with pytest.raises(LedgerError, match="no standing round 0"):
+            ledger.mean_model(4)
 
 
 def test_models_before_and_after_chain_from_the_initial_to_the_next_round(tmp_path: Path) -> None:

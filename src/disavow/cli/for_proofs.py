@@ -92,15 +92,23 @@ def checkpoint(
 def export(
     run: RunDirectory,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the model.")],
+    average: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Write the mean of the models after the last N rounds.")
+    ] = 1,
     json: Json = False,
 ) -> None:
     """Write the model that a run serves as a safetensors file; its SHA-256 is the subject of the run's proofs.
 
+    With large clusters few updates enter a round, and single rounds are better or worse by chance; the mean of the
+    last five models is not.
+
     **Example:** `disavow export runs/first -o model.safetensors`
+
+    **Example:** `disavow export runs/first -o steady.safetensors --average 5`
     """
     with needs("train"):
         from disavow.cli import prove as command
-    command.export(run, output, as_json=json)
+    command.export(run, output, average=average, as_json=json)
 
 
 @app.command(rich_help_panel="Proofs")

@@ -20,7 +20,7 @@ from disavow.erasure.receipts import receipts
 from disavow.errors import ConfigError, LedgerError, UnknownClient
 from disavow.ledger import Ledger, log
 from disavow.ledger.keys import default_folder, tombstone_key
-from disavow.ledger.models import write_durably
+from disavow.ledger.models import digest_of, to_safetensors, write_durably
 from disavow.ledger.requests import find
 from disavow.proof.keys import load_signer
 from disavow.proof.notes import Signer
@@ -125,12 +125,25 @@ def checkpoint(directory: Path, output: Path | None) -> None:
         _write(output, head.encode())
 
 
-def export(directory: Path, output: Path, *, as_json: bool) -> None:
-    """Write the model that is served."""
+def export(directory: Path, output: Path, *, average: int, as_json: bool) -> None:
+    """Write the model that is served, or the mean of it and of those before it."""
     with Ledger.open(directory) as ledger:
-        digest = ledger.digest_before(ledger.next_round()[0])
-        _write(output, ledger.store.read_bytes(ledger.layout, digest))
+        newest = ledger.next_round()[0] - 1
+        if average == 1:
+            data, mean_of = ledger.store.read_bytes(ledger.layout, ledger.digest_before(newest + 1)), None
+        elif average > newest:
+            raise ConfigError(f"--average {average} takes so many rounds; {directory} has them up to {newest}")
+        else:
+            mean, mean_of = ledger.mean_model(average)
+            data = to_safetensors(ledger.layout, mean)
+    _write(output, data)
+    digest = digest_of(data)
     if as_json:
-        print_json({"run": str(directory), "model": digest, "file": str(output)})
-    else:
-        results().print(f"model {digest} written to {output}")
+        print_json({"run": str(directory), "model": digest, "file": str(output), "mean_of": mean_of})
+        return
+    results().print(f"model {digest} written to {output}")
+    if mean_of:
+        results().print(
+            f"It is the mean of the models after rounds {newest - average + 1} to {newest}. Proofs name the last "
+            "of them, not their mean: `disavow verify --model` wants that one."
+        )

@@ -16,8 +16,8 @@ from disavow.data.progress import nothing
 from disavow.erasure.plan import Clustering, Federation, simulate
 from disavow.errors import RunInUse
 from disavow.experiments import lines
-from disavow.experiments.grid import PLAIN, Point
-from disavow.experiments.lines import Line, Round
+from disavow.experiments.grid import Point
+from disavow.experiments.lines import PLAIN, Line, Round
 from disavow.experiments.records import OnNote
 from disavow.experiments.running import Models, run_point
 from disavow.experiments.sharing import ROOM, SharedEngine

@@ -134,6 +134,9 @@ class Line:
     bytes: Disk
     distance_to_fedavg: tuple[Amount, ...] | None
     """L2 distance of the global model to FedAvg's of the same row, network and seed, after each standing round."""
+    averaged: tuple[Share, ...] | None = None
+    """Accuracy of the mean of the newest models, as of each of the last standing rounds: see `quantities`. None: it
+    was not measured."""
 
     @model_validator(mode="after")
     def _baselines_have_no_clusters(self) -> Self:

@@ -9,6 +9,9 @@ from disavow.experiments.lines import Line
 SETTLED = 10
 """Rounds at the end of a run over which its accuracy is averaged."""
 
+MEAN_OF = 5
+"""Newest models of which the mean is taken where it is said that models are averaged."""
+
 
 def accuracy(line: Line) -> float:
     """Of the last standing round, as a fraction."""
@@ -19,6 +22,11 @@ def settled_accuracy(line: Line) -> float:
     """Mean over the last standing rounds: neighbouring rounds differ by chance, the more the fewer clusters."""
     standing = {done.number: done.accuracy for done in line.rounds}  # of each number, the one executed last
     return fmean(standing[number] for number in sorted(standing)[-SETTLED:])
+
+
+def averaged_accuracy(line: Line) -> float | None:
+    """Mean over the last standing rounds, each time of the mean of the newest models; none in older lines."""
+    return fmean(line.averaged) if line.averaged else None
 
 
 def seconds_per_request(line: Line) -> float | None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from disavow import runs
 from disavow.domain import ErasureRequest
@@ -19,8 +20,10 @@ from disavow.errors import DisavowError
 from disavow.experiments import provenance
 from disavow.experiments.grid import Point
 from disavow.experiments.lines import Disk, Line, Request, Round
+from disavow.experiments.quantities import MEAN_OF, SETTLED
 from disavow.experiments.sharing import SharedEngine
 from disavow.federation.training import train
+from disavow.federation.vectors import Model
 from disavow.ledger import RoundSummary
 from disavow.runs import Prepared, Run
 
@@ -59,18 +62,25 @@ def run_point(
     with runs.start(point.settings, directory, keys=workroom / "keys", prepared=prepared) as run:
         witness = _Witness(replace(run, openings=workroom / "openings"), engine, on_executed)
         witness.train()
+        seconds = _Clock(engine).now() - started
         models = _standing_models(run) if point.method != "retention" else None
-    seconds = _Clock(engine).now() - started
+        averaged = None if models is None else _averaged(run, models)
     fedavg = models if point.method == "fedavg" else None
     distances = _distances(models, reference if fedavg is None else fedavg)
-    line = _line(point, witness, seconds=seconds, disk=measured(directory), distances=distances)
+    line = _line(point, witness, seconds=seconds, disk=measured(directory), distances=distances, averaged=averaged)
     shutil.rmtree(directory)
     shutil.rmtree(workroom / "openings", ignore_errors=True)
     return Done(line, fedavg)
 
 
 def _line(
-    point: Point, witness: _Witness, *, seconds: float, disk: Disk, distances: tuple[float, ...] | None
+    point: Point,
+    witness: _Witness,
+    *,
+    seconds: float,
+    disk: Disk,
+    distances: tuple[float, ...] | None,
+    averaged: tuple[float, ...] | None,
 ) -> Line:
     """What is kept of a run: where it comes from, what happened in it, and what it took."""
     return Line(
@@ -93,6 +103,7 @@ def _line(
         client_epochs=sum(each.client_epochs for each in witness.rounds),
         bytes=disk,
         distance_to_fedavg=distances,
+        averaged=averaged,
     )
 
 
@@ -179,6 +190,16 @@ def _answer(request: ErasureRequest, after: int, rebuilt: list[Round], seconds: 
 
 def _standing_models(run: Run) -> Models:
     return np.stack([run.ledger.model_after(number) for number in range(1, run.settings.rounds + 1)])
+
+
+def _averaged(run: Run, models: Models) -> tuple[float, ...]:
+    """How good the mean of the newest models is, as of each of the last rounds."""
+    found = []
+    for end in range(max(len(models) - SETTLED, 0) + 1, len(models) + 1):
+        mean = models[max(end - MEAN_OF, 0) : end].mean(axis=0, dtype=np.float64).astype(np.float32)
+        evaluation = run.engine.evaluate(Model(run.ledger.layout, torch.from_numpy(mean)))
+        found.append(evaluation.accuracy if evaluation else 0.0)
+    return tuple(found)
 
 
 def _distances(models: Models | None, reference: Models | None) -> tuple[float, ...] | None:

@@ -11,7 +11,9 @@ from disavow.experiments.lines import PLAIN, Line, Method, Network, RowName
 from disavow.experiments.markdown import Piece, Remarks
 from disavow.experiments.numbers import amount, points, share, times
 from disavow.experiments.quantities import (
+    MEAN_OF,
     SETTLED,
+    averaged_accuracy,
     client_epochs_per_request,
     seconds_per_request,
     settled_accuracy,
@@ -45,6 +47,10 @@ _METHODS = (
 _DIFFERENCE = "minus fedAvg's of the same seed and requests, in percentage points: the worst x and seed"
 _LAST = f"Accuracy after the last round {_DIFFERENCE}"
 _SETTLED = f"Mean accuracy of the last {SETTLED} rounds {_DIFFERENCE}"
+_AVERAGED = (
+    f"The same of the mean of the newest {MEAN_OF} models, minus that of fedAvg's models as they are, in "
+    "percentage points: the worst x and seed"
+)
 _LESS = "Times less than fedAvg with retraining"
 
 CellOf = Callable[[Selection, str, Method, int], Cell | None]
@@ -55,6 +61,7 @@ def accuracy(lines: Iterable[Line], network: Network) -> Table:
     selection = select(lines, network, (*BASELINES, *CLUSTERED))
     name = f"{_SHORT[network]}-accuracy"
     table = _printed(name)
+    averaged = any(line.averaged for line in selection.lines)
     return Table(
         name=name,
         title=f"Test accuracy, {NETWORKS[network]}{_beside(table)}",
@@ -64,11 +71,19 @@ def accuracy(lines: Iterable[Line], network: Network) -> Table:
             *(_clustered(selection, "Test accuracy", table, ks, accuracy_of, share) for ks in PAIRS),
             _wide(selection, _LAST, partial(_worst, quantity=accuracy_of), points),
             _wide(selection, _SETTLED, partial(_worst, quantity=settled_accuracy), points),
+            *([_wide(selection, _AVERAGED, _worst_averaged, points)] if averaged else ()),
         ),
         values=(
             *_values(selection, name, "accuracy", table, accuracy_of),
-            *_worst_values(selection, name, "worst-difference-to-fedavg", accuracy_of),
-            *_worst_values(selection, name, "worst-settled-difference-to-fedavg", settled_accuracy),
+            *_worst_values(selection, name, "worst-difference-to-fedavg", partial(_worst, quantity=accuracy_of)),
+            *_worst_values(
+                selection, name, "worst-settled-difference-to-fedavg", partial(_worst, quantity=settled_accuracy)
+            ),
+            *(
+                _worst_values(selection, name, "worst-averaged-difference-to-fedavg", _worst_averaged)
+                if averaged
+                else ()
+            ),
         ),
     )
 
@@ -189,11 +204,24 @@ def _values(
 
 
 def _worst(
-    selection: Selection, row: str, method: Method, k: int, quantity: Callable[[Line], float]
+    selection: Selection,
+    row: str,
+    method: Method,
+    k: int,
+    quantity: Quantity,
+    fedavgs: Callable[[Line], float] | None = None,
 ) -> Cell | None:
-    """The accuracy minus fedAvg's of the same seed, of the x and the seed where it is worst."""
-    pairs = [(line, selection.baseline(line)) for line in selection.runs(row, method, k)]
-    found = [(line, quantity(line) - quantity(base)) for line, base in pairs if base is not None]
+    """The accuracy minus fedAvg's of the same seed, of the x and the seed where it is worst.
+
+    `fedavgs` says what is taken of fedAvg, where that is another quantity.
+    """
+    found = [
+        (line, ours - theirs)
+        for line in selection.runs(row, method, k)
+        if (base := selection.baseline(line)) is not None
+        and (ours := quantity(line)) is not None
+        and (theirs := (fedavgs or quantity)(base)) is not None
+    ]
     if not found:
         return None
     xs = tuple(sorted({line.x for line, _ in found}))
@@ -201,11 +229,13 @@ def _worst(
     return Cell(min(difference for _, difference in found), None, xs, len(found), seeds)
 
 
-def _worst_values(
-    selection: Selection, name: str, quantity_name: str, quantity: Callable[[Line], float]
-) -> list[Value]:
+_worst_averaged: CellOf = partial(_worst, quantity=averaged_accuracy, fedavgs=settled_accuracy)
+"""Against fedAvg's models as they are: those lose by being averaged."""
+
+
+def _worst_values(selection: Selection, name: str, quantity_name: str, cell: CellOf) -> list[Value]:
     return [
-        Value.of(name, row, method, k, quantity_name, None, _worst(selection, row, method, k, quantity))
+        Value.of(name, row, method, k, quantity_name, None, cell(selection, row, method, k))
         for row in ROWS
         for method, k in COLUMNS
         if method not in PLAIN

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
 import sqlalchemy as sa
 
 from disavow.domain import ErasureRequest, Layout, Member, Policy, Round, model_name
@@ -94,6 +95,16 @@ class View:
         with self.snapshot() as connection:
             digest = rounds.standing_round(connection, number).after
         return self._recall(number, digest)
+
+    def mean_model(self, count: int) -> tuple[Vector, tuple[str, ...]]:
+        """The mean of the models that the newest `count` standing rounds produced; their digests, oldest first."""
+        with self.snapshot() as connection:
+            end = rounds.next_round(connection)[0]
+            newest = range(end - count, end)
+            digests = [rounds.standing_round(connection, number).after for number in newest]
+        found = np.stack([self._recall(number, digest) for number, digest in zip(newest, digests, strict=True)])
+        mean: Vector = found.mean(axis=0, dtype=np.float64).astype(np.float32)
+        return mean, tuple(digests)
 
     def _recall(self, number: int, digest: str) -> Vector:
         """The model that a round produced; where it was thinned, the error says so."""
