@@ -223,7 +223,7 @@ def test_an_exported_mean_is_of_the_last_models_and_says_that_proofs_do_not_name
     said = world.call("export", world.run, "-o", file, "--average", "2")
     assert f"the mean of the models after rounds {newest - 1} to {newest}" in " ".join(said.stdout.split())
     refused = world.call("export", world.run, "-o", file, "--average", str(newest + 1))
-    assert (refused.status, f"up to {newest}" in " ".join(refused.stderr.split())) == (2, True)
+    assert (refused.status, f"no more rounds than {newest}" in " ".join(refused.stderr.split())) == (2, True)
 
 
 # -- exit 0 ------------------------------------------------------------------------------------------------------

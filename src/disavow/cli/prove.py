@@ -132,7 +132,7 @@ def export(directory: Path, output: Path, *, average: int, as_json: bool) -> Non
         if average == 1:
             data, mean_of = ledger.store.read_bytes(ledger.layout, ledger.digest_before(newest + 1)), None
         elif average > newest:
-            raise ConfigError(f"--average {average} takes so many rounds; {directory} has them up to {newest}")
+            raise ConfigError(f"{directory} has no more rounds than {newest}: too few for --average {average}")
         else:
             mean, mean_of = ledger.mean_model(average)
             data = to_safetensors(ledger.layout, mean)
