@@ -175,6 +175,13 @@ def test_lines_are_told_apart_without_colour(tmp_path: Path, drawn: list[Figure]
         assert len(looks) == len(lines)
 
 
+def test_odds_are_composed_only_of_runs_that_reached_the_last_round(tmp_path: Path, drawn: list[Figure]) -> None:
+    torn = [replace(one, rounds=4) if (one.clients, one.sigma) == (50, 1.0) else one for one in ODDS]
+    figures.odds(torn, tmp_path / "odds")
+    of_a_round, composed = (drawn[0].axes[at].containers[0][0].get_xdata() for at in (0, 1))
+    assert (len(of_a_round), len(composed)) == (4, 3)
+
+
 def test_odds_show_mean_and_range_over_seeds_and_pass_over_runs_without_noise(
     tmp_path: Path, drawn: list[Figure]
 ) -> None:

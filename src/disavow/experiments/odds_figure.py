@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -38,10 +39,12 @@ class _Point:
 def odds(lines: Iterable[OddsLine], path: Path) -> tuple[Path, Path]:
     """Two panels above, accuracy with FedAvg's as a level; two below, the points lost; per round and composed."""
     held = list({line.key: line for line in lines}.values())
+    rounds = max((line.rounds for line in held), default=0)
+    gammas: tuple[_Gamma, _Gamma] = _of_a_round, partial(_composed, rounds=rounds)
     with drawing.style():
         drawn = drawing.blank(5.4)
         panels = drawn.subplots(2, 2, sharex="col", sharey="row")
-        for side, gamma in enumerate((_of_a_round, _composed)):
+        for side, gamma in enumerate(gammas):
             _panel(panels[0][side], held, gamma, lambda line: line.accuracy, levels=True)
             _panel(panels[1][side], held, gamma, lambda line: 100 * (line.accuracy - line.fedavg_accuracy))
             panels[0][side].set_title(("odds of a round", "odds composed over all rounds")[side])
@@ -95,8 +98,9 @@ def _of_a_round(line: OddsLine) -> float | None:
     return line.log10_gamma_round
 
 
-def _composed(line: OddsLine) -> float | None:
-    return line.log10_gamma_composed
+def _composed(line: OddsLine, rounds: int) -> float | None:
+    """None for a run that noise destroyed before its last round: its odds are composed over fewer."""
+    return line.log10_gamma_composed if line.rounds == rounds else None
 
 
 def _points(lines: Sequence[OddsLine], gamma: _Gamma, height: _Height) -> list[_Point]:
