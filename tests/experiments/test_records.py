@@ -41,9 +41,17 @@ def test_a_line_has_the_fields_of_its_format_in_order(path: Path) -> None:
     lines.append(path, ONE)
     names = (
         "format key row network method k x seed quick settings versions device commit rounds requests accuracy "
-        "seconds client_epochs bytes distance_to_fedavg"
+        "seconds client_epochs bytes distance_to_fedavg averaged"
     )
     assert " ".join(json.loads(path.read_text())) == names
+
+
+def test_a_line_from_before_models_were_averaged_is_read(path: Path) -> None:
+    lines.append(path, ONE)
+    older = json.loads(path.read_text())
+    del older["averaged"]
+    path.write_text(json.dumps(older) + "\n")
+    assert lines.read(path) == [ONE]
 
 
 @given(kept=st.integers(0, len(records.dump(TWO))))
