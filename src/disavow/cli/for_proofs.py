@@ -100,7 +100,7 @@ def export(
     """Write the model that a run serves as a safetensors file; its SHA-256 is the subject of the run's proofs.
 
     With large clusters few updates enter a round, and single rounds are better or worse by chance; the mean of the
-    last five models is steadier, and tells nobody more than they do. While a model still learns fast, it lags behind.
+    last five models is steadier, and tells nobody more than they do. While a model learns fast, it lags behind.
 
     **Example:** `disavow export runs/first -o model.safetensors`
 
