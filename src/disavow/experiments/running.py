@@ -25,6 +25,7 @@ from disavow.experiments.sharing import SharedEngine
 from disavow.federation.training import train
 from disavow.federation.vectors import Model
 from disavow.ledger import RoundSummary
+from disavow.ledger.models import mean_of
 from disavow.runs import Prepared, Run
 
 Models = npt.NDArray[np.float32]
@@ -196,7 +197,7 @@ def _averaged(run: Run, models: Models) -> tuple[float, ...]:
     """How good the mean of the newest models is, as of each of the last rounds."""
     found = []
     for end in range(max(len(models) - SETTLED, 0) + 1, len(models) + 1):
-        mean = models[max(end - MEAN_OF, 0) : end].mean(axis=0, dtype=np.float64).astype(np.float32)
+        mean = mean_of(models[max(end - MEAN_OF, 0) : end])
         evaluation = run.engine.evaluate(Model(run.ledger.layout, torch.from_numpy(mean)))
         found.append(evaluation.accuracy if evaluation else 0.0)
     return tuple(found)

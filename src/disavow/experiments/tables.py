@@ -61,7 +61,14 @@ def accuracy(lines: Iterable[Line], network: Network) -> Table:
     selection = select(lines, network, (*BASELINES, *CLUSTERED))
     name = f"{_SHORT[network]}-accuracy"
     table = _printed(name)
-    averaged = any(line.averaged for line in selection.lines)
+    worst: list[tuple[str, str, CellOf]] = [
+        (_LAST, "worst-difference-to-fedavg", partial(_worst, quantity=accuracy_of)),
+        (_SETTLED, "worst-settled-difference-to-fedavg", partial(_worst, quantity=settled_accuracy)),
+    ]
+    if any(line.averaged for line in selection.lines):
+        # against fedAvg's models as they are: those lose by being averaged
+        against = partial(_worst, quantity=averaged_accuracy, fedavgs=settled_accuracy)
+        worst.append((_AVERAGED, "worst-averaged-difference-to-fedavg", against))
     return Table(
         name=name,
         title=f"Test accuracy, {NETWORKS[network]}{_beside(table)}",
@@ -69,21 +76,11 @@ def accuracy(lines: Iterable[Line], network: Network) -> Table:
         pieces=(
             _baselines(selection, "The baselines", table, accuracy_of, share),
             *(_clustered(selection, "Test accuracy", table, ks, accuracy_of, share) for ks in PAIRS),
-            _wide(selection, _LAST, partial(_worst, quantity=accuracy_of), points),
-            _wide(selection, _SETTLED, partial(_worst, quantity=settled_accuracy), points),
-            *([_wide(selection, _AVERAGED, _worst_averaged, points)] if averaged else ()),
+            *(_wide(selection, caption, cell, points) for caption, _, cell in worst),
         ),
         values=(
             *_values(selection, name, "accuracy", table, accuracy_of),
-            *_worst_values(selection, name, "worst-difference-to-fedavg", partial(_worst, quantity=accuracy_of)),
-            *_worst_values(
-                selection, name, "worst-settled-difference-to-fedavg", partial(_worst, quantity=settled_accuracy)
-            ),
-            *(
-                _worst_values(selection, name, "worst-averaged-difference-to-fedavg", _worst_averaged)
-                if averaged
-                else ()
-            ),
+            *(value for _, what, cell in worst for value in _worst_values(selection, name, what, cell)),
         ),
     )
 
@@ -227,10 +224,6 @@ def _worst(
     xs = tuple(sorted({line.x for line, _ in found}))
     seeds = tuple(sorted({line.seed for line, _ in found}))
     return Cell(min(difference for _, difference in found), None, xs, len(found), seeds)
-
-
-_worst_averaged: CellOf = partial(_worst, quantity=averaged_accuracy, fedavgs=settled_accuracy)
-"""Against fedAvg's models as they are: those lose by being averaged."""
 
 
 def _worst_values(selection: Selection, name: str, quantity_name: str, cell: CellOf) -> list[Value]:

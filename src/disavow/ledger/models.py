@@ -51,6 +51,12 @@ def from_safetensors(layout: Layout, data: bytes) -> Vector:
     return np.concatenate([tensors[spec.name].ravel() for spec in layout.tensors]).astype(np.float32, copy=False)
 
 
+def mean_of(vectors: Vector) -> Vector:
+    """The mean of models, one a row, rounded once."""
+    mean: Vector = vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+    return mean
+
+
 def digest_of(data: bytes) -> str:
     """The name of a model: SHA-256 of its canonical file, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()

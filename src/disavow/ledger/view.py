@@ -17,7 +17,7 @@ from disavow.errors import IntegrityError, LedgerError
 from disavow.ledger import clients as registry
 from disavow.ledger import rounds, rows, updates
 from disavow.ledger.creation import MODELS
-from disavow.ledger.models import ModelStore, Vector
+from disavow.ledger.models import ModelStore, Vector, mean_of
 from disavow.ledger.requests import listed
 from disavow.ledger.rounds import RoundSummary
 from disavow.ledger.schema import models, run
@@ -103,8 +103,7 @@ class View:
             newest = range(end - count, end)
             digests = [rounds.standing_round(connection, number).after for number in newest]
         found = np.stack([self._recall(number, digest) for number, digest in zip(newest, digests, strict=True)])
-        mean: Vector = found.mean(axis=0, dtype=np.float64).astype(np.float32)
-        return mean, tuple(digests)
+        return mean_of(found), tuple(digests)
 
     def _recall(self, number: int, digest: str) -> Vector:
         """The model that a round produced; where it was thinned, the error says so."""
