@@ -49,13 +49,33 @@ def fresh_partitions(people: frozenset[int], k: int) -> dict[Partition, Fraction
 
 
 def sticky_partitions(previous: Partition, k: int) -> dict[Partition, Fraction]:
-    kept = tuple(group for group in previous if len(group) >= k)
-    homeless = tuple(sorted(i for group in previous if len(group) < k for i in group))
     found: dict[Partition, Fraction] = defaultdict(Fraction)
-    for groups, left, chance in placed(kept, homeless, k):
-        for partition, share in completed(groups, left, k):
-            found[partition] += chance * share
+    for kept, homeless, filled in mended(previous, frozenset(), k):
+        for groups, left, chance in placed(tuple(kept), tuple(sorted(homeless)), k):
+            for partition, share in completed(groups, left, k):
+                found[partition] += filled * chance * share
     return found
+
+
+def mended(
+    groups: Partition, homeless: frozenset[int], k: int
+) -> Iterator[tuple[Partition, frozenset[int], Fraction]]:
+    """Fill the fullest short cluster if that can be done, or dissolve the smallest, until none is short."""
+    short = sorted((group for group in groups if len(group) < k), key=lambda group: (len(group), sorted(group)))
+    if not short:
+        yield groups, homeless, Fraction(1)
+        return
+    fullest = short[-1]
+    larger = [group for group in groups if len(group) > k]
+    lacking, to_spare = k - len(fullest), len(homeless) + sum(len(group) - k for group in larger)
+    if lacking > min(len(fullest), to_spare):
+        yield from mended(groups - {short[0]}, homeless | short[0], k)
+        return
+    spared = homeless.union(*larger)
+    for mover in spared:
+        without = frozenset(group - {mover} for group in groups - {fullest}) | {fullest | {mover}}
+        for partition, left, chance in mended(without, homeless - {mover}, k):
+            yield partition, left, chance / len(spared)
 
 
 def placed(

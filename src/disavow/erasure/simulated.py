@@ -95,8 +95,9 @@ def repaired(
     cluster_of: Integers, survivors: Integers, present: Flags, k: int, *, rng: np.random.Generator
 ) -> tuple[Integers, Integers]:
     """Each client's cluster and each cluster's size after `sticky` with random distances; one run a row."""
-    cluster_of, sizes = cluster_of.copy(), np.where(survivors >= k, survivors, 0)
+    cluster_of, sizes = cluster_of.copy(), survivors.copy()
     homeless = present & ~np.take_along_axis(sizes > 0, cluster_of, axis=1)
+    _fill_or_dissolve(cluster_of, sizes, homeless, present, k, rng)
     _join_any(cluster_of, sizes, homeless, k, rng)
     left = homeless.sum(axis=1)
     too_few = np.flatnonzero((left > 0) & (left < k))
@@ -107,6 +108,43 @@ def repaired(
         sizes[too_few, opened] = 0
     _partition(cluster_of, sizes, homeless, k, rng)
     return cluster_of, sizes
+
+
+def _fill_or_dissolve(
+    cluster_of: Integers, sizes: Integers, homeless: Flags, present: Flags, k: int, rng: np.random.Generator
+) -> None:
+    """Fill short clusters with any who can be spared, or dissolve them; change the first three arrays in place."""
+    while (rows := np.flatnonzero(((sizes > 0) & (sizes < k)).any(axis=1))).size:
+        size = sizes[rows]
+        short = (size > 0) & (size < k)
+        fullest = np.where(short, size, 0).argmax(axis=1)
+        has = size[np.arange(len(rows)), fullest]
+        to_spare = homeless[rows].sum(axis=1) + np.where(size > k, size - k, 0).sum(axis=1)
+        can = k - has <= np.minimum(has, to_spare)
+        _move_one(cluster_of, sizes, homeless, present, rows[can], fullest[can], k, rng)
+        dissolved = np.where(short[~can], size[~can], k).argmin(axis=1)
+        homeless[rows[~can]] |= present[rows[~can]] & (cluster_of[rows[~can]] == dissolved[:, None])
+        sizes[rows[~can], dissolved] = 0
+
+
+def _move_one(
+    cluster_of: Integers,
+    sizes: Integers,
+    homeless: Flags,
+    present: Flags,
+    rows: Positions,
+    into: Positions,
+    k: int,
+    rng: np.random.Generator,
+) -> None:
+    """In each of `rows`, move one of the homeless or of a cluster that has more than k `into` a cluster."""
+    larger = np.take_along_axis(sizes[rows] > k, cluster_of[rows], axis=1)
+    spared = homeless[rows] | (present[rows] & larger)
+    client = np.where(spared, rng.random(spared.shape), -1).argmax(axis=1)
+    housed = ~homeless[rows, client]
+    sizes[rows[housed], cluster_of[rows, client][housed]] -= 1
+    sizes[rows, into] += 1
+    cluster_of[rows, client], homeless[rows, client] = into, False
 
 
 def _join_any(cluster_of: Integers, sizes: Integers, homeless: Flags, k: int, rng: np.random.Generator) -> None:

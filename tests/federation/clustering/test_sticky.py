@@ -58,20 +58,30 @@ def histories(draw: st.DrawFn) -> tuple[int, list[list[str]], list[str], list[fl
 
 @PROPERTY
 @given(histories())
-def test_who_was_together_in_a_cluster_that_needs_no_repair_stays_together(
+def test_a_cluster_that_needs_no_repair_keeps_k_of_its_members_together(
     history: tuple[int, list[list[str]], list[str], list[float]],
 ) -> None:
     k, previous, now, positions = history
     after = settle(positions, now, previous, k)
-    kept = [frozenset(group) & frozenset(now) for group in previous]
-    broken = [group for group in kept if len(group) >= k and not any(group <= new for new in after)]
+    enough = [group for group in (frozenset(group) & frozenset(now) for group in previous) if len(group) >= k]
+    broken = [group for group in enough if all(len(group & new) < k for new in after)]
     # only where everything is full and too few are left over may one cluster be opened
     assert len(broken) <= 1
-    assert all(len(group) <= 2 * k - 1 for group in broken)
     if broken:
-        settled = sum(len(group) for group in kept if len(group) >= k)
-        room = sum(2 * k - 1 - len(group) for group in kept if len(group) >= k)
-        assert 0 < len(now) - settled - room < k
+        assert 0 < len(now) - (len(after) - 1) * (2 * k - 1) < k
+
+
+@PROPERTY
+@given(histories())
+def test_a_cluster_gives_members_away_only_to_one_that_ran_short(
+    history: tuple[int, list[list[str]], list[str], list[float]],
+) -> None:
+    k, previous, now, positions = history
+    stayed = [frozenset(group) & frozenset(now) for group in previous]
+    if all(len(group) >= k or 2 * len(group) < k for group in stayed):  # nothing to fill
+        after = settle(positions, now, previous, k)
+        moved = [group for group in stayed if len(group) >= k and not any(group <= new for new in after)]
+        assert len(moved) <= 1  # the one opened, where everything is full
 
 
 @PROPERTY
@@ -114,13 +124,48 @@ def test_members_of_a_cluster_that_ran_short_join_the_nearest() -> None:
     assert after == {frozenset({"a", "d", "e", "f"}), frozenset({"g", "h", "i"})}
 
 
-def test_several_short_clusters_are_repaired_at_once() -> None:
+def test_a_cluster_that_ran_short_is_filled_with_the_nearest_who_can_be_spared() -> None:
+    previous = [["a", "b", "c"], ["d", "e", "f", "g"], ["h", "i", "j"]]
+    # h, i, j are nearer, but none of them can be spared
+    after = settle([10, 11, 53, 52, 51, 50, 12, 13, 14], ["a", "b", "d", "e", "f", "g", "h", "i", "j"], previous, 3)
+    assert after == {frozenset("abg"), frozenset("def"), frozenset("hij")}
+
+
+def test_a_larger_cluster_gives_no_more_than_it_can_spare() -> None:
+    previous = [["a", "b", "x", "y"], ["c", "d", "e", "f", "g"]]
+    # two are lacking and one can be spared: the short cluster is dissolved
+    after = settle([0, 1, 5, 6, 7, 8, 9], ["a", "b", "c", "d", "e", "f", "g"], previous, 4)
+    assert after == {frozenset("abcdefg")}
+
+
+def test_newcomers_fill_a_cluster_that_ran_short_before_they_join_another() -> None:
+    previous = [["a", "b", "c"], ["d", "e", "f"]]
+    after = settle([0, 1, 50, 51, 52, 49], ["a", "b", "d", "e", "f", "new"], previous, 3)
+    assert after == {frozenset({"a", "b", "new"}), frozenset({"d", "e", "f"})}
+
+
+def test_of_several_short_clusters_the_smallest_is_dissolved_to_fill_the_others() -> None:
     previous = [["a", "b", "c"], ["d", "e", "f"], ["g", "h", "i"]]
     after = settle([0, 1, 99, 98, 50, 51, 52], ["a", "b", "d", "e", "g", "h", "i"], previous, 3)
-    # two find room with the third cluster (a and b come first); the other two, with it full, open it
-    assert {len(group) for group in after} == {3, 4}
-    assert frozenset({"a", "b"}) <= min(after, key=lambda group: "a" not in group)
-    assert frozenset({"d", "e"}) <= min(after, key=lambda group: "d" not in group)
+    # equally small: the one that comes last
+    assert after == {frozenset("abe"), frozenset("dghi")}
+
+
+def test_nobody_is_moved_to_fill_a_cluster_that_would_become_too_wide() -> None:
+    previous = [["a", "b", "c"], ["d", "e", "f", "g"], ["h", "i", "j"]]
+    clients, positions = ["a", "b", *"defghij"], [0, 1, 50, 51, 52, 53, 90, 91, 92]
+    wide = frozenset(frozenset({"a", "b", far}) for far in "defg")
+    after = settle(positions, clients, previous, 3, too_wide=wide)
+    assert after == {frozenset("adefg"), frozenset("bhij")}
+
+
+def test_a_filling_that_gets_stuck_gives_back_whom_it_took() -> None:
+    previous = [["a", "b", "x", "y"], ["c", "d", "e", "f", "g"], ["h", "i", "j", "k", "l"]]
+    clients, positions = list("abcdefghijkl"), [0, 1, 2, 60, 61, 62, 63, 80, 81, 82, 83, 84]
+    # c would do, but with c nobody else does
+    wide = frozenset(frozenset({"a", "b", "c", other}) for other in "defghijkl")
+    after = settle(positions, clients, previous, 4, too_wide=wide)
+    assert after == {frozenset("abcdefg"), frozenset("hijkl")}
 
 
 def test_when_all_are_short_everybody_is_partitioned_anew() -> None:
