@@ -88,6 +88,13 @@ def test_averaged_models_are_held_against_fedavgs_as_they_are() -> None:
     assert shown(table, -1, "MNIST-iid")["sticky k=4"] == "not run"
 
 
+def test_runs_from_before_averaged_models_were_measured_are_not_called_not_run() -> None:
+    lines = [line(method="fedavg"), line(k=4, x=2, averaged=(0.7,)), line(k=6, x=2)]
+    averaged = shown(tables.accuracy(lines, "lenet5"), -1, "MNIST-iid")
+    assert averaged["published k=6"] == "not measured"
+    assert averaged["published k=8"] == "not run"
+
+
 def test_tables_of_runs_without_averaged_models_do_not_speak_of_them() -> None:
     table = tables.accuracy(MNIST, "lenet5")
     assert "mean of the newest" not in table.markdown()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 WIDEST = 140
 """Characters of the widest line of a table."""
-NOT_RUN = "not run"
+NOT_RUN, NOT_MEASURED = "not run", "not measured"
 
 
 @dataclass(frozen=True)

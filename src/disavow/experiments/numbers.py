@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_HALF_UP, Decimal
+
 _TEN, _HUNDRED = 10, 100
 _TENTH, _HUNDREDTH = 0.1, 0.01
+_NOISE = 9  # digits after which a difference of accuracies holds nothing but what floating point left
 
 
 def share(value: float) -> str:
@@ -40,9 +43,10 @@ def times(value: float) -> str:
 
 
 def points(value: float) -> str:
-    """A difference of accuracies in percentage points, with its sign.
+    """A difference of accuracies in percentage points, with its sign; halves are rounded away from nothing.
 
-    >>> [points(value) for value in (-0.159, 0.0004, 0.01)]
-    ['-15.9', '+0.0', '+1.0']
+    >>> [points(value) for value in (-0.159, 0.0004, 0.01, -0.0035)]
+    ['-15.9', '+0.0', '+1.0', '-0.4']
     """
-    return f"{100 * value:+.1f}"
+    exact = Decimal(repr(round(_HUNDRED * value, _NOISE)))
+    return f"{exact.quantize(Decimal('0.1'), ROUND_HALF_UP):+}"

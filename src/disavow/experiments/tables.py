@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import product
 from typing import get_args
 
 from disavow.experiments import published
 from disavow.experiments.lines import PLAIN, Line, Method, Network, RowName
-from disavow.experiments.markdown import Piece, Remarks
+from disavow.experiments.markdown import NOT_MEASURED, NOT_RUN, Piece, Remarks
 from disavow.experiments.numbers import amount, points, share, times
 from disavow.experiments.quantities import (
     MEAN_OF,
@@ -76,7 +77,7 @@ def accuracy(lines: Iterable[Line], network: Network) -> Table:
         pieces=(
             _baselines(selection, "The baselines", table, accuracy_of, share),
             *(_clustered(selection, "Test accuracy", table, ks, accuracy_of, share) for ks in PAIRS),
-            *(_wide(selection, caption, cell, points) for caption, _, cell in worst),
+            *(_wide(selection, caption, cell, points, NOT_MEASURED) for caption, _, cell in worst),
         ),
         values=(
             *_values(selection, name, "accuracy", table, accuracy_of),
@@ -174,13 +175,20 @@ def _clustered(
     return Piece(f"{caption}, k = {ks[0]} and {ks[1]}", ("", *headings), tuple(rows), remarks.by_mark())
 
 
-def _wide(selection: Selection, caption: str, cell: CellOf, show: Show) -> Piece:
-    """Every k, without the paper, which has nothing to put beside it, and without deviations."""
+def _wide(selection: Selection, caption: str, cell: CellOf, show: Show, lacking: str = NOT_RUN) -> Piece:
+    """Every k, without the paper, which has nothing to put beside it, and without deviations.
+
+    `lacking` stands where there are runs, but not what the piece shows of them.
+    """
     remarks, rows = Remarks(), []
     for row in ROWS:
-        found = [cell(selection, row, method, k) for method in CLUSTERED for k in KS]
-        rows.append((row, *(text(one, show, remarks, len(selection.seeds), deviation=False) for one in found)))
-    headings = (f"{method} k={k}" for method in CLUSTERED for k in KS)
+        cells: list[str] = [row]
+        for method, k in product(CLUSTERED, KS):
+            found = cell(selection, row, method, k)
+            shown = text(found, show, remarks, len(selection.seeds), deviation=False)
+            cells.append(lacking if found is None and selection.runs(row, method, k) else shown)
+        rows.append(tuple(cells))
+    headings = (f"{method} k={k}" for method, k in product(CLUSTERED, KS))
     return Piece(caption, ("", *headings), tuple(rows), remarks.by_mark())
 
 

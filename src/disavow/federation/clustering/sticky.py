@@ -30,11 +30,11 @@ def sticky(
 ) -> list[Tensor]:
     """Partition clients, given in id order, along the `previous` membership.
 
-    Clusters that kept at least k members and are not too wide stay as they are. One that ran short is filled with
-    the nearest of the newcomers and of those whom larger clusters can spare, or dissolved. Whoever then has no
-    cluster joins the nearest one with room that does not become too wide, in id order; those who find none are
-    partitioned among themselves. Where they are too few for that, they join wherever there is room, and where
-    there is none, one full cluster is opened for them.
+    Clusters that kept at least k members and are not too wide stay. One that ran short is filled with the nearest
+    of the newcomers and of those whom larger clusters can spare, or dissolved. Whoever then has no cluster joins
+    the nearest one with room that does not become too wide, in id order; those who find none are partitioned among
+    themselves. Where they are too few for that, they join wherever there is room, and where there is none, one full
+    cluster is opened for them.
     """
     position = {client: i for i, client in enumerate(clients)}
     stayed = [sorted(position[client] for client in group if client in position) for group in previous]
