@@ -163,7 +163,7 @@ SCENARIOS: list[dict[str, Any]] = [
 LATER = {(3, 4), (9, 2)}
 
 # and with these to an earlier one than the first broken, because its checkpoint has been thinned
-FURTHER = {(20, 1), (21, 2)}
+FURTHER = {(20, 1), (21, 1)}
 
 
 def checkpoints_kept(ledger: Ledger) -> set[int]:

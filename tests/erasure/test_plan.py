@@ -51,6 +51,10 @@ def fresh_partitions(people: frozenset[int], k: int) -> dict[Partition, Fraction
 def sticky_partitions(previous: Partition, k: int) -> dict[Partition, Fraction]:
     found: dict[Partition, Fraction] = defaultdict(Fraction)
     for kept, homeless, filled in mended(previous, frozenset(), k):
+        if len(homeless) >= k:
+            for anew, share in fresh_partitions(homeless, k).items():
+                found[kept | anew] += filled * share
+            continue
         for groups, left, chance in placed(tuple(kept), tuple(sorted(homeless)), k):
             for partition, share in completed(groups, left, k):
                 found[partition] += filled * chance * share

@@ -60,6 +60,8 @@ def sizes_by_sticky(previous: list[list[str]], clients: list[str], k: int, times
         ([2, 2, 6, 6], 4),
         ([3, 3, 2, 6, 5], 5),
         ([2, 3, 4, 9], 5),
+        ([2, 2, 2, 2, 9], 5),
+        ([2, 2, 2, 2, 2, 2, 6], 6),
     ],
 )
 def test_repairs_have_the_sizes_of_the_real_sticky_clustering(sizes: list[int], k: int) -> None:

@@ -98,6 +98,7 @@ def repaired(
     cluster_of, sizes = cluster_of.copy(), survivors.copy()
     homeless = present & ~np.take_along_axis(sizes > 0, cluster_of, axis=1)
     _fill_or_dissolve(cluster_of, sizes, homeless, present, k, rng)
+    _partition(cluster_of, sizes, homeless, k, rng)
     _join_any(cluster_of, sizes, homeless, k, rng)
     left = homeless.sum(axis=1)
     too_few = np.flatnonzero((left > 0) & (left < k))
@@ -163,8 +164,8 @@ def _join_any(cluster_of: Integers, sizes: Integers, homeless: Flags, k: int, rn
 
 
 def _partition(cluster_of: Integers, sizes: Integers, homeless: Flags, k: int, rng: np.random.Generator) -> None:
-    """Partition the homeless at random among themselves, with MDAV's sizes, into clusters that are not in use."""
-    rows = np.flatnonzero(homeless.any(axis=1))
+    """Partition k or more homeless at random among themselves, with MDAV's sizes, into clusters not in use."""
+    rows = np.flatnonzero(homeless.sum(axis=1) >= k)
     count = homeless[rows].sum(axis=1)
     order = np.where(homeless[rows], rng.random(homeless[rows].shape), 2).argsort(axis=1)
     unused = np.argsort(sizes[rows] > 0, axis=1, kind="stable")
@@ -174,3 +175,4 @@ def _partition(cluster_of: Integers, sizes: Integers, homeless: Flags, k: int, r
     chosen = unused[row, group[row, column]]
     cluster_of[rows[row], order[row, column]] = chosen
     np.add.at(sizes, (rows[row], chosen), 1)
+    homeless[rows] = False

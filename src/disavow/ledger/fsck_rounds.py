@@ -55,7 +55,9 @@ def _repeats(checked: Checked, header: sa.Row[Any], where: str) -> Iterator[Find
     """A round that repeats the clusters of the one before has the same survivors in them as long as both stand."""
     if not header.repeats or not header.standing:
         return
-    before = set() if header.number == 1 else _survivors(checked, header.number - 1)
+    # rebuilt rounds have no clusters; what stands before them is what is repeated
+    earlier = (_survivors(checked, number) for number in range(header.number - 1, 0, -1))
+    before = next((found for found in earlier if found != set()), set())
     if before not in (None, _survivors(checked, header.number)):
         yield Finding(where, "is said to repeat the clusters of the round before it, but has others")
 

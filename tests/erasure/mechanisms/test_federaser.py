@@ -27,7 +27,7 @@ from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger, RoundSummary, fsck
 from disavow.ledger.copying import copy_run
 from disavow.ledger.models import ModelStore
-from disavow.ledger.schema import memberships, rebuilt
+from disavow.ledger.schema import memberships, rebuilt, rounds
 from disavow.privacy.accountants import account
 from disavow.privacy.budget import Budget
 from disavow.proof.notes import Signer
@@ -568,6 +568,30 @@ def test_fsck_names_rows_that_would_steer_a_rebuild_wrong(tmp_path: Path, sql: s
     with toy(tmp_path / "run") as run, run.ledger.transaction() as connection:
         connection.exec_driver_sql(sql)
     assert told in faults(tmp_path / "run")
+
+
+def test_a_round_that_repeats_the_clusters_from_before_rebuilt_ones_is_no_fault(tmp_path: Path) -> None:
+    settings = toy_settings(
+        5,
+        seed=378736,
+        rounds=8,
+        clustering={"k": 4},
+        deniability={
+            "x": 2,
+            "delta": 1.1319253692981963,
+        },  # enough for rounds 1 and 5, not for 2
+        training={"epochs": 1},
+        mechanism={"name": "federaser", "interval": 1},
+    )
+    with start_toy(tmp_path / "run", settings) as run:
+        replace(run, settings=settings.model_copy(update={"rounds": 4})).train()
+        leave(run, "client-03")
+        run.train()
+        with run.ledger.snapshot() as connection:
+            of = sa.select(rounds.c.number, rounds.c.clusters, rounds.c.repeats).where(rounds.c.standing)
+            stand = {number: (clusters, repeats) for number, clusters, repeats in connection.execute(of)}
+    assert any(repeats and stand[number - 1][0] == 0 for number, (_, repeats) in stand.items())
+    assert not faults(tmp_path / "run")
 
 
 def test_with_a_budget_of_bytes_it_is_refused_by_name() -> None:

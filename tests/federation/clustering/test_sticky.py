@@ -106,16 +106,34 @@ def test_the_order_in_which_the_ledger_lists_clusters_and_members_does_not_matte
     assert settle(positions, now, shuffled, k) == settle(positions, now, previous, k)
 
 
-def test_newcomers_join_the_nearest_cluster_with_room() -> None:
-    clients = ["a", "b", "c", "d", "near-a", "near-c"]
-    after = settle([0, 1, 50, 51, 2, 49], clients, [["a", "b"], ["c", "d"]], 2)
-    assert after == {frozenset({"a", "b", "near-a"}), frozenset({"c", "d", "near-c"})}
+def test_few_newcomers_join_the_nearest_cluster_with_room() -> None:
+    clients = ["a", "b", "c", "d", "e", "f", "near-a", "near-d"]
+    after = settle([0, 1, 1, 50, 51, 51, 2, 49], clients, [["a", "b", "c"], ["d", "e", "f"]], 3)
+    assert after == {frozenset({"a", "b", "c", "near-a"}), frozenset({"d", "e", "f", "near-d"})}
 
 
-def test_newcomers_skip_a_full_cluster_and_go_in_id_order() -> None:
-    # both are next to a and b, where there is room for one: the lower id gets it
-    after = settle([0, 1, 50, 51, 2, 2], ["a", "b", "c", "d", "x", "y"], [["a", "b"], ["c", "d"]], 2)
-    assert after == {frozenset({"a", "b", "x"}), frozenset({"c", "d", "y"})}
+def test_few_newcomers_skip_a_full_cluster_and_go_in_id_order() -> None:
+    # both are next to a to d, where there is room for one: the lower id gets it
+    clients, previous = ["a", "b", "c", "d", "e", "f", "g", "x", "y"], [["a", "b", "c", "d"], ["e", "f", "g"]]
+    after = settle([0, 1, 1, 1, 50, 51, 51, 2, 2], clients, previous, 3)
+    assert after == {frozenset("abcdx"), frozenset("efgy")}
+
+
+def test_k_newcomers_make_a_cluster_of_their_own() -> None:
+    after = settle([0, 1, 1, 2, 3, 9], ["a", "b", "c", "x", "y", "z"], [["a", "b", "c"]], 3)
+    assert after == {frozenset("abc"), frozenset("xyz")}
+
+
+@pytest.mark.parametrize("fraction", [0.3, 0.4, 0.5, 0.6, 0.8, 0.95])
+@pytest.mark.parametrize("k", [4, 6, 10])
+def test_partial_participation_costs_at_most_one_cluster_of_a_fresh_partition(fraction: float, k: int) -> None:
+    random, everybody = Random(f"{fraction} {k}"), client_ids(100)
+    present = sorted(random.sample(everybody, round(fraction * len(everybody))))
+    groups: Sequence[Sequence[str]] = []
+    for _ in range(12):
+        groups = [sorted(group) for group in settle([random.gauss(0, 1) for _ in present], present, groups, k)]
+        assert len(groups) >= len(present) // k - 1
+        present = sorted(random.sample(everybody, len(present)))
 
 
 def test_members_of_a_cluster_that_ran_short_join_the_nearest() -> None:
@@ -168,8 +186,8 @@ def test_a_filling_that_gets_stuck_gives_back_whom_it_took() -> None:
     assert after == {frozenset("abcdefg"), frozenset("hijkl")}
 
 
-def test_when_all_are_short_everybody_is_partitioned_anew() -> None:
-    previous = [["a", "x", "y"], ["b", "z", "w"], ["c", "d", "v"]]
+def test_when_all_are_too_short_everybody_is_partitioned_anew() -> None:
+    previous = [["a", "x", "y"], ["b", "z", "w"], ["c", "u", "v"]]
     after = settle([0, 100, 1, 101, 2, 102], ["a", "b", "c", "d", "e", "f"], previous, 3)
     assert after == {frozenset({"a", "c", "e"}), frozenset({"b", "d", "f"})}
 

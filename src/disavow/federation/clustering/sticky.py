@@ -1,6 +1,6 @@
 """Keep the clusters of the round before; repair only what leavers broke.
 
-Repairs keep as many clusters as there were: with fewer, fewer clients' updates are averaged in every later round.
+Repairs leave nearly as many clusters as a fresh partition has: with fewer, fewer updates enter every later round.
 
 Deniability breaks when one of *all stored* clusters runs short. A fresh partition each round makes about T·N/k
 different groups that can run short; a sticky one makes N/k.
@@ -31,10 +31,10 @@ def sticky(
     """Partition clients, given in id order, along the `previous` membership.
 
     Clusters that kept at least k members and are not too wide stay. One that ran short is filled with the nearest
-    of the newcomers and of those whom larger clusters can spare, or dissolved. Whoever then has no cluster joins
-    the nearest one with room that does not become too wide, in id order; those who find none are partitioned among
-    themselves. Where they are too few for that, they join wherever there is room, and where there is none, one full
-    cluster is opened for them.
+    of the newcomers and of those whom larger clusters can spare, or dissolved. If k or more then have no cluster,
+    they are partitioned among themselves. Whoever is left, or would be in too wide a cluster, joins the nearest one
+    with room that does not become too wide, in id order; those who find none are partitioned after all. Where they
+    are too few for that, they join wherever there is room, and where there is none, one full cluster is opened.
     """
     position = {client: i for i, client in enumerate(clients)}
     stayed = [sorted(position[client] for client in group if client in position) for group in previous]
@@ -44,6 +44,11 @@ def sticky(
     settled = {i for group in stayed for i in group}
     homeless = [i for i in range(len(clients)) if i not in settled]
     _fill_or_dissolve(geometry, kept, short, homeless, k, too_wide)
+    if len(homeless) >= k:
+        anew = [sorted(group.tolist()) for group in partition(torch.tensor(homeless))]
+        narrow = [group for group in anew if not too_wide(torch.tensor(group))]
+        kept = sorted(kept + narrow)
+        homeless = sorted(set(homeless).difference(*narrow))
     homeless = _join_nearest(geometry, kept, homeless, k, too_wide)
     if len(homeless) < k:
         # too few to stay among themselves: width gives way to size
