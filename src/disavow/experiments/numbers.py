@@ -43,7 +43,7 @@ def times(value: float) -> str:
 
 
 def points(value: float) -> str:
-    """A difference of accuracies in percentage points, with its sign; halves are rounded away from nothing.
+    """A difference of accuracies in percentage points, with its sign; halves are rounded away from zero.
 
     >>> [points(value) for value in (-0.159, 0.0004, 0.01, -0.0035)]
     ['-15.9', '+0.0', '+1.0', '-0.4']
