@@ -576,10 +576,8 @@ def test_a_round_that_repeats_the_clusters_from_before_rebuilt_ones_is_no_fault(
         seed=378736,
         rounds=8,
         clustering={"k": 4},
-        deniability={
-            "x": 2,
-            "delta": 1.1319253692981963,
-        },  # enough for rounds 1 and 5, not for 2
+        # wide enough for rounds 1 and 5, not for round 2
+        deniability={"x": 2, "delta": 1.1319253692981963},
         training={"epochs": 1},
         mechanism={"name": "federaser", "interval": 1},
     )
