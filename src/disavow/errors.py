@@ -4,7 +4,8 @@ Each error carries a message that a person can act on, and the exit code of the 
 
     DisavowError
     ├── ConfigError          2   a setting, argument or input file that cannot be used
-    │   └── MissingExtra     2   the command needs an optional part that is not installed
+    │   ├── MissingExtra     2   the command needs an optional part that is not installed
+    │   └── ModelMismatch    2   a model whose tensors are not those of the network that is to hold it
     ├── UnknownClient        7   a client that this run does not have
     ├── StorageFull          8   no room to write; the run stays at its last good state
     ├── RunError             2   a run directory that cannot be used as asked
@@ -40,6 +41,10 @@ class ConfigError(DisavowError):
 
 class MissingExtra(ConfigError):
     """The command needs an optional part of disavow that is not installed."""
+
+
+class ModelMismatch(ConfigError):
+    """A model whose tensors are not those of the network that is to be trained or evaluated from it."""
 
 
 class UnknownClient(DisavowError):

@@ -19,11 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from disavow.config import TrainingSettings
-from disavow.domain import Evaluation
+from disavow.domain import Evaluation, Layout
 from disavow.engines.batches import batches
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.state import model_of, put_model
 from disavow.engines.workload import Workload
+from disavow.errors import ModelMismatch
 from disavow.federation.local_training import Engine
 from disavow.federation.vectors import Model
 from disavow.models import build
@@ -307,6 +308,16 @@ class EngineContract(ABC):
         engine.evaluate(model)
         assert torch.equal(model.vector, before)
         assert all(torch.equal(tensor, network[name]) for name, tensor in case.network.state_dict().items())
+
+    @pytest.mark.parametrize("take", [slice(0, -1), slice(None, None, -1)], ids=["shorter", "in another order"])
+    def test_a_model_of_other_tensors_is_refused(self, case: Case, take: slice) -> None:
+        # `test_other_models` hands engines many more of them, where a crash does no harm
+        layout = Layout(case.model.layout.tensors[take])
+        other, engine = Model(layout, torch.zeros(layout.size)), self.make(case)
+        with pytest.raises(ModelMismatch):
+            engine.train(other, ["ada"], 1)
+        with pytest.raises(ModelMismatch):
+            engine.evaluate(other)
 
     def test_the_number_of_threads_is_put_back_even_after_an_error(self, case: Case) -> None:
         threads = torch.get_num_threads()

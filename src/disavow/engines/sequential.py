@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from disavow.config import TrainingSettings
 from disavow.domain import Evaluation
 from disavow.engines.scores import EVALUATION_BATCH, evaluation_of, loss_of
-from disavow.engines.state import model_of, put_model
+from disavow.engines.state import layout_of, model_of, put_model
 from disavow.engines.workload import Workload
-from disavow.federation.vectors import Model, Updates
+from disavow.federation.vectors import Model, Updates, require_layout
 
 _SAFE_SIDE = 32
 """Of images that may lie channels last in any network; see `layout_for`."""
@@ -45,6 +45,7 @@ class SequentialEngine:
         self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
     ) -> Updates:
         """See `Engine`."""
+        require_layout([model], layout_of(self._network))
         with one_thread():
             rows = [self._train_one(model, client, round_number, epochs) - model.vector for client in clients]
         samples = tuple(len(self._held[client][1]) for client in clients)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from disavow.domain import Layout, TensorSpec
-from disavow.federation.vectors import Model
+from disavow.federation.vectors import Model, require_layout
 
 
 def _tensors(network: nn.Module) -> dict[str, Tensor]:
@@ -29,7 +29,8 @@ def model_of(network: nn.Module) -> Model:
 
 
 def put_model(network: nn.Module, model: Model) -> None:
-    """Make the network hold the model."""
+    """Make the network hold the model, which must be one of it."""
+    require_layout([model], layout_of(network))
     tensors = _tensors(network)
     with torch.no_grad():
         for name, value in model.tensors().items():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
 
-from disavow.domain import VARIANCE_FLOOR, Layout
+from disavow.domain import VARIANCE_FLOOR, Layout, TensorSpec
+from disavow.errors import ModelMismatch
 
 _BLOCK_NUMBERS = 1 << 24
 """Large updates are walked through in blocks of rows of about this many numbers (64 MiB of float32)."""
@@ -28,6 +30,33 @@ class Model:
     def tensors(self) -> dict[str, Tensor]:
         """The named tensors, as views of the vector."""
         return {s.name: self.vector[start:end].view(s.shape) for s, start, end in self.layout.spans()}
+
+
+def require_layout(models: Iterable[Model], layout: Layout) -> None:
+    """Raise `ModelMismatch` unless every model has these tensors, by name, shape and order, in one float32 vector.
+
+    Every engine asks before it trains or evaluates: kernels read memory by the layout of their own network.
+    """
+    for model in models:
+        if model.layout != layout:
+            raise ModelMismatch(f"the model is not one of this network: {_difference(model.layout, layout)}")
+        vector = model.vector
+        if tuple(vector.shape) != (layout.size,) or vector.dtype != torch.float32:
+            raise ModelMismatch(
+                f"the model is not one of this network: its vector is {tuple(vector.shape)} of {vector.dtype}, "
+                f"not ({layout.size},) of torch.float32"
+            )
+
+
+def _difference(found: Layout, wanted: Layout) -> str:
+    """The first tensor in which two layouts differ, in words."""
+    pairs = zip_longest(found.tensors, wanted.tensors)
+    number, (theirs, ours) = next((i, pair) for i, pair in enumerate(pairs, 1) if pair[0] != pair[1])
+    return f"its tensor {number} is {_named(theirs)}, the network's is {_named(ours)}"
+
+
+def _named(spec: TensorSpec | None) -> str:
+    return "missing" if spec is None else f"{spec.name} {spec.shape}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -212,6 +212,12 @@ def test_what_the_kernels_would_read_beyond_the_data_is_refused() -> None:
         compiled(replace(case, labels=case.labels + 3)).train(case.model, ["ada"], 1)
     with pytest.raises(TypeError, match="float32"):
         compiled(replace(case, images=case.images.double())).train(case.model, ["ada"], 1)
+    smaller = replace(case, images=case.images[:, :, :3], test_images=case.test_images[:, :, :3])
+    trainer = CompiledTrainer(case.network, SHAPE)
+    with pytest.raises(TypeError, match="images"):
+        trainer.train([Ask(smaller, case.model, ("ada",), 1)])
+    with pytest.raises(TypeError, match="images"):
+        trainer.evaluate(smaller, [case.model])
 
 
 def test_images_that_are_a_view_are_read_as_what_they_show() -> None:

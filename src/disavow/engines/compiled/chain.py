@@ -16,6 +16,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
+from disavow.domain import Layout
 from disavow.engines.state import layout_of
 from disavow.engines.tracing import traced
 
@@ -66,11 +67,16 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The layers, how many numbers they take, and where number i of the model's vector lies among these."""
+    """The layers, how many numbers they take, and where number i of the model's vector lies among these.
+
+    `layout` is that of the network's models, `shape` that of its images; the kernels read memory by both.
+    """
 
     layers: tuple[Layer, ...]
     size: int
     place: Ints
+    layout: Layout
+    shape: tuple[int, int, int]
 
     @property
     def fields(self) -> Ints:
@@ -93,6 +99,7 @@ class _Reader:
         self._modules = dict(network.named_modules())
         self._layout = layout_of(network)
         self._trained = {name for name, p in network.named_parameters() if p.requires_grad}
+        self._images = shape
         self._shape: tuple[int, ...] = shape
         self._last: fx.Node | None = None
         self._layers: list[Layer] = []
@@ -125,7 +132,8 @@ class _Reader:
             raise NotAChain("it has parameters or buffers beside those of its layers, or frozen ones")
         place = np.concatenate([self._places[name] for name in names])
         last = self._layers[-1]
-        return Chain(tuple(self._layers), last.bias + last.outputs + _VECTOR, place)
+        size = last.bias + last.outputs + _VECTOR
+        return Chain(tuple(self._layers), size, place, self._layout, self._images)
 
     def _module(self, name: str) -> None:
         module = self._modules[name]

@@ -21,7 +21,7 @@ from disavow.engines.compiled.chain import Chain, chain_of
 from disavow.engines.scores import evaluation_of
 from disavow.engines.trainer import Ask, cores
 from disavow.engines.workload import Workload
-from disavow.federation.vectors import Model, Updates
+from disavow.federation.vectors import Model, Updates, require_layout
 
 _SCORED = 512
 """Images that are scored in one piece."""
@@ -94,6 +94,7 @@ class CompiledTrainer:
 
     def train(self, asks: Sequence[Ask]) -> list[Updates]:
         """See `Trainer`."""
+        require_layout((ask.model for ask in asks), self._network.chain.layout)
         asks = [self._ready(ask) for ask in asks]
         vectors = [np.empty((len(ask.clients), len(ask.model.vector)), dtype=np.float32) for ask in asks]
         jobs = [(a, c) for a, ask in enumerate(asks) for c in range(len(ask.clients))]
@@ -115,10 +116,12 @@ class CompiledTrainer:
 
     def evaluate(self, workload: Workload, models: Sequence[Model]) -> list[Evaluation]:
         """See `Trainer`."""
+        require_layout(models, self._network.chain.layout)
         return [self._evaluate(workload, model) for model in models]
 
     def _evaluate(self, workload: Workload, model: Model) -> Evaluation:
         images = workload.test_images.float().contiguous()
+        self._refuse(images)
         model = Model(model.layout, model.vector.cpu().contiguous())
         scores = np.empty((len(images), self._network.chain.layers[-1].outputs), dtype=np.float32)
         pieces = range(0, len(images), _SCORED)
@@ -134,6 +137,7 @@ class CompiledTrainer:
         """The same ask, laid out in memory as the kernels read it; they check nothing themselves."""
         workload = ask.workload
         images, labels = workload.images.contiguous(), workload.labels.contiguous()
+        self._refuse(images)
         if images.dtype != torch.float32 or labels.dtype != torch.int64 or len(images) != len(labels):
             raise TypeError("images must be float32, and each must have a label of type int64")
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self._network.chain.layers[-1].outputs:
@@ -144,6 +148,11 @@ class CompiledTrainer:
                 raise IndexError(f"{client} holds a sample that does not exist")
         model = Model(ask.model.layout, ask.model.vector.cpu().contiguous())
         return replace(ask, workload=replace(workload, images=images, labels=labels), model=model)
+
+    def _refuse(self, images: Tensor) -> None:
+        """Raise for images of another size than the chain was read for."""
+        if tuple(images.shape[1:]) != self._network.chain.shape:
+            raise TypeError(f"images are {tuple(images.shape[1:])}, the network takes {self._network.chain.shape}")
 
     def close(self) -> None:
         """See `Trainer`."""

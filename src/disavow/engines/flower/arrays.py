@@ -16,7 +16,7 @@ from flwr.app import Array, ArrayRecord
 
 from disavow.domain import Layout, TensorSpec
 from disavow.errors import ConfigError
-from disavow.federation.vectors import Model
+from disavow.federation.vectors import Model, require_layout
 
 Vector = npt.NDArray[np.float32]
 
@@ -36,6 +36,7 @@ class Frame:
 
     def record(self, model: Model) -> ArrayRecord:
         """The model as Flower sends it, in the types and the order of the initial arrays."""
+        require_layout([model], self.layout)
         tensors = model.tensors()
         arrays = {
             name: self.others[name]

@@ -20,9 +20,10 @@ from disavow.engines.fused.nodes import Convolution, cells
 from disavow.engines.fused.places import Client, clients_of, places_of
 from disavow.engines.fused.stack import Stack
 from disavow.engines.scores import evaluation_of, task_of
+from disavow.engines.state import layout_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
-from disavow.federation.vectors import Model, Updates
+from disavow.federation.vectors import Model, Updates, require_layout
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -48,7 +49,7 @@ class FusedTrainer:
     ) -> None:
         self._row = row_of(network, shape)
         check_reading(network, shape, self._row)
-        self._shape = shape
+        self._shape, self._layout = shape, layout_of(network)
         self._convolutions = [node for node in self._row.nodes if isinstance(node, Convolution)]
         for node in self._convolutions:
             division_of(node)
@@ -63,6 +64,7 @@ class FusedTrainer:
 
     def train(self, asks: Sequence[Ask]) -> list[Updates]:
         """See `Trainer`."""
+        require_layout((ask.model for ask in asks), self._layout)
         vectors = [torch.empty(len(ask.clients), len(ask.model.vector), device=self._device) for ask in asks]
         for group in _sharing_data(asks):
             clients = [client for a in group for client in clients_of(asks[a], a)]
@@ -134,6 +136,7 @@ class FusedTrainer:
 
     def evaluate(self, workload: Workload, models: Sequence[Model]) -> list[Evaluation]:
         """See `Trainer`."""
+        require_layout(models, self._layout)
         images, labels = self._on_device(workload.test_images, workload.test_labels)
         if not models or not len(labels):
             nothing = torch.empty(0, self._row.nodes[-1].shape[0])

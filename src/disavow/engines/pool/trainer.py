@@ -20,10 +20,11 @@ from disavow.engines.pool.lessons import Catalogue
 from disavow.engines.pool.seat import Job, Seat
 from disavow.engines.pool.worker import Evaluate, Train
 from disavow.engines.scores import EVALUATION_BATCH, answers_of
+from disavow.engines.state import layout_of
 from disavow.engines.trainer import Ask, cores
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError
-from disavow.federation.vectors import Model, Updates
+from disavow.federation.vectors import Model, Updates, require_layout
 
 _Keep = Callable[[Job, Tensor | Evaluation], None]
 
@@ -58,6 +59,8 @@ class PoolTrainer:
 
     def train(self, asks: Sequence[Ask]) -> list[Updates]:
         """See `Trainer`."""
+        for ask in asks:
+            require_layout([ask.model], layout_of(ask.workload.network))
         answers = [_unanswered(ask) for ask in asks]
 
         def keep(job: Job, result: Tensor | Evaluation) -> None:
@@ -69,6 +72,7 @@ class PoolTrainer:
 
     def evaluate(self, workload: Workload, models: Sequence[Model]) -> list[Evaluation]:
         """See `Trainer`. The blocks are those of the reference, whoever evaluates them."""
+        require_layout(models, layout_of(workload.network))
         blocks = _blocks(len(workload.test_labels))
         parts: list[dict[int, Evaluation]] = [{} for _ in models]
 

@@ -23,8 +23,7 @@ from disavow.engines.stacked.stack import Stack
 from disavow.engines.stacked.ways import ClientAxis, Compile, Graphs, Ways
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
-from disavow.errors import ConfigError
-from disavow.federation.vectors import Model, Updates
+from disavow.federation.vectors import Model, Updates, require_layout
 
 _STACKS = 4
 """Architectures that stay prepared."""
@@ -139,9 +138,7 @@ class StackedTrainer:
 
     def _vectors(self, stack: Stack, models: Sequence[Model]) -> Tensor:
         """The models on the device, one a row."""
-        if any(model.layout != stack.network.layout for model in models):
-            name = type(stack.network.original).__name__
-            raise ConfigError(f"a model has other tensors than the network {name} that is to be trained from it")
+        require_layout(models, stack.network.layout)
         return torch.stack([model.vector.detach().to(self._device) for model in models])
 
     def _at_most(self, stack: Stack, cost: RowCost, wanted: int) -> int:
