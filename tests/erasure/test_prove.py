@@ -6,10 +6,8 @@ import base64
 import json
 import random
 import shutil
-import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import combinations
@@ -40,7 +38,6 @@ from disavow.errors import ConfigError, LedgerError, UnknownClient, Verification
 from disavow.ledger import Ledger, fsck, journal, log
 from disavow.ledger.absent import files_with
 from disavow.ledger.clients import numbers_of
-from disavow.ledger.database import NAME
 from disavow.ledger.evidence import evidence
 from disavow.ledger.models import write_durably
 from disavow.ledger.schema import clients, memberships, requests
@@ -741,77 +738,11 @@ def test_a_key_that_was_replaced_cannot_sign_what_came_after(tmp_path: Path) -> 
         verify(asked)
 
 
-# -- runs from before the log ------------------------------------------------------------------------------------
-
-
-def make_format_0002(directory: Path) -> None:
-    """Take a ledger back to the format before there were logs and proofs."""
-    with closing(sqlite3.connect(directory / NAME)) as connection:
-        for table in ("updates", "rebuilt", "events", "log"):
-            connection.execute(f"DROP TABLE {table}")
-        for table, column in (("models", "thinned"), ("rounds", "repeats"), ("erasures", "broken")):
-            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        for column in ("rounds_salt", "client_salt"):
-            connection.execute(f"ALTER TABLE requests DROP COLUMN {column}")
-        connection.execute("ALTER TABLE withdrawals DROP COLUMN salt")
-        connection.execute("UPDATE alembic_version SET version_num = '0002'")
-        connection.commit()
-    shutil.rmtree(directory / "proofs", ignore_errors=True)
-    shutil.rmtree(default_openings(directory), ignore_errors=True)
-
-
-@CRITERIA
-@pytest.mark.parametrize("signer", [SERVER, None], ids=["with a key", "without"])
-def test_a_run_of_the_older_format_gets_its_log_and_can_be_proved(
-    tmp_path: Path, changed: dict[str, Any], signer: Signer | None
-) -> None:
-    with trained(tmp_path / "run", None, number=12, **changed) as run:
-        leave(run, "client-01")
-        leave(run, *pair_that_breaks(run))
-        replace(run, settings=run.settings.model_copy(update={"rounds": 5})).train()
-        leave(run, *run.ledger.clients()[:1])
-        asked = run.ledger.clients()[-1]
-        ask(run, asked)
-    make_format_0002(tmp_path / "run")
-    with reopened(tmp_path / "run", signer) as run:
-        before = run.ledger.summaries()
-        run.honour_requests()
-        other = run.ledger.clients()[0]
-        [second] = leave(run, other)
-        for number in (5, second.number):
-            proof = signed_late(run, number) if signer is None else proof_of(run, number)
-            report = verify(Asked(proof, trust(), opening_of(run, number)))
-            assert report.opening is not None
-            assert report.opening.client in (asked, other)
-            assert "signed late" in detail(report, "policy")
-            assert report.history is not None
-            assert len(report.history.withdrawals) >= 4
-        assert run.ledger.summaries()[: len(before)] != ()
-        with pytest.raises(FileNotFoundError):
-            proof_of(run, 1)  # who left before there were proofs has none
-    assert fsck(tmp_path / "run") == []
-
-
-def test_a_rollback_that_the_older_format_had_begun_is_proved_when_it_is_completed(tmp_path: Path) -> None:
-    with trained(tmp_path / "run", None, **CLUSTER) as run:
-        pair = pair_first_together_in(run.ledger, 2)
-        ask(run, *pair)
-        with pytest.raises(KeyboardInterrupt):
-            run.honour_requests(on_round=interrupt)
-    make_format_0002(tmp_path / "run")
-    with reopened(tmp_path / "run") as run:
-        run.honour_requests()
-        for number, client in enumerate(pair, start=1):
-            report = held(run, number, client)
-            assert predicate_of(report)["verdict"] == {"kind": "rollback", "from": 2}
-    assert fsck(tmp_path / "run") == []
+# -- interruptions -----------------------------------------------------------------------------------------------
 
 
 def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
-
-
-# -- interruptions -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("together", [1, 2], ids=["deniable", "rollback"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,12 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from disavow.errors import LedgerError, LedgerVersion, RunInUse, RunMissing
-from disavow.ledger import Ledger, database, fsck, journal
-from disavow.ledger.retention import checkpoints
+from disavow.errors import LedgerVersion, RunInUse, RunMissing
+from disavow.ledger import Ledger, database, fsck
 from disavow.ledger.schema import metadata
 from tests.cli.forked import disavow
 from tests.cli.process import only_error
-from tests.erasure.mechanisms.contract import leave, start_toy, toy_settings
-from tests.ledger.making import POLICY, change, create, files_of, record_next, vector
+from tests.ledger.making import change, create, files_of, record_next
 
 PRAGMAS = {"foreign_keys": 1, "secure_delete": 1, "synchronous": 2, "journal_mode": "wal"}
 
@@ -136,12 +133,11 @@ def _shape(path: Path) -> dict[str, Any]:
         return shape
 
 
-def test_head_is_alembics_head_and_every_format_is_known() -> None:
+def test_head_is_alembics_head() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(database.__file__).parent / "migrations"))
     scripts = ScriptDirectory.from_config(config)
     assert scripts.get_heads() == [database.HEAD]
-    assert database.known_revisions() == sorted(script.revision for script in scripts.walk_revisions())
 
 
 def test_migrating_what_is_newest_changes_nothing(tmp_path: Path) -> None:
@@ -170,103 +166,16 @@ def test_a_newer_format_is_exit_6_on_the_command_line(run_dir: Path, command: st
     assert "9999" in only_error(result)
 
 
-def make_first_format(run_dir: Path) -> None:
-    """Take a ledger back to the format 0001: what the first version of disavow wrote."""
-    with closing(sqlite3.connect(run_dir / database.NAME)) as connection:
-        for table in ("updates", "rebuilt", "events", "log", "withdrawals", "requests", "erasures"):
-            connection.execute(f"DROP TABLE {table}")
-        connection.execute("DROP INDEX ix_clusters_round_id_first_slot")
-        for table, column in (
-            ("run", "tombstone_key"),
-            ("models", "present"),
-            ("models", "thinned"),
-            ("rounds", "superseded_by"),
-            ("rounds", "seconds"),
-            ("rounds", "repeats"),
-        ):
-            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        connection.execute("UPDATE alembic_version SET version_num = '0001'")
-        connection.commit()
-
-
-def test_an_older_format_is_migrated_by_a_writer_and_refused_by_a_reader(run_dir: Path) -> None:
-    with Ledger.open(run_dir) as ledger:
-        before = ledger.summaries(), ledger.round(2), ledger.clients()
-    make_first_format(run_dir)
-    old = (run_dir / database.NAME).read_bytes()
-    with pytest.raises(LedgerVersion, match=rf"0001, older than this version's 0006; `disavow resume {run_dir}`"):
-        Ledger.open(run_dir)
-    assert (run_dir / database.NAME).read_bytes() == old
-    with Ledger.open(run_dir, write=True) as ledger:
-        assert (ledger.summaries(), ledger.round(2), ledger.clients()) == before
-    assert [finding for finding in fsck(run_dir) if finding.fault] == []
-    with Ledger.open(run_dir) as ledger:  # and from now on it can be read as it is
-        assert ledger.requests() == ()
-
-
-def make_format_0005(run_dir: Path) -> None:
-    """Take a ledger back to the format before models could be thinned."""
-    with closing(sqlite3.connect(run_dir / database.NAME)) as connection:
-        for table, column in (("models", "thinned"), ("rounds", "repeats"), ("erasures", "broken")):
-            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        connection.execute("UPDATE alembic_version SET version_num = '0005'")
-        connection.commit()
-
-
-def test_before_there_was_a_budget_every_model_was_kept_and_rollbacks_went_where_it_broke(tmp_path: Path) -> None:
-    with start_toy(tmp_path / "run", toy_settings()) as run:
-        run.train()
-        [*_, answered] = leave(run, "client-04", "client-05", "client-06", "client-07")
-        assert answered.verdict is not None
-        assert answered.verdict.round is not None
-        with run.ledger.snapshot() as connection:
-            due = checkpoints(connection)
-    make_format_0005(tmp_path / "run")
-    with Ledger.open(tmp_path / "run", write=True) as ledger:
-        assert ledger.requests()[-1] == answered
-        with ledger.snapshot() as connection:
-            assert checkpoints(connection) == due
-        assert all(each.kept for each in due)
-    assert fsck(tmp_path / "run") == []
-
-
-def make_format_0003(run_dir: Path) -> None:
-    """Take a ledger back to the format before there were events."""
-    make_format_0005(run_dir)
-    with closing(sqlite3.connect(run_dir / database.NAME)) as connection:
-        for table in ("updates", "rebuilt", "events"):
-            connection.execute(f"DROP TABLE {table}")
-        connection.execute("UPDATE alembic_version SET version_num = '0003'")
-        connection.commit()
-
-
-@pytest.mark.parametrize("noise", ["paper", "calibrated"])
-def test_older_rounds_get_their_events_superseded_ones_too(tmp_path: Path, noise: str) -> None:
-    policy = replace(POLICY, noise=noise, clip=1, tau=0.25)
-    with create(tmp_path / "run", policy=policy) as ledger:
-        for _ in range(3):
-            record_next(ledger)
-        with ledger.transaction() as connection:
-            journal.supersede(connection, 2, 1)
-        record_next(ledger, after=vector(9))
-        due = ledger.events()
-    assert [(event.number, event.attempt) for event in due] == [(1, 1), (2, 1), (3, 1), (2, 2)]
-    assert {(event.mode, event.tau) for event in due} == {(noise, 0.25 if noise == "calibrated" else None)}
-    with closing(sqlite3.connect(tmp_path / "run" / database.NAME)) as connection:
-        before = connection.execute("SELECT * FROM events ORDER BY round_id").fetchall()
-    make_format_0003(tmp_path / "run")
-    with Ledger.open(tmp_path / "run", write=True) as ledger:
-        assert ledger.events() == due
-    with closing(sqlite3.connect(tmp_path / "run" / database.NAME)) as connection:
-        assert connection.execute("SELECT * FROM events ORDER BY round_id").fetchall() == before
-
-
-def test_a_run_whose_events_cannot_be_made_is_left_as_it_was(run_dir: Path) -> None:
-    make_format_0003(run_dir)
-    change(run_dir, "UPDATE run SET policy = '{}'")
-    with pytest.raises(LedgerError, match="damaged, so it cannot be migrated"):
-        Ledger.open(run_dir, write=True)
-    assert database.check_revision(run_dir) == "0003"
+@pytest.mark.parametrize("found", ["0001", "0006"])
+def test_a_format_that_was_never_released_is_refused_with_what_to_do(run_dir: Path, found: str) -> None:
+    change(run_dir, f"UPDATE alembic_version SET version_num = '{found}'")
+    before = files_of(run_dir)
+    for write in (False, True):
+        with pytest.raises(LedgerVersion, match=f"{found}.*train a new one"):
+            Ledger.open(run_dir, write=write)
+    with pytest.raises(LedgerVersion, match=found):
+        fsck(run_dir)
+    assert files_of(run_dir) == before
 
 
 @pytest.mark.parametrize(

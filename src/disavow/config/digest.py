@@ -11,28 +11,13 @@ from disavow.config.writing import to_toml
 CHANGEABLE = ("rounds", "training", "requests", "engine", "data.dir", "ledger.retention")
 """Settings that may be edited in a run's config.toml; the others are its data, its model and its promises."""
 
-LATER = (
-    "mechanism",
-    "mechanism.compress",
-    "privacy",
-    "data.dir",
-    "data.digest",
-    "data.labels_per_client",
-    "ledger",
-)
-"""Settings younger than the first runs: left out of a run's digest while they have their defaults."""
-
 
 def settings_digest(settings: Settings) -> str:
-    """SHA-256 over the settings that a run keeps from its start: all but `CHANGEABLE`.
-
-    `LATER` settings count only where they say something, so that the digests of older runs stay what they were.
-    """
+    """SHA-256 over the settings that a run keeps from its start: all but `CHANGEABLE`."""
     fixed, defaults = settings, Settings()
     for name in CHANGEABLE:
         fixed = _replaced(fixed, name, _value(defaults, name))
-    silent = [name for name in LATER if _value(fixed, name) == _value(defaults, name)]
-    return hashlib.sha256(to_toml(fixed, comments=False, without=silent).encode()).hexdigest()
+    return hashlib.sha256(to_toml(fixed, comments=False).encode()).hexdigest()
 
 
 def _value(settings: Settings, name: str) -> Any:

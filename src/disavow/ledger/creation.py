@@ -23,6 +23,8 @@ from disavow.proof.notes import Signer
 
 CONFIG = "config.toml"
 MODELS = "models"
+OWN_CODE = '{"kind": "python"}'
+"""What trains a run whose maker says nothing else: code of their own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +39,7 @@ class Beginning:
     created_by: str
     at: datetime
     settings_digest: str
+    trainer: str
     signer: Signer | None = None
 
 
@@ -112,6 +115,7 @@ def _furnish(workshop: Path, beginning: Beginning) -> None:
         "layout": beginning.layout.to_json(),
         "initial_model": digest,
         "settings_digest": beginning.settings_digest,
+        "trainer": beginning.trainer,
     }
     database.make_empty(workshop / database.NAME)
     engine = database.connect(workshop / database.NAME, write=True)

@@ -17,7 +17,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool, StaticPool
 from disavow.errors import LedgerError, LedgerVersion, RunInUse, RunMissing, StorageFull
 
 NAME = "ledger.sqlite3"
-HEAD = "0006"
+HEAD = "0100"
 """The revision this version of disavow reads and writes: the newest file in migrations/versions."""
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -145,21 +145,8 @@ def revision_of(engine: sa.Engine) -> str | None:
     return None if found is None else str(found)
 
 
-def known_revisions() -> list[str]:
-    """All formats that can be migrated to the newest, oldest first."""
-    return sorted(path.stem[:4] for path in (_MIGRATIONS / "versions").glob("[0-9]*.py"))
-
-
-def too_old(directory: Path, found: str) -> LedgerVersion:
-    """What to do about a format that could be migrated, where nothing may be changed."""
-    return LedgerVersion(
-        f"{directory} has ledger format {found}, older than this version's {HEAD}; "
-        f"`disavow resume {directory}` migrates it"
-    )
-
-
-def check_revision(directory: Path) -> str:
-    """The format of a ledger that this version can read or migrate; otherwise what to do about it."""
+def check_revision(directory: Path) -> None:
+    """Refuse a ledger whose format this version does not read, saying what to do about it."""
     engine = connect(directory / NAME, write=False)
     try:
         found = revision_of(engine)
@@ -167,12 +154,17 @@ def check_revision(directory: Path) -> str:
         engine.dispose()
     if found is None:
         raise RunMissing(f"{directory / NAME} is not a disavow ledger")
-    if found not in known_revisions():
+    if found == HEAD:
+        return
+    if found < HEAD:
         raise LedgerVersion(
-            f"{directory} has ledger format {found}; this version of disavow reads {HEAD} and older: "
-            "it was written by a newer disavow, use that one"
+            f"{directory} has ledger format {found}, which was never released; this version reads {HEAD}: "
+            "read the run with the version that wrote it, or train a new one"
         )
-    return found
+    raise LedgerVersion(
+        f"{directory} has ledger format {found}; this version of disavow reads {HEAD}: "
+        "it was written by a newer disavow, use that one"
+    )
 
 
 def make_empty(path: Path) -> None:

@@ -17,7 +17,7 @@ from disavow.domain import Cluster, Evaluation, Layout, Policy, Rebuilt, Round, 
 from disavow.errors import LedgerError, RunMissing
 from disavow.ledger import clients as registry
 from disavow.ledger import database, log, rebuilt, rounds, updates
-from disavow.ledger.creation import Beginning, make
+from disavow.ledger.creation import OWN_CODE, Beginning, make
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import Vector
 from disavow.ledger.requests import place, refuse_leavers
@@ -51,14 +51,17 @@ class Ledger(View):
         created_by: str,
         at: datetime,
         settings_digest: str = "",
+        trainer: str = OWN_CODE,
         signer: Signer | None = None,
     ) -> Ledger:
         """A new run, opened for writing. The directory appears whole, or not at all.
 
-        `settings_digest` binds `config`, the text of the settings file; "" leaves it unbound. `signer` signs the
-        log from its first leaf on.
+        `settings_digest` binds `config`, the text of the settings file; "" leaves it unbound. `trainer` is a JSON
+        object that says what trains the run. `signer` signs the log from its first leaf on.
         """
-        start = Beginning(policy, layout, initial, clients, config, created_by, at, settings_digest, signer)
+        start = Beginning(
+            policy, layout, initial, clients, config, created_by, at, settings_digest, trainer, signer
+        )
         make(directory, start)
         return cls.open(directory, write=True, signer=signer)
 
@@ -66,7 +69,7 @@ class Ledger(View):
     def open(
         cls, directory: Path, *, write: bool = False, shared: bool = False, signer: Signer | None = None
     ) -> Ledger:
-        """A run that exists. For writing, it is locked, brought to the newest format and tidied.
+        """A run that exists. For writing, it is locked and tidied.
 
         `signer` signs the log; a run whose log has been signed is not written without one.
 
@@ -78,12 +81,8 @@ class Ledger(View):
         lock = Lock(directory) if write else None
         engine = None
         try:
-            found = database.check_revision(directory)
-            if found != database.HEAD and not write:
-                raise database.too_old(directory, found)
+            database.check_revision(directory)
             engine = database.connect(path, write=write or shared)
-            if found != database.HEAD:
-                database.migrate(engine)
             ledger = cls(directory, engine, lock, signer)
             if write:
                 ledger._take_up_log()
@@ -99,7 +98,7 @@ class Ledger(View):
     def _take_up_log(self) -> None:
         with self.snapshot() as connection:
             current = log.key_of(connection)
-            ready = log.head_size(connection) > 0 and current == (self._signer.public if self._signer else None)
+            ready = current == (self._signer.public if self._signer else None)
         if not ready:
             with self.transaction() as connection:
                 take_up(connection, self._signer, at=log.time_of(datetime.now(UTC)))

@@ -186,12 +186,22 @@ def request_checksum(row: Row) -> bytes:
     return hashlib.sha256(b"disavow/request/v1\x00" + told.encode()).digest()[:8]
 
 
+RUN = (
+    "run_id",
+    "created_at",
+    "created_by",
+    "policy",
+    "layout",
+    "initial_model",
+    "settings_digest",
+    "trainer",
+)
+"""The columns of a run that never change."""
+
+
 def run_digest(row: Row) -> bytes:
     """SHA-256 over what a run promised when it was created."""
-    told = [
-        row[c]
-        for c in ("run_id", "created_at", "created_by", "policy", "layout", "initial_model", "settings_digest")
-    ]
+    told = [row[c] for c in RUN]
     return hashlib.sha256(b"disavow/run/v1\x00" + json.dumps(told).encode()).digest()
 
 

@@ -35,6 +35,7 @@ run = sa.Table(
     sa.Column("layout", sa.Text, nullable=False, comment="JSON: names and shapes, in vector order"),
     sa.Column("initial_model", sa.ForeignKey("models.digest"), nullable=False),
     sa.Column("settings_digest", sa.String, nullable=False, comment="of what config.toml must keep"),
+    sa.Column("trainer", sa.Text, nullable=False, comment="JSON: what trains it, such as the digest of its data"),
     sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the above; see ledger/rows.py"),
     sa.Column("tombstone_key", sa.String, comment="fingerprint of the key, once there is a request"),
 )
@@ -77,6 +78,7 @@ rounds = sa.Table(
     sa.Column("standing", sa.Boolean, nullable=False, comment="false once undone by a rollback"),
     sa.Column("superseded_by", sa.Integer, comment="the erasure that undid it"),
     sa.Column("seconds", sa.Float, comment="from broadcast to record"),
+    sa.Column("trainer", sa.String, comment="what ran the local training, such as compiled or sequential"),
     sa.Column(
         "repeats",
         sa.Boolean,
@@ -205,17 +207,26 @@ requests = sa.Table(
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("client", sa.ForeignKey("clients.number"), index=True, comment="NULL once the client is deleted"),
-    sa.Column("tombstone", sa.LargeBinary, nullable=False, unique=True, comment="keyed hash of the client's id"),
+    sa.Column("tombstone", sa.LargeBinary, nullable=False, comment="keyed hash of the client's id"),
     sa.Column("asked_at", sa.String, nullable=False, comment="UTC, ISO 8601"),
     sa.Column("stream_round", sa.Integer, unique=True, comment="the round after which a request stream asked"),
     sa.Column("erasure", sa.ForeignKey("erasures.id"), index=True, comment="NULL while it waits"),
     sa.Column("verdict", sa.String),
+    sa.Column("cancelled_at", sa.String, comment="UTC, ISO 8601; only a request that waits can be cancelled"),
     sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of what was asked; see ledger/rows.py"),
     sa.Column("rounds_salt", sa.LargeBinary, comment="opens the log's commitment to the rounds it was in"),
     sa.Column(
         "client_salt", sa.LargeBinary, comment="opens the log's commitment to who asked; both NULL once deleted"
     ),
     sqlite_autoincrement=True,
+)
+
+sa.Index(
+    "ix_requests_tombstone",
+    requests.c.tombstone,
+    unique=True,
+    sqlite_where=requests.c.cancelled_at.is_(None),
+    postgresql_where=requests.c.cancelled_at.is_(None),
 )
 
 withdrawals = sa.Table(

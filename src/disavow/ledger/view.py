@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import sqlalchemy as sa
@@ -41,6 +42,7 @@ class View:
             self.layout = Layout.from_json(row.layout)
             self.initial_model: str = row.initial_model
             self.settings_digest: str = row.settings_digest
+            self.trainer: dict[str, Any] = json.loads(row.trainer)
         except (sa.exc.NoResultFound, sa.exc.MultipleResultsFound, ValueError, TypeError) as error:
             raise LedgerError(
                 f"the ledger of {directory} is damaged; `disavow fsck {directory}` says more"
