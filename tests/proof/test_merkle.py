@@ -13,6 +13,7 @@ from disavow.proof.merkle import (
     HASH_BYTES,
     Changing,
     Growing,
+    Prefixes,
     leaf_hash,
     node_hash,
     path_to,
@@ -167,6 +168,14 @@ def test_a_giant_tree_costs_only_the_length_of_its_path() -> None:
         root_by_path(leaf_hash(b""), 2**31, 2**32 - 1, [])
     path = [bytes(32)] * 32
     assert len(root_by_path(leaf_hash(b""), 2**31, 2**32, path)) == HASH_BYTES
+
+
+def test_every_beginning_of_a_list_has_its_root_and_no_other_has_one() -> None:
+    for size in range(LARGEST):
+        hashes = [leaf_hash(bytes([number])) for number in range(size)]
+        roots = Prefixes(hashes)
+        assert [roots.root(at) for at in range(size + 1)] == [root_of(hashes[:at]) for at in range(size + 1)]
+        assert roots.root(size + 1) is None
 
 
 def test_a_growing_tree_has_the_root_of_its_leaves_at_every_size() -> None:

@@ -12,6 +12,7 @@ from disavow.cli.not_claimed import not_claimed, print_not_claimed
 from disavow.cli.output import print_json, results
 from disavow.errors import VerificationError
 from disavow.proof.keys import trusted_keys
+from disavow.proof.notes import KeyIndex
 from disavow.proof.receipt import TYPE as RECEIPT
 from disavow.proof.receipt import check_receipt, read_receipt
 from disavow.proof.verify import CHECKS, Asked, Report, Result, TrustedKey, examine
@@ -118,7 +119,7 @@ def _is_receipt(data: bytes) -> bool:
 
 def _verify_receipt(data: bytes, trusted: list[TrustedKey], *, as_json: bool) -> None:
     try:
-        receipt = check_receipt(read_receipt(data), [each.key for each in trusted])
+        receipt = check_receipt(read_receipt(data), KeyIndex(each.key for each in trusted))
     except VerificationError as failure:
         if as_json:
             print_json({"valid": False, "reason": str(failure), "exit_code": failure.exit_code})

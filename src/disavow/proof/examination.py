@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from disavow.errors import Unreadable, VerificationError
+from disavow.errors import VerificationError
 from disavow.proof.bounds import bounds_of, total_displacement, total_ratio
 from disavow.proof.clusters import check_cluster, count_survivors
 from disavow.proof.envelope import Envelope, read_envelope, signer_of
 from disavow.proof.history import History, replay
 from disavow.proof.leaves import Leaf, hash_of
 from disavow.proof.maps import check_maps
-from disavow.proof.merkle import root_of
+from disavow.proof.merkle import Prefixes
 from disavow.proof.noise import check_noise
-from disavow.proof.notes import PublicKey, open_checkpoint, origin_of
+from disavow.proof.notes import KeyIndex, PublicKey, open_checkpoint, open_with_any, origin_of
 from disavow.proof.opening import check_opening, read_opening
 from disavow.proof.reading import write_figure
 from disavow.proof.receipt import Receipt, check_receipt, read_receipt
@@ -36,7 +36,7 @@ class Examination:
         self._history: History
         self._signer: PublicKey
         self._hashes: list[bytes] = []
-        self._roots: dict[int, bytes | None] = {}
+        self._keys = KeyIndex(trusted.key for trusted in asked.trusted)
 
     @property
     def _said(self) -> dict[str, Any]:
@@ -77,7 +77,8 @@ class Examination:
     def log(self) -> str:
         """5: the root rebuilt from all leaves is the one signed."""
         self._hashes = [hash_of(leaf) for leaf in self._statement.written]
-        if root_of(self._hashes) != self._head.root:
+        self._prefixes = Prefixes(self._hashes)
+        if self._prefixes.root(len(self._hashes)) != self._head.root:
             raise VerificationError("the leaves do not have the root that was signed")
         if not self._leaves or self._leaves[0]["type"] != "run":
             raise VerificationError("the log does not begin with the run's promises")
@@ -89,22 +90,12 @@ class Examination:
         """6: a checkpoint that somebody kept is a prefix of this log."""
         if self._asked.checkpoint is None:
             return None
-        note = self._asked.checkpoint
-        kept = None
-        for trusted in self._asked.trusted:
-            try:
-                kept = open_checkpoint(note, trusted.key, "the older checkpoint", cosigned=True)
-            except Unreadable:
-                raise
-            except VerificationError:
-                continue
-        if kept is None:
-            raise VerificationError("the older checkpoint is not signed by a key that was given")
+        kept = open_with_any(self._asked.checkpoint, self._keys, "the older checkpoint", cosigned=True)
         if kept.origin != self._head.origin:
             raise VerificationError("the older checkpoint is of another run's log")
         if kept.size > len(self._hashes):
             raise VerificationError(f"the older checkpoint has {kept.size} leaves, more than this log")
-        if self._root_of_first(kept.size) != kept.root:
+        if self._prefixes.root(kept.size) != kept.root:
             raise VerificationError(f"the first {kept.size} leaves are not those of the older checkpoint: a fork")
         asked = self._said["withdrawal"]
         before = "" if asked is None else f", signed {'before' if kept.size <= asked else 'after'} the withdrawal"
@@ -222,13 +213,14 @@ class Examination:
         """15: what the client kept lies in this log, opened or superseded."""
         if not self._asked.receipts:
             return None
-        keys = [trusted.key for trusted in self._asked.trusted]
         read: list[Receipt] = [read_receipt(data) for data in self._asked.receipts]
+        shown = {(cluster["leaf"], cluster["slot"]) for cluster in self._said["clusters"]}
+        superseded = None if self._said["rounds"] is None else set(self._said["rounds"]["superseded"])
         for receipt in read:
-            self._check_receipt(check_receipt(receipt, keys))
+            self._check_receipt(check_receipt(receipt, self._keys), shown, superseded)
         return f"{len(read)} lie in this log, opened or superseded"
 
-    def _check_receipt(self, receipt: Receipt) -> None:
+    def _check_receipt(self, receipt: Receipt, shown: set[tuple[int, int]], superseded: set[int] | None) -> None:
         where = f"the receipt for round {receipt.header['number']}"
         if receipt.run_id != self._history.run_id:
             raise VerificationError(f"{where} is of another run")
@@ -238,22 +230,14 @@ class Examination:
         if receipt.head.size > len(self._hashes):
             raise VerificationError(f"{where} is newer than this proof, which cannot speak about it")
         known = receipt.leaf < len(self._leaves) and self._leaves[receipt.leaf] == receipt.header
-        if not known or self._root_of_first(receipt.head.size) != receipt.head.root:
+        if not known or self._prefixes.root(receipt.head.size) != receipt.head.root:
             raise VerificationError(f"{where} is not in this log: the server told two stories")
         if receipt.leaf not in self._standing:
-            superseded = self._said["rounds"]
-            if superseded is not None and receipt.leaf not in superseded["superseded"]:
+            if superseded is not None and receipt.leaf not in superseded:
                 raise VerificationError(f"{where} is for a superseded round that the proof leaves out")
             return
-        shown = {(cluster["leaf"], cluster["slot"]) for cluster in self._said["clusters"]}
         if (receipt.leaf, receipt.slot) not in shown:
             raise VerificationError(f"{where} shows a slot that the proof leaves out")
-
-    def _root_of_first(self, size: int) -> bytes | None:
-        """The root of so many leaves of this log; None if it has fewer."""
-        if size not in self._roots:
-            self._roots[size] = root_of(self._hashes[:size]) if size <= len(self._hashes) else None
-        return self._roots[size]
 
     def model(self) -> str:
         """16: the subject is the model served, and the file given."""

@@ -65,7 +65,7 @@ def replay(leaves: Sequence[Leaf]) -> History:
         raise VerificationError("the log does not begin with the run's promises")
     history = History(leaves, leaves[0]["key"], leaves[0]["initial_model"])
     attempts: Counter[int] = Counter()
-    last, keys = leaves[0]["created_at"], [history.key]
+    last, keys = leaves[0]["created_at"], {history.key}
     for place, leaf in enumerate(leaves[1:], start=1):
         if leaf["type"] == "run":
             raise VerificationError(f"leaf {place} is a second beginning")
@@ -87,7 +87,7 @@ def replay(leaves: Sequence[Leaf]) -> History:
             if leaf["key"] in keys:
                 raise VerificationError(f"leaf {place} brings back a key that was replaced, or replaces none")
             history.key = leaf["key"]
-            keys.append(history.key)
+            keys.add(history.key)
     return history
 
 

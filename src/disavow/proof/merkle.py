@@ -59,6 +59,28 @@ def root_by_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> b
     return value
 
 
+class Prefixes:
+    """The roots of all beginnings of a list of leaves, at the cost of a path each."""
+
+    def __init__(self, hashes: Sequence[bytes]) -> None:
+        self._size = len(hashes)
+        self._levels = [list(hashes)]
+        """Roots of perfect subtrees, from the left, level by level."""
+        while len(below := self._levels[-1]) > 1:
+            self._levels.append([node_hash(below[i], below[i + 1]) for i in range(0, len(below) - 1, 2)])
+
+    def root(self, size: int) -> bytes | None:
+        """The root of the first leaves; None if there are fewer."""
+        if size > self._size:
+            return None
+        value = None
+        for height, level in enumerate(self._levels):
+            if size >> height & 1:
+                whole = level[(size >> height) - 1]
+                value = whole if value is None else node_hash(whole, value)
+        return root_of([]) if value is None else value
+
+
 class Changing:
     """The root of a tree whose leaves change, and to which leaves are added, at the cost of a path each."""
 

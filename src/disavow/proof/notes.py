@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidSignature
@@ -116,10 +117,61 @@ def origin_of(run_id: str) -> str:
     return f"disavow/run/{run_id}"
 
 
+Line = tuple[str, bytes]
+"""What a signature line says of its key: the name, and the four bytes of its hash."""
+
+
+class KeyIndex:
+    """Keys by the name and hash under which a note refers to them, each once."""
+
+    def __init__(self, keys: Iterable[PublicKey]) -> None:
+        self._keys: dict[Line, list[PublicKey]] = {}
+        for key in dict.fromkeys(keys):
+            self._keys.setdefault((key.name, key.hash), []).append(key)
+
+    def under(self, line: Line) -> list[PublicKey]:
+        """The keys that a signature line may be by."""
+        return self._keys.get(line, [])
+
+
+@dataclass(frozen=True)
+class Note:
+    """A checkpoint that was read. Nobody has checked its signatures, which are kept by the line's key."""
+
+    head: Checkpoint
+    signatures: dict[Line, list[bytes]]
+
+    def holds(self, key: PublicKey, line: Line) -> bool:
+        """Whether every signature under this line is the key's."""
+        message = self.head.body.encode()
+        return all(
+            len(signature) == _SIGNATURE_BYTES and key.holds(signature, message)
+            for signature in self.signatures[line]
+        )
+
+
 def open_checkpoint(
     note: str, key: PublicKey, what: str = "the checkpoint", *, cosigned: bool = False
 ) -> Checkpoint:
     """The checkpoint in a note, which this key must have signed. `cosigned`: others may have signed it too."""
+    read, line = read_note(note, what, cosigned=cosigned), (key.name, key.hash)
+    if line not in read.signatures:
+        raise VerificationError(f"{what} is not signed by {key.name} ({key.id[:16]})")
+    if not read.holds(key, line):
+        raise VerificationError(f"{what} bears a false signature of {key.name} ({key.id[:16]})")
+    return read.head
+
+
+def open_with_any(note: str, keys: KeyIndex, what: str, *, cosigned: bool = False) -> Checkpoint:
+    """The checkpoint in a note, which one of these keys must have signed."""
+    read = read_note(note, what, cosigned=cosigned)
+    if not any(read.holds(key, line) for line in read.signatures for key in keys.under(line)):
+        raise VerificationError(f"{what} is not signed by a key that was given")
+    return read.head
+
+
+def read_note(note: str, what: str, *, cosigned: bool = False) -> Note:
+    """A note of three lines and its signatures, one of them unless it may be cosigned; none is checked."""
     if len(note) > LARGEST:
         raise Unreadable(f"{what} is longer than {LARGEST:,} characters")
     try:
@@ -127,25 +179,24 @@ def open_checkpoint(
     except UnicodeEncodeError:
         raise Unreadable(f"{what} is no proper text") from None
     body, separator, signatures = note.rpartition("\n\n")
-    body += "\n"
     lines = body.split("\n")
-    if not separator or len(lines) != 4 or not signatures.endswith("\n"):  # noqa: PLR2004
+    if not separator or len(lines) != 3 or not signatures.endswith("\n"):  # noqa: PLR2004
         raise Unreadable(f"{what} is not a note of three lines with a signature")
-    origin, size, root, _ = lines
+    origin, size, root = lines
     if not origin or not _SIZE.fullmatch(size):
         raise Unreadable(f"{what} does not say how long the log is")
-    found = Checkpoint(origin, int(size), hashed(root, f"the root of {what}"))
+    found = Note(Checkpoint(origin, int(size), hashed(root, f"the root of {what}")), {})
     signed = signatures[:-1].split("\n")
     if len(signed) > 1 and not cosigned:
         raise Unreadable(f"{what} bears more than one signature")
-    by_key = [_signed_by(line, key, body, what) for line in signed]
-    if not any(by_key):
-        raise VerificationError(f"{what} is not signed by {key.name} ({key.id[:16]})")
+    for text in signed:
+        line, signature = _read_line(text, what)
+        found.signatures.setdefault(line, []).append(signature)
     return found
 
 
-def _signed_by(line: str, key: PublicKey, body: str, what: str) -> bool:
-    dash, _, rest = line.partition(" ")
+def _read_line(text: str, what: str) -> tuple[Line, bytes]:
+    dash, _, rest = text.partition(" ")
     name, _, encoded = rest.partition(" ")
     if dash != _DASH:
         raise Unreadable(f"{what} holds a line that is no signature")
@@ -153,8 +204,4 @@ def _signed_by(line: str, key: PublicKey, body: str, what: str) -> bool:
     data = from_base64(encoded, f"a signature of {what}")
     if len(data) <= _HASH_BYTES:
         raise Unreadable(f"{what} holds a line that is no signature")
-    if name != key.name or data[:_HASH_BYTES] != key.hash:
-        return False
-    if len(data) != _HASH_BYTES + _SIGNATURE_BYTES or not key.holds(data[_HASH_BYTES:], body.encode()):
-        raise VerificationError(f"{what} bears a false signature of {key.name} ({key.id[:16]})")
-    return True
+    return (name, data[:_HASH_BYTES]), data[_HASH_BYTES:]

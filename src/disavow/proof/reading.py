@@ -112,9 +112,10 @@ def whole(value: Any, where: str) -> int:
 
 def positive(value: Any, where: str) -> int:
     """A whole number from 1 on."""
-    if whole(value, where) == 0:
+    number = whole(value, where)
+    if number == 0:
         raise Unreadable(f"{where} is 0")
-    return int(value)
+    return number
 
 
 def decimal(value: Any, where: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +9,7 @@ from disavow.errors import Unreadable, VerificationError
 from disavow.proof import canonical
 from disavow.proof.leaves import Leaf, cluster_leaf, hash_of, joined, read_leaf
 from disavow.proof.merkle import leaf_hash, root_by_path
-from disavow.proof.notes import Checkpoint, PublicKey, open_checkpoint, origin_of
+from disavow.proof.notes import Checkpoint, KeyIndex, open_with_any, origin_of
 from disavow.proof.opening import commitment_of
 from disavow.proof.reading import (
     decimal,
@@ -92,10 +91,10 @@ def _kind(value: Any) -> str:
     return str(kind)
 
 
-def check_receipt(receipt: Receipt, trusted: Sequence[PublicKey]) -> Receipt:
+def check_receipt(receipt: Receipt, trusted: KeyIndex) -> Receipt:
     """The receipt with its signed head, once everything in it leads there."""
     told, number = receipt.told, receipt.header["number"]
-    head = _head(told["checkpoint"], trusted)
+    head = open_with_any(told["checkpoint"], trusted, "the receipt's checkpoint")
     if head.origin != origin_of(receipt.run_id):
         raise VerificationError("the receipt's checkpoint is of another run's log")
     made = commitment_of(receipt.run_id, receipt.client, number, told["salt"], told["update"])
@@ -127,14 +126,3 @@ def _root_of_round(receipt: Receipt, made: bytes) -> bytes:
 def _root_of_rebuilt(receipt: Receipt, made: bytes) -> bytes:
     """The root to which the client's slot leads by itself."""
     return root_by_path(leaf_hash(made), receipt.slot, receipt.header["participants"], receipt.told["path"])
-
-
-def _head(note: str, trusted: Sequence[PublicKey]) -> Checkpoint:
-    for key in trusted:
-        try:
-            return open_checkpoint(note, key, "the receipt's checkpoint")
-        except Unreadable:
-            raise
-        except VerificationError:
-            continue
-    raise VerificationError("the receipt's checkpoint is not signed by a key that was given")

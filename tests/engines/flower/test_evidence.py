@@ -20,6 +20,7 @@ from disavow.engines.flower.identity import fingerprint
 from disavow.engines.flower.names import CLIENT, GIVEN, OPENING, PROOF, PUBLIC_KEY, RECEIPT, RUN
 from disavow.ledger import Ledger
 from disavow.proof.keys import generate, load_signer
+from disavow.proof.notes import KeyIndex
 from disavow.proof.receipt import check_receipt, read_receipt
 from tests.engines.flower.farm import farm, initial_arrays, learner, placing, strategy
 from tests.engines.flower.loopback import LoopbackGrid, Node
@@ -69,7 +70,7 @@ def test_the_train_message_brings_the_key_and_the_receipt_of_the_round_before(
     assert [config.get(PUBLIC_KEY) for config in sent] == [str(signer.public)] * 3
     assert RECEIPT not in sent[0]
     for number, config in enumerate(sent[1:], start=1):
-        receipt = check_receipt(read_receipt(config[RECEIPT]), [signer.public])
+        receipt = check_receipt(read_receipt(config[RECEIPT]), KeyIndex([signer.public]))
         assert (receipt.client, receipt.header["number"]) == ("c1", number)
 
 

@@ -25,7 +25,7 @@ from disavow.engines.flower.names import (
     VERIFIED,
 )
 from disavow.errors import DisavowError, VerificationError
-from disavow.proof.notes import PublicKey
+from disavow.proof.notes import KeyIndex, PublicKey
 from disavow.proof.opening import read_opening
 from disavow.proof.receipt import Receipt, check_receipt, read_receipt
 from disavow.proof.verify import Asked, TrustedKey, verify
@@ -92,7 +92,7 @@ class Evidence:
         return PublicKey.parse(kept.decode().strip())
 
     def _check(self, run: str, client: str, data: bytes) -> Receipt:
-        receipt = check_receipt(read_receipt(data), [self._trusted(run)])
+        receipt = check_receipt(read_receipt(data), KeyIndex([self._trusted(run)]))
         if (receipt.run_id, receipt.client) != (run, client):
             raise VerificationError("it is of another run, or for another client")
         returned = self._keeping.read(run, _UPDATES)

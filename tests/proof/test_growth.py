@@ -1,0 +1,169 @@
+"""The work of a verification grows with the size of what it is given, not with its square.
+
+Work is counted, not timed: calls of functions, and comparisons of numbers that were read from files.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from disavow.proof import canonical
+from disavow.proof.verify import Asked, TrustedKey, verify
+from tests.proof.vectors.valid import LEAVER
+from tests.proof.world import SERVER, Group, Past, World, client, signer_named
+
+
+class Counted(int):
+    """A number whose comparisons are calls of functions, so that they are counted too."""
+
+    def __eq__(self, other: object) -> bool:
+        return int.__eq__(self, other) is True
+
+    def __lt__(self, other: int) -> bool:
+        return int.__lt__(self, other)
+
+    def __le__(self, other: int) -> bool:
+        return int.__le__(self, other)
+
+    def __gt__(self, other: int) -> bool:
+        return int.__gt__(self, other)
+
+    def __ge__(self, other: int) -> bool:
+        return int.__ge__(self, other)
+
+    def __hash__(self) -> int:
+        return int.__hash__(self)
+
+
+def work_of(asked: Asked) -> int:
+    """How many functions a verification calls, of Python and of C; it must find the proof valid."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        verify(asked)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+class Lending(World):
+    """A world in which the neighbours of every slot lie in clusters of their own."""
+
+    def _group(self, past: Past, at: int, order: list[str], *more: Any) -> Group:
+        group = super()._group(past, at, order, *more)
+        k = self.policy["k"]
+        elsewhere = [(at + 1 + step) % (k + 1) * k for step in range(k)]
+        near = zip(elsewhere, elsewhere[1:] + elsewhere[:1], strict=True)
+        return replace(group, lists=tuple(near))
+
+
+def key_leaves(n: int) -> Asked:
+    world = World("keys").train(1)
+    for number in range(n):
+        world.rotate(signer_named(f"key-{number}"))
+    return world.leave(LEAVER).proof(LEAVER).asked()
+
+
+def rounds_not_shown(n: int) -> Asked:
+    world = World("elsewhere").train(1).train(n, without=[LEAVER])
+    return world.leave(client(5)).leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+
+
+def clusters(n: int) -> Asked:
+    return World("present").train(n).leave(LEAVER).proof(LEAVER).asked()
+
+
+def receipts(n: int) -> Asked:
+    world = World("present").train(n).leave(LEAVER)
+    return world.proof(LEAVER).asked(receipts=[world.receipt(LEAVER, leaf) for leaf in range(1, n + 1)])
+
+
+def receipts_and_keys(n: int) -> Asked:
+    others = [TrustedKey(signer_named(f"key-{number}").public) for number in range(n)]
+    return replace(receipts(n), trusted=[*others, TrustedKey(SERVER.public)])
+
+
+def superseded_rounds(n: int) -> Asked:
+    world = World("again").train(n).leave(client(5), verdict="rollback", to=1)
+    receipts = [world.receipt(LEAVER, past.leaf) for past in world.pasts]
+    return world.train(1).leave(LEAVER, verdict="deniable").proof(LEAVER).asked(receipts=receipts)
+
+
+def withdrawals(n: int) -> Asked:
+    world = World("one by one", clients=7 * n).train(1)
+    apart = [name for name in world.clients if name not in _mates(world)]
+    for name in apart[:n]:
+        world.leave(name, verdict="deniable")
+    return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+
+
+def requests_together(n: int) -> Asked:
+    world = World("together", clients=7 * n).train(1)
+    apart = [name for name in world.clients if name not in _mates(world)]
+    return world.leave(LEAVER, *apart[:n], verdict="deniable").proof(LEAVER).asked()
+
+
+def _mates(world: World) -> tuple[str, ...]:
+    past = world.pasts[0]
+    return past.group_of(past.slots[LEAVER]).clients
+
+
+def slots(n: int) -> Asked:
+    return World("wide", clients=n, k=n).train(1).leave(LEAVER).proof(LEAVER).asked()
+
+
+def neighbours(n: int) -> Asked:
+    world = World("near", clients=3 * n, k=n, x=3, criterion="neighbourhood", delta=0.1)
+    return world.train(1).leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+
+
+def others(n: int) -> Asked:
+    world = Lending("lent", clients=n * (n + 1), k=n, x=2, criterion="neighbourhood", delta=0.1)
+    return world.train(1).leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+
+
+def cosignatures_and_keys(n: int) -> Asked:
+    made = clusters(1)
+    world = World("present").train(1).leave(LEAVER)
+    cosigned = "".join(f"\N{EM DASH} witness-{number} AAAAAAA=\n" for number in range(n))
+    keys = [TrustedKey(signer_named(f"key-{number}").public) for number in range(n)]
+    return replace(made, checkpoint=world.checkpoint() + cosigned, trusted=[*keys, TrustedKey(SERVER.public)])
+
+
+GROWING: dict[str, tuple[Callable[[int], Asked], int]] = {
+    "key leaves": (key_leaves, 100),
+    "rounds that are not shown": (rounds_not_shown, 100),
+    "clusters and opened rounds": (clusters, 50),
+    "receipts": (receipts, 50),
+    "receipts and keys": (receipts_and_keys, 50),
+    "superseded rounds": (superseded_rounds, 50),
+    "withdrawals": (withdrawals, 50),
+    "requests of one withdrawal": (requests_together, 50),
+    "slots": (slots, 200),
+    "neighbour lists": (neighbours, 30),
+    "clusters that lend neighbours": (others, 15),
+    "cosignatures and keys": (cosignatures_and_keys, 100),
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_work_does_not_grow_with_the_square(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a + b·n + c·n², the second difference over steps of n is 2·c·n²; for n·log n it is a small part."""
+    read = canonical._integer
+    # a digit alone stays as it is: versions are compared by type
+    monkeypatch.setattr(canonical, "_integer", lambda text: Counted(read(text)) if len(text) > 1 else read(text))
+    make, n = GROWING[name]
+    one, two, three = (work_of(make(times * n)) for times in (1, 2, 3))
+    assert one < two < three
+    assert three - 2 * two + one < 0.08 * two
