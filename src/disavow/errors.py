@@ -47,6 +47,11 @@ class ModelMismatch(ConfigError):
     """A model whose tensors are not those of the network that is to be trained or evaluated from it."""
 
 
+def how_to_install(extra: str) -> str:
+    """Name the command that installs an extra: from a clone, because disavow is not on a package index yet."""
+    return f'in a clone of disavow: pip install --constraint constraints.txt ".[{extra}]"'
+
+
 class UnknownClient(DisavowError):
     """A client that this run does not have, and never had."""
 

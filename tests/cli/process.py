@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,15 @@ def environment(**more: str) -> dict[str, str]:
 
 def disavow(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
+    return run([*COMMAND, *map(str, arguments)], cwd=cwd, env=environment())
+
+
+def run(arguments: Sequence[str], *, cwd: Path | None, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run any program to its end, with nobody at its standard input."""
     return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
+        arguments,
         cwd=cwd,
-        env=environment(),
+        env=env,
         capture_output=True,
         text=True,
         encoding="utf-8",

@@ -19,6 +19,7 @@ from disavow import config, runs
 from disavow.data import client_ids
 from disavow.erasure.mechanisms import build
 from disavow.erasure.prove import default_openings, opening_path, proof_path
+from disavow.errors import how_to_install
 from disavow.ledger import Ledger
 from disavow.proof.notes import Signer
 from disavow.runs import Run
@@ -218,7 +219,7 @@ def test_a_command_that_needs_more_says_which_extra(auditor: Auditor, arguments:
     assert result.stdout == ""
     [line] = result.stderr.splitlines()
     assert line.startswith("error: this command needs ")
-    assert line.endswith(': pip install "disavow[train]"')
+    assert line.endswith(how_to_install("train"))
     assert set(auditor.folder.iterdir()) == before
 
 

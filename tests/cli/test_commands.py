@@ -8,6 +8,7 @@ import pty
 import re
 import signal
 import subprocess
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,6 +202,19 @@ def test_demo_trains_lets_clients_leave_tells_and_takes_the_next_free_name(tmp_p
         standing = [summary.after for summary in ledger.summaries() if summary.standing]
     assert [one["model"] for one in told["rounds"]] == standing
     assert fsck(tmp_path / "runs" / "demo") == []
+
+
+def test_what_the_demo_says_to_try_next_works_as_pasted(tmp_path: Path) -> None:
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    bare = environment(PATH="/usr/bin:/bin")
+    words = process.run([*COMMAND, "demo", "--rounds", "2", "--run", "runs/my demo"], cwd=tmp_path, env=bare)
+    assert words.returncode == 0, words.stderr
+    lines = words.stdout.split("Try next:\n", 1)[1].splitlines()
+    quick = "\n".join(line for line in lines if "disavow audit" not in line and "disavow plan" not in line)
+    assert "bin/activate" in quick
+    assert "disavow verify" in quick
+    pasted = process.run(["bash", "-e", "-c", quick], cwd=tmp_path, env=bare)
+    assert pasted.returncode == 0, pasted.stderr
 
 
 # -- help ----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from disavow.data import load
 from disavow.data.catalogue import ATTRIBUTES, SPECS
 from disavow.data.images import official
 from disavow.data.progress import nothing
-from disavow.errors import ConfigError
+from disavow.errors import ConfigError, how_to_install
 from tests.cli.process import environment
 from tests.data.making import pixels, table, write
 
@@ -169,5 +169,5 @@ for settings in (DataSettings(name="mnist", dir={str(tmp_path)!r}), DataSettings
     lines = loaded_by(code).splitlines()[:-1]
     assert lines
     for line in lines:
-        assert line.endswith(f'needs {absent}: pip install "disavow[data]"')
+        assert line.endswith(f"needs {absent}; {how_to_install('data')}")
         assert line.startswith(('data.name "mnist"', 'data.partition "'))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
+import shutil
+import sys
 import time
 from itertools import count
 from pathlib import Path
@@ -124,23 +127,38 @@ def _conclude(directory: Path, gone: list[str]) -> None:
         stored = size(ledger.stored_bytes())
     last = standing[-1]
     accuracy = f"{last.evaluation.accuracy:.1%}" if last.evaluation else "-"
-    keys = _keys_of(directory)
+    run, keys = shlex.quote(str(directory)), shlex.quote(str(_keys_of(directory)))
+    proof, opening = (shlex.quote(str(path)) for path in (proof_path(directory, 1), _opening(directory, 1)))
     results().print(
         f"\nAfter {last.number} rounds, and without {', '.join(gone)}, the model reads {accuracy} of the digits\n"
         f"it has never seen. Its ledger is in {directory} ({stored}) and passes every check"
         f"{f' but {len(faults)}' if faults else ''}.\n\n"
         "Try next:\n"
-        f"  disavow status {directory}\n"
-        f"  disavow requests {directory}\n"
-        f"  disavow fsck {directory} --absent {gone[0]}\n"
-        f"  disavow show-proof {proof_path(directory, 1)}\n"
-        f"  disavow verify {proof_path(directory, 1)} --key {keys / PUBLIC} \\\n"
-        f"      --opening {_opening(directory, 1)}\n"
-        f"  DISAVOW_KEYS={keys} disavow erase {directory} {_next_after(gone)} --dry-run\n"
-        f"  DISAVOW_KEYS={keys} disavow audit {directory} --client {_next_after(gone)}    # a minute or two\n"
+        f"{_activate()}"
+        f"  disavow status {run}\n"
+        f"  disavow requests {run}\n"
+        f"  disavow fsck {run} --absent {gone[0]}\n"
+        f"  disavow show-proof {proof}\n"
+        f"  disavow verify {proof} --key {keys}/{PUBLIC} \\\n"
+        f"      --opening {opening}\n"
+        f"  DISAVOW_KEYS={keys} disavow erase {run} {_next_after(gone)} --dry-run\n"
+        f"  DISAVOW_KEYS={keys} disavow audit {run} --client {_next_after(gone)}    # a minute or two\n"
         "  disavow plan --clients 50 --rounds 50 --k 4 --k 8 --x 3\n"
         "  disavow init config.toml && disavow train config.toml --run runs/mine"
     )
+
+
+def _activate() -> str:
+    """The line that puts this installation's `disavow` on the PATH; none where a shell finds it already."""
+    scripts = Path(sys.prefix) / "bin"
+    found = shutil.which("disavow")
+    if found is not None and Path(found).parent.samefile(scripts):
+        return ""
+    if not (scripts / "activate").is_file():
+        return f"  export PATH={shlex.quote(str(scripts))}:$PATH\n"
+    here = Path.cwd()
+    shown = scripts.relative_to(here) if scripts.is_relative_to(here) else scripts
+    return f"  source {shlex.quote(str(shown / 'activate'))}\n"
 
 
 def _keys_of(directory: Path) -> Path:

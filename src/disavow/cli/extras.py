@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from disavow.errors import MissingExtra
+from disavow.errors import MissingExtra, how_to_install
 
 
 @contextmanager
@@ -16,4 +16,4 @@ def needs(extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "disavow":
             raise
-        raise MissingExtra(f'this command needs {error.name}: pip install "disavow[{extra}]"') from None
+        raise MissingExtra(f"this command needs {error.name}; {how_to_install(extra)}") from None

@@ -27,6 +27,7 @@ def train(config_file: Path, directory: Path, *, as_json: bool) -> None:
         run = runs.start(settings, directory, ask=ask_passphrase, on_progress=on_progress)
     with run:
         show_notes(run)
+        _warn_unsigned(run)
         spent = go_on(run, directory)
     report(directory, as_json=as_json, spent=spent)
 
@@ -47,6 +48,15 @@ def show_notes(run: Run) -> None:
     """What is not as it should be with the run's data."""
     for note in run.notes:
         progress().print(f"note: {note}")
+
+
+def _warn_unsigned(run: Run) -> None:
+    """Say that nothing binds the server before there is a key."""
+    if run.ledger.signer is None:
+        progress().print(
+            f"note: there is no signing key in {run.keys}, so neither this run's log nor its proofs are signed; "
+            "`disavow keygen` makes a key, and what was recorded before it is marked as signed late"
+        )
 
 
 def go_on(run: Run, directory: Path) -> BudgetSpent | None:

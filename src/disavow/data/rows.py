@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from disavow.data.catalogue import Spec
-from disavow.errors import ConfigError, MissingExtra
+from disavow.errors import ConfigError, MissingExtra, how_to_install
 
 BATCH = 1000
 """Rows at a time."""
@@ -32,7 +32,7 @@ def needs_extra(what: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "disavow":
             raise
-        raise MissingExtra(f'{what} needs {error.name}: pip install "disavow[data]"') from None
+        raise MissingExtra(f"{what} needs {error.name}; {how_to_install('data')}") from None
 
 
 def refuse_other_schema(rows: Rows, spec: Spec) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from disavow.errors import MissingExtra
+from disavow.errors import MissingExtra, how_to_install
 from disavow.privacy import gaussian
 
 SMALLEST_DELTA = 1e-9
@@ -166,4 +166,4 @@ def renyi_epsilon_of(rounds: Rounds, delta: float) -> float:
 
 
 def _missing(error: ModuleNotFoundError) -> MissingExtra:
-    return MissingExtra(f'the sampled account needs {error.name}: pip install "disavow[train]"')
+    return MissingExtra(f"the sampled account needs {error.name}; {how_to_install('train')}")

@@ -20,6 +20,8 @@ from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
+from disavow.errors import how_to_install
+
 _log = logging.getLogger(__name__)
 
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC")
@@ -57,8 +59,8 @@ def _compiler() -> list[str]:
     if find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "c++"]
     raise NoKernels(
-        f"there is no C++ compiler here ({', '.join(_COMPILERS)}, or the one that $CXX names); "
-        'pip install "disavow[compiler]" brings one'
+        f"there is no C++ compiler here ({', '.join(_COMPILERS)}, or the one that $CXX names); to get one, "
+        f"{how_to_install('compiler')}"
     )
 
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from disavow.errors import MissingExtra
+from disavow.errors import MissingExtra, how_to_install
 from disavow.federation.clustering.geometry import Geometry
 from disavow.federation.randomness import Stream
 
@@ -24,7 +24,9 @@ _LARGEST_DISTANCE = 2e5
 def require_kmeans() -> None:
     """Raise unless the package is there."""
     if find_spec("k_means_constrained") is None:
-        raise MissingExtra('clustering.method is "constrained-kmeans", which needs `pip install "disavow[kmeans]"`')
+        raise MissingExtra(
+            f'clustering.method "constrained-kmeans" needs k-means-constrained; {how_to_install("kmeans")}'
+        )
 
 
 def constrained_kmeans(geometry: Geometry, items: Tensor, k: int, stream: Stream) -> list[Tensor]:
