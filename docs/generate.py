@@ -60,7 +60,8 @@ def commands() -> str:
     lines += ["| 1 | | `fsck` or `audit` found something |", "| 3 | | `verify`: valid, but it names nobody |"]
     for kind in _tree(errors.DisavowError):
         lines.append(f"| {kind.exit_code} | `{kind.__name__}` | {' '.join((kind.__doc__ or '').split())} |")
-    lines += ["| 130 | | interrupted from the keyboard |"]
+    lines += ["| 70 | | an internal error: a defect of disavow; `DISAVOW_DEBUG=1` shows where it came from |"]
+    lines += ["| 130 | | interrupted from the keyboard |", "| 141 | | whoever read the output has gone |"]
     return "\n".join(lines) + "\n"
 
 

@@ -164,7 +164,7 @@ def test_more_clients_than_samples_are_refused_and_nothing_is_written(tmp_path: 
 
 @pytest.mark.parametrize(
     "changed",
-    [{"training": {"learning_rate": 1e30}}, {"noise": {"sigma": 1e300}}],
+    [{"training": {"learning_rate": 1e30}}, {"noise": {"mode": "calibrated", "clip": 1.0, "tau": 1e38}}],
     ids=["updates that are not finite", "noise that overflows float32"],
 )
 def test_a_round_whose_numbers_are_not_finite_is_refused_and_the_run_stays_clean(

@@ -109,4 +109,4 @@ def test_a_budget_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     file = write_config(tmp_path / "config.toml", {**SETTINGS, "ledger": {"retention": 0}})
     result = disavow("train", file, "--run", tmp_path / "run")
     assert result.returncode == 2
-    assert 'ledger.retention is 0; allowed: a whole number of at least 1 or "all"' in result.stderr
+    assert "ledger.retention is 0; allowed: a whole number of at least 1 and" in result.stderr

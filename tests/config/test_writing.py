@@ -44,8 +44,8 @@ def values_of(kind: Any, metadata: Iterable[Any] = ()) -> st.SearchStrategy[Any]
 def numbers(kind: type[int] | type[float], metadata: Iterable[Any]) -> st.SearchStrategy[Any]:
     bounds = {key: getattr(m, key) for m in metadata for key in ("gt", "ge", "lt", "le") if hasattr(m, key)}
     if kind is int:
-        assert not {"gt", "le"} & set(bounds), "no setting has these bounds yet"
-        return st.integers(bounds["ge"], bounds.get("lt", 5001) - 1)
+        assert "gt" not in bounds, "no setting has this bound yet"
+        return st.integers(bounds["ge"], bounds["le"] if "le" in bounds else bounds["lt"] - 1)
     return st.floats(
         bounds.get("gt", bounds.get("ge")),
         bounds.get("lt", bounds.get("le")),

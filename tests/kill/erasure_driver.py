@@ -8,6 +8,7 @@ Run as `python -m tests.kill.erasure_driver`; `Driver` is the parent's side of i
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
@@ -183,6 +184,8 @@ def _child(message: Mapping[str, Any]) -> None:
         os.chdir(message["cwd"])
         if message.get("limit"):
             resource.setrlimit(resource.RLIMIT_FSIZE, (message["limit"], message["limit"]))
+        if message.get("obey_modes"):
+            _obey_modes()
         status = TASKS[message["task"]](message)
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
@@ -192,6 +195,14 @@ def _child(message: Mapping[str, Any]) -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(status)
+
+
+def _obey_modes() -> None:
+    """From now on file modes count for this process, also if it is root's: it gives up all capabilities."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, nothing = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    if libc.capset(header, nothing) != 0:
+        raise OSError(ctypes.get_errno(), "capset failed")
 
 
 def _disavow(message: Mapping[str, Any]) -> int:

@@ -47,6 +47,9 @@ FEWEST_WORLDS = 32
 
 FEWEST_SHADOWS = 4
 
+MOST = 100_000
+"""Worlds, shadows or forgings; a typing error is not taken for a wish."""
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -60,8 +63,10 @@ class Effort:
     def __post_init__(self) -> None:
         _require_even("worlds", self.worlds, FEWEST_WORLDS, "half of them with the client, half without")
         _require_even("shadows", self.shadows, FEWEST_SHADOWS, "every record is held by half of them")
-        if self.forgings < 1:
-            raise ConfigError(f"--forgings is {self.forgings}; allowed: a whole number of at least 1")
+        if not 1 <= self.forgings <= MOST:
+            raise ConfigError(
+                f"--forgings is {self.forgings}; allowed: a whole number of at least 1, at most {MOST:,}"
+            )
 
     def trainings(self) -> int:
         """How many federations are trained."""
@@ -69,8 +74,10 @@ class Effort:
 
 
 def _require_even(option: str, value: int, fewest: int, why: str) -> None:
-    if value < fewest or value % 2:
-        raise ConfigError(f"--{option} is {value}; allowed: an even number of at least {fewest} ({why})")
+    if not fewest <= value <= MOST or value % 2:
+        raise ConfigError(
+            f"--{option} is {value}; allowed: an even number of at least {fewest}, at most {MOST:,} ({why})"
+        )
 
 
 def audit(

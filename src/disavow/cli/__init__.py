@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+import traceback
 
-from disavow.errors import DisavowError
+from disavow.errors import ConfigError, DisavowError, StorageFull
+
+DEBUG = "DISAVOW_DEBUG"
+"""Set to anything, it makes an internal error show where it came from."""
+
+INTERNAL = 70
+"""Exit code of an error that nobody foresaw (EX_SOFTWARE): never one that is also a verdict."""
+
+BROKEN_PIPE = 141
+"""Exit code where the reader of our output has gone, as of a program that SIGPIPE ends."""
+
+INTERRUPTED = 130
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main() -> None:
@@ -12,11 +28,61 @@ def main() -> None:
     from disavow.cli.app import app
 
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except DisavowError as error:
-        for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _refuse(error)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone; there is nobody to tell
-        sys.exit(1)
+        _end_unheard()
+    except SystemExit as ended:
+        _end(ended)
+    except OSError as error:
+        _refuse(_refusal_of(error))
+    except Exception as error:
+        _confess(error)
+
+
+def _refuse(error: DisavowError) -> None:
+    for line in str(error).splitlines():
+        print(f"error: {line}", file=sys.stderr)
+    sys.exit(error.exit_code)
+
+
+def _refusal_of(error: OSError) -> DisavowError:
+    """What the operating system refused, as an error of ours: it is no defect of disavow."""
+    where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    what = f"{where}{error.strerror or error}"
+    return StorageFull(what) if error.errno in _FULL else ConfigError(what)
+
+
+def _end(ended: SystemExit) -> None:
+    """End as the library of the command line wants to; but it takes some ends for 1, which is a verdict here."""
+    import click
+
+    match ended.__context__:
+        case BrokenPipeError():
+            _end_unheard()
+        case click.Abort():  # an end of input where a question was asked
+            sys.exit(INTERRUPTED)
+    raise ended
+
+
+def _end_unheard() -> None:
+    # there is nobody to tell; and what is still in the buffer must not be tried again when Python ends
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(BROKEN_PIPE)
+
+
+def _confess(error: Exception) -> None:
+    """Say that this is a defect of disavow, and how to show more of it."""
+    if os.environ.get(DEBUG):
+        traceback.print_exception(error)
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    print(
+        f"internal error: {what}; this is a defect of disavow: please report it, with what {DEBUG}=1 shows before "
+        "this line",
+        file=sys.stderr,
+    )
+    sys.exit(INTERNAL)

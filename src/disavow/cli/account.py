@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -30,7 +29,9 @@ from disavow.privacy.events import Event
 _FEWEST = 2
 _MOST_ROUNDS = 100_000
 _MOST_CLIENTS = 10_000_000
+_MOST_PARAMETERS = 10**15
 _SIGMAS = (1e-3, 1e6)
+_NUMBERS = (1e-12, 1e12)
 
 
 def account_for(run: Path | None, asked: Asked, *, plot: Path | None, as_json: bool) -> None:
@@ -66,10 +67,11 @@ def _check(run: Path | None, asked: Asked) -> None:
     sigma, (least, most) = told.get("sigma", 1.0), _SIGMAS
     require(least <= sigma <= most, "sigma", sigma, f"{least:g} to {most:,.0f}")
     for name in ("epsilon", "clip"):
-        value = told.get(name, 1.0)
-        require(0 < value < math.inf, name, value, "a number above 0")
+        value, (least, most) = told.get(name, 1.0), _NUMBERS
+        require(least <= value <= most, name, value, f"{least:g} to {most:g}")
     require("model" not in told or "parameters" not in told, "model", asked.model, "nothing beside --parameters")
-    require(told.get("parameters", 1) >= 1, "parameters", asked.parameters, "a whole number of at least 1")
+    parameters = told.get("parameters", 1)
+    require(1 <= parameters <= _MOST_PARAMETERS, "parameters", parameters, f"1 to {_MOST_PARAMETERS:,}")
 
 
 def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) -> None:

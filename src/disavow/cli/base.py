@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+MOST_ROUNDS = 1_000_000
+LARGEST_SEED = 2**32 - 1
+LONGEST_WAIT = 1_000_000.0
+"""Seconds: more than eleven days."""
+
+
+def a_number(value: float) -> float:
+    """Refuse what is called a number and is none: it is above no bound and below none."""
+    if math.isnan(value):
+        raise typer.BadParameter("nan is not a number.")
+    return value
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="The run directory.")]

@@ -25,6 +25,7 @@ from disavow.models import NETWORKS
 _INTERRUPTED = 130
 _DEVICES = ("cpu", "cuda")
 _FEWEST_CLIENTS = 2
+_MOST = 1_000_000
 
 
 def bench(
@@ -81,9 +82,9 @@ def _check(asked: Asked) -> None:
     require(asked.network in NETWORKS, "network", asked.network, ", ".join(NETWORKS))
     for option in ("passes", "rounds", "samples", "federations"):
         value = getattr(asked, option)
-        require(value >= 1, option, value, "a whole number of at least 1")
-    allowed = f"a whole number of at least {_FEWEST_CLIENTS}"
-    require(asked.clients >= _FEWEST_CLIENTS, "clients", asked.clients, allowed)
+        require(1 <= value <= _MOST, option, value, f"a whole number of at least 1, at most {_MOST:,}")
+    allowed = f"a whole number of at least {_FEWEST_CLIENTS}, at most {_MOST:,}"
+    require(_FEWEST_CLIENTS <= asked.clients <= _MOST, "clients", asked.clients, allowed)
     require(bool(asked.peers or asked.engines), "engines", "none", "at least one engine where --peers is none")
     alone = asked.federations == 1 and asked.device == "cpu"
     fits = alone or "sequential" not in asked.engines

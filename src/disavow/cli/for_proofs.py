@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from disavow.cli.base import Json, RunDirectory, app
+from disavow.cli.base import MOST_ROUNDS, Json, RunDirectory, app
 from disavow.cli.extras import needs
 
 
@@ -60,7 +60,9 @@ def receipt(
     run: RunDirectory,
     client: Annotated[str, typer.Argument(metavar="CLIENT", help="Whom the receipts are for.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write them.")],
-    number: Annotated[int | None, typer.Option("--round", help="Only the receipt for this round.")] = None,
+    number: Annotated[
+        int | None, typer.Option("--round", min=1, max=MOST_ROUNDS, help="Only the receipt for this round.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Write what a client keeps of its rounds, so that it can later hold the server to them.
@@ -93,7 +95,10 @@ def export(
     run: RunDirectory,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the model.")],
     average: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Write the mean of the models after the last N rounds.")
+        int,
+        typer.Option(
+            min=1, max=MOST_ROUNDS, metavar="N", help="Write the mean of the models after the last N rounds."
+        ),
     ] = 1,
     json: Json = False,
 ) -> None:

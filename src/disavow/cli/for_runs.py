@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from disavow.cli.base import Json, RunDirectory, app
+from disavow.cli.base import LONGEST_WAIT, MOST_ROUNDS, Json, RunDirectory, a_number, app
 from disavow.cli.extras import needs
 
 
@@ -16,7 +16,7 @@ def demo(
     run: Annotated[
         Path | None, typer.Option("--run", metavar="DIR", help="Where to write the run. [default: runs/demo]")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds to train.")] = 20,
+    rounds: Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="Rounds to train.")] = 20,
     json: Json = False,
 ) -> None:
     """Train a federation of 20 clients on real handwritten digits, let some of them leave, check the ledger.
@@ -106,7 +106,13 @@ def erase(
     clients: Annotated[list[str], typer.Argument(metavar="CLIENT...", help="Who asks to be forgotten.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost; change nothing.")] = False,
     wait: Annotated[
-        float, typer.Option(min=0, help="Seconds to wait for another process that holds the run to answer.")
+        float,
+        typer.Option(
+            min=0,
+            max=LONGEST_WAIT,
+            callback=a_number,
+            help="Seconds to wait for another process that holds the run to answer.",
+        ),
     ] = 60,
     openings: Annotated[
         Path | None,

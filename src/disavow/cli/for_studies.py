@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from disavow.cli.base import Json, RunDirectory, app
+from disavow.cli.base import LARGEST_SEED, Json, RunDirectory, app
 from disavow.cli.extras import needs
 
 
@@ -98,7 +98,9 @@ def audit(
     forgings: Annotated[
         int, typer.Option(help="Forgeries of each standing round, from other representatives.")
     ] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Draws the held-out records, shadows and worlds.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Draws the held-out records, shadows and worlds.")
+    ] = 1,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also draw the ROC curves; .png, .pdf or .svg.")
     ] = None,
@@ -189,13 +191,14 @@ def reproduce(
         typer.Option(help="Only this row, such as MNIST-iid; several times for more."),
     ] = None,
     seed: Annotated[
-        list[int] | None, typer.Option(min=0, help="Instead of the grid's; several times for more.")
+        list[int] | None,
+        typer.Option(min=0, max=LARGEST_SEED, help="Instead of the grid's; several times for more."),
     ] = None,
     network: Annotated[
         str | None, typer.Option(help="Whose runs figures show. [default: convnet; for storage lenet5]")
     ] = None,
     device: Annotated[str, typer.Option(help="Where to train: auto, cpu or cuda.")] = "auto",
-    streams: Annotated[int, typer.Option(min=50, help="Streams of requests behind `work`.")] = 4000,
+    streams: Annotated[int, typer.Option(min=50, max=1_000_000, help="Streams of requests behind `work`.")] = 4000,
     grid: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A grid of your own, as TOML, whose runs are made too.")
     ] = None,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 HEADER = "  k   x  clusters            rollbacks       retrained rounds  no rollback at all  likely at request"
 _FEWEST = 2
 _LARGEST = 50_000_000
+_MOST_SIMULATIONS = 10_000_000
 _LARGEST_SEED = 2**32 - 1
 # blue and vermillion of Okabe and Ito's palette, and two shapes: told apart by everyone, and in grey
 _LOOKS: dict[Clustering, dict[str, Any]] = {
@@ -69,7 +70,8 @@ def _check(federation: Federation, ks: Sequence[int], xs: Sequence[int], simulat
         require(1 <= x <= max(ks), "x", x, f"1 to the largest --k, which is {max(ks)}")
     for k in ks:  # what was asked for must not drop out of the table unsaid
         require(k >= min(xs), "k", k, f"at least the smallest --x, which is {min(xs)}")
-    require(simulations >= _FEWEST, "simulations", simulations, f"a whole number of at least {_FEWEST}")
+    fits = _FEWEST <= simulations <= _MOST_SIMULATIONS
+    require(fits, "simulations", simulations, f"{_FEWEST} to {_MOST_SIMULATIONS:,}")
     require(0 <= seed <= _LARGEST_SEED, "seed", seed, f"0 to {_LARGEST_SEED}")
 
 

@@ -13,10 +13,17 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
+MOST = 1_000_000
+"""The largest count of anything that a run can be told; a typing error is not taken for a wish."""
+
+SMALLEST, LARGEST = 1e-38, 1e38
+"""Of numbers with a fraction: about what float32 can hold, in which models are."""
+
+Positive = Annotated[float, Field(ge=SMALLEST, le=LARGEST)]
+NotNegative = Annotated[float, Field(ge=0, le=LARGEST)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Bytes = Annotated[int, Field(ge=1, le=10**15)]
 
 
 class DataSettings(Section):
@@ -33,7 +40,7 @@ class DataSettings(Section):
         description="iid; quantity: unequal sizes; dirichlet: unequal sizes and labels; shards: a few pieces of "
         "the samples sorted by label; pathological: a few labels each",
     )
-    alpha: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
+    alpha: Annotated[float, Field(gt=0, le=MOST)] = Field(
         0.5, description="concentration of quantity and dirichlet partitions; smaller is more unequal"
     )
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
@@ -182,7 +189,7 @@ class EngineSettings(Section):
 class LedgerSettings(Section):
     """What the run keeps on disk."""
 
-    retention: Count | Literal["all"] = Field(
+    retention: Bytes | Literal["all"] = Field(
         "all",
         description="bytes for the models of standing rounds; what does not fit is thinned, and a rollback then "
         "goes to the nearest earlier model that is kept. However small: the initial model and the newest stay, and "

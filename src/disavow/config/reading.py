@@ -16,6 +16,9 @@ from disavow.config.keys import allowed
 from disavow.config.settings import Settings
 from disavow.errors import ConfigError
 
+_LONGEST = 80
+"""Characters of a refused value that are repeated."""
+
 
 def load(path: Path) -> Settings:
     """Read settings from a TOML file. Whatever cannot be used is a `ConfigError` that names the key."""
@@ -32,7 +35,7 @@ def parse(text: str, *, source: str) -> Settings:
     """Settings from TOML text; `source` names it in errors."""
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and nesting without end
         raise ConfigError(f"{source}: not TOML: {error}") from None
     return from_values(values, source=source)
 
@@ -56,7 +59,8 @@ def _one_line(detail: ErrorDetails) -> str:
     key = ".".join(path)
     if detail["type"] == "extra_forbidden" or field is None:
         return f"{key} is not a setting; allowed: {', '.join(section.model_fields)}"
-    return f"{key} is {json.dumps(detail['input'], default=str)}; allowed: {allowed(field)}"
+    told = json.dumps(detail["input"], default=str)
+    return f"{key} is {told if len(told) <= _LONGEST else told[:_LONGEST] + '...'}; allowed: {allowed(field)}"
 
 
 def _find(path: list[str]) -> tuple[type[BaseModel], FieldInfo | None]:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection, ExceptionContext
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool, StaticPool
 
-from disavow.errors import LedgerError, LedgerVersion, RunInUse, RunMissing, StorageFull
+from disavow.errors import LedgerError, LedgerVersion, RunError, RunInUse, RunMissing, StorageFull
 
 NAME = "ledger.sqlite3"
 HEAD = "0100"
@@ -24,6 +24,7 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 _BUSY_SECONDS = 30
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")
+_READ_ONLY = "SQLITE_READONLY"
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -48,6 +49,8 @@ def connect(path: Path, *, write: bool) -> sa.Engine:
             raise _damaged(path.parent, original) from original
         if name.startswith(_NO_ROOM):
             raise _full(path.parent, str(original)) from original
+        if name.startswith(_READ_ONLY):
+            raise RunError(f"{path.parent} cannot be written: Permission denied") from original
         if name.startswith(_BUSY):
             raise RunInUse(f"{path.parent} is being written by another process; try again") from original
 
