@@ -8,6 +8,7 @@ import json
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from tests.cli.forked import disavow
 from tests.cli.process import only_error, write_config
 from tests.kill.erasure_driver import Driver, Ended
 from tests.ledger.making import files_of
+from tests.proof.vectors.valid import LEAVER as FORGED
+from tests.proof.vectors.valid import deniable
 
 SETTINGS: dict[str, Any] = {
     "seed": 5,
@@ -454,8 +457,57 @@ def test_keygen_never_overwrites_and_rotates_when_told_to(tmp_path: Path) -> Non
     assert files_of(keys) == before
     rotated = disavow("keygen", "--folder", keys, "--no-passphrase", "--rotate")
     assert rotated.returncode == 0
-    assert "is retired; its proofs stay valid under" in rotated.stdout
+    assert "its proofs stay valid under" in rotated.stdout
     assert len(json.loads((keys / "keys.json").read_bytes())["keys"]) == 2
+    assert files_of(keys).keys() == before.keys()
+    assert before["signing.pem"] not in files_of(keys).values()
+
+
+def test_keygen_revokes_a_replaced_key_and_verify_refuses_what_it_signed_by_name(copied: World) -> None:
+    key = json.loads((copied.keys / "keys.json").read_bytes())["keys"][0]["key"]
+    refused = disavow("keygen", "--folder", copied.keys, "--revoke", "0123456789abcdef")
+    assert refused.returncode == 2
+    old = copied.made("keygen", "--rotate")["replaced"]
+    proof = copied.run / "proofs" / "request-1.json"
+    assert disavow("verify", proof, "--key", copied.keys / "keys.json").returncode == 3
+    told = json.loads(disavow("keygen", "--folder", copied.keys, "--revoke", old[:16], "--json").stdout)
+    assert (told["id"], told["public"]) == (old, key)
+    result = disavow("verify", proof, "--key", copied.keys / "keys.json", "--json")
+    assert result.returncode == 1
+    assert checks(result)["signature"] is False
+    assert old[:16] in result.stdout
+    alone = disavow("verify", copied.receipts / "receipt-1.json", "--key", copied.keys / "keys.json")
+    assert alone.returncode == 1
+    assert old[:16] in only_error(alone)
+
+
+def test_keygen_encrypts_a_key_anew(copied: World) -> None:
+    before = (copied.keys / "signing.pem").read_bytes()
+    assert copied.made("keygen", "--rewrap")["public"] == copied.key.read_text().strip()
+    assert (copied.keys / "signing.pem").read_bytes() != before
+    assert copied.call("prove", copied.run, STAYER, "-o", copied.what_if).status == 0
+    assert disavow("keygen", "--folder", copied.keys, "--rewrap", "--rotate").returncode == 2
+
+
+def test_verify_reads_keys_from_a_pipe(world: World) -> None:
+    command = f"{sys.executable} -m disavow verify {world.proof} --opening {world.opening} --key <(cat {world.key})"
+    shell = ["bash", "-c", command]
+    result = subprocess.run(shell, env=process.environment(), capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_verify_warns_of_leaves_in_the_future(tmp_path: Path) -> None:
+    def edit(statement: dict[str, Any]) -> None:
+        statement["predicate"]["leaves"][-1]["at"] = "9999-01-01T00:00:00.000000+00:00"
+
+    made = deniable().proof(FORGED)
+    (tmp_path / "proof").write_bytes(made.forged(edit, relogged=True))
+    (tmp_path / "key").write_text(str(made.signer.public))
+    result = disavow("verify", tmp_path / "proof", "--key", tmp_path / "key")
+    assert result.returncode == 3
+    assert "WARNING: 1 of 4 leaves are dated in the future" in result.stdout
+    told = json.loads(disavow("verify", tmp_path / "proof", "--key", tmp_path / "key", "--json").stdout)
+    assert len(told["warnings"]) == 1
 
 
 @pytest.mark.parametrize("name", ["two words", "a+b", ""])
@@ -507,7 +559,7 @@ def test_a_locked_key_without_its_passphrase_stops_a_command_before_anything_is_
 @pytest.fixture
 def copied(world: World, tmp_path: Path) -> World:
     """The same world, to be changed at will."""
-    for name in ("keys", "run", "run.openings"):
+    for name in ("keys", "run", "run.openings", "receipts"):
         shutil.copytree(world.folder / name, tmp_path / name)
     return World(world.driver, tmp_path)
 

@@ -317,18 +317,25 @@ class Trusted:
     key: Key
     start: str | None = None
     end: str | None = None
+    revoked: str | None = None
 
-    def allows(self, moment: str) -> bool:
-        """Check 7: both ends are included."""
-        return (self.start is None or self.start <= moment) and (self.end is None or moment <= self.end)
+    def allows(self, moment: str, *, late: bool) -> bool:
+        """Check 7: both ends are included; a log that names no key may be older than the key."""
+        begun = late or self.start is None or self.start <= moment
+        return begun and (self.end is None or moment <= self.end)
 
 
-KEY_LIST = fields(
-    {
-        "type": one_of("disavow/keys/v1"),
-        "keys": list_of(fields({"key": is_key, "from": time, "until": optional(time)}), 10_000),
-    }
-)
+def not_revoked(keys: Sequence["Trusted"]) -> list["Trusted"]:
+    """Those of which no entry with the same bytes is revoked ("Public keys")."""
+    revoked = {each.key.public for each in keys if each.revoked is not None}
+    return [each for each in keys if each.key.public not in revoked]
+
+
+DATED = {"key": is_key, "from": time, "until": optional(time)}
+KEY_LISTS = {
+    "disavow/keys/v1": DATED,
+    "disavow/keys/v2": {**DATED, "revoked": optional(time)},
+}
 
 
 def parse_keys(data: bytes) -> list[Trusted]:
@@ -337,8 +344,13 @@ def parse_keys(data: bytes) -> list[Trusted]:
     stripped = data.strip()
     if stripped.startswith(b"{"):
         value = parse(data, MIB)
-        KEY_LIST(value)
-        return [Trusted(parse_key(entry["key"]), entry["from"], entry["until"]) for entry in value["keys"]]
+        kind = value.get("type")
+        need(isinstance(kind, str) and kind in KEY_LISTS, "no key list")
+        fields({"type": a_string, "keys": list_of(fields(KEY_LISTS[kind]), 10_000)})(value)
+        return [
+            Trusted(parse_key(entry["key"]), entry["from"], entry["until"], entry.get("revoked"))
+            for entry in value["keys"]
+        ]
     try:
         return [Trusted(parse_key(stripped.decode()))]
     except UnicodeDecodeError as error:
@@ -809,6 +821,8 @@ class Verification:
         """Check 2."""
         fitting = [trusted.key for trusted in self.keys if trusted.key.id == self.signature["keyid"]]
         require(bool(fitting), "no such trusted key")
+        fitting = [each.key for each in not_revoked(self.keys) if each.key.id == self.signature["keyid"]]
+        require(bool(fitting), "the key was revoked")
         self.signer = fitting[0]
         kind = PAYLOAD_TYPE.encode()
         message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(self.payload), self.payload)
@@ -841,7 +855,7 @@ class Verification:
         if self.checkpoint is None:
             return
         kept = parse_note(self.checkpoint, cosigned=True)
-        require(kept.is_signed_by(self.keys), "no trusted key opens the kept checkpoint")
+        require(kept.is_signed_by(not_revoked(self.keys)), "no trusted key opens the kept checkpoint")
         require(kept.origin == self.head.origin, "the kept checkpoint is of another log")
         require(kept.size <= len(self.leaves), "the kept checkpoint is newer")
         require(root_of(self.hashes[: kept.size]) == kept.root, "the log was rewritten")
@@ -852,11 +866,9 @@ class Verification:
         first = self.leaves[0]["key"]
         named = [leaf["key"] for leaf in self.leaves[1:] if leaf["type"] == "key"]
         last = named[-1] if named else first
-        if last is None:
-            return
-        require(parse_key(last) == self.signer, "the log names another key")
-        moment = _moment(self.leaves[-1])
-        allowed = [trusted.allows(moment) for trusted in self.keys if trusted.key == self.signer]
+        require(last is None or parse_key(last) == self.signer, "the log names another key")
+        moment, late = _moment(self.leaves[-1]), last is None
+        allowed = [trusted.allows(moment, late=late) for trusted in self.keys if trusted.key == self.signer]
         require(any(allowed), "the key was not in use")
 
     def replay(self) -> None:
@@ -1190,7 +1202,7 @@ def parse_receipt(data: bytes) -> Object:
 def require_receipt(receipt: Object, keys: Sequence[Trusted]) -> Note:
     """Whether a receipt holds ("The receipt", 2 to 6); its checkpoint."""
     note = parse_note(receipt["checkpoint"])
-    require(note.is_signed_by(keys), "no trusted key opens the receipt's checkpoint")
+    require(note.is_signed_by(not_revoked(keys)), "no trusted key opens the receipt's checkpoint")
     require(note.origin == "disavow/run/" + receipt["run"], "the receipt's origin is another")
     header, slot = receipt["header"], receipt["slot"]
     salt, update = unbase64(receipt["salt"]), unbase64(receipt["update"])

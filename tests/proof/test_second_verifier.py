@@ -48,7 +48,7 @@ def first(
 ) -> tuple[int, int | None]:
     """What disavow's own verifier says, in the second's words."""
     trusted = [
-        TrustedKey(PublicKey(each.key.name, each.key.public), each.start, each.end)
+        TrustedKey(PublicKey(each.key.name, each.key.public), each.start, each.end, each.revoked)
         for each in second.parse_keys(keys)
     ]
     report = examine(Asked(proof, trusted, opening, receipts or [], model, checkpoint, what_if))
@@ -205,6 +205,15 @@ def test_smallest_proof_of_the_specification() -> None:
     assert f"The envelope has {len(proof):,} bytes" in document()
     assert second.verify(proof, KEY_TEXT.encode(), what_if=True) == (3, None)
     assert second.verify(proof, KEY_TEXT.encode()) == (1, 3)
+
+
+def test_a_key_list_of_the_first_version_has_no_revocations() -> None:
+    entry = {"key": KEY_TEXT, "from": "2026-01-31T12:00:00.000000+00:00", "until": None}
+    listed = {"type": "disavow/keys/v1", "keys": [entry]}
+    assert second.parse_keys(second.canonical(listed)) == [second.Trusted(KEY, entry["from"], None, None)]
+    for wrong in ({**listed, "type": "disavow/keys/v2"}, {**listed, "keys": [{**entry, "revoked": None}]}):
+        with pytest.raises(second.UnreadableError):
+            second.parse_keys(second.canonical(wrong))
 
 
 # (2) The vectors

@@ -206,6 +206,50 @@ def test_a_run_that_was_signed_late_says_so() -> None:
     assert report.history.signed_late
 
 
+def test_a_retired_key_signs_nothing_that_came_after_it_even_where_the_log_names_no_key() -> None:
+    made = World("late", key=None).train(2).leave(LEAVER).proof(LEAVER)  # its last leaf is of minute 3
+    made_later = TrustedKey(SERVER.public, since=moment(9))
+    in_time = TrustedKey(SERVER.public, until=moment(3))
+    retired = TrustedKey(SERVER.public, until=moment(2))
+    assert examine(made.asked(trusted=[made_later])).valid
+    assert examine(made.asked(trusted=[in_time])).valid
+    assert examine(made.asked(trusted=[retired, in_time])).valid
+    report = examine(made.asked(trusted=[retired]))
+    assert report.failed is not None
+    assert report.failed.name == "policy"
+
+
+def test_nothing_that_a_revoked_key_signed_is_accepted_whenever_it_signed() -> None:
+    world = World("rotated").train(1).rotate(NEXT).train(1).leave(LEAVER)
+    made, after = world.proof(LEAVER), moment(9)
+    good, revoked = TrustedKey(NEXT.public), TrustedKey(NEXT.public, revoked=after)
+    old, stolen = TrustedKey(SERVER.public, until=moment(2)), TrustedKey(SERVER.public, revoked=after)
+    cosigned = world.checkpoint(2, SERVER) + world.checkpoint(2, NEXT).rpartition("\n\n")[2]
+
+    def fails(**asked: Any) -> str | None:
+        failed = examine(made.asked(**asked)).failed
+        return failed.name if failed else None
+
+    assert fails(trusted=[old, revoked]) == "signature"
+    assert fails(trusted=[old, good, revoked]) == "signature"  # one entry that is not revoked does not undo another
+    assert fails(trusted=[stolen, good]) is None  # the key that replaced it answers for the whole log
+    assert fails(trusted=[old, good], checkpoint=world.checkpoint(2, SERVER)) is None
+    assert fails(trusted=[stolen, good], checkpoint=world.checkpoint(2, SERVER)) == "history"
+    assert fails(trusted=[stolen, good], checkpoint=cosigned) is None
+    assert fails(trusted=[old, good], receipts=[world.receipt(LEAVER, 1, key=SERVER)]) is None
+    assert fails(trusted=[stolen, good], receipts=[world.receipt(LEAVER, 1, key=SERVER)]) == "receipts"
+
+
+def test_leaves_in_the_future_are_warned_of_and_decide_nothing() -> None:
+    made = deniable().proof(LEAVER)  # its last leaf is of minute 3
+    assert verify(made.asked()).warnings == []
+    assert verify(made.asked(now=moment(3))).warnings == []
+    report = verify(made.asked(now=moment(1)))
+    assert report.valid
+    assert len(report.warnings) == 1
+    assert moment(3) in report.warnings[0]
+
+
 def test_survivors_are_counted_from_the_log() -> None:
     world = World("together", x=1).train(2).leave(LEAVER, OTHER)
     report = verify(world.proof(LEAVER).asked())

@@ -9,6 +9,7 @@ import typer
 
 from disavow.cli.base import MOST_ROUNDS, Json, RunDirectory, app
 from disavow.cli.extras import needs
+from disavow.errors import ConfigError
 
 
 @app.command(rich_help_panel="Proofs")
@@ -19,7 +20,16 @@ def keygen(
     name: Annotated[
         str, typer.Option(help="Whose key it is, such as a host name; no spaces, no plus.")
     ] = "disavow",
-    rotate: Annotated[bool, typer.Option("--rotate", help="Retire the key there is and make a new one.")] = False,
+    rotate: Annotated[
+        bool, typer.Option("--rotate", help="Replace the key there is, and destroy its private half.")
+    ] = False,
+    revoke: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Mark a replaced key as revoked: nothing that it signed is accepted."),
+    ] = None,
+    rewrap: Annotated[
+        bool, typer.Option("--rewrap", help="Encrypt the private key anew, with the same passphrase.")
+    ] = False,
     no_passphrase: Annotated[
         bool, typer.Option("--no-passphrase", help="Leave the private key unencrypted, readable by you alone.")
     ] = False,
@@ -27,13 +37,23 @@ def keygen(
 ) -> None:
     """Make the key that signs the logs and proofs of your runs. An existing key is never overwritten.
 
-    The passphrase is asked for, or taken from DISAVOW_PASSPHRASE.
+    The passphrase is asked for, or taken from DISAVOW_PASSPHRASE. A key that somebody else may have is replaced
+    first and then revoked.
 
     **Example:** `disavow keygen --name fl.example.org`
+
+    **Example:** `disavow keygen --revoke 3f9a1c07`
     """
     from disavow.cli import keygen as command
 
-    command.keygen(folder, name=name, rotate=rotate, no_passphrase=no_passphrase, as_json=json)
+    if sum((rotate, rewrap, revoke is not None)) > 1:
+        raise ConfigError("keygen does one thing at a time: --rotate, --revoke or --rewrap")
+    if revoke is not None:
+        command.revoke(folder, revoke, as_json=json)
+    elif rewrap:
+        command.rewrap(folder, as_json=json)
+    else:
+        command.keygen(folder, name=name, rotate=rotate, no_passphrase=no_passphrase, as_json=json)
 
 
 @app.command(rich_help_panel="Proofs")

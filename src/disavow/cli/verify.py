@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from disavow.cli.not_claimed import not_claimed, print_not_claimed
 from disavow.cli.output import print_json, results
 from disavow.errors import VerificationError
 from disavow.proof.keys import trusted_keys
-from disavow.proof.notes import KeyIndex
 from disavow.proof.receipt import TYPE as RECEIPT
 from disavow.proof.receipt import check_receipt, read_receipt
+from disavow.proof.trust import index_of
 from disavow.proof.verify import CHECKS, Asked, Report, Result, TrustedKey, examine
 
 NAMES_NOBODY = 3
@@ -54,6 +55,7 @@ def verify(
             model=digest_of(model) if model else None,
             checkpoint=read_bytes(checkpoint).decode("utf-8", "replace") if checkpoint else None,
             what_if=what_if,
+            now=datetime.now(UTC).isoformat(timespec="microseconds"),
         )
     )
     code = _exit_code(report)
@@ -84,6 +86,8 @@ def _print_checks(report: Report) -> None:
         console.print(f"\nVALID {kind}, but it names nobody: give the leaver's --opening to say whom it is about.")
     else:
         console.print(f"\nVALID {kind} about {report.opening.client!r}.")
+    for warning in report.warnings:
+        console.print(f"WARNING: {warning}.")
     print_not_claimed(console, report.history)
 
 
@@ -97,6 +101,7 @@ def _as_json(report: Report, code: int) -> dict[str, Any]:
             {"number": r.number, "name": r.name, "passed": r.passed, "detail": r.detail or _UNCHECKED[r.name]}
             for r in [*report.results, *_not_reached(report)]
         ],
+        "warnings": report.warnings,
         "not_claimed": not_claimed(report.history),
     }
 
@@ -119,7 +124,7 @@ def _is_receipt(data: bytes) -> bool:
 
 def _verify_receipt(data: bytes, trusted: list[TrustedKey], *, as_json: bool) -> None:
     try:
-        receipt = check_receipt(read_receipt(data), KeyIndex(each.key for each in trusted))
+        receipt = check_receipt(read_receipt(data), index_of(trusted))
     except VerificationError as failure:
         if as_json:
             print_json({"valid": False, "reason": str(failure), "exit_code": failure.exit_code})

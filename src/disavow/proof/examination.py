@@ -17,12 +17,13 @@ from disavow.proof.leaves import Leaf, hash_of
 from disavow.proof.maps import check_maps
 from disavow.proof.merkle import Prefixes
 from disavow.proof.noise import check_noise
-from disavow.proof.notes import KeyIndex, PublicKey, open_checkpoint, open_with_any, origin_of
+from disavow.proof.notes import PublicKey, open_checkpoint, open_with_any, origin_of
 from disavow.proof.opening import check_opening, read_opening
 from disavow.proof.reading import write_figure
 from disavow.proof.receipt import Receipt, check_receipt, read_receipt
 from disavow.proof.report import Asked, Report, rebuilt_in_words
 from disavow.proof.statement import Statement, read_statement
+from disavow.proof.trust import index_of
 from disavow.proof.verdict import check_verdict
 
 
@@ -36,7 +37,7 @@ class Examination:
         self._history: History
         self._signer: PublicKey
         self._hashes: list[bytes] = []
-        self._keys = KeyIndex(trusted.key for trusted in asked.trusted)
+        self._keys = index_of(asked.trusted)
 
     @property
     def _said(self) -> dict[str, Any]:
@@ -53,8 +54,9 @@ class Examination:
         return f"{len(self._asked.proof):,} bytes in canonical form"
 
     def signature(self) -> str:
-        """2: signed by a key that is trusted."""
+        """2: signed by a key that is trusted, and was not revoked."""
         self._signer = signer_of(self._envelope, [trusted.key for trusted in self._asked.trusted])
+        self._keys.refuse_revoked(self._signer, "the proof")
         return f"by {self._signer.name} ({self._signer.id[:16]})"
 
     def statement(self) -> str:
@@ -111,18 +113,31 @@ class Examination:
             raise VerificationError("the log is to be signed with another key than the one that signed the proof")
         last = self._leaves[-1].get("at") or self._leaves[-1]["created_at"]
         mine = [trusted for trusted in self._asked.trusted if trusted.key == self._signer]
-        # what was signed late was signed after its last leaf, nobody knows when
-        if keys[-1] is not None and not any(trusted.in_use(last) for trusted in mine):
-            raise VerificationError(f"the key that signed was not in use at {last}")
+        if keys[-1] is not None:
+            allowed = any(trusted.in_use(last) for trusted in mine)
+        else:  # it was signed late, nobody knows when, but after its last leaf: the key may be younger than that
+            allowed = not all(trusted.retired_before(last) for trusted in mine)
+        if not allowed:
+            raise VerificationError(f"the key that signed was not in use at {last}, the time of the last leaf")
         late = "; signed late: no key bound the server when the run began" if keys[0] is None else ""
         return f"k = {policy['k']}, x = {policy['x']}, criterion {policy['criterion']}, from leaf 0{late}"
 
     def rounds(self) -> str:
         """8: standing rounds run from 1 to the head without gap, each from the model before it."""
         self._history = self._report.history = replay(self._leaves)
+        self._warn_of_the_future()
         standing, rebuilt = len(self._history.standing), self._history.rebuilt
         told = f"{standing} stand, without gap, from the initial model to the one served"
         return f"{told}; {rebuilt_in_words(rebuilt)}" if rebuilt else told
+
+    def _warn_of_the_future(self) -> None:
+        times = [leaf["created_at" if leaf["type"] == "run" else "at"] for leaf in self._leaves]
+        ahead = [time for time in times if self._asked.now is not None and time > self._asked.now]
+        if ahead:
+            self._report.warnings.append(
+                f"{len(ahead)} of {len(times)} leaves are dated in the future, the last {ahead[-1]}: "
+                "the clock of the server, or yours, or its word is wrong"
+            )
 
     def clusters(self) -> str:
         """9: the leaver's clusters and all who were withdrawn lead to their roots."""

@@ -3,24 +3,26 @@
 signing.pem    the private key, encrypted with a passphrase, readable by its owner alone
 signing.pub    the public key, for whoever verifies
 keys.json      every public key that was ever used, from when until when, for whoever verifies old proofs
-retired/       private keys that were replaced
+
+A private key that is replaced is destroyed. Nothing needs it any more: a run goes on with the new key, and old
+proofs are verified with the public one. Whoever found it could sign for ever, with dates from when it was in use.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
     Encoding,
-    KeySerializationEncryption,
     NoEncryption,
     PrivateFormat,
     load_pem_private_key,
@@ -29,20 +31,27 @@ from cryptography.hazmat.primitives.serialization import (
 from disavow.errors import ConfigError, Unreadable
 from disavow.proof import canonical
 from disavow.proof.notes import PublicKey, Signer, check_name
-from disavow.proof.reading import exactly, fields, list_of, moment, optional, record, text
-from disavow.proof.verify import TrustedKey
+from disavow.proof.pkcs8 import ITERATIONS, encrypt, iterations_of
+from disavow.proof.reading import Reader, exactly, fields, list_of, moment, optional, record, text
+from disavow.proof.trust import TrustedKey
 
 PRIVATE = "signing.pem"
 PUBLIC = "signing.pub"
 LIST = "keys.json"
-RETIRED = "retired"
 KEY_VARIABLE = "DISAVOW_SIGNING_KEY"
 NAME_VARIABLE = "DISAVOW_SIGNING_NAME"
 PASSPHRASE_VARIABLE = "DISAVOW_PASSPHRASE"  # noqa: S105
 DEFAULT_NAME = "disavow"
 
-_LIST_TYPE = "disavow/keys/v1"
+_LIST_TYPE = "disavow/keys/v2"
+_FIRST_LIST_TYPE = "disavow/keys/v1"
+"""A list without revocations."""
 _LARGEST = 1 << 20
+_SHORTEST_ID = 8
+_RETIRED = "retired"
+"""Where private keys that were replaced used to be kept."""
+
+_logger = logging.getLogger(__name__)
 _SPACE = b" \t\r\n"
 
 AskPassphrase = Callable[[Path], str | None]
@@ -65,39 +74,140 @@ def nobody_to_ask(path: Path) -> str | None:
 
 
 def generate(folder: Path, *, name: str, passphrase: str | None, at: str, rotate: bool = False) -> Generated:
-    """Make a signing key. An existing one is never overwritten; with `rotate` it is retired."""
+    """Make a signing key. An existing one is never overwritten; with `rotate` it is replaced, and destroyed."""
     check_name(name)
     private, public = folder / PRIVATE, folder / PUBLIC
     replaced = None
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if private.exists() or public.exists():
-            if not rotate:
-                raise ConfigError(
-                    f"{private} is there and is never overwritten; `disavow keygen --rotate` replaces the key"
-                )
-            replaced = read_public(public)
-            _mend_list(folder, replaced)
-            (folder / RETIRED).mkdir(exist_ok=True, mode=0o700)
-            private.rename(folder / RETIRED / f"{replaced.id[:16]}.pem")
-            public.unlink()
-        elif rotate:
+        _finish_rotation(folder)
+        if not rotate and (private.exists() or public.exists()):
+            raise ConfigError(
+                f"{private} is there and is never overwritten; `disavow keygen --rotate` replaces the key"
+            )
+        if rotate and not (private.exists() or public.exists()):
             raise ConfigError(f"{folder} holds no key to rotate; `disavow keygen` makes one")
         signer = Signer(name, Ed25519PrivateKey.generate())
-        _write(private, _pem(signer, passphrase), mode=0o600)
-        _write(public, f"{signer.public}\n".encode(), mode=0o644)
-        _add_to_list(folder, signer.public, at)
+        if rotate:
+            replaced = _rotate(folder, signer, _pem(signer, passphrase), at)
+        else:
+            _write(private, _pem(signer, passphrase), mode=0o600)
+            _write(public, f"{signer.public}\n".encode(), mode=0o644)
+            _write_list(folder, _with_new(folder, signer.public, at))
     except OSError as error:
         raise ConfigError(f"{folder} cannot be used for keys: {error.strerror}") from None
     return Generated(signer.public, folder, replaced)
 
 
-def _add_to_list(folder: Path, key: PublicKey, at: str) -> None:
-    """List a key that is in use from a moment on; whatever was in use until then no longer is."""
+def _rotate(folder: Path, signer: Signer, pem: bytes, at: str) -> PublicKey:
+    """Put a new key in the place of the one there is, which is destroyed once the new one is durable; the old one.
+
+    All files are written before the first is renamed, so that a full disk changes nothing.
+    """
+    replaced = read_public(folder / PUBLIC)
+    _mend_list(folder, replaced)
+    _write(_next(folder, PRIVATE), pem, mode=0o600, replace=True)
+    _write(_next(folder, PUBLIC), f"{signer.public}\n".encode(), mode=0o644, replace=True)
+    _write(_next(folder, LIST), _list(_with_new(folder, signer.public, at)), mode=0o644, replace=True)
+    _replace_private(folder, PRIVATE, PUBLIC, LIST)
+    for path in (folder / _RETIRED).glob("*.pem"):
+        _overwrite(path.open("r+b"))
+        path.unlink()
+    with contextlib.suppress(OSError):  # it is not there, or something else is in it
+        (folder / _RETIRED).rmdir()
+    return replaced
+
+
+def _next(folder: Path, name: str) -> Path:
+    """What a file is called until it takes its place."""
+    return folder / f".{name}"
+
+
+def _replace_private(folder: Path, *names: str) -> None:
+    """Let files take their places, and destroy the private key that was there before."""
+    with contextlib.ExitStack() as stack:
+        old = None
+        with contextlib.suppress(FileNotFoundError):  # it may have been lost
+            old = stack.enter_context((folder / PRIVATE).open("r+b"))
+        for name in names:
+            _next(folder, name).replace(folder / name)
+        _sync(folder)
+        if old is not None:
+            _overwrite(old)
+
+
+def _finish_rotation(folder: Path) -> None:
+    """Complete a rotation that was killed between the private key and the public one; the list is mended later."""
+    if _next(folder, PUBLIC).exists() and not _next(folder, PRIVATE).exists():
+        _next(folder, PUBLIC).replace(folder / PUBLIC)
+
+
+def _overwrite(file: BinaryIO) -> None:
+    """Overwrite what a file holds, as far as the file system writes in place, and close it."""
+    with file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        file.write(bytes(size))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def rewrap(folder: Path, ask: AskPassphrase = nobody_to_ask) -> PublicKey:
+    """Encrypt the private key anew with the same passphrase and `ITERATIONS`; its public key."""
+    try:
+        private = folder / PRIVATE
+        if not private.exists():
+            raise ConfigError(f"{folder} holds no key; `disavow keygen` makes one")
+        data, public = private.read_bytes(), read_public(folder / PUBLIC)
+        if not _is_encrypted(data):
+            raise ConfigError(f"{private} is not encrypted; `disavow keygen --rotate` makes a key that is")
+        passphrase = _passphrase_of(private, ask)
+        key = _unlock(data, str(private), passphrase)
+        _write(_next(folder, PRIVATE), _pem(Signer(public.name, key), passphrase), mode=0o600, replace=True)
+        _replace_private(folder, PRIVATE)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be used for keys: {error.strerror}") from None
+    return public
+
+
+def revoke(folder: Path, key_id: str, *, at: str) -> PublicKey:
+    """Mark a replaced key as revoked in the list: nothing that it signed is accepted any more.
+
+    `key_id` is the key's id, or as much of its beginning as tells it from the others.
+    """
+    known = read_list(folder / LIST)
+    found = {each.key.id: each.key for each in known if each.key.id.startswith(key_id.lower())}
+    if len(key_id) < _SHORTEST_ID or len(found) != 1:
+        ids = ", ".join(dict.fromkeys(each.key.id[:16] for each in known))
+        raise ConfigError(f"--revoke is {key_id!a}; allowed: an id of the list, by at least 8 of its digits: {ids}")
+    [key] = found.values()
+    if (folder / PUBLIC).exists() and read_public(folder / PUBLIC).raw == key.raw:
+        raise ConfigError(f"key {key.id[:16]} is in use: replace it with `disavow keygen --rotate`, then revoke it")
+    marked = [replace(each, revoked=each.revoked or at) if each.key.raw == key.raw else each for each in known]
+    try:
+        _write_list(folder, marked)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be used for keys: {error.strerror}") from None
+    return key
+
+
+def _with_new(folder: Path, key: PublicKey, at: str) -> list[TrustedKey]:
+    """The list with a key that is in use from a moment on; whatever was in use until then no longer is."""
     known = read_list(folder / LIST) if (folder / LIST).exists() else []
-    known = [TrustedKey(each.key, each.since, each.until or at) for each in known]
-    _write(folder / f".{LIST}", _list([*known, TrustedKey(key, at, None)]), mode=0o644, replace=True)
-    (folder / f".{LIST}").replace(folder / LIST)
+    return [*(replace(each, until=each.until or at) for each in known), TrustedKey(key, at, None)]
+
+
+def _write_list(folder: Path, keys: Iterable[TrustedKey]) -> None:
+    _write(_next(folder, LIST), _list(keys), mode=0o644, replace=True)
+    _next(folder, LIST).replace(folder / LIST)
 
 
 def _mend_list(folder: Path, key: PublicKey) -> None:
@@ -105,14 +215,13 @@ def _mend_list(folder: Path, key: PublicKey) -> None:
     known = read_list(folder / LIST) if (folder / LIST).exists() else []
     if not known or known[-1].key != key:
         made = datetime.fromtimestamp((folder / PUBLIC).stat().st_mtime, UTC)
-        _add_to_list(folder, key, made.isoformat(timespec="microseconds"))
+        _write_list(folder, _with_new(folder, key, made.isoformat(timespec="microseconds")))
 
 
 def _pem(signer: Signer, passphrase: str | None) -> bytes:
-    locked: KeySerializationEncryption = NoEncryption()
     if passphrase:
-        locked = BestAvailableEncryption(passphrase.encode())
-    return signer.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked)
+        return encrypt(signer.private, passphrase.encode())
+    return signer.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def _write(path: Path, data: bytes, *, mode: int, replace: bool = False) -> None:
@@ -130,6 +239,8 @@ def load_signer(folder: Path, ask: AskPassphrase = nobody_to_ask) -> Signer | No
         name = check_name(os.environ.get(NAME_VARIABLE) or DEFAULT_NAME)
         return Signer(name, _unlock(given.encode(), KEY_VARIABLE, os.environ.get(PASSPHRASE_VARIABLE)))
     path = folder / PRIVATE
+    with contextlib.suppress(OSError):  # the folder may be read-only
+        _finish_rotation(folder)
     try:
         if not path.exists():
             return None
@@ -139,23 +250,45 @@ def load_signer(folder: Path, ask: AskPassphrase = nobody_to_ask) -> Signer | No
     if mode:
         raise ConfigError(f"{path} can be read by others; `chmod 600 {path}` first")
     public = read_public(folder / PUBLIC)
-    passphrase = os.environ.get(PASSPHRASE_VARIABLE)
-    if b"ENCRYPTED" in data and passphrase is None:
-        passphrase = ask(path)
-        if passphrase is None:
-            raise ConfigError(f"{path} is locked; set {PASSPHRASE_VARIABLE} to its passphrase")
+    if _is_revoked(folder, public):
+        raise ConfigError(f"{path} was revoked: nothing that it signs is accepted; `disavow keygen --rotate`")
+    passphrase = _passphrase_of(path, ask) if _is_encrypted(data) else None
     signer = Signer(public.name, _unlock(data, str(path), passphrase))
     if signer.public != public:
         raise ConfigError(f"{path} and {PUBLIC} beside it are not of one key: restore them from a backup")
+    if (iterations_of(data) or ITERATIONS) < ITERATIONS:
+        _logger.warning(
+            "%s is encrypted as older versions did, which is easier to guess: "
+            "`disavow keygen --rewrap` encrypts it anew",
+            path,
+        )
     with contextlib.suppress(OSError):  # the folder may be read-only
         _mend_list(folder, public)
     return signer
 
 
+def _is_revoked(folder: Path, key: PublicKey) -> bool:
+    known = read_list(folder / LIST) if (folder / LIST).exists() else []
+    return any(each.revoked is not None and each.key.raw == key.raw for each in known)
+
+
+def _is_encrypted(data: bytes) -> bool:
+    return b"ENCRYPTED" in data
+
+
+def _passphrase_of(path: Path, ask: AskPassphrase) -> str:
+    """The passphrase of an encrypted key, from the environment or from a person."""
+    passphrase = os.environ.get(PASSPHRASE_VARIABLE)
+    if passphrase is None:
+        passphrase = ask(path)
+    if passphrase is None:
+        raise ConfigError(f"{path} is locked; set {PASSPHRASE_VARIABLE} to its passphrase")
+    return passphrase
+
+
 def _unlock(data: bytes, where: str, passphrase: str | None) -> Ed25519PrivateKey:
     try:
-        encrypted = b"ENCRYPTED" in data
-        key = load_pem_private_key(data, passphrase.encode() if passphrase and encrypted else None)
+        key = load_pem_private_key(data, passphrase.encode() if passphrase and _is_encrypted(data) else None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise ConfigError(f"{where} cannot be opened: a wrong passphrase, or not a private key in PEM") from None
     if not isinstance(key, Ed25519PrivateKey):
@@ -165,22 +298,40 @@ def _unlock(data: bytes, where: str, passphrase: str | None) -> Ed25519PrivateKe
 
 def read_public(path: Path) -> PublicKey:
     """A public key from its file."""
-    return PublicKey.parse(_read(path).strip(_SPACE).decode("utf-8", "replace"), str(path))
+    return _public(_read(path), str(path))
+
+
+def _public(data: bytes, where: str) -> PublicKey:
+    return PublicKey.parse(data.strip(_SPACE).decode("utf-8", "replace"), where)
 
 
 def read_list(path: Path) -> list[TrustedKey]:
     """All keys of a list, with their dates."""
-    value = canonical.decode_any(_read(path), what=str(path), most=_LARGEST)
-    entry = record({"key": text, "from": moment, "until": optional(moment)})
-    found = fields(value, str(path), {"type": exactly(_LIST_TYPE), "keys": list_of(entry, most=10_000)})
-    return [TrustedKey(PublicKey.parse(e["key"], str(path)), e["from"], e["until"]) for e in found["keys"]]
+    return _keys(_read(path), str(path))
+
+
+def _keys(data: bytes, where: str) -> list[TrustedKey]:
+    value = canonical.decode_any(data, what=where, most=_LARGEST)
+    entry: dict[str, Reader[Any]] = {"key": text, "from": moment, "until": optional(moment)}
+    kind = _LIST_TYPE
+    if isinstance(value, dict) and value.get("type") == _FIRST_LIST_TYPE:
+        kind = _FIRST_LIST_TYPE
+    else:
+        entry["revoked"] = optional(moment)
+    found = fields(value, where, {"type": exactly(kind), "keys": list_of(record(entry), most=10_000)})
+    return [
+        TrustedKey(PublicKey.parse(each["key"], where), each["from"], each["until"], each.get("revoked"))
+        for each in found["keys"]
+    ]
 
 
 def trusted_keys(path: Path) -> list[TrustedKey]:
-    """The keys in a file that a verifier was given: one public key, or a list with dates."""
-    if _read(path).lstrip(_SPACE)[:1] == b"{":
-        return read_list(path)
-    return [TrustedKey(read_public(path))]
+    """The keys in a file that a verifier was given: one public key, or a list with dates.
+
+    The file is read once: it may be a pipe.
+    """
+    data, where = _read(path), str(path)
+    return _keys(data, where) if data.lstrip(_SPACE)[:1] == b"{" else [TrustedKey(_public(data, where))]
 
 
 def _read(path: Path) -> bytes:
@@ -194,6 +345,8 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _list(keys: list[TrustedKey]) -> bytes:
-    entries = [{"key": str(each.key), "from": each.since, "until": each.until} for each in keys]
+def _list(keys: Iterable[TrustedKey]) -> bytes:
+    entries = [
+        {"key": str(each.key), "from": each.since, "until": each.until, "revoked": each.revoked} for each in keys
+    ]
     return canonical.encode({"type": _LIST_TYPE, "keys": entries}) + b"\n"

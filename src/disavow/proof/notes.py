@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidSignature
@@ -122,16 +122,25 @@ Line = tuple[str, bytes]
 
 
 class KeyIndex:
-    """Keys by the name and hash under which a note refers to them, each once."""
+    """Keys by the name and hash under which a note refers to them, each once; and when which bytes were revoked."""
 
-    def __init__(self, keys: Iterable[PublicKey]) -> None:
+    def __init__(self, keys: Iterable[PublicKey], revoked: Mapping[bytes, str] | None = None) -> None:
         self._keys: dict[Line, list[PublicKey]] = {}
+        self._revoked = revoked or {}
         for key in dict.fromkeys(keys):
             self._keys.setdefault((key.name, key.hash), []).append(key)
 
     def under(self, line: Line) -> list[PublicKey]:
         """The keys that a signature line may be by."""
         return self._keys.get(line, [])
+
+    def refuse_revoked(self, key: PublicKey, what: str) -> None:
+        """Raise, naming the key that signed something, if it was revoked."""
+        if key.raw in self._revoked:
+            raise VerificationError(
+                f"{what} is signed with the key of {key.name} ({key.id[:16]}), which was revoked at "
+                f"{self._revoked[key.raw]}: nothing that it signed is accepted"
+            )
 
 
 @dataclass(frozen=True)
@@ -163,11 +172,20 @@ def open_checkpoint(
 
 
 def open_with_any(note: str, keys: KeyIndex, what: str, *, cosigned: bool = False) -> Checkpoint:
-    """The checkpoint in a note, which one of these keys must have signed."""
+    """The checkpoint in a note, which one of these keys must have signed; one that was revoked does not count.
+
+    Dates are not looked at: a checkpoint does not say when it was signed.
+    """
     read = read_note(note, what, cosigned=cosigned)
-    if not any(read.holds(key, line) for line in read.signatures for key in keys.under(line)):
-        raise VerificationError(f"{what} is not signed by a key that was given")
-    return read.head
+    refused = VerificationError(f"{what} is not signed by a key that was given")
+    for key in (key for line in read.signatures for key in keys.under(line) if read.holds(key, line)):
+        try:
+            keys.refuse_revoked(key, what)
+        except VerificationError as revoked:
+            refused = revoked
+        else:
+            return read.head
+    raise refused
 
 
 def read_note(note: str, what: str, *, cosigned: bool = False) -> Note:

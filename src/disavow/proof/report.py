@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from disavow.errors import VerificationError
 from disavow.proof.bounds import Bounds
 from disavow.proof.history import History
-from disavow.proof.notes import PublicKey
 from disavow.proof.opening import Opening
 from disavow.proof.statement import Statement
+from disavow.proof.trust import TrustedKey
 
 CHECKS = (
     "readable",
@@ -43,19 +43,6 @@ def rebuilt_in_words(rounds: int) -> str:
 
 
 @dataclass(frozen=True)
-class TrustedKey:
-    """A key that the verifier trusts, and between which moments; no moment means no limit."""
-
-    key: PublicKey
-    since: str | None = None
-    until: str | None = None
-
-    def in_use(self, moment: str) -> bool:
-        """Whether the key was in use then."""
-        return (self.since is None or self.since <= moment) and (self.until is None or moment <= self.until)
-
-
-@dataclass(frozen=True)
 class Asked:
     """What is to be verified, and against what."""
 
@@ -69,6 +56,8 @@ class Asked:
     """A checkpoint that somebody kept."""
     what_if: bool = False
     """Whether a what-if is asked for, and not an erasure."""
+    now: str | None = None
+    """The present time, as leaves have it; with None, leaves in the future are not warned of."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +81,8 @@ class Report:
     opening: Opening | None = None
     survivors: list[int] = field(default_factory=list)
     bounds: list[Bounds] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    """What decides nothing, and yet should be seen."""
 
     @property
     def valid(self) -> bool:

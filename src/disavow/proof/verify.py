@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from disavow.errors import VerificationError
 from disavow.proof.examination import Examination
-from disavow.proof.report import CHECKS, Asked, Report, Result, TrustedKey
+from disavow.proof.report import CHECKS, Asked, Report, Result
+from disavow.proof.trust import TrustedKey
 
 __all__ = ["CHECKS", "Asked", "Report", "Result", "TrustedKey", "examine", "verify"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from disavow.proof import canonical
@@ -89,10 +89,12 @@ def _expected(vector: Vector) -> object:
 
 
 def _keys(trusted: Sequence[TrustedKey]) -> bytes:
-    if len(trusted) == 1 and trusted[0] == replace(trusted[0], since=None, until=None):
+    if len(trusted) == 1 and trusted[0] == TrustedKey(trusted[0].key):
         return f"{trusted[0].key}\n".encode()
-    entries = [{"key": str(each.key), "from": each.since, "until": each.until} for each in trusted]
-    return canonical.encode({"type": "disavow/keys/v1", "keys": entries}) + b"\n"
+    entries = [
+        {"key": str(each.key), "from": each.since, "until": each.until, "revoked": each.revoked} for each in trusted
+    ]
+    return canonical.encode({"type": "disavow/keys/v2", "keys": entries}) + b"\n"
 
 
 def main() -> None:

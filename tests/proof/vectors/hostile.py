@@ -30,6 +30,7 @@ def vectors() -> Iterator[Vector]:
     yield from _checkpoints()
     yield from _histories()
     yield from _policies()
+    yield from _revoked()
     yield from _rounds()
     yield from _rebuilt()
     yield from _clusters()
@@ -299,6 +300,49 @@ def _policies() -> Iterator[Vector]:
         "the key came into use after the last leaf was written",
         "policy",
         trusted=(TrustedKey(SERVER.public, moment(9), None),),
+    )
+    yield _with(
+        World("late", key=None).train(2).leave(LEAVER).proof(LEAVER),
+        "signed-late-with-a-retired-key",
+        "the log names no key, and the one that signed was replaced before the last leaf",
+        "policy",
+        trusted=(TrustedKey(SERVER.public, moment(0), moment(2)),),
+    )
+
+
+def _revoked() -> Iterator[Vector]:
+    world = World("rotated").train(1).rotate(NEXT).train(1).leave(LEAVER)
+    made, stolen = world.proof(LEAVER), TrustedKey(SERVER.public, moment(0), moment(2), moment(9))
+    good = TrustedKey(NEXT.public, moment(2), None)
+    yield _with(
+        made,
+        "revoked-key",
+        "the key that signed was revoked, long after it signed",
+        "signature",
+        trusted=(TrustedKey(SERVER.public, moment(0), moment(2)), replace(good, revoked=moment(9))),
+    )
+    yield _with(
+        made,
+        "revoked-key-listed-twice",
+        "one entry of the key is revoked, another is not",
+        "signature",
+        trusted=(good, replace(good, revoked=moment(9))),
+    )
+    yield _with(
+        made,
+        "older-checkpoint-by-a-revoked-key",
+        "the older checkpoint is signed with a key that was revoked",
+        "history",
+        trusted=(stolen, good),
+        checkpoint=world.checkpoint(2, SERVER),
+    )
+    yield _with(
+        made,
+        "receipt-by-a-revoked-key",
+        "the receipt is under a head that is signed with a key that was revoked",
+        "receipts",
+        trusted=(stolen, good),
+        receipts=[world.receipt(LEAVER, 1, key=SERVER)],
     )
 
 

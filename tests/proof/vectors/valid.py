@@ -197,6 +197,18 @@ def _keys() -> Iterator[Vector]:
         checkpoint=world.checkpoint(2, SERVER),
         receipts=[world.receipt(LEAVER, 1, key=SERVER)],
     )
+    yield genuine(
+        "rotated-key-after-revocation",
+        "the key before was revoked; the one that replaced it answers for the whole log",
+        world.proof(LEAVER),
+        trusted=(TrustedKey(SERVER.public, moment(0), moment(2), moment(9)), dated[1]),
+    )
+    yield genuine(
+        "signed-late-with-a-younger-key",
+        "the log names no key, and is older than the key that signed",
+        late.proof(LEAVER),
+        trusted=(TrustedKey(SERVER.public, moment(9), None),),
+    )
 
 
 def _evidence() -> Iterator[Vector]:
