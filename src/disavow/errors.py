@@ -12,6 +12,7 @@ Each error carries a message that a person can act on, and the exit code of the 
     │   ├── RunExists        2   it is there already, and nothing is ever overwritten
     │   ├── RunMissing       2   there is no run
     │   └── RunInUse         4   another process holds it
+    ├── CannotRetrain       10   rounds that cannot be trained here; nothing was undone, and who asked for it waits
     ├── LedgerError          1   the ledger cannot be trusted, or does not hold what was asked
     │   ├── IntegrityError   1   stored bytes are not what was recorded
     │   └── LedgerVersion    6   written in a format that this version does not read
@@ -83,6 +84,15 @@ class RunInUse(RunError):
     """Another process holds the run."""
 
     exit_code = 4
+
+
+class CannotRetrain(DisavowError):
+    """Rounds that cannot be trained here: the data or the code that trained them is not at hand.
+
+    Nothing was undone, and requests whose answer needs it wait.
+    """
+
+    exit_code = 10
 
 
 class LedgerError(DisavowError):

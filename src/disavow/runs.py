@@ -202,11 +202,7 @@ def reopen(
     refuse_on_nodes(settings, directory)
     ledger = Ledger.open(directory, write=True, signer=load_signer(keys or default_folder(), ask))
     try:
-        if ledger.settings_digest != config.settings_digest(settings):
-            raise ConfigError(
-                f"{directory / CONFIG} was changed since the run was started; restore it "
-                f"(only {', '.join(config.CHANGEABLE)} may be changed)"
-            )
+        refuse_changed(ledger, settings)
         return _assemble(settings, ledger, prepare(settings, on_progress=on_progress), keys, clock, openings)
     except BaseException:
         ledger.close()
@@ -219,6 +215,15 @@ def settings_of(directory: Path) -> Settings:
     if not path.is_file():
         raise RunMissing(f"{directory} holds no run; `disavow train CONFIG.toml --run {directory}` starts one")
     return config.load(path)
+
+
+def refuse_changed(ledger: Ledger, settings: Settings) -> None:
+    """Refuse settings that are not those the run was started with."""
+    if ledger.settings_digest != config.settings_digest(settings):
+        raise ConfigError(
+            f"{ledger.directory / CONFIG} was changed since the run was started; restore it "
+            f"(only {', '.join(config.CHANGEABLE)} may be changed)"
+        )
 
 
 def on_nodes(settings: Settings) -> bool:

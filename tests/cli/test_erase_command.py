@@ -20,7 +20,10 @@ from disavow.federation.round import now
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.absent import files_with
 from disavow.ledger.database import NAME
+from disavow.ledger.rows import time_to_text
+from disavow.proof.keys import generate
 from tests.cli.process import COMMAND, environment, only_error, write_config
+from tests.data.making import write
 from tests.kill.erasure_driver import Driver
 from tests.ledger.making import files_of
 
@@ -271,12 +274,48 @@ def test_a_damaged_run_is_exit_1_and_nothing_is_changed(run: Path, disavow: Comm
     data[len(data) // 2] ^= 1
     victim.write_bytes(bytes(data))
     before = contents(run)
-    result = disavow("erase", run, "client-01")
+    result = disavow("erase", run, "client-01", "--fsck")
     assert result.returncode == 1
     message = only_error(result)
     assert victim.name[:12] in message
     assert "restore it from a backup first, nothing was changed" in message
     assert contents(run) == before
+
+
+def test_a_wrong_passphrase_is_exit_2_and_nobody_is_placed(
+    run: Path, disavow: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate(run.parent / "keys", name="tests", passphrase="right", at=time_to_text(now()))
+    monkeypatch.setenv("DISAVOW_PASSPHRASE", "wrong")
+    result = disavow("erase", run, "client-01")
+    assert result.returncode == 2
+    assert "passphrase" in only_error(result)
+    assert states(run) == []
+
+
+def test_a_rollback_whose_data_is_gone_is_exit_10_and_deniable_ones_are_answered_all_the_same(
+    tmp_path: Path, disavow: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "keys"))
+    data = write(tmp_path / "data")
+    settings = {**SETTINGS, "rounds": 1, "data": {"name": "mnist", "clients": 8, "dir": str(data)}}
+    run = tmp_path / "run"
+    with runs.start(config.from_values(settings, source="tests"), run) as started:
+        started.train()
+        smaller, larger = sorted((sorted(group) for group in started.ledger.membership(1)), key=len)
+    shutil.rmtree(data)
+    answered = disavow("erase", run, larger[0])
+    assert answered.returncode == 0, answered.stderr
+    before = models(run)
+    result = disavow("erase", run, *smaller[:-1], "--json")
+    assert result.returncode == 10
+    told = {one["client"]: one["state"] for one in json.loads(result.stdout)["requests"]}
+    assert told == {**dict.fromkeys(smaller[:-2], "answered"), smaller[-2]: "waiting"}
+    error = result.stderr.splitlines()[-1]
+    assert error.startswith(f"error: {smaller[-2]}: ")
+    assert str(data) in error
+    assert models(run) == before
+    assert fsck(run) == []
 
 
 def test_another_key_is_exit_1_and_says_where_to_look(run: Path, disavow: Command) -> None:
@@ -372,7 +411,7 @@ def test_a_run_that_is_being_trained_answers_between_its_rounds(
     training = launch("train", write_config(tmp_path / "config.toml", endless), "--run", run)
     try:
         assert training.stderr is not None
-        assert training.stderr.readline().startswith(" round")
+        assert any(line.startswith(" round") for line in training.stderr)
         result = disavow("erase", run, "client-04", "--json", "--wait", str(IMPATIENT))
         assert result.returncode == 0, result.stderr
         [request] = json.loads(result.stdout)["requests"]

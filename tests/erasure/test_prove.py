@@ -34,7 +34,7 @@ from disavow.erasure.prove import (
     unsigned_path,
 )
 from disavow.erasure.receipts import receipts, receipts_of_round
-from disavow.errors import ConfigError, LedgerError, UnknownClient, VerificationError
+from disavow.errors import ConfigError, IntegrityError, LedgerError, UnknownClient, VerificationError
 from disavow.ledger import Ledger, fsck, journal, log
 from disavow.ledger.absent import files_with
 from disavow.ledger.clients import numbers_of
@@ -817,3 +817,15 @@ def test_interrupted_while_the_proofs_are_written_the_next_call_completes_them(
         for number, client in enumerate(pair, start=1):
             held(run, number, client)
     assert fsck(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("signer", [SERVER, None], ids=["signed", "unsigned"])
+def test_a_deniable_request_on_damaged_rows_deletes_nothing(tmp_path: Path, signer: Signer | None) -> None:
+    """Nobody checks the whole run first; what the proof is made from is checked before it is gone."""
+    with trained(tmp_path / "run", signer, **CLUSTER) as run:
+        with run.ledger.transaction() as connection:
+            connection.execute(sa.text("UPDATE slots SET commitment = zeroblob(32) WHERE round_id = 1"))
+        ask(run, "client-04")
+        with pytest.raises(IntegrityError):
+            run.honour_requests()
+        assert [request.client for request in run.ledger.requests()] == ["client-04"]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from disavow import config, runs
+from disavow import runs
 from disavow.config import Settings, participants_of
 from disavow.data import FederatedData, OnProgress
 from disavow.data import load as load_data
@@ -22,7 +22,6 @@ from disavow.errors import ConfigError, UnknownClient
 from disavow.federation.randomness import training_stream
 from disavow.federation.vectors import Model
 from disavow.ledger import Ledger
-from disavow.ledger.creation import CONFIG
 
 FEWEST_RECORDS = 10
 """Records of either kind below which no attacker that scores records could be told from chance."""
@@ -91,7 +90,7 @@ def subject_of(
     runs.refuse_on_nodes(settings, directory)
     with Ledger.open(directory) as ledger:
         _refuse(ledger, client)
-        _refuse_other_settings(ledger, settings)
+        runs.refuse_changed(ledger, settings)  # else records could be taken for the client's that are others'
         data = data or load_data(settings.data, seed=settings.seed, on_progress=on_progress)
         _refuse_without_data(data, ledger.clients())
         clients, rounds = ledger.clients(), ledger.next_round()[0] - 1
@@ -147,15 +146,6 @@ def _refuse(ledger: Ledger, client: str) -> None:
         raise ConfigError(
             f"{those} not answered yet in {ledger.directory}; `disavow resume {ledger.directory}` answers them, "
             "then audit"
-        )
-
-
-def _refuse_other_settings(ledger: Ledger, settings: Settings) -> None:
-    """Another seed or partition would take records for the client's that others have trained on."""
-    if ledger.settings_digest != config.settings_digest(settings):
-        raise ConfigError(
-            f"{ledger.directory / CONFIG} was changed since the run was started; restore it "
-            f"(only {', '.join(config.CHANGEABLE)} may be changed)"
         )
 
 

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import typer
 
+from disavow import requests as requests_flow
 from disavow import runs
 from disavow.audit.work import default_work, remove_work
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import Watch, rebuilt
+from disavow.data import OnProgress
 from disavow.domain import ErasureRequest, RequestState, model_name
-from disavow.erasure.dry_run import Forecast, foresee
-from disavow.erasure.erase import answer_without_training
-from disavow.erasure.mechanisms import build as build_mechanism
-from disavow.erasure.prove import check_openings, default_openings, opening_path, proof_path, unsigned_path
-from disavow.errors import IntegrityError, RunInUse
-from disavow.federation.round import now
+from disavow.erasure.dry_run import Forecast
+from disavow.erasure.prove import default_openings, opening_path, proof_path, unsigned_path
+from disavow.errors import CannotRetrain, IntegrityError
 from disavow.ledger import Ledger, fsck
-from disavow.ledger.journal import rebuilding
-from disavow.ledger.keys import default_folder, tombstone_key
-from disavow.ledger.requests import find
-from disavow.proof.keys import load_signer
+from disavow.requests import Listener
 
-_POLL_SECONDS = 0.2
 _INTERRUPTED = 130
 
 
@@ -38,7 +35,7 @@ def erase(
     *,
     dry_run: bool,
     wait: float,
-    skip_fsck: bool,
+    check: bool,
     openings: Path | None,
     as_json: bool,
 ) -> None:
@@ -46,34 +43,83 @@ def erase(
     if dry_run:
         _show_forecast(directory, clients, as_json=as_json)
         return
-    if openings is not None:
-        check_openings(openings, directory)
-    if not skip_fsck:
+    if check:
         _refuse_damaged(directory)
-    key = tombstone_key(default_folder(), run=directory)
-    with Ledger.open(directory, shared=True) as ledger:
-        numbers = ledger.place_requests(list(dict.fromkeys(clients)), key=key, at=now())
-    try:
-        _see_to_it(directory, numbers, wait, openings)
-    except KeyboardInterrupt:
-        print(f"interrupted; `disavow resume {directory}` completes the erasure", file=sys.stderr)
-        raise typer.Exit(_INTERRUPTED) from None
+    with _Shown(directory) as shown:
+        try:
+            outcome = requests_flow.erase(
+                directory,
+                clients,
+                ask=ask_passphrase,
+                openings=openings,
+                wait=wait,
+                confirm=None,  # sees the forecast before anything is placed
+                listener=shown.listener,
+            )
+        except KeyboardInterrupt:
+            told = f"`disavow resume {directory}` completes the erasure" if shown.placed else "nothing was changed"
+            print(f"interrupted; {told}", file=sys.stderr)
+            raise typer.Exit(_INTERRUPTED) from None
     if remove_work(directory):
         progress().print(f"removed {default_work(directory)}, which an interrupted audit left: it named clients")
-    with Ledger.open(directory) as ledger:
-        answered = ledger.requests(numbers)
     if as_json:
-        asked = dict(zip(dict.fromkeys(clients), numbers, strict=True))
-        names = {number: client for client, number in asked.items()}
-        print_json({"run": str(directory), "requests": [{**_json(r), "client": names[r.number]} for r in answered]})
-        return
-    for client, number in zip(dict.fromkeys(clients), numbers, strict=True):
-        [request] = [request for request in answered if request.number == number]
-        results().print(f"{client}: {sentence(request)}")
-        if request.state is RequestState.REBUILDING:
-            results().print("  those rounds are undone; the run's Flower server app retrains them, then proves")
-        else:
-            results().print(_proof_of(directory, number, openings))
+        told_of = [{**_json(request), "client": client} for client, request in outcome.requests.items()]
+        print_json({"run": str(directory), "requests": told_of})
+    else:
+        for client, request in outcome.requests.items():
+            results().print(f"{client}: {sentence(request)}")
+            if request.state is RequestState.ANSWERED:
+                results().print(_proof_of(directory, request.number, openings))
+    if outcome.refusal is not None:
+        waiting = [client for client, r in outcome.requests.items() if r.state is not RequestState.ANSWERED]
+        raise CannotRetrain(
+            f"{', '.join(waiting)}: not answered yet, rounds have to be trained again, which cannot be done here: "
+            f"{outcome.refusal}; the request waits, and nothing was undone for it"
+        )
+
+
+class _Shown:
+    """An erasure on a terminal: one bar at a time, for data that is loaded or for rounds that are trained again."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._watch = directory, ExitStack()
+        self._rounds: Watch | None = None
+        self.placed = False
+        self.listener = Listener(
+            on_placed=self._on_placed,
+            on_wait=progress().print,
+            loading=self._loading,
+            on_verdict=lambda verdict, asked: self._watching().on_verdict(verdict, asked),
+            on_round=lambda summary: self._watching().on_round(summary),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop_watching()
+
+    def _on_placed(self, numbers: tuple[int, ...]) -> None:
+        self.placed = bool(numbers)
+
+    @contextmanager
+    def _loading(self) -> Iterator[OnProgress]:
+        self._stop_watching()
+        with loading(progress()) as on_progress:
+            yield on_progress
+
+    def _watching(self) -> Watch:
+        if self._rounds is None:
+            with Ledger.open(self._directory) as ledger:
+                standing = ledger.next_round()[0] - 1
+            self._rounds = self._watch.enter_context(Watch(progress(), "retraining", total=standing, done=standing))
+        return self._rounds
+
+    def _stop_watching(self) -> None:
+        self._watch.close()
+        self._rounds = None
 
 
 def _proof_of(directory: Path, number: int, openings: Path | None) -> str:
@@ -98,84 +144,18 @@ def _refuse_damaged(directory: Path) -> None:
         )
 
 
-def _see_to_it(directory: Path, numbers: tuple[int, ...], wait: float, openings: Path | None) -> None:
-    """Answer the requests here, or wait for the process that holds the run to answer them between its rounds."""
-    console, deadline, told = progress(), time.monotonic() + wait, False
-    while True:
-        with Ledger.open(directory) as ledger:
-            if all(request.state is RequestState.ANSWERED for request in ledger.requests(numbers)):
-                return
-        try:
-            if _honour(directory, openings):
-                return
-        except RunInUse as error:
-            if time.monotonic() >= deadline:
-                raise RunInUse(
-                    f"{error}. The request is placed and will be honoured between its rounds: "
-                    f"`disavow requests {directory}` shows it"
-                ) from None
-            if not told:
-                console.print(f"{error}; the request is placed, waiting for it to be honoured")
-                told = True
-            time.sleep(_POLL_SECONDS)
-            continue
-        with Ledger.open(directory) as ledger:
-            purging = any(request.state is RequestState.PURGING for request in ledger.requests(numbers))
-        if purging and time.monotonic() >= deadline:
-            raise RunInUse(
-                f"{directory} is being read by another process, so deleted rows cannot be purged from its files; "
-                f"`disavow resume {directory}` completes the erasure"
-            )
-
-
-def _honour(directory: Path, openings: Path | None) -> bool:
-    """Answer all who wait; whether that is all that can be done here.
-
-    Where the clients are Flower nodes, a rollback is made here, and its rounds wait for the run's server app.
-    """
-    settings = runs.settings_of(directory)
-    if runs.on_nodes(settings):
-        signer = load_signer(default_folder(), ask_passphrase)
-        with Ledger.open(directory, write=True, signer=signer) as ledger:
-            mechanism = build_mechanism(settings.mechanism)
-            answer_without_training(ledger, runs.conduct_of(settings), mechanism, openings=openings)
-            with ledger.snapshot() as connection:
-                return rebuilding(connection) is not None
-    console = progress()
-    with loading(console) as on_progress:
-        run = runs.reopen(directory, ask=ask_passphrase, openings=openings, on_progress=on_progress)
-    with run:
-        standing = run.ledger.next_round()[0] - 1
-        with Watch(console, "retraining", total=standing, done=standing) as watch:
-            run.honour_requests(on_round=watch.on_round, on_verdict=watch.on_verdict)
-    return False
-
-
-def _asked_before(directory: Path, clients: list[str]) -> dict[str, ErasureRequest]:
-    """Those of these clients who have been answered already, or are about to be."""
-    with Ledger.open(directory) as ledger, ledger.snapshot() as connection:
-        if not ledger.requests():
-            return {}  # nobody has asked: then there may be no key yet, and looking must not make one
-        key = tombstone_key(default_folder(), run=directory)
-        asked = {client: find(connection, client, key=key) for client in clients}
-    return {c: r for c, r in asked.items() if r is not None and r.state is not RequestState.WAITING}
-
-
 def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> None:
-    before = _asked_before(directory, clients)
-    clients = [client for client in clients if client not in before]
+    asked = requests_flow.forecast(directory, clients)
+    before, forecast = asked.before, asked.forecast
+    clients = [client for client in dict.fromkeys(clients) if client not in before]
     if not as_json:
         for client, request in before.items():
             results().print(f"{client} has asked before: {sentence(request)}")
-    if not clients:
+    if forecast is None:
         if as_json:
             told = [{**_json(request), "client": client} for client, request in before.items()]
             print_json({"run": str(directory), "dry_run": True, "requests": told})
         return
-    with Ledger.open(directory) as ledger:
-        settings = runs.settings_of(directory)
-        mechanism = build_mechanism(settings.mechanism)
-        forecast = foresee(ledger, clients, runs.conduct_of(settings), mechanism)
     if as_json:
         print_json(
             {
@@ -188,7 +168,7 @@ def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> Non
                 "cost": asdict(forecast.cost),
                 "served_round": forecast.served,
                 "obstacle": forecast.obstacle,
-                "mechanism": mechanism.name,
+                "mechanism": runs.settings_of(directory).mechanism.name,
                 "approximate": forecast.approximate,
             }
         )
@@ -223,7 +203,7 @@ def foretold(forecast: Forecast) -> str:
 def sentence(request: ErasureRequest) -> str:
     """What became of a request, in words."""
     cost = request.cost
-    parts = [request.verdict.in_full if request.verdict else str(request.verdict)]
+    parts = [request.verdict.in_full if request.verdict else request.state.value]
     if cost is not None and cost.rounds:
         parts.append(
             f"{rebuilt(request)}, {cost.client_epochs:,} client-epochs, "

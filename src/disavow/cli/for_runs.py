@@ -118,21 +118,23 @@ def erase(
         Path | None,
         typer.Option(metavar="DIR", help="Where to write the leavers' openings. [default: beside the run]"),
     ] = None,
-    skip_fsck: Annotated[
-        bool, typer.Option("--skip-fsck", help="Do not check the whole ledger first (large runs).")
+    check: Annotated[
+        bool,
+        typer.Option("--fsck", help="Check the whole run first, as `disavow fsck` does; refuse a damaged one."),
     ] = False,
     json: Json = False,
 ) -> None:
     """Honour the wish of clients to be forgotten: at once where it is deniable, by retraining where it is not.
 
-    Asking twice gives the first answer. A run that is being trained honours the request between two rounds. A proof
-    of each answer is kept with the run; its opening, which says whom it is about, is written outside it.
+    Asking twice gives the first answer. A run that is being trained honours the request between two rounds. What is
+    deniable needs no data. What has to be retrained and cannot be here waits (exit 10); nothing is undone for it.
+    A proof of each answer is kept with the run; its opening, which says whom it is about, is written outside it.
 
     **Example:** `disavow erase runs/first client-07 --dry-run`
     """
     with needs("train"):
         from disavow.cli import erase as command
-    command.erase(run, clients, dry_run=dry_run, wait=wait, skip_fsck=skip_fsck, openings=openings, as_json=json)
+    command.erase(run, clients, dry_run=dry_run, wait=wait, check=check, openings=openings, as_json=json)
 
 
 @app.command(rich_help_panel="Runs and erasures")

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
 from disavow.config import participants_of
 from disavow.domain import Cost, Verdict, VerdictKind
-from disavow.erasure.erase import settled
 from disavow.erasure.judge import judge
-from disavow.erasure.mechanisms import Mechanism, Step
+from disavow.erasure.mechanisms import Mechanism, Step, Work
 from disavow.errors import UnknownClient
 from disavow.federation.round import Conduct
 from disavow.ledger import Ledger
 from disavow.ledger.evidence import evidence
 from disavow.ledger.journal import never_present, rebuilding, waiting
 from disavow.ledger.requests import refuse_broken_text
+from disavow.ledger.retention import nearest
 from disavow.ledger.schema import clients, requests
 
 
@@ -38,24 +38,50 @@ class Forecast:
 
 def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mechanism) -> Forecast:
     """Judge these clients as if they left now, together with whoever waits already. Changes nothing."""
-    policy = ledger.policy
     with ledger.snapshot() as connection:
         asked = _numbers(connection, ids)
         leavers = list({*asked, *waiting(connection).clients.values()})
-        names = _names(connection, leavers)
-        unfinished = rebuilding(connection)
-        if never_present(connection, leavers) == set(leavers) and unfinished is None:
+        if never_present(connection, leavers) == set(leavers) and rebuilding(connection) is None:
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
         else:
-            touched = evidence(connection, leavers, criterion=policy.criterion)
-            verdict = settled(connection, judge(touched, x=policy.x, criterion=policy.criterion), mechanism)
-    standing = ledger.next_round()[0] - 1
-    last = max(standing, unfinished.target if unfinished else 0)
-    first = verdict.undoes or standing + 1
-    work = mechanism.ahead(ledger, conduct, first=first, last=last, leavers=names)
+            verdict = judged(connection, ledger, leavers, mechanism)
+        first, last = _undone(connection, ledger, verdict)
+        work = work_after(connection, ledger, leavers, verdict, conduct, mechanism)
     cost = _cost(ledger, conduct, work.steps)
     served = first - 1 + len(work.steps)
     return Forecast(verdict, cost, served, work.obstacle, approximate=first <= last and not mechanism.exact)
+
+
+def judged(connection: sa.Connection, ledger: Ledger, leavers: Sequence[int], mechanism: Mechanism) -> Verdict:
+    """The verdict on these clients, with the round that the mechanism goes back to, which may be before the one
+    that broke; and where the model broadcast in it has been thinned, with the nearest earlier one that is kept.
+    """
+    policy = ledger.policy
+    touched = evidence(connection, leavers, criterion=policy.criterion)
+    verdict = judge(touched, x=policy.x, criterion=policy.criterion)
+    if verdict.round is None:
+        return verdict
+    kept = nearest(connection, mechanism.goes_back_to(verdict.round))
+    return replace(verdict, back_to=None if kept == verdict.round else kept)
+
+
+def work_after(
+    connection: sa.Connection,
+    ledger: Ledger,
+    leavers: Sequence[int],
+    verdict: Verdict,
+    conduct: Conduct,
+    mechanism: Mechanism,
+) -> Work:
+    """What there is to rebuild once these clients have left with this verdict, earlier rollbacks included."""
+    first, last = _undone(connection, ledger, verdict)
+    return mechanism.ahead(ledger, conduct, first=first, last=last, leavers=_names(connection, leavers))
+
+
+def _undone(connection: sa.Connection, ledger: Ledger, verdict: Verdict) -> tuple[int, int]:
+    """The first and the last round to rebuild after this verdict; none where the first is after the last."""
+    standing, unfinished = ledger.next_round()[0] - 1, rebuilding(connection)
+    return verdict.undoes or standing + 1, max(standing, unfinished.target if unfinished else 0)
 
 
 def _cost(ledger: Ledger, conduct: Conduct, steps: Sequence[Step]) -> Cost:

@@ -10,22 +10,18 @@ the step that was interrupted: no request is lost, none is applied twice, no rou
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
-import sqlalchemy as sa
-
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
-from disavow.erasure.judge import judge
-from disavow.erasure.mechanisms import Mechanism
+from disavow.erasure.dry_run import judged, work_after
+from disavow.erasure.mechanisms import Mechanism, Work
 from disavow.erasure.prove import check_openings, default_openings, prove_leavers
 from disavow.errors import RoundRefused
 from disavow.federation.local_training import Engine
 from disavow.federation.round import Conduct
 from disavow.federation.training import OnRound, settle
 from disavow.ledger import Ledger, journal, log
-from disavow.ledger.evidence import evidence
-from disavow.ledger.retention import nearest
+from disavow.proof.leaves import MOST_REQUESTS
 
 OnVerdict = Callable[[Verdict, int], None]
 """Told a verdict and how many requests it answers, as soon as it is in the ledger."""
@@ -52,7 +48,8 @@ def erase(
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
     for summary in settle(ledger, engine, conduct):  # an interruption may have come just after a record
         on_round(summary)
-    answered = answer_without_training(ledger, conduct, mechanism, on_verdict=on_verdict, openings=openings)
+    answer(ledger, conduct, mechanism, on_verdict)
+    answered = delete(ledger, conduct, mechanism, openings)
     while rebuild_next(ledger, engine, conduct, mechanism, on_round, remark):
         answer(ledger, conduct, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
         answered += delete(ledger, conduct, mechanism, openings)
@@ -64,13 +61,31 @@ def answer_without_training(
     conduct: Conduct,
     mechanism: Mechanism,
     *,
+    apart: bool = False,
     on_verdict: OnVerdict = lambda verdict, requests: None,
     openings: Path | None = None,
+    remark: Remark = lambda ledger: "",
 ) -> tuple[ErasureRequest, ...]:
-    """Answer all that needs no training; a rollback is made, but its rounds wait for `erase` to rebuild them."""
+    """Answer what needs no training; nothing is undone that would have to be trained again, and whoever asks for
+    that waits. So it takes neither data nor an engine.
+
+    Requests that wait together are judged together, as `erase` does. With `apart`, each is judged on its own, in
+    the order in which they were placed: where nobody can train, a rollback must not keep the others waiting.
+    """
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
-    answer(ledger, conduct, mechanism, on_verdict)
+    after = 0
+    while found := _answer_some(
+        ledger, conduct, mechanism, on_verdict, training=False, after=after, most=1 if apart else MOST_REQUESTS
+    ):
+        after = max(found)
+    _finish_unless_trainable(ledger, conduct, mechanism, remark)
     return delete(ledger, conduct, mechanism, openings)
+
+
+def training_due(ledger: Ledger) -> bool:
+    """Whether, after `answer_without_training`, requests still wait or rounds are still to be rebuilt."""
+    with ledger.snapshot() as connection:
+        return bool(journal.waiting(connection).clients) or journal.rebuilding(connection) is not None
 
 
 def answer(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verdict: OnVerdict) -> None:
@@ -79,19 +94,33 @@ def answer(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verdict: O
         pass
 
 
-def _answer_some(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verdict: OnVerdict) -> bool:
+def _answer_some(
+    ledger: Ledger,
+    conduct: Conduct,
+    mechanism: Mechanism,
+    on_verdict: OnVerdict,
+    *,
+    training: bool = True,
+    after: int = 0,
+    most: int = MOST_REQUESTS,
+) -> tuple[int, ...]:
     """① Withdraw the leavers, ② judge, ③b roll back where it must be: all in one transaction.
 
-    Requests that wait together are judged together: one rollback, to the earliest broken round.
+    Requests that wait together are judged together: one rollback, to the earliest broken round. Without `training`
+    they are left waiting where something would have to be trained. The numbers of the requests that were looked at.
     """
-    policy = ledger.policy
     with ledger.transaction() as connection:
-        requested = journal.waiting(connection)
-        if not requested.clients:
-            return False
-        leavers = list(requested.clients.values())
-        touched = evidence(connection, leavers, criterion=policy.criterion)
-        verdict = settled(connection, judge(touched, x=policy.x, criterion=policy.criterion), mechanism)
+        requested = journal.waiting(connection, after=after, most=most)
+        numbers, leavers = tuple(requested.clients), list(requested.clients.values())
+        if not leavers:
+            return ()
+        verdict = judged(connection, ledger, leavers, mechanism)
+        if verdict.undoes is not None:
+            if not training and work_after(connection, ledger, leavers, verdict, conduct, mechanism).steps:
+                return numbers
+            ledger.model_before(
+                verdict.undoes
+            )  # what is served from now on must be intact before anything is undone
         erasure = journal.open_erasure(connection, requested, verdict, mechanism=mechanism.name, at=conduct.clock())
         if verdict.undoes is not None:
             journal.supersede(connection, verdict.undoes, erasure)
@@ -100,17 +129,7 @@ def _answer_some(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verd
         log.log_erasure(connection, erasure)
         ledger.sign_head(connection)
     on_verdict(verdict, len(leavers))
-    return True
-
-
-def settled(connection: sa.Connection, verdict: Verdict, mechanism: Mechanism) -> Verdict:
-    """The verdict with the round that the mechanism goes back to, which may be before the one that broke; and where
-    the model broadcast in it has been thinned, with the nearest earlier round whose model is kept.
-    """
-    if verdict.round is None:
-        return verdict
-    kept = nearest(connection, mechanism.goes_back_to(verdict.round))
-    return replace(verdict, back_to=None if kept == verdict.round else kept)
+    return numbers
 
 
 def rebuild_next(
@@ -129,8 +148,7 @@ def rebuild_next(
         wanted = journal.rebuilding(connection)
     if wanted is None:
         return False
-    number, _ = ledger.next_round()
-    work = mechanism.ahead(ledger, conduct, first=number, last=wanted.target, most=1)
+    work = _ahead(ledger, conduct, mechanism, wanted)
     obstacle = work.obstacle
     if work.steps:
         try:
@@ -141,6 +159,34 @@ def rebuild_next(
             for summary in settle(ledger, engine, conduct):
                 on_round(summary)
             return True
+    _finish(ledger, conduct, mechanism, wanted, obstacle, remark)
+    return False
+
+
+def _finish_unless_trainable(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, remark: Remark) -> None:
+    """Complete a rebuild of which nothing is left to do, or nothing can be done."""
+    with ledger.snapshot() as connection:
+        wanted = journal.rebuilding(connection)
+    if wanted is not None:
+        work = _ahead(ledger, conduct, mechanism, wanted)
+        if not work.steps:
+            _finish(ledger, conduct, mechanism, wanted, work.obstacle, remark)
+
+
+def _ahead(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, wanted: journal.Rebuilding) -> Work:
+    """The next step of a rebuild, if there is one."""
+    return mechanism.ahead(ledger, conduct, first=ledger.next_round()[0], last=wanted.target, most=1)
+
+
+def _finish(
+    ledger: Ledger,
+    conduct: Conduct,
+    mechanism: Mechanism,
+    wanted: journal.Rebuilding,
+    obstacle: str | None,
+    remark: Remark,
+) -> None:
+    number, _ = ledger.next_round()
     told = _remark(mechanism, number - 1, obstacle, begun=number > wanted.first)
     remarks = "; ".join(filter(None, (told, remark(ledger))))
     with ledger.transaction() as connection:
@@ -148,7 +194,6 @@ def rebuild_next(
             connection, epochs=conduct.epochs, model_bytes=4 * ledger.layout.size, remark=remarks
         )
     ledger.remove_leftovers()
-    return False
 
 
 def _remark(mechanism: Mechanism, stand: int, obstacle: str | None, *, begun: bool) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.domain import VerdictKind
 from disavow.erasure.judge import judge
@@ -27,6 +28,7 @@ from disavow.ledger.schema import log as log_table
 from disavow.ledger.withdrawn import Withdrawn, map_of, withdrawn_slots
 from disavow.proof.bounds import total_displacement, total_ratio
 from disavow.proof.envelope import LARGEST, seal
+from disavow.proof.keys import DEFAULT_NAME
 from disavow.proof.leaves import UNTOUCHED
 from disavow.proof.merkle import root_of
 from disavow.proof.notes import Checkpoint, Signer, origin_of
@@ -104,9 +106,11 @@ def prove_leavers(ledger: Ledger, leavers: Sequence[int], openings: Path) -> Non
             # the opening first: without it the proof would name nobody, ever
             opening = proof.opening.to_bytes()
             write_durably(opening_path(openings, ledger.run_id, request.id), opening, mode=0o600)
+            # without a key one is made up, so that what an unsigned statement says is examined all the same
+            signer = ledger.signer or Signer(DEFAULT_NAME, Ed25519PrivateKey.generate())
+            sealed = proof.sealed(signer)
+            _refuse_invalid(sealed, opening, signer, request.id)
             if ledger.signer is not None:
-                sealed = proof.sealed(ledger.signer)
-                _refuse_invalid(sealed, opening, ledger.signer, request.id)
                 write_durably(proof_path(ledger.directory, request.id), sealed)
             else:
                 write_durably(unsigned_path(ledger.directory, request.id), proof.unsigned())

@@ -48,10 +48,12 @@ class Rebuilding:
     newest: int
 
 
-def waiting(connection: sa.Connection) -> Waiting:
-    """All requests that nobody has answered yet."""
-    query = sa.select(requests.c.id, requests.c.client).where(requests.c.erasure.is_(None)).order_by(requests.c.id)
-    query = query.limit(MOST_REQUESTS)  # as many as one leaf of the log can tell of
+def waiting(connection: sa.Connection, *, after: int = 0, most: int = MOST_REQUESTS) -> Waiting:
+    """The requests that nobody has answered yet, placed after request `after`: the first `most` of them, which is
+    as many as one leaf of the log can tell of.
+    """
+    query = sa.select(requests.c.id, requests.c.client).where(requests.c.erasure.is_(None), requests.c.id > after)
+    query = query.order_by(requests.c.id).limit(most)
     return Waiting({row.id: row.client for row in connection.execute(query)})
 
 
