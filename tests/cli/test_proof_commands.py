@@ -325,6 +325,20 @@ def test_a_changed_receipt_is_exit_1_in_words_and_in_json(world: World, tmp_path
     assert (result.returncode, json.loads(result.stdout)["exit_code"]) == (1, 1)
 
 
+def test_verify_compares_the_client_who_is_asked_for_by_bytes(world: World) -> None:
+    good = ("verify", world.proof, "--key", world.key, "--opening", world.opening)
+    assert disavow(*good, "--client", LEAVER).returncode == 0
+    homoglyph = LEAVER.replace("e", "\N{CYRILLIC SMALL LETTER IE}")
+    result = disavow(*good, "--client", homoglyph)
+    assert result.returncode == 1
+    assert "INVALID: check 14 (opening)" in result.stdout
+    assert homoglyph not in result.stdout
+    assert disavow("verify", world.proof, "--key", world.key, "--client", LEAVER).returncode == 2
+    receipt = ("verify", world.receipts / "receipt-1.json", "--key", world.key)
+    assert disavow(*receipt, "--client", LEAVER).returncode == 0
+    assert disavow(*receipt, "--client", homoglyph).returncode == 1
+
+
 # -- exit 2 ------------------------------------------------------------------------------------------------------
 
 
@@ -430,6 +444,7 @@ def test_show_proof_shows_nothing_of_a_proof_that_does_not_hold(world: World, tm
     only_error(result)
     result = disavow("show-proof", world.receipts / "receipt-1.json")
     assert result.returncode == 2
+    assert "this is a receipt, not a proof" in only_error(result)
 
 
 # -- keygen ------------------------------------------------------------------------------------------------------

@@ -773,6 +773,7 @@ class Verification:
     checkpoint: str | None
     model: str | None
     what_if: bool
+    asked_for: str | None
     payload: bytes = b""
     signature: Object = field(default_factory=dict)
     signer: Key = field(default_factory=lambda: Key("", b""))
@@ -1108,6 +1109,7 @@ class Verification:
     def named(self) -> None:
         """Check 14."""
         if self.opening is None:
+            require(self.asked_for is None, "nothing says whom it is about")
             return
         opening = parse_canonical(self.opening, 16 * MIB)
         OPENING(opening)
@@ -1124,6 +1126,7 @@ class Verification:
             found = slot_commitment(run, number, unbase64(entry["salt"]), client, unbase64(entry["update"]))
             expected = unbase64(cluster["slots"][entry["slot"] - cluster["first"]])
             require(found == expected, "another was in the slot")
+        require(self.asked_for in (None, client), "it is about another client")
         if self.clusters or not self.what_if:
             self.client = client
 
@@ -1228,13 +1231,14 @@ def verify(
     checkpoint: str | None = None,
     model: str | None = None,
     what_if: bool = False,
+    client: str | None = None,
 ) -> tuple[int, int | None]:
     """The exit code, and the number of the check that failed ("The checks", "The result")."""
     try:
         trusted = parse_keys(keys)
     except UnreadableError:
         return 2, None
-    verification = Verification(proof, trusted, opening, receipts, checkpoint, model, what_if)
+    verification = Verification(proof, trusted, opening, receipts, checkpoint, model, what_if, client)
     for number, check in enumerate(verification.checks(), start=1):
         try:
             check()

@@ -45,13 +45,14 @@ def first(
     checkpoint: str | None = None,
     model: str | None = None,
     what_if: bool = False,
+    client: str | None = None,
 ) -> tuple[int, int | None]:
     """What disavow's own verifier says, in the second's words."""
     trusted = [
         TrustedKey(PublicKey(each.key.name, each.key.public), each.start, each.end, each.revoked)
         for each in second.parse_keys(keys)
     ]
-    report = examine(Asked(proof, trusted, opening, receipts or [], model, checkpoint, what_if))
+    report = examine(Asked(proof, trusted, opening, receipts or [], model, checkpoint, what_if, client))
     if report.failed is None:
         return (0 if report.named else 3), None
     return (2 if isinstance(report.failure, Unreadable) else 1), report.failed.number
@@ -243,6 +244,7 @@ def test_vector(vector: Object) -> None:
         "checkpoint": None if kept is None else kept.decode(),
         "model": vector["model"],
         "what_if": vector["what_if"],
+        "client": vector["client"],
     }
     code, check = second.verify(**asked)
     if vector["expected"] == "valid":

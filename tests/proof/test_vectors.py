@@ -28,6 +28,7 @@ def asked(vector: dict[str, Any]) -> Asked:
         checkpoint=None if note is None else note.decode(),
         model=vector["model"],
         what_if=vector["what_if"],
+        client=vector["client"],
     )
 
 

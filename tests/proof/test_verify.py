@@ -250,6 +250,50 @@ def test_leaves_in_the_future_are_warned_of_and_decide_nothing() -> None:
     assert moment(3) in report.warnings[0]
 
 
+def test_the_client_who_is_asked_for_is_compared_by_bytes() -> None:
+    made = proof_of_leaver()
+    assert verify(made.asked(client=LEAVER)).named
+    homoglyph = LEAVER.replace("c", "\N{CYRILLIC SMALL LETTER ES}")
+    assert homoglyph != LEAVER
+    for other in (homoglyph, OTHER, LEAVER + " ", LEAVER.upper(), "", "\udcff"):
+        report = examine(made.asked(client=other))
+        assert report.failed is not None
+        assert (report.failed.name, report.failure and report.failure.exit_code) == ("opening", 1)
+        assert other == "" or other not in report.failed.detail or other.isascii()
+    report = examine(made.asked(client=LEAVER, opening=None))  # nothing says who it is about
+    assert report.failed is not None
+    assert report.failed.name == "opening"
+
+
+def test_another_file_of_ours_in_the_place_of_a_proof_is_called_what_it_is() -> None:
+    made, world = proof_of_leaver(), deniable()
+    for kind, data in {
+        "an opening": made.opening.to_bytes(),
+        "a receipt": world.receipt(LEAVER, 1),
+        "a checkpoint": world.checkpoint().encode(),
+        "a public key": f"{SERVER.public}\n".encode(),
+        "a list of keys": b'{"keys": [], "type": "disavow/keys/v2"}',
+        "a private key": b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n",
+        "an unsigned statement": made.payload,
+    }.items():
+        report = examine(made.asked(proof=data))
+        assert report.failed is not None
+        assert isinstance(report.failure, Unreadable)
+        assert report.failed.detail.startswith(f"this is {kind}, not a proof")
+
+
+def test_a_proof_in_the_place_of_another_file_is_called_a_proof() -> None:
+    made = proof_of_leaver()
+    for name, asked in (
+        ("an opening", made.asked(opening=made.proof)),
+        ("a receipt", made.asked(receipts=[made.proof])),
+    ):
+        report = examine(asked)
+        assert report.failed is not None
+        assert isinstance(report.failure, Unreadable)
+        assert report.failed.detail.startswith(f"this is a proof, not {name}")
+
+
 def test_survivors_are_counted_from_the_log() -> None:
     world = World("together", x=1).train(2).leave(LEAVER, OTHER)
     report = verify(world.proof(LEAVER).asked())

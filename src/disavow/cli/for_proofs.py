@@ -143,6 +143,9 @@ def verify(
     opening: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The leaver's opening: who the proof is about.")
     ] = None,
+    client: Annotated[
+        str | None, typer.Option(metavar="ID", help="Whom the opening must be about, compared byte for byte.")
+    ] = None,
     receipts: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Receipts of the leaver, to hold the server to them.")
     ] = None,
@@ -157,7 +160,9 @@ def verify(
 ) -> None:
     """Check a proof offline. Exit 0: valid; 1: invalid; 2: unreadable; 3: valid, but without an opening.
 
-    **Example:** `disavow verify proof.json --key signing.pub --opening opening.json`
+    Two ids can look alike: with --client the id in the opening must be the one you mean, byte for byte.
+
+    **Example:** `disavow verify proof.json --key signing.pub --opening opening.json --client client-07`
     """
     from disavow.cli import verify as command
 
@@ -165,6 +170,7 @@ def verify(
         proof,
         key=key,
         opening=opening,
+        client=client,
         receipts=receipts,
         model=model,
         checkpoint=checkpoint,

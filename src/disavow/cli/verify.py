@@ -11,8 +11,9 @@ import typer
 from disavow.cli.files import digest_of, read_bytes, receipts_in
 from disavow.cli.not_claimed import not_claimed, print_not_claimed
 from disavow.cli.output import print_json, results
-from disavow.errors import VerificationError
+from disavow.errors import ConfigError, VerificationError
 from disavow.proof.keys import trusted_keys
+from disavow.proof.opening import refuse_other_client
 from disavow.proof.receipt import TYPE as RECEIPT
 from disavow.proof.receipt import check_receipt, read_receipt
 from disavow.proof.trust import index_of
@@ -35,6 +36,7 @@ def verify(
     *,
     key: Path,
     opening: Path | None,
+    client: str | None,
     receipts: Path | None,
     model: Path | None,
     checkpoint: Path | None,
@@ -44,8 +46,10 @@ def verify(
     """Check a proof, or a receipt, and say what became of every check."""
     data, trusted = read_bytes(proof), trusted_keys(key)
     if _is_receipt(data):
-        _verify_receipt(data, trusted, as_json=as_json)
+        _verify_receipt(data, trusted, client, as_json=as_json)
         return
+    if client is not None and opening is None:
+        raise ConfigError("--client needs the --opening: without it nothing says whom a proof is about")
     report = examine(
         Asked(
             proof=data,
@@ -55,6 +59,7 @@ def verify(
             model=digest_of(model) if model else None,
             checkpoint=read_bytes(checkpoint).decode("utf-8", "replace") if checkpoint else None,
             what_if=what_if,
+            client=client,
             now=datetime.now(UTC).isoformat(timespec="microseconds"),
         )
     )
@@ -122,9 +127,10 @@ def _is_receipt(data: bytes) -> bool:
     return b'"type":"%s"' % RECEIPT.encode() in data  # in a proof all such text is inside base64
 
 
-def _verify_receipt(data: bytes, trusted: list[TrustedKey], *, as_json: bool) -> None:
+def _verify_receipt(data: bytes, trusted: list[TrustedKey], client: str | None, *, as_json: bool) -> None:
     try:
         receipt = check_receipt(read_receipt(data), index_of(trusted))
+        refuse_other_client(receipt.client, client, "the receipt")
     except VerificationError as failure:
         if as_json:
             print_json({"valid": False, "reason": str(failure), "exit_code": failure.exit_code})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from disavow.errors import VerificationError
 from disavow.proof import canonical
+from disavow.proof.kinds import PROOF, expecting
 from disavow.proof.notes import PublicKey, Signer
 from disavow.proof.reading import digest, exactly, fields, from_base64, list_of, record, to_base64
 
@@ -39,17 +40,18 @@ def seal(payload: bytes, signer: Signer) -> bytes:
 
 def read_envelope(data: bytes) -> Envelope:
     """An envelope with exactly one signature."""
-    value = canonical.decode(data, what="the proof", most=LARGEST)
     signed = record({"keyid": digest, "sig": from_base64})
-    found = fields(
-        value,
-        "the envelope",
-        {
-            "payload": from_base64,
-            "payloadType": exactly(PAYLOAD_TYPE),
-            "signatures": list_of(signed, most=1),
-        },
-    )
+    with expecting(data, PROOF):
+        value = canonical.decode(data, what="the proof", most=LARGEST)
+        found = fields(
+            value,
+            "the envelope",
+            {
+                "payload": from_base64,
+                "payloadType": exactly(PAYLOAD_TYPE),
+                "signatures": list_of(signed, most=1),
+            },
+        )
     if not found["signatures"]:
         raise VerificationError("the proof is not signed")
     [signature] = found["signatures"]

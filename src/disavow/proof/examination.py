@@ -18,7 +18,7 @@ from disavow.proof.maps import check_maps
 from disavow.proof.merkle import Prefixes
 from disavow.proof.noise import check_noise
 from disavow.proof.notes import PublicKey, open_checkpoint, open_with_any, origin_of
-from disavow.proof.opening import check_opening, read_opening
+from disavow.proof.opening import check_opening, read_opening, refuse_other_client
 from disavow.proof.reading import write_figure
 from disavow.proof.receipt import Receipt, check_receipt, read_receipt
 from disavow.proof.report import Asked, Report, rebuilt_in_words
@@ -212,13 +212,16 @@ class Examination:
 
     def opening(self) -> str | None:
         """14: the client of the opening is the leaver."""
-        if self._asked.opening is None:
+        if self._asked.opening is None and self._asked.client is None:
             return None
+        if self._asked.opening is None:
+            raise VerificationError("a client was asked for, and no opening says whom the proof is about")
         opening = read_opening(self._asked.opening)
         asked = None
         if not self._statement.what_if:
             asked = self._leaves[self._said["withdrawal"]]["requests"][self._said["request"]]["client"]
         check_opening(opening, self._said["clusters"], self._history, asked)
+        refuse_other_client(opening.client, self._asked.client, "the opening")
         if asked is None and not opening.rounds:
             return "nothing in the log tells who it is: the client was in no round, and has not asked"
         self._report.opening = opening

@@ -9,6 +9,7 @@ from disavow.errors import VerificationError
 from disavow.proof import canonical
 from disavow.proof.commitment import commit, commit_client
 from disavow.proof.history import History
+from disavow.proof.kinds import OPENING, expecting
 from disavow.proof.leaves import Leaf
 from disavow.proof.reading import (
     exactly,
@@ -72,19 +73,20 @@ class Opening:
 
 def read_opening(data: bytes) -> Opening:
     """Read what `to_bytes` wrote."""
-    value = canonical.decode(data, what="the opening", most=_MOST_BYTES)
     opened = record({"leaf": positive, "slot": whole, "salt": hashed, "update": hashed})
-    found = fields(
-        value,
-        "the opening",
-        {
-            "type": exactly(TYPE),
-            "run": run_id,
-            "client": text,
-            "salt": optional(hashed),
-            "rounds": list_of(opened, most=_MOST_ROUNDS),
-        },
-    )
+    with expecting(data, OPENING):
+        value = canonical.decode(data, what="the opening", most=_MOST_BYTES)
+        found = fields(
+            value,
+            "the opening",
+            {
+                "type": exactly(TYPE),
+                "run": run_id,
+                "client": text,
+                "salt": optional(hashed),
+                "rounds": list_of(opened, most=_MOST_ROUNDS),
+            },
+        )
     rounds = tuple(OpenedSlot(**each) for each in found["rounds"])
     return Opening(found["run"], found["client"], found["salt"], rounds)
 
@@ -108,6 +110,12 @@ def check_opening(opening: Opening, clusters: Sequence[Leaf], history: History, 
         made = commitment_of(opening.run_id, opening.client, number, opened.salt, opened.update)
         if made != cluster["slots"][opened.slot - cluster["first"]]:
             raise VerificationError(f"it does not open the slot of round {number}: it is another client's")
+
+
+def refuse_other_client(found: str, asked: str | None, what: str) -> None:
+    """Raise if a client was asked for and this is not it, byte for byte; escaped, so that one can see why."""
+    if asked is not None and found != asked:
+        raise VerificationError(f"{what} is about {found!a}, not about {asked!a}")
 
 
 def _who(opening: Opening) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 
 from disavow.errors import Unreadable, VerificationError
 from disavow.proof import canonical
+from disavow.proof.kinds import RECEIPT, expecting
 from disavow.proof.leaves import Leaf, cluster_leaf, hash_of, joined, read_leaf
 from disavow.proof.merkle import leaf_hash, root_by_path
 from disavow.proof.notes import Checkpoint, KeyIndex, open_with_any, origin_of
@@ -57,6 +58,11 @@ class Receipt:
 
 def read_receipt(data: bytes) -> Receipt:
     """Read a receipt; nothing of it is believed yet."""
+    with expecting(data, RECEIPT):
+        return _read(data)
+
+
+def _read(data: bytes) -> Receipt:
     value = canonical.decode(data, what="the receipt", most=_MOST_BYTES)
     # a rebuilt round has no clusters: there a slot leads to the root by a path of its own
     way = {"cluster": record(_CLUSTER)} if _kind(value) == "round" else {"path": list_of(hashed, most=_PATH)}

@@ -56,6 +56,8 @@ class Asked:
     """A checkpoint that somebody kept."""
     what_if: bool = False
     """Whether a what-if is asked for, and not an erasure."""
+    client: str | None = None
+    """Whom the opening must be about, compared by bytes."""
     now: str | None = None
     """The present time, as leaves have it; with None, leaves in the future are not warned of."""
 

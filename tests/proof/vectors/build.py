@@ -48,6 +48,7 @@ def build() -> dict[str, bytes]:
                 "file": files.keep(f"proofs/{vector.name}.json", vector.proof),
                 "about": vector.about,
                 "key": files.keep(f"keys/{vector.name}.json", _keys(vector.trusted)),
+                "client": vector.client,
                 "opening": _kept(files, f"openings/{vector.name}.json", vector.opening),
                 "receipts": [
                     files.keep(f"receipts/{vector.name}-{number}.json", data)
@@ -82,6 +83,7 @@ def _expected(vector: Vector) -> object:
             vector.model,
             vector.checkpoint,
             vector.what_if,
+            vector.client,
         )
     )
     code = report.failure.exit_code if report.failure else 0

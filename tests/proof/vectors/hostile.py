@@ -688,6 +688,12 @@ def _without_superseded(made: Made) -> Edit:
 def _openings() -> Iterator[Vector]:
     world = World("together", x=1).train(2).leave(LEAVER, OTHER)
     made, other = world.proof(LEAVER), world.proof(OTHER)
+    for name, about, asked_for in (
+        ("about-another-client", "another client was asked for", OTHER),
+        ("about-a-homoglyph", "the client who was asked for only looks the same", "\u0441lient-01"),
+    ):
+        yield _with(made, name, about, "opening", client=asked_for)
+    yield Vector("about-nobody", "a client was asked for, without an opening", made.proof, "opening", client=LEAVER)
     right = made.opening
     first = right.rounds[0]
     for name, about, opening in (

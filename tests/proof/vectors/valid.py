@@ -219,6 +219,7 @@ def _evidence() -> Iterator[Vector]:
         world.proof(LEAVER),
         receipts=[world.receipt(LEAVER, 1), world.receipt(LEAVER, 2)],
     )
+    yield genuine("with-client", "the client who was asked for", world.proof(LEAVER), client=LEAVER)
     yield genuine("with-model", "the model file is the one served", world.proof(LEAVER), model=world.model)
     yield genuine(
         "with-older-checkpoint", "an older head is a prefix", world.proof(LEAVER), checkpoint=world.checkpoint(2)

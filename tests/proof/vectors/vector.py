@@ -26,6 +26,7 @@ class Vector:
     model: str | None = None
     what_if: bool = False
     trusted: Sequence[TrustedKey] = TRUSTED
+    client: str | None = None
 
 
 def genuine(
@@ -38,6 +39,7 @@ def genuine(
     model: str | None = None,
     trusted: Sequence[TrustedKey] = TRUSTED,
     named: bool = True,
+    client: str | None = None,
 ) -> Vector:
     """A proof that holds, with its opening."""
     return Vector(
@@ -52,4 +54,5 @@ def genuine(
         model,
         made.what_if,
         trusted,
+        client,
     )
