@@ -1,9 +1,14 @@
-"""Where a node keeps its evidence: files by run and name, in a folder of its own or in the node's context."""
+"""Where a node keeps its evidence: files by run and name, in a folder of its own or in the node's context.
+
+Files are written as `ledger.models.write_durably` writes them; not by it, because a SuperNode starts a process for
+every message, and would load the ledger and its database in each.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context
@@ -34,17 +39,14 @@ class Keeping:
         self._state: ConfigRecord = context.state.config_records[_STATE]
 
     def write(self, run: str, name: str, data: bytes) -> None:
-        """Keep this, in place of what was there."""
+        """Keep this, in place of what was there; once it returns, durably."""
         place = _place(run, name)
         if self._folder is None:
             self._state[place] = data
             return
         path = self._folder / place
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
-        fresh.write_bytes(data)
-        fresh.chmod(0o600)
-        fresh.replace(path)
+        _make_private(path.parent)
+        _write_exclusively(path, data)
 
     def read(self, run: str, name: str) -> bytes | None:
         """What is kept under this name; None for nothing."""
@@ -69,3 +71,34 @@ def _place(run: str, name: str) -> str:
     if not is_run(run):
         raise VerificationError("what the message names as its run is no run's id")
     return f"{run}/{name}"
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone."""
+    for missing in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+        _sync_folder(missing.parent)
+
+
+def _write_exclusively(path: Path, data: bytes) -> None:
+    """Write a file so that after a crash it is there whole or not at all; through no file that was there before."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
