@@ -17,19 +17,31 @@ Tamper = Callable[[Message], Message | None]
 """What a network, or a hostile node, makes of a reply; None: it never arrives."""
 
 
+Falsify = Callable[[Message], None]
+"""What a lying server changes in a message before it goes out."""
+
+
 def untouched(reply: Message) -> Message | None:
     """The reply as it is."""
     return reply
 
 
+def truthful(message: Message) -> None:
+    """The message as it is."""
+
+
 @dataclass
 class Node:
-    """A node: an app, a node config, a key, and what becomes of its replies. `asked` lists the messages it got."""
+    """A node: an app, a node config, a key, and what becomes of the messages to it and of its replies.
+
+    `asked` lists the messages it got.
+    """
 
     app: ClientApp
     config: Mapping[str, Any] = field(default_factory=dict)
     public_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     tamper: Tamper = untouched
+    falsify: Falsify = truthful
     connected: bool = True
     asked: list[Message] = field(default_factory=list)
     context: Context | None = None
@@ -78,6 +90,7 @@ class LoopbackGrid(Grid):  # type: ignore[misc]
         metadata = message.metadata
         arrived = Message(over_the_wire(message.content), metadata.dst_node_id, metadata.message_type)
         arrived.metadata.__dict__["_message_id"] = metadata.message_id
+        node.falsify(arrived)
         node.asked.append(arrived)
         if node.context is None:
             node.context = Context(

@@ -2,7 +2,8 @@
 
 * `train_reproducibly` trains as the reference engine does, from the seed in the train message, so that a retraining
   gives the same bits. `seed_everything` is the one line for apps that keep their own training loop.
-* `evidence_mod` and `answer` keep what the server hands out and verify the proof when this client has left::
+* `evidence_mod` and `answer` keep what the server hands out, compare it with the updates that this client returned,
+  and verify the proof when it has left::
 
       app = ClientApp(mods=[evidence_mod])
       app.query("disavow")(answer)
@@ -89,9 +90,9 @@ def train_reproducibly(
 
 
 def evidence_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Keep the receipt that a message brings, checked; tell the server, with a reply to training, that it is kept.
+    """Keep the receipt that a message brings, checked; note the update that goes back; tell the server so.
 
-    Evidence that does not hold is no reason not to train: it is kept as a complaint, for a person to look at. Nor
+    First in the list of mods, so that it sees the update as it leaves the node. Evidence that does not hold is no reason not to train: it is kept as a complaint, for a person to look at. Nor
     is a folder that cannot be used: the log says so, and the server is told nothing.
     """
     kind = message.metadata.message_type.partition(".")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -27,7 +28,8 @@ from disavow.engines.flower.roster import Roster
 from disavow.erasure.prove import opening_path, proof_path
 from disavow.ledger import Ledger
 
-_SECONDS = 60.0
+_SECONDS, _SECONDS_BEFORE_ERASURE = 60.0, 10.0
+"""How long nodes are waited for; an erasure does not wait so long for nodes that may have died."""
 
 _MOST_TRIES = 5
 """How often a proof is sent to a node that does not answer: each try may keep the next round waiting."""
@@ -54,7 +56,7 @@ class Delivery:
             letter = self._letter(request, person.client)
             if letter is not None:
                 letters[node], requests[node] = letter, request
-        replies = self._send(letters)
+        replies = self._send(letters, _SECONDS)
         for node, request in requests.items():
             self._tries[request, node] += 1
             self._report(request, node, replies.get(node))
@@ -75,25 +77,29 @@ class Delivery:
             letter[PUBLIC_KEY] = str(self._ledger.signer.public)
         return letter
 
-    def last_receipts(self, aware: set[str], letters: Letters) -> None:
-        """Hand out the receipts of the newest round, which no later train message will bring."""
+    def receipts_before_erasure(self, aware: set[str], letters: Letters) -> None:
+        """Hand out the receipts of the newest round before requests are answered.
+
+        Whoever leaves gets no message any more, and of a round that is undone nobody gets a receipt.
+        """
+        self._roster.look()
+        self.last_receipts(aware, letters, timeout=_SECONDS_BEFORE_ERASURE)
+
+    def last_receipts(self, aware: set[str], letters: Letters, *, timeout: float | None = None) -> None:
+        """Hand out the receipts of the newest round, which no later train message will bring; none if unsigned."""
+        if self._ledger.signer is None:
+            return
         letters.prepare()
         here = self._roster.members
-        told = {client: letters.evidence(client) for client in sorted(aware) if client in here}
-        self._send(
-            {
-                here[client]: {CLIENT: client, RUN: self._ledger.run_id, **letter}
-                for client, letter in told.items()
-                if letter
-            }
-        )
+        told = {here[client]: letters.evidence(client) for client in sorted(aware) if client in here}
+        self._send(told, _SECONDS if timeout is None else timeout)
 
-    def _send(self, letters: dict[int, dict[str, str | bytes]]) -> dict[int, Message]:
+    def _send(self, letters: Mapping[int, Mapping[str, str | int | bytes]], timeout: float) -> dict[int, Message]:
         messages = [
             Message(RecordDict({RECORD: ConfigRecord(dict(letter))}), node, QUERY, ttl=_SECONDS)
             for node, letter in letters.items()
         ]
-        return dict(exchange(self._grid, messages, timeout=_SECONDS))
+        return dict(exchange(self._grid, messages, timeout=timeout))
 
     def _report(self, request: int, node: int, reply: Message | None) -> None:
         """Log what became of a proof; it is settled once an app has answered, or can never answer."""
@@ -112,8 +118,8 @@ class Delivery:
         self._settled.add(request)
         record = reply.content.get(RECORD)
         verified = isinstance(record, ConfigRecord) and record.get(VERIFIED) is True
+        reason = record.get(REASON) if isinstance(record, ConfigRecord) else None
         if verified:
-            inform(f"the client of request {request} has verified its proof")
+            inform(f"the client of request {request} has verified its proof{f'; {reason}' if reason else ''}")
         else:
-            reason = record.get(REASON) if isinstance(record, ConfigRecord) else None
             warn(f"the client of request {request} does not accept its proof: {reason or 'it does not say why'}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from flwr.app import ConfigRecord
 
-from disavow.engines.flower.names import BATCHES, CLIENT, PUBLIC_KEY, RECEIPT, RUN, SEED
+from disavow.engines.flower.names import ATTEMPT, BATCHES, CLIENT, PUBLIC_KEY, RECEIPT, ROUND, RUN, SEED
 from disavow.erasure.receipts import receipts, receipts_of_round
 from disavow.federation.randomness import derive
 from disavow.ledger import Ledger
@@ -20,12 +20,12 @@ class Letters:
     def __init__(self, ledger: Ledger, *, seed: int) -> None:
         self._ledger, self._seed = ledger, seed
         self._newest = ""
+        self._next = ledger.next_round()
         self._receipts: Mapping[str, bytes] = {}
 
     def config(self, base: ConfigRecord, client: str, round_number: int) -> ConfigRecord:
         """The config for one client: what the app wants to send, and ours beside it."""
         letter = ConfigRecord(dict(base))
-        letter[CLIENT], letter[RUN] = client, self._ledger.run_id
         letter[SEED] = _number(derive("training", self._seed, round_number, client, "client"))
         letter[BATCHES] = derive("training", self._seed, round_number, client, "batches")
         for key, value in self.evidence(client).items():
@@ -34,18 +34,23 @@ class Letters:
 
     def prepare(self) -> None:
         """Make the receipts of the newest standing round, unless they are made."""
-        number, _ = self._ledger.next_round()
+        self._next = self._ledger.next_round()
+        number, _ = self._next
         newest = self._ledger.digest_before(number)
         if newest != self._newest:
             self._receipts = receipts_of_round(self._ledger, number - 1)
             self._newest = newest
 
-    def evidence(self, client: str) -> dict[str, str | bytes]:
-        """The server's key, and the client's receipt for the latest standing round in which it took part."""
+    def evidence(self, client: str) -> dict[str, str | int | bytes]:
+        """Who the client is, which round comes next, the server's key, and the client's receipt for the latest
+        standing round in which it took part.
+        """
+        told: dict[str, str | int | bytes] = {CLIENT: client, RUN: self._ledger.run_id}
+        told[ROUND], told[ATTEMPT] = self._next
         signer = self._ledger.signer
         if signer is None:
-            return {}
-        told: dict[str, str | bytes] = {PUBLIC_KEY: str(signer.public)}
+            return told
+        told[PUBLIC_KEY] = str(signer.public)
         receipt = self._receipts.get(client) or self._earlier(client)
         return told if receipt is None else {**told, RECEIPT: receipt}
 

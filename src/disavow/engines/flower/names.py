@@ -4,6 +4,8 @@ In a train message's config, beside what the app sends::
 
     disavow-client       the id under which the run knows the client
     disavow-run          the run
+    disavow-round        the round to train in; in other messages, the one that comes next
+    disavow-attempt      the attempt at that round: one more after each rollback to it or before it
     disavow-seed         a whole number for `torch.manual_seed` and the like, another one for each client and round
     disavow-batches      the key of the stream that `client.train_reproducibly` draws its batches from
     disavow-epochs       how many epochs to train instead of the usual ones, where a rebuild asks for that
@@ -19,6 +21,7 @@ The secret draws of any other run come from the operating system, and no seed sa
 from __future__ import annotations
 
 CLIENT, RUN = "disavow-client", "disavow-run"
+ROUND, ATTEMPT = "disavow-round", "disavow-attempt"
 SEED, BATCHES, EPOCHS = "disavow-seed", "disavow-batches", "disavow-epochs"
 PUBLIC_KEY, RECEIPT = "disavow-public-key", "disavow-receipt"
 

@@ -12,6 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
+from disavow.domain import RequestState
 from disavow.engines.flower.arrays import Frame
 from disavow.engines.flower.delivery import Delivery
 from disavow.engines.flower.engine import FlowerEngine
@@ -57,6 +58,8 @@ class Session:
 
         def between_rounds() -> None:
             nonlocal seen
+            if any(request.state is RequestState.WAITING for request in self.ledger.requests()):
+                delivery.receipts_before_erasure(engine.aware, self.letters)
             self._honour_requests(engine)
             self.roster.look()
             delivery.proofs()
