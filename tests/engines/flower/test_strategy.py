@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from disavow.domain import RequestState, VerdictKind
 from disavow.engines.flower import KIPFedAvg
 from disavow.engines.flower.arrays import frame_of
 from disavow.engines.sequential import SequentialEngine
+from disavow.erasure.mechanisms.federaser import FedEraser
+from disavow.erasure.mechanisms.retrain import Retrain, RetrainFromScratch
 from disavow.errors import ConfigError
 from disavow.federation.randomness import Secrets
 from disavow.federation.round import Conduct, run_round
@@ -328,9 +331,44 @@ def test_a_spent_budget_ends_the_training_and_not_the_app(tmp_path: Path) -> Non
         assert np.array_equal(vector_of(result.arrays), ledger.model_after(standing))
 
 
-def test_a_mechanism_that_needs_every_survivor_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'allowed on Flower nodes.*"retrain-from-scratch"'):
-        strategy(tmp_path / "run", settings={"mechanism": {"name": "federaser"}})
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"settings": {"mechanism": {"name": "federaser"}}},
+        {"mechanism": FedEraser()},
+        {"mechanism": FedEraser(calibration=0.25)},
+        {"mechanism": FedEraser(), "settings": {"ledger": {"retention": 10_000}}},
+        {"mechanism": FedEraser(), "noise": "calibrated", "settings": {"noise": {"clip": 1.0, "tau": 1.0}}},
+        {"mechanism": FedEraser(), "settings": {"privacy": {"epsilon": 8.0}}},
+    ],
+)
+def test_federaser_is_refused_whichever_way_it_is_asked_for(tmp_path: Path, more: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        strategy(tmp_path / "run", **more)
+    assert not (tmp_path / "run").exists()
+
+
+@dataclass(frozen=True)
+class Own(Retrain):
+    """A mechanism of the user's own, under the name of another."""
+
+
+@pytest.mark.parametrize(
+    "mechanism", [Own(), Own(name="mine"), Retrain(name="mine"), Retrain(exact=False), object()]
+)
+def test_a_mechanism_that_no_settings_name_is_refused(tmp_path: Path, mechanism: Any) -> None:
+    with pytest.raises(ConfigError, match="mechanism"):
+        strategy(tmp_path / "run", mechanism=mechanism)
+
+
+def test_a_mechanism_given_as_an_object_is_the_one_of_the_run(tmp_path: Path) -> None:
+    start(strategy(tmp_path / "run", mechanism=RetrainFromScratch()), farm(5), 1)
+    assert 'name = "retrain-from-scratch"' in (tmp_path / "run" / "config.toml").read_text()
+    start(strategy(tmp_path / "run", settings={"mechanism": {"name": "retrain-from-scratch"}}), farm(5), 2)
+    with pytest.raises(ConfigError, match=r"mechanism\.name is 'retrain-from-scratch' there and 'retrain' here"):
+        start(strategy(tmp_path / "run"), farm(5), 3)
+    with pytest.raises(ConfigError, match="mechanism"):
+        strategy(tmp_path / "run", mechanism=Retrain(), settings={"mechanism": {"name": "retrain-from-scratch"}})
 
 
 def test_without_an_evaluation_rounds_are_recorded_and_old_models_thinned_all_the_same(tmp_path: Path) -> None:

@@ -92,8 +92,9 @@ def train_reproducibly(
 def evidence_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Keep the receipt that a message brings, checked; note the update that goes back; tell the server so.
 
-    First in the list of mods, so that it sees the update as it leaves the node. Evidence that does not hold is no reason not to train: it is kept as a complaint, for a person to look at. Nor
-    is a folder that cannot be used: the log says so, and the server is told nothing.
+    It comes first in the list of mods, so that it sees the update as it leaves the node. Evidence that does not
+    hold is no reason not to train: it is kept as a complaint, for a person to look at. Nor is a folder that cannot
+    be used: the log says so, and the server is told nothing.
     """
     kind = message.metadata.message_type.partition(".")[0]
     if kind == MessageType.QUERY:

@@ -52,7 +52,8 @@ class KIPFedAvg(FedAvg):
     too_large: a reply is refused when its update is so many times longer than the round's median, or from so many
         times more samples.
     keys, openings: folders, as for the `disavow` command; `ask` asks for the passphrase of the signing key.
-    mechanism: how rounds are rebuilt after a rollback.
+    mechanism: how rounds are rebuilt after a rollback: `Retrain()` or `RetrainFromScratch()`; the same as naming it
+        in `settings`, and checked and kept with them.
     """
 
     def __init__(
@@ -105,18 +106,26 @@ class KIPFedAvg(FedAvg):
             "deniability": {"x": x, "criterion": criterion},
             "noise": {"mode": noise, "sigma": sigma},
         }
+        if mechanism is not None:  # not past the settings, which say what goes with it, and which the run keeps
+            told["mechanism"] = {"name": getattr(mechanism, "name", None)}
         self.settings: Settings = settings_from(told, settings)
         if self.settings.mechanism.name == "federaser":
             raise ConfigError(
                 'mechanism.name is "federaser", which needs an answer of every survivor in every round; allowed on '
                 'Flower nodes, of which some may be away: "retrain", "retrain-from-scratch"'
             )
+        self.mechanism: Mechanism = build_mechanism(self.settings.mechanism)
+        if mechanism is not None and (type(mechanism), mechanism) != (type(self.mechanism), self.mechanism):
+            raise ConfigError(
+                f"mechanism is {mechanism!r}, where the settings say {self.settings.mechanism.name!r}; allowed: "
+                "one that settings can name, and that these do not contradict (`disavow erase` rolls back by the "
+                "run's settings, and would know nothing of another)"
+            )
         self.directory = absolute("ledger", ledger)
         self.identity = identity
         self.repeats, self.too_large = repeats, too_large
         self.keys = default_folder() if keys is None else absolute("keys", keys)
         self.openings = default_openings(self.directory) if openings is None else absolute("openings", openings)
-        self.mechanism: Mechanism = build_mechanism(self.settings.mechanism) if mechanism is None else mechanism
         self._ask = ask
         self._session: Session | None = None
         self._asked: Sequence[str] = ()
