@@ -10,7 +10,7 @@ from disavow.audit.epsilon import EpsilonBound
 from disavow.audit.forging import Alike, ForgedRound
 from disavow.audit.game import Scores, Stage, Unit
 from disavow.audit.roc import Measure
-from disavow.domain import ErasureRequest, VerdictKind
+from disavow.domain import ErasureRequest, VerdictKind, escaped
 
 LEVEL = 0.95
 """Confidence of every interval; those of the differences hold for all attackers together."""
@@ -87,15 +87,15 @@ class Audit:
 
     def conclusion(self) -> tuple[str, ...]:
         """What the numbers say, in sentences."""
-        number = len(self.found)
+        number, client = len(self.found), escaped(self.client)
         if self.clean:
             intervals = ", ".join(f"{found.attacker} {_interval(found)}" for found in self.found)
             return (
                 f"Served minus retrained, in AUC, contains 0 for all {number} attackers ({intervals}): none of "
-                f"them tells the model served after {self.client} is erased from models retrained without it.",
+                f"them tells the model served after {client} is erased from models retrained without it.",
                 f"Differences in AUC up to {self.unseen:.2f} might have gone unseen; more worlds make that less.",
             )
-        told = [f"{_words(found)}: the served model still remembers {self.client}." for found in self.remembering]
+        told = [f"{_words(found)}: the served model still remembers {client}." for found in self.remembering]
         told += [f"{_words(found)}: the served model is told from retrained ones." for found in self.unlike]
         same = [found for found in self.found if found.difference.contains_zero]
         if same:

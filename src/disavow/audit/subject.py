@@ -16,7 +16,7 @@ from disavow.data import FederatedData, OnProgress
 from disavow.data import load as load_data
 from disavow.data.dataset import Indices
 from disavow.data.progress import nothing
-from disavow.domain import Layout, Policy, RequestState
+from disavow.domain import Layout, Policy, RequestState, escaped
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError, UnknownClient
 from disavow.federation.randomness import training_stream
@@ -122,15 +122,15 @@ def _refuse_too_few_clients(client: str, clients: int, policy: Policy, settings:
     participants = participants_of(clients - 1, settings.training.fraction)
     if participants < policy.k:
         raise ConfigError(
-            f"without {client} only {participants} participants are left, fewer than k = {policy.k}: there is no "
-            "model retrained without it to compare with"
+            f"without {escaped(client)} only {participants} participants are left, fewer than k = {policy.k}: "
+            "there is no model retrained without it to compare with"
         )
 
 
 def _refuse_too_few_records(client: str, own: Indices, held_out: Indices) -> None:
     if min(len(own), len(held_out)) < FEWEST_RECORDS:
         raise ConfigError(
-            f"{client} holds {len(own)} records, and {len(held_out)} held-out ones have their labels; "
+            f"{escaped(client)} holds {len(own)} records, and {len(held_out)} held-out ones have their labels; "
             f"an audit needs at least {FEWEST_RECORDS} of each"
         )
 

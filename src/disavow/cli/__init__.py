@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 
+from disavow.domain import escaped
 from disavow.errors import ConfigError, DisavowError, StorageFull
 
 DEBUG = "DISAVOW_DEBUG"
@@ -46,7 +47,7 @@ def main() -> None:
 
 def _refuse(error: DisavowError) -> None:
     for line in str(error).splitlines():
-        print(f"error: {line}", file=sys.stderr)
+        print(f"error: {escaped(line)}", file=sys.stderr)
     sys.exit(error.exit_code)
 
 
@@ -79,7 +80,7 @@ def _confess(error: Exception) -> None:
     """Say that this is a defect of disavow, and how to show more of it."""
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
-    what = " ".join(f"{type(error).__name__}: {error}".split())
+    what = escaped(" ".join(f"{type(error).__name__}: {error}".split()))
     print(
         f"internal error: {what}; this is a defect of disavow: please report it, with what {DEBUG}=1 shows before "
         "this line",

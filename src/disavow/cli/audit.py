@@ -22,7 +22,7 @@ from disavow.audit.work import default_work
 from disavow.cli.options import check_plot
 from disavow.cli.output import advance, bar, loading, print_json, progress, results
 from disavow.cli.rounds import rebuilt
-from disavow.domain import VerdictKind
+from disavow.domain import VerdictKind, escaped
 from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.errors import ConfigError
 from disavow.ledger.keys import default_folder
@@ -72,7 +72,7 @@ def _announcement(subject: Subject, effort: Effort) -> str:
     half = effort.worlds // 2
     return (
         f"training {effort.trainings()} federations of {len(subject.clients)} clients for {subject.rounds} rounds: "
-        f"{half} with {subject.client}, {half} without, {half} retrained, {effort.shadows} shadows"
+        f"{half} with {escaped(subject.client)}, {half} without, {half} retrained, {effort.shadows} shadows"
     )
 
 
@@ -81,13 +81,15 @@ def _draw(report: Audit, path: Path) -> None:
         found.attacker: {stage: attacked.scores for stage, attacked in found.stages.items()}
         for found in report.found
     }
-    draw_roc(curves, path, f"{report.client}: before its erasure, as served after it, and retrained without it")
+    draw_roc(
+        curves, path, f"{escaped(report.client)}: before its erasure, as served after it, and retrained without it"
+    )
 
 
 def lines(report: Audit, directory: Path) -> Iterator[str]:
     """The report for people."""
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(report.verdicts.items()))
-    yield f"Audit of {report.client} in {directory}, {report.rounds} rounds"
+    yield f"Audit of {escaped(report.client)} in {directory}, {report.rounds} rounds"
     yield f"  rehearsed erasure  {_erasure(report)}"
     yield f"  records            {report.own} own, {report.held_out} held out with the same labels"
     yield f"  worlds             {report.worlds}, half of them with the client ({verdicts})"

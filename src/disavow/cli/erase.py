@@ -19,7 +19,7 @@ from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import Watch, rebuilt
 from disavow.data import OnProgress
-from disavow.domain import ErasureRequest, RequestState, model_name
+from disavow.domain import ErasureRequest, RequestState, escaped, model_name
 from disavow.erasure.dry_run import Forecast
 from disavow.erasure.prove import default_openings, opening_path, proof_path, unsigned_path
 from disavow.errors import CannotRetrain, IntegrityError
@@ -67,7 +67,7 @@ def erase(
         print_json({"run": str(directory), "requests": told_of})
     else:
         for client, request in outcome.requests.items():
-            results().print(f"{client}: {sentence(request)}")
+            results().print(f"{escaped(client)}: {sentence(request)}")
             if request.state is RequestState.ANSWERED:
                 results().print(_proof_of(directory, request.number, openings))
     if outcome.refusal is not None:
@@ -150,7 +150,7 @@ def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> Non
     clients = [client for client in dict.fromkeys(clients) if client not in before]
     if not as_json:
         for client, request in before.items():
-            results().print(f"{client} has asked before: {sentence(request)}")
+            results().print(f"{escaped(client)} has asked before: {sentence(request)}")
     if forecast is None:
         if as_json:
             told = [{**_json(request), "client": client} for client, request in before.items()]
@@ -173,7 +173,7 @@ def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> Non
             }
         )
         return
-    results().print(f"{', '.join(clients)}: {foretold(forecast)}\nNothing was changed.")
+    results().print(f"{', '.join(map(escaped, clients))}: {foretold(forecast)}\nNothing was changed.")
 
 
 def foretold(forecast: Forecast) -> str:
@@ -237,7 +237,7 @@ def requests(directory: Path, *, as_json: bool) -> None:
             f"{request.number:7d}  {request.asked_at:%Y-%m-%d %H:%M:%S}  {request.state.value:10s}  "
             f"{request.verdict or '-'!s:20s}  {cost.rounds if cost else 0:6d}  "
             f"{cost.client_epochs if cost else 0:13,d}  {f'{cost.seconds:.1f} s' if cost else '-':>10s}  "
-            f"{_taken(request):>8s}  {request.client or '(erased)'}"
+            f"{_taken(request):>8s}  {escaped(request.client or '(erased)')}"
         )
         if request.verdict is not None and request.verdict.back_to is not None:
             console.print(f"         {request.verdict.in_full}")

@@ -34,8 +34,16 @@ def _console(*, stderr: bool) -> Console:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON; what is not a finite number becomes null."""
-    print(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+    """Print a value as JSON; what is not a finite number becomes null, and what is not printable is escaped."""
+    written = json.dumps(_plain(value), indent=2, ensure_ascii=False)
+    # inside strings, JSON itself escapes only what is below a space: the line ends that are left are its own
+    print("".join(each if each.isprintable() or each == "\n" else _units(each) for each in written))
+
+
+def _units(character: str) -> str:
+    """A character as JSON escapes it: by its UTF-16 code units."""
+    data = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{data[at : at + 2].hex()}" for at in range(0, len(data), 2))
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from disavow.cli.output import print_json, results
 from disavow.cli.passphrase import ask_passphrase
-from disavow.domain import ErasureRequest, RequestState
+from disavow.domain import ErasureRequest, RequestState, escaped
 from disavow.erasure.prove import (
     check_openings,
     default_openings,
@@ -53,7 +53,7 @@ def prove(directory: Path, client: str, output: Path, openings: Path | None, *, 
         opening = folder / f"what-if-{hashlib.sha256(client.encode()).hexdigest()[:12]}.json"
         write_durably(opening, proof.opening.to_bytes(), mode=0o600)
         told = {"kind": "what-if", "request": None, "proof": str(output), "opening": str(opening)}
-        words = f"what-if about {client} written to {output}, its opening to {opening}; nothing was erased"
+        words = f"what-if about {escaped(client)} written to {output}, its opening to {opening}; nothing was erased"
     if as_json:
         print_json({"run": str(directory), **told})
     else:
@@ -110,7 +110,7 @@ def receipt(directory: Path, client: str, folder: Path, number: int | None, *, a
     if as_json:
         print_json({"run": str(directory), "client": client, "receipts": [str(path) for path in written]})
     else:
-        results().print(f"{len(written)} receipts of {client} written to {folder}")
+        results().print(f"{len(written)} receipts of {escaped(client)} written to {folder}")
 
 
 def checkpoint(directory: Path, output: Path | None) -> None:

@@ -4,6 +4,7 @@ A *client* is known by a stable string id, never by its position in a list. A *r
 cluster holds *slots*, and a slot is filled by one *member*. When a client leaves, its slot stays, nameless.
 """
 
+from disavow.domain.escaping import escaped
 from disavow.domain.evidence import ClusterEvidence, RebuiltEvidence, SlotEvidence
 from disavow.domain.layout import VARIANCE_FLOOR, VARIANCE_SUFFIX, Layout, TensorSpec
 from disavow.domain.policy import Policy
@@ -32,5 +33,6 @@ __all__ = [
     "TensorSpec",
     "Verdict",
     "VerdictKind",
+    "escaped",
     "model_name",
 ]

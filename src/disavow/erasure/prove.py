@@ -161,8 +161,8 @@ def prove_what_if(ledger: Ledger, client: str) -> Proof:
         )
         if verdict.kind is VerdictKind.ROLLBACK:
             raise LedgerError(
-                f"{client} is not deniable now: round {verdict.round} does not keep enough look-alikes without it "
-                "(none, if it was rebuilt), and erasing it would roll back to there; there is nothing to prove"
+                f"{client!r} is not deniable now: round {verdict.round} does not keep enough look-alikes without "
+                "it (none, if it was rebuilt), and erasing it would roll back to there; there is nothing to prove"
             )
         present = bool(_standing(connection, number))
         kind = VerdictKind.DENIABLE if present else VerdictKind.NEVER_PRESENT

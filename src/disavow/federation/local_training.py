@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from disavow.domain import Evaluation, Layout
+from disavow.domain import Evaluation, Layout, escaped
 from disavow.errors import RoundRefused
 from disavow.federation.vectors import Model, Updates, row_blocks
 
@@ -93,5 +93,5 @@ def _length(vectors: Tensor) -> str:
 
 
 def _names(clients: list[str]) -> str:
-    shown = ", ".join(clients[:_NAMED])
+    shown = ", ".join(map(escaped, clients[:_NAMED]))
     return shown if len(clients) <= _NAMED else f"{shown} and {len(clients) - _NAMED} more"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from disavow.domain import Evaluation
+from disavow.domain import Evaluation, escaped
 from disavow.engines.compiled.build import load
 from disavow.engines.compiled.chain import Chain, chain_of
 from disavow.engines.scores import evaluation_of
@@ -145,7 +145,7 @@ class CompiledTrainer:
         for client in ask.clients:
             part = workload.parts[client]
             if len(part) and not 0 <= int(part.min()) <= int(part.max()) < len(images):
-                raise IndexError(f"{client} holds a sample that does not exist")
+                raise IndexError(f"{escaped(client)} holds a sample that does not exist")
         model = Model(ask.model.layout, ask.model.vector.cpu().contiguous())
         return replace(ask, workload=replace(workload, images=images, labels=labels), model=model)
 

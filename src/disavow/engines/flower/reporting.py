@@ -6,6 +6,8 @@ from logging import INFO, WARNING
 
 from flwr.supercore import log
 
+from disavow.domain import escaped
+
 _NAMED = 10
 """How many clients an error names before it only counts."""
 
@@ -22,5 +24,5 @@ def warn(text: str) -> None:
 
 def listed(reasons: dict[str, str]) -> str:
     """Clients with the reason why their reply does not count."""
-    shown = "; ".join(f"{client}: {reason}" for client, reason in sorted(reasons.items())[:_NAMED])
+    shown = "; ".join(f"{escaped(client)}: {reason}" for client, reason in sorted(reasons.items())[:_NAMED])
     return shown if len(reasons) <= _NAMED else f"{shown}; and {len(reasons) - _NAMED} more"
