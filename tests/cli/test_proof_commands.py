@@ -592,6 +592,21 @@ def test_after_a_rotation_old_and_new_proofs_hold_under_the_list_of_keys(copied:
     assert alone.returncode == 1
 
 
+def test_an_erasure_removes_the_opening_of_a_what_if_about_the_client_and_no_other(copied: World) -> None:
+    """It names the client, and lies beside the run."""
+    other = "client-07"
+    kept = Path(copied.made("prove", copied.run, other, "-o", copied.folder / "other.json")["opening"])
+    elsewhere = copied.folder / "elsewhere"
+    told = copied.made("prove", copied.run, STAYER, "-o", copied.what_if, "--openings", elsewhere)
+    assert copied.made("prove", copied.run, STAYER, "-o", copied.what_if)["kind"] == "what-if"
+    stranger = elsewhere / "what-if-000000000000.json"  # of another run, say
+    stranger.write_text("{}")
+    copied.made("erase", copied.run, STAYER, "--openings", elsewhere)
+    assert not Path(told["opening"]).exists()
+    assert sorted((copied.folder / "run.openings").glob("what-if-*")) == [kept]
+    assert sorted(elsewhere.glob("what-if-*")) == [stranger]
+
+
 def test_a_what_if_that_is_made_right_after_a_rotation_holds_or_is_refused(copied: World) -> None:
     """The log still names the old key then: a what-if signed with the new one would be worthless."""
     copied.made("keygen", "--rotate")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from disavow.cli.output import print_json, results
@@ -15,6 +14,7 @@ from disavow.erasure.prove import (
     prove_what_if,
     sign_late,
     unsigned_path,
+    what_if_path,
 )
 from disavow.erasure.receipts import receipts
 from disavow.errors import ConfigError, LedgerError, UnknownClient
@@ -50,10 +50,14 @@ def prove(directory: Path, client: str, output: Path, openings: Path | None, *, 
             proof = prove_what_if(ledger, client)
         _write(output, proof.sealed(signer))
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        opening = folder / f"what-if-{hashlib.sha256(client.encode()).hexdigest()[:12]}.json"
+        opening = what_if_path(folder, ledger.run_id, client)
         write_durably(opening, proof.opening.to_bytes(), mode=0o600)
         told = {"kind": "what-if", "request": None, "proof": str(output), "opening": str(opening)}
         words = f"what-if about {escaped(client)} written to {output}, its opening to {opening}; nothing was erased"
+        if folder.resolve() != default_openings(directory):
+            words += (
+                f"\nThe opening names the client: delete it when it leaves, or erase it with --openings {folder}."
+            )
     if as_json:
         print_json({"run": str(directory), **told})
     else:

@@ -6,6 +6,7 @@ nobody; the opening is the leaver's alone and never lies inside the run.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,6 +91,11 @@ def opening_path(openings: Path, run_id: str, request: int) -> Path:
     return openings / f"request-{request}-{run_id[:8]}.json"
 
 
+def what_if_path(openings: Path, run_id: str, client: str) -> Path:
+    """Where the opening of a what-if goes: the erasure of that client finds it there, and removes it."""
+    return openings / f"what-if-{hashlib.sha256(f'{run_id}/{client}'.encode()).hexdigest()[:12]}.json"
+
+
 def prove_leavers(ledger: Ledger, leavers: Sequence[int], openings: Path) -> None:
     """Write proof and opening of each of these clients, who are about to be deleted.
 
@@ -114,6 +120,16 @@ def prove_leavers(ledger: Ledger, leavers: Sequence[int], openings: Path) -> Non
                 write_durably(proof_path(ledger.directory, request.id), sealed)
             else:
                 write_durably(unsigned_path(ledger.directory, request.id), proof.unsigned())
+            _remove_what_ifs(ledger, proof.opening.client, openings)
+
+
+def _remove_what_ifs(ledger: Ledger, client: str, openings: Path) -> None:
+    """Remove openings that say what the answer would have been: they name a client who is about to be deleted."""
+    for folder in {openings, default_openings(ledger.directory)}:
+        path = what_if_path(folder, ledger.run_id, client)
+        if path.exists():
+            path.unlink()
+            sync_folder(folder)
 
 
 def _refuse_invalid(sealed: bytes, opening: bytes, signer: Signer, request: int) -> None:
