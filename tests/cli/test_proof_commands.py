@@ -28,6 +28,7 @@ from tests.kill.erasure_driver import Driver, Ended
 from tests.ledger.making import files_of
 from tests.proof.vectors.valid import LEAVER as FORGED
 from tests.proof.vectors.valid import deniable
+from tests.proof.world import World as World_
 
 SETTINGS: dict[str, Any] = {
     "seed": 5,
@@ -406,6 +407,32 @@ def test_without_an_opening_it_is_valid_but_names_nobody(world: World) -> None:
     told = json.loads(result.stdout)
     assert (result.returncode, told["valid"], told["names"], told["exit_code"]) == (3, True, None, 3)
     assert checks(result)["opening"] is None
+
+
+# -- noise that protects nobody ------------------------------------------------------------------------------------
+
+
+def test_that_noise_protects_nobody_is_said_by_every_command_that_tells_of_a_proof_or_a_run(
+    story: dict[str, Any], world: World, tmp_path: Path
+) -> None:
+    said = "No protection by noise: "
+    good = ("verify", world.proof, "--key", world.key)
+    assert said in disavow(*good).stdout
+    assert any(said in each for each in json.loads(disavow(*good, "--json").stdout)["not_claimed"])
+    shown = disavow("show-proof", world.proof)
+    assert said in shown.stdout
+    told = json.loads(disavow("show-proof", world.proof, "--json").stdout)
+    assert all(float(row["log10_odds"]) > 3 for row in told["rounds"])
+    assert all(row["log10_odds"] not in shown.stdout for row in told["rounds"])
+    assert shown.stdout.count("no protection by noise") == len(told["rounds"])
+    status = world.call("status", world.run)
+    assert said in status.stdout
+    assert world.made("status", world.run)["log10_odds"] > 3
+    assert said in world.call("erase", world.run, LEAVER).stdout
+    assert said in story["erase"]["requests"][0]["noise"]
+    made = World_("calibrated", noise="calibrated", tau=5.0, clip=1.0).train(2).leave(FORGED).proof(FORGED)
+    (tmp_path / "proof").write_bytes(made.proof)
+    assert said not in disavow("show-proof", tmp_path / "proof").stdout
 
 
 # -- show-proof --------------------------------------------------------------------------------------------------

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disavow.proof.bounds import HOPELESS, Bounds, Z, bounds_of, total_displacement, total_ratio
+from disavow.proof.bounds import (
+    NO_PROTECTION,
+    Bounds,
+    Z,
+    bounds_of,
+    noise_in_words,
+    total_displacement,
+    total_ratio,
+)
 from disavow.proof.reading import figure, write_figure
 from tests.federation.builders import PROPERTY
 
@@ -66,6 +74,24 @@ def test_over_rounds_displacements_add_up_and_ratios_add_up_squared(told: list[t
     assert total_ratio(each) == pytest.approx(math.hypot(*(w * s / t for w, s, t in told)), rel=1e-12, abs=1e-160)
 
 
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (0.0, None),
+        (1.25, None),
+        (2.41, None),
+        (2.42, "10^3"),
+        (25.0, "10^154"),
+        (1e300, "10^1000"),
+        (None, "no Gaussian"),
+    ],
+)
+def test_from_odds_of_a_thousand_on_noise_is_said_to_protect_nobody(ratio: float | None, said: str | None) -> None:
+    words = noise_in_words(ratio)
+    assert (words is None) == (said is None)
+    assert words is None or (words.startswith("No protection by noise") and str(said) in words)
+
+
 def test_over_no_rounds_they_are_nothing() -> None:
     assert (total_displacement([]), total_ratio([])) == (0.0, 0.0)
 
@@ -89,7 +115,7 @@ def test_with_next_to_no_noise_the_bounds_can_still_be_written_into_a_proof(tau:
     """`sigma` may be any number above 0: a proof whose odds overflow must still be one that can be read."""
     bounds = bounds_of(weight=0.5, spread=10.0, tau=tau)
     told = [bounds.log10_odds, bounds.ratio, total_ratio([bounds, bounds])]
-    assert all(number is None or number > HOPELESS for number in told)
+    assert all(number is None or number > NO_PROTECTION for number in told)
     for number in told:
         if number is not None:
             figure(write_figure(number), "here")

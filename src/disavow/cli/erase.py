@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,8 @@ from disavow.erasure.dry_run import Forecast
 from disavow.erasure.prove import default_openings, opening_path, proof_path, unsigned_path
 from disavow.errors import CannotRetrain, IntegrityError
 from disavow.ledger import Ledger, fsck
+from disavow.proof.bounds import noise_in_words
+from disavow.proof.envelope import read_envelope
 from disavow.requests import Listener
 
 _INTERRUPTED = 130
@@ -63,13 +66,19 @@ def erase(
     if remove_work(directory):
         progress().print(f"removed {default_work(directory)}, which an interrupted audit left: it named clients")
     if as_json:
-        told_of = [{**_json(request), "client": client} for client, request in outcome.requests.items()]
+        told_of = [
+            {**_json(request), "client": client, "noise": _noise_of(directory, request.number)}
+            for client, request in outcome.requests.items()
+        ]
         print_json({"run": str(directory), "requests": told_of})
     else:
         for client, request in outcome.requests.items():
             results().print(f"{escaped(client)}: {sentence(request)}")
             if request.state is RequestState.ANSWERED:
                 results().print(_proof_of(directory, request.number, openings))
+                noise = _noise_of(directory, request.number)
+                if noise is not None:
+                    results().print(f"  {noise}")
     if outcome.refusal is not None:
         waiting = [client for client, r in outcome.requests.items() if r.state is not RequestState.ANSWERED]
         raise CannotRetrain(
@@ -133,6 +142,19 @@ def _proof_of(directory: Path, number: int, openings: Path | None) -> str:
     if unsigned.exists():
         return f"  proof: not signed, there is no key (`disavow keygen`, then `disavow prove`){named}"
     return "  no proof: it was answered before there were proofs"
+
+
+def _noise_of(directory: Path, number: int) -> str | None:
+    """What the proof of a request says of noise that protects nobody; None where it protects, or there is none."""
+    proof, unsigned = proof_path(directory, number), unsigned_path(directory, number)
+    if proof.exists():
+        payload = read_envelope(proof.read_bytes()).payload
+    elif unsigned.exists():
+        payload = unsigned.read_bytes()
+    else:
+        return None
+    ratio = json.loads(payload)["predicate"]["bounds"]["ratio"]
+    return noise_in_words(None if ratio is None else float(ratio))
 
 
 def _refuse_damaged(directory: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from disavow.proof.history import History
-from disavow.proof.report import rebuilt_in_words
+from disavow.proof.bounds import noise_in_words, total_ratio
+from disavow.proof.report import Report, rebuilt_in_words
 
 NOT_CLAIMED = (
     "It does not say that the client never took part: most clients are drawn at some time.",
@@ -18,9 +18,12 @@ OUTSIDE = (
 )
 
 
-def not_claimed(history: History | None) -> list[str]:
-    """The sentences that go with a proof of this log."""
-    sentences = list(NOT_CLAIMED)
+def not_claimed(report: Report) -> list[str]:
+    """The sentences that go with a proof."""
+    sentences, history = list(NOT_CLAIMED), report.history
+    noise = noise_in_words(total_ratio(report.bounds)) if report.valid else None
+    if noise is not None:
+        sentences.append(noise)
     if history is not None and history.rebuilt:
         sentences.append(f"{rebuilt_in_words(history.rebuilt)}.")
     if history is not None and history.policy["criterion"] == "neighbourhood":
@@ -30,7 +33,7 @@ def not_claimed(history: History | None) -> list[str]:
     return sentences
 
 
-def print_not_claimed(console: Console, history: History | None) -> None:
+def print_not_claimed(console: Console, report: Report) -> None:
     """The same, a line each."""
-    for sentence in not_claimed(history):
+    for sentence in not_claimed(report):
         console.print(sentence)

@@ -12,7 +12,7 @@ from disavow.cli.not_claimed import not_claimed, print_not_claimed
 from disavow.cli.output import print_json, results
 from disavow.errors import VerificationError
 from disavow.proof import envelope
-from disavow.proof.bounds import HOPELESS
+from disavow.proof.bounds import NO_PROTECTION
 from disavow.proof.keys import trusted_keys
 from disavow.proof.report import rebuilt_in_words
 from disavow.proof.statement import Statement, read_statement
@@ -76,7 +76,7 @@ def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, A
         ],
         "displacement": said["bounds"]["displacement"],
         "ratio": said["bounds"]["ratio"],
-        "not_claimed": not_claimed(history),
+        "not_claimed": not_claimed(report),
     }
 
 
@@ -109,7 +109,7 @@ def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None
             "\nOther representatives in all these rounds would have moved the model by at most "
             f"{told['displacement']}; √Σs² = {told['ratio'] or 'not bounded: there is no Gaussian noise'}.\n"
         )
-    print_not_claimed(console, report.history)
+    print_not_claimed(console, report)
 
 
 def _afterwards(told: dict[str, Any]) -> str:
@@ -124,4 +124,4 @@ def _afterwards(told: dict[str, Any]) -> str:
 def _odds(figure: str | None) -> str:
     if figure is None:
         return "no Gaussian noise"
-    return "no protection by noise" if float(figure) > HOPELESS else figure
+    return "no protection by noise" if float(figure) > NO_PROTECTION else figure

@@ -14,6 +14,7 @@ from disavow.config import Settings
 from disavow.federation.round import room_for
 from disavow.ledger import Ledger, log
 from disavow.ledger.retention import checkpoints
+from disavow.proof.bounds import Bounds, noise_in_words, total_ratio
 from disavow.proof.report import rebuilt_in_words
 from disavow.runs import budget_of, conduct_of, on_nodes, settings_of
 
@@ -41,6 +42,7 @@ def status(directory: Path, *, as_json: bool) -> None:
                     "models": _models_as_json(ledger, settings),
                     "model": ledger.digest_before(len(standing) + 1),
                     "budget": _budget_as_json(ledger, settings),
+                    "log10_odds": Bounds(0.0, total_ratio(ledger.worst_bounds())).log10_odds,
                     "rounds": [rounds.as_json(summary) for summary in summaries],
                 }
             )
@@ -81,6 +83,9 @@ def _print(directory: Path, ledger: Ledger, settings: Settings) -> None:
         if fact is None:
             continue
         console.print(Text.assemble((f"{name:>9}", "bold"), f"  {fact}"))
+    protection = noise_in_words(total_ratio(ledger.worst_bounds()))
+    if protection is not None:
+        console.print(f"\n{protection}")
     if standing:
         console.print(f"\n{rounds.HEADER}", style="bold")
         for summary in standing:

@@ -93,7 +93,7 @@ def _print_checks(report: Report) -> None:
         console.print(f"\nVALID {kind} about {report.opening.client!r}.")
     for warning in report.warnings:
         console.print(f"WARNING: {warning}.")
-    print_not_claimed(console, report.history)
+    print_not_claimed(console, report)
 
 
 def _as_json(report: Report, code: int) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def _as_json(report: Report, code: int) -> dict[str, Any]:
             for r in [*report.results, *_not_reached(report)]
         ],
         "warnings": report.warnings,
-        "not_claimed": not_claimed(report.history),
+        "not_claimed": not_claimed(report),
     }
 
 

@@ -13,13 +13,11 @@ from disavow.experiments import drawing
 from disavow.experiments.drawing import Look
 from disavow.experiments.odds_lines import OddsLine
 from disavow.experiments.table import NETWORKS
+from disavow.proof.bounds import NO_PROTECTION
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-
-NO_PROTECTION = 3.0
-"""log10 γ above which a report says "no protection by noise"."""
 
 _Gamma = Callable[[OddsLine], float | None]
 _Height = Callable[[OddsLine], float]

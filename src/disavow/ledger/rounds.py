@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
@@ -27,6 +28,8 @@ from disavow.ledger.schema import (
     withdrawals,
 )
 from disavow.privacy.events import Event
+from disavow.proof.bounds import Bounds, bounds_of
+from disavow.proof.noise import noise_of
 
 _RECENT = 10
 
@@ -236,6 +239,23 @@ def note_evaluation(connection: sa.Connection, number: int, evaluation: Evaluati
     loss = evaluation.loss if math.isfinite(evaluation.loss) else None
     connection.execute(evaluations.delete().where(evaluations.c.round_id == round_id))
     connection.execute(evaluations.insert().values(round_id=round_id, accuracy=evaluation.accuracy, loss=loss))
+
+
+def worst_bounds(connection: sa.Connection, policy: Policy) -> tuple[Bounds, ...]:
+    """For each standing round with clusters, in order: the bounds of the one whose representative shows best."""
+    query = (
+        sa.select(clusters.c.round_id, clusters.c.weight, clusters.c.spread)
+        .join(rounds, rounds.c.id == clusters.c.round_id)
+        .where(rounds.c.standing)
+        .order_by(rounds.c.number)
+    )
+    worst = []
+    for _, rows_of_round in groupby(connection.execute(query), key=lambda row: row.round_id):
+        shares = [(row.weight, row.spread) for row in rows_of_round]
+        tau = noise_of(asdict(policy), shares)
+        each = (bounds_of(weight=weight, spread=spread, tau=tau) for weight, spread in shares)
+        worst.append(max(each, key=lambda bounds: bounds.displacement))
+    return tuple(worst)
 
 
 def unevaluated(connection: sa.Connection) -> tuple[int, ...]:

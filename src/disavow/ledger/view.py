@@ -24,6 +24,7 @@ from disavow.ledger.rounds import RoundSummary
 from disavow.ledger.schema import models, run
 from disavow.ledger.updates import UPDATES, KeptRound, UpdateStore
 from disavow.privacy.events import Event
+from disavow.proof.bounds import Bounds
 
 
 class View:
@@ -180,6 +181,11 @@ class View:
         """What every executed round released, superseded ones too, in the order in which they were recorded."""
         with self.snapshot() as connection:
             return rounds.executed(connection)
+
+    def worst_bounds(self) -> tuple[Bounds, ...]:
+        """For each standing round the bounds of the cluster whose representative its model shows best."""
+        with self.snapshot() as connection:
+            return rounds.worst_bounds(connection, self.policy)
 
     def latest_samples(self) -> dict[str, int]:
         """How many samples each participant of the round recorded last held; none before the first."""

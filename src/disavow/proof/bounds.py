@@ -10,8 +10,10 @@ from dataclasses import dataclass
 Z = 1.645
 """The odds hold with probability Φ(z): 95 %."""
 
-HOPELESS = 1000.0
-"""Above this, odds are written as "no protection by noise"."""
+NO_PROTECTION = 3.0
+"""log10 of the odds above which a rendering says "no protection by noise"."""
+
+_MOST_SHOWN = 1000
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,24 @@ def total_ratio(each: Iterable[Bounds]) -> float | None:
     if any(ratio is None for ratio in ratios):
         return None
     return math.sqrt(_sum(ratio * ratio for ratio in ratios if ratio is not None))
+
+
+def noise_in_words(ratio: float | None) -> str | None:
+    """Say that noise protects nobody, given √Σs² over all rounds of a leaver; None where it protects.
+
+    >>> noise_in_words(1.0), noise_in_words(25.0)[:26]
+    (None, 'No protection by noise: wh')
+    """
+    odds = Bounds(0.0, ratio).log10_odds
+    if odds is not None and odds <= NO_PROTECTION:
+        return None
+    told = "there is no Gaussian noise"
+    if odds is not None:
+        told = f"odds up to 10^{odds:.0f}" if odds <= _MOST_SHOWN else f"odds beyond 10^{_MOST_SHOWN}"
+    return (
+        "No protection by noise: whoever knows the updates of a cluster can tell from the models who was drawn "
+        f"({told}), and nothing is deniable to them."
+    )
 
 
 def _sum(numbers: Iterable[float]) -> float:
