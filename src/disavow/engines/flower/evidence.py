@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
+from disavow.domain import escaped
 from disavow.engines.flower.keeping import Keeping, is_run
 from disavow.engines.flower.names import (
     CLIENT,
@@ -162,21 +164,26 @@ class Evidence:
             )
             if at in kept and at not in returned:
                 state += ", from before this node noted its updates"
-            lines.append(f"{at}: {f'returned {digests}' if digests else 'no update noted'}; {state}\n")
-        self._keeping.write(run, _ROUNDS, "".join(lines).encode())
+            lines.append(f"{at}: {f'returned {digests}' if digests else 'no update noted'}; {state}")
+        self._write_lines(run, _ROUNDS, lines)
 
     def _pin(self, run: str, name: str, told: str, otherwise: str) -> None:
-        kept = self._keeping.read(run, name)
+        """Keep what the server says first, escaped, because a person may read it; complain of anything else."""
+        kept, told = self._pinned(run, name), escaped(told)
         if kept is None:
             self._keeping.write(run, name, told.encode() + b"\n")
-        elif kept.decode().strip() != told.strip():
+        elif kept != told:
             self._complain(run, f"the server {otherwise} {told}")
 
+    def _pinned(self, run: str, name: str) -> str | None:
+        kept = self._keeping.read(run, name)
+        return None if kept is None else kept.decode().removesuffix("\n")
+
     def _trusted(self, run: str) -> PublicKey:
-        kept = self._keeping.read(run, _KEY)
+        kept = self._pinned(run, _KEY)
         if kept is None:
             raise VerificationError("no server key was ever received")
-        return PublicKey.parse(kept.decode().strip())
+        return PublicKey.parse(kept.strip())
 
     def _check(self, run: str, client: str, data: bytes) -> Receipt:
         receipt = check_receipt(read_receipt(data), KeyIndex([self._trusted(run)]))
@@ -189,10 +196,13 @@ class Evidence:
 
     def _complain(self, run: str, text: str) -> None:
         """Keep a complaint, and say it in the node's log; once."""
-        known = self._complaints(run)
+        known, text = self._complaints(run), escaped(text)
         if text not in known:
             warn(text)
-            self._keeping.write(run, _COMPLAINTS, "".join(f"{line}\n" for line in (*known, text)).encode())
+            self._write_lines(run, _COMPLAINTS, [*known, text])
+
+    def _write_lines(self, run: str, name: str, lines: Iterable[str]) -> None:
+        self._keeping.write(run, name, "".join(f"{escaped(line)}\n" for line in lines).encode())
 
     def note_update(self, asked: RecordDict, returned: RecordDict) -> None:
         """Note the digest of the update that goes back, to compare receipt and opening with; before it goes."""
@@ -221,9 +231,9 @@ class Evidence:
             return {}
         if not isinstance(run, str) or not is_run(run):
             return {VERIFIED: False, REASON: "what the message names as its run is no run's id"}
-        pinned = self._keeping.read(run, _CLIENT)
+        pinned = self._pinned(run, _CLIENT)
         self.take(told)
-        return self._judge(run, proof, opening, None if pinned is None else pinned.decode().strip())
+        return self._judge(run, proof, opening, pinned)
 
     def _judge(self, run: str, proof: bytes, opening: bytes, pinned: str | None) -> dict[str, bool | str]:
         """Verify the proof with its opening and every receipt kept, that it is about this client, and that it shows
@@ -238,12 +248,12 @@ class Evidence:
             known = self._is_own(read_opening(opening).client, pinned)
             remarks = self._compare(run, report, read_opening(opening))
         except DisavowError as wrong:
-            self._keeping.write(run, _VERIFICATION, f"the proof does not hold: {wrong}\n".encode())
+            self._write_lines(run, _VERIFICATION, [f"the proof does not hold: {wrong}"])
             return {VERIFIED: False, REASON: str(wrong)}
         if not receipts:
             remarks.insert(0, _NO_RECEIPTS if known else _UNKNOWN)
         passed = [f"{r.number} {r.name}: {r.detail}" for r in report.results if r.passed]
-        self._keeping.write(run, _VERIFICATION, "\n".join(["the proof holds", *remarks, *passed, ""]).encode())
+        self._write_lines(run, _VERIFICATION, ["the proof holds", *remarks, *passed])
         return {VERIFIED: True, REASON: "; ".join(remarks)} if remarks else {VERIFIED: True}
 
     def _compare(self, run: str, report: Report, opening: Opening) -> list[str]:
@@ -264,7 +274,7 @@ class Evidence:
         """Whether it is known that this is our id; `VerificationError` where it is known to be another's."""
         own = [pinned] if pinned is not None else []
         if self._named is not None and not client.startswith(GIVEN):
-            own.append(self._named)
-        if any(client != each for each in own):
+            own.append(escaped(self._named))
+        if any(escaped(client) != each for each in own):
             raise VerificationError("the opening is another client's")
         return bool(own)
