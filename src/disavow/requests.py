@@ -12,7 +12,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from disavow import runs
@@ -23,6 +24,7 @@ from disavow.domain import ErasureRequest, RequestState, Verdict
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.erase import Remark, answer_without_training, training_due
 from disavow.erasure.erase import erase as erase_with
+from disavow.erasure.mechanisms import Mechanism, WithoutRetraining
 from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.prove import check_openings
 from disavow.erasure.repetition import repetition
@@ -57,6 +59,8 @@ class Asked:
 
     before: Mapping[str, ErasureRequest]
     forecast: Forecast | None
+    refusal: CannotRetrain | None = None
+    """Why what it takes to retrain is not to be had here: then they wait, and nothing is undone."""
 
 
 Confirm = Callable[[Asked], None]
@@ -93,6 +97,7 @@ def erase(
     ask: AskPassphrase = nobody_to_ask,
     openings: Path | None = None,
     wait: float = 60.0,
+    retrain: bool = True,
     confirm: Confirm | None = None,
     listener: Listener = _NOBODY,
 ) -> Outcome:
@@ -100,6 +105,9 @@ def erase(
 
     Another process that holds the run answers the request between its rounds; it is waited for, up to `wait`
     seconds, then `RunInUse` is raised and the request stays placed.
+
+    Without `retrain`, a rollback that these clients need is made here, and nothing is trained after it: the model
+    of before is served, and the rounds after it are dropped, those of an unfinished rebuild too.
     """
     settings, clients = runs.settings_of(directory), list(dict.fromkeys(clients))
     if openings is not None:
@@ -110,10 +118,11 @@ def erase(
         with ledger.snapshot() as connection:
             refuse_signer(connection, opened.signer)
         if confirm is not None:
-            confirm(_asked(ledger, clients, settings, opened.tombstone))
+            confirm(_asked(ledger, clients, settings, opened.tombstone, retrain=retrain))
         numbers = ledger.place_requests(clients, key=opened.tombstone, at=now())
     listener.on_placed(numbers)
-    refusal = _see_to_it(directory, numbers, settings, opened.signer, openings, wait, listener)
+    answering = Answering(directory, settings, opened.signer, openings, retrain, listener)
+    refusal = _see_to_it(answering, numbers, wait)
     with Ledger.open(directory) as ledger:
         found = {request.number: request for request in ledger.requests(numbers)}
     return Outcome({client: found[number] for client, number in zip(clients, numbers, strict=True)}, refusal)
@@ -125,16 +134,32 @@ def open_keys(directory: Path, keys: Path | None, ask: AskPassphrase) -> Keys:
     return Keys(load_signer(folder, ask), tombstone_key(folder, run=directory))
 
 
-def forecast(directory: Path, clients: Sequence[str], *, keys: Path | None = None) -> Asked:
-    """What `erase` would do. Changes nothing, and makes no key."""
+def forecast(
+    directory: Path,
+    clients: Sequence[str],
+    *,
+    keys: Path | None = None,
+    retrain: bool = True,
+    listener: Listener = _NOBODY,
+) -> Asked:
+    """What `erase` would do, also whether it could retrain here. Changes nothing, and makes no key."""
     settings = runs.settings_of(directory)
     with Ledger.open(directory) as ledger:
         # nobody has asked: then there may be no key yet, and looking must not make one
         key = tombstone_key(keys or default_folder(), run=directory) if ledger.requests() else None
-        return _asked(ledger, list(dict.fromkeys(clients)), settings, key)
+        asked = _asked(ledger, list(dict.fromkeys(clients)), settings, key, retrain=retrain)
+        if asked.refusal is None and asked.forecast is not None and _trains(asked.forecast):
+            try:
+                with listener.loading() as on_progress:
+                    runs.find_again(ledger, settings, on_progress=on_progress)
+            except (CannotRetrain, ConfigError) as error:
+                return replace(asked, refusal=CannotRetrain(str(error)))
+        return asked
 
 
-def _asked(ledger: Ledger, clients: Sequence[str], settings: Settings, key: bytes | None) -> Asked:
+def _asked(
+    ledger: Ledger, clients: Sequence[str], settings: Settings, key: bytes | None, *, retrain: bool
+) -> Asked:
     before: dict[str, ErasureRequest] = {}
     if key is not None:
         with ledger.snapshot() as connection:
@@ -143,26 +168,46 @@ def _asked(ledger: Ledger, clients: Sequence[str], settings: Settings, key: byte
     asking = [client for client in clients if client not in before]
     if not asking:
         return Asked(before, None)
-    return Asked(before, foresee(ledger, asking, runs.conduct_of(settings), build_mechanism(settings.mechanism)))
+    told = foresee(ledger, asking, runs.conduct_of(settings), _mechanism(settings, retrain=retrain))
+    if _trains(told):
+        try:
+            runs.refuse_other_trainer(ledger, settings)
+        except (CannotRetrain, ConfigError) as error:
+            return Asked(before, told, CannotRetrain(str(error)))
+    return Asked(before, told)
 
 
-def _see_to_it(
-    directory: Path,
-    numbers: tuple[int, ...],
-    settings: Settings,
-    signer: Signer | None,
-    openings: Path | None,
-    wait: float,
-    listener: Listener,
-) -> CannotRetrain | None:
+def _trains(told: Forecast) -> bool:
+    """Whether these clients' own answer needs training."""
+    return told.verdict.undoes is not None and told.cost.rounds > 0
+
+
+def _mechanism(settings: Settings, *, retrain: bool) -> Mechanism:
+    own = build_mechanism(settings.mechanism)
+    return own if retrain else WithoutRetraining(own)
+
+
+@dataclass(frozen=True, eq=False)
+class Answering:
+    """Whoever answers the requests of a run here."""
+
+    directory: Path
+    settings: Settings
+    signer: Signer | None
+    openings: Path | None
+    retrain: bool
+    listener: Listener
+
+
+def _see_to_it(answering: Answering, numbers: tuple[int, ...], wait: float) -> CannotRetrain | None:
     """Answer the requests here, or wait for the process that holds the run to answer them between its rounds.
 
     Why some of them are left waiting; None once all are answered.
     """
-    deadline, told = time.monotonic() + wait, False
+    directory, deadline, told = answering.directory, time.monotonic() + wait, False
     while not _all_answered(directory, numbers):
         try:
-            refusal = _answer(directory, settings, signer, openings, listener)
+            refusal = _answer(answering, numbers)
         except RunInUse as error:
             if time.monotonic() >= deadline:
                 raise RunInUse(
@@ -170,7 +215,7 @@ def _see_to_it(
                     f"`disavow requests {directory}` shows it"
                 ) from None
             if not told:
-                listener.on_wait(f"{error}; the request is placed, waiting for it to be honoured")
+                answering.listener.on_wait(f"{error}; the request is placed, waiting for it to be honoured")
                 told = True
             time.sleep(_POLL_SECONDS)
             continue
@@ -192,30 +237,29 @@ def _all_answered(directory: Path, numbers: tuple[int, ...]) -> bool:
         return all(request.state is RequestState.ANSWERED for request in ledger.requests(numbers))
 
 
-def _answer(
-    directory: Path, settings: Settings, signer: Signer | None, openings: Path | None, listener: Listener
-) -> CannotRetrain | None:
+def _answer(answering: Answering, numbers: tuple[int, ...]) -> CannotRetrain | None:
     """Answer all who wait, and complete what was interrupted; why what is left cannot be trained here, if so."""
+    settings, listener = answering.settings, answering.listener
     conduct, mechanism = runs.conduct_of(settings), build_mechanism(settings.mechanism)
     remark: Remark = repetition if runs.on_nodes(settings) else lambda ledger: ""
-    with Ledger.open(directory, write=True, signer=signer) as ledger:
-
-        def without_training(*, apart: bool = False) -> None:
-            answer_without_training(
-                ledger,
-                conduct,
-                mechanism,
-                apart=apart,
-                on_verdict=listener.on_verdict,
-                openings=openings,
-                remark=remark,
-            )
-
-        without_training()
+    with Ledger.open(answering.directory, write=True, signer=answering.signer) as ledger:
+        without_training = partial(
+            answer_without_training,
+            ledger,
+            conduct,
+            on_verdict=listener.on_verdict,
+            openings=answering.openings,
+            remark=remark,
+        )
+        without_training(mechanism)
         if not training_due(ledger):
             return None
+        if not answering.retrain:
+            if any(request.state is not RequestState.ANSWERED for request in ledger.requests(numbers)):
+                without_training(WithoutRetraining(mechanism), among=numbers)
+            return None
         try:
-            with _engine(directory, settings, listener) as engine:
+            with _engine(ledger, settings, listener) as engine:
                 erase_with(
                     ledger,
                     engine,
@@ -223,21 +267,20 @@ def _answer(
                     mechanism,
                     on_verdict=listener.on_verdict,
                     on_round=listener.on_round,
-                    openings=openings,
+                    openings=answering.openings,
                 )
         except CannotRetrain as refusal:
-            without_training(apart=True)
+            without_training(mechanism, apart=True)
             return refusal
     return None
 
 
 @contextmanager
-def _engine(directory: Path, settings: Settings, listener: Listener) -> Iterator[Engine]:
-    """The engine that the settings describe, with its data; or why it cannot be had."""
+def _engine(ledger: Ledger, settings: Settings, listener: Listener) -> Iterator[Engine]:
+    """What trained the run, with its data; or why it cannot be had."""
     try:
-        runs.refuse_on_nodes(settings, directory)
         with listener.loading() as on_progress:
-            prepared = runs.prepare(settings, on_progress=on_progress)
+            prepared = runs.prepare_again(ledger, settings, on_progress=on_progress)
     except ConfigError as error:
         raise CannotRetrain(str(error)) from error
     try:

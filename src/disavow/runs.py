@@ -24,15 +24,15 @@ from disavow.config import Settings
 from disavow.data import FederatedData, OnProgress
 from disavow.data import load as load_data
 from disavow.data.progress import nothing
-from disavow.domain import ErasureRequest
+from disavow.domain import OWN_CODE, ErasureRequest, RequestState, TrainedBy, escaped
 from disavow.engines import build as build_engine
-from disavow.engines.state import model_of
+from disavow.engines.state import layout_of, model_of
 from disavow.engines.workload import Workload
 from disavow.erasure.erase import OnVerdict, erase
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.stream import place_from_stream
-from disavow.errors import ConfigError, RunMissing
+from disavow.errors import CannotRetrain, ConfigError, RunMissing
 from disavow.federation.clustering.kmeans import require_kmeans
 from disavow.federation.local_training import Engine
 from disavow.federation.randomness import Secrets
@@ -128,18 +128,21 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What runs have in common whose settings differ in neither data, network, training, engine nor seed."""
+    """What runs have in common whose settings differ in neither data, network, training, engine nor seed.
+
+    `trainer` is what a run records of it: from the settings, or else made by whoever calls.
+    """
 
     data: FederatedData
     network: nn.Module
     engine: Engine
+    trainer: TrainedBy = OWN_CODE
 
 
 def prepare(settings: Settings, *, on_progress: OnProgress = nothing) -> Prepared:
     """Load the data, build the network and the engine. `on_progress` hears how far the data is."""
     data = load_data(settings.data, seed=settings.seed, on_progress=on_progress)
-    network = network_of(settings, data)
-    return Prepared(data, network, _engine_of(settings, network, data))
+    return _prepared(settings, data, network_of(settings, data))
 
 
 def start(
@@ -177,6 +180,7 @@ def start(
             created_by=f"disavow {__version__}",
             at=clock(),
             settings_digest=config.settings_digest(settings),
+            trainer=prepared.trainer,
             signer=signer,
         )
     except BaseException:
@@ -203,10 +207,80 @@ def reopen(
     ledger = Ledger.open(directory, write=True, signer=load_signer(keys or default_folder(), ask))
     try:
         refuse_changed(ledger, settings)
-        return _assemble(settings, ledger, prepare(settings, on_progress=on_progress), keys, clock, openings)
+        prepared = prepare_again(ledger, settings, on_progress=on_progress)
+        return _assemble(settings, ledger, prepared, keys, clock, openings)
     except BaseException:
         ledger.close()
         raise
+
+
+def prepare_again(ledger: Ledger, settings: Settings, *, on_progress: OnProgress = nothing) -> Prepared:
+    """Load the data and build network and engine to train a run that exists, exactly as it was trained.
+
+    `CannotRetrain` where what trained it is not to be had here, or is not the same.
+    """
+    return _prepared(settings, *find_again(ledger, settings, on_progress=on_progress))
+
+
+def find_again(
+    ledger: Ledger, settings: Settings, *, on_progress: OnProgress = nothing
+) -> tuple[FederatedData, nn.Module]:
+    """The data and the network that a run was trained with; `CannotRetrain` where they are not to be had here."""
+    refuse_other_trainer(ledger, settings)
+    data = load_data(settings.data, seed=settings.seed, on_progress=on_progress)
+    refuse_other_data(ledger, data)
+    network = network_of(settings, data)
+    refuse_other_layout(ledger, network)
+    return data, network
+
+
+def _prepared(settings: Settings, data: FederatedData, network: nn.Module) -> Prepared:
+    return Prepared(data, network, _engine_of(settings, network, data), TrainedBy("settings", data.held))
+
+
+def refuse_other_trainer(ledger: Ledger, settings: Settings) -> None:
+    """Refuse to train a run that something else trains than its settings."""
+    refuse_on_nodes(settings, ledger.directory)
+    if ledger.trainer.kind == "flower":
+        raise CannotRetrain(
+            f"{ledger.directory}: its clients are Flower nodes, and its Flower server app alone can train it "
+            "(docs/flower.md)"
+        )
+    if ledger.trainer.kind == "python":
+        raise CannotRetrain(
+            f"{ledger.directory} was trained by code of its own, which its config.toml does not describe: open it "
+            'from Python with the engine that trained it (docs/erasure.md, "Runs of your own code")'
+        )
+
+
+def refuse_other_data(ledger: Ledger, data: FederatedData) -> None:
+    """Refuse to train a run on other data than its clients hold."""
+    refuse_missing_data(ledger, data)
+    if data.held != ledger.trainer.data:
+        raise CannotRetrain(
+            f"the data at hand is not what the clients of {ledger.directory} hold (SHA-256 {data.held[:12]}, not "
+            f"{(ledger.trainer.data or 'unknown')[:12]}): get the same data again"
+        )
+
+
+def refuse_missing_data(ledger: Ledger, data: FederatedData) -> None:
+    """Refuse to train a run on data that lacks a client who stays in it."""
+    leaving = {request.client for request in ledger.requests() if request.state is RequestState.WAITING}
+    lacking = [client for client in ledger.clients() if client not in data.parts and client not in leaving]
+    if lacking:
+        raise CannotRetrain(
+            f"the data at hand holds nothing of {escaped(lacking[0])}"
+            f"{f' and {len(lacking) - 1} more' if len(lacking) > 1 else ''}, who take part in {ledger.directory}"
+        )
+
+
+def refuse_other_layout(ledger: Ledger, network: nn.Module) -> None:
+    """Refuse to train a run with a network that its models do not fit."""
+    if layout_of(network) != ledger.layout:
+        raise CannotRetrain(
+            f"the models of {ledger.directory} are not of the network that its settings describe: their tensors "
+            "have other names or shapes"
+        )
 
 
 def settings_of(directory: Path) -> Settings:
@@ -219,7 +293,7 @@ def settings_of(directory: Path) -> Settings:
 
 def refuse_changed(ledger: Ledger, settings: Settings) -> None:
     """Refuse settings that are not those the run was started with."""
-    if ledger.settings_digest != config.settings_digest(settings):
+    if ledger.settings_digest and ledger.settings_digest != config.settings_digest(settings):
         raise ConfigError(
             f"{ledger.directory / CONFIG} was changed since the run was started; restore it "
             f"(only {', '.join(config.CHANGEABLE)} may be changed)"

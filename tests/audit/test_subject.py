@@ -15,7 +15,7 @@ from disavow.config import Settings
 from disavow.data import FederatedData
 from disavow.data import load as load_data
 from disavow.engines.state import model_of
-from disavow.errors import ConfigError, DisavowError, RunMissing, UnknownClient
+from disavow.errors import CannotRetrain, ConfigError, DisavowError, RunMissing, UnknownClient
 from disavow.ledger import Ledger
 from tests.audit.making import CLIENT, DENIABLE, hashes_of, leave, make_run, merged
 
@@ -136,8 +136,8 @@ def test_a_client_whose_data_is_missing_is_named(own_run: Path) -> None:
     def without(*clients: str) -> FederatedData:
         return replace(data, parts={name: part for name, part in data.parts.items() if name not in clients})
 
-    refusal(own_run, CLIENT, ConfigError, "the data of client-05 is not at hand", without("client-05"))
-    refusal(own_run, CLIENT, ConfigError, "the data of client-03 and 1 more is not", without(CLIENT, "client-05"))
+    refusal(own_run, CLIENT, CannotRetrain, "nothing of client-05", without("client-05"))
+    refusal(own_run, CLIENT, CannotRetrain, "nothing of client-03 and 1 more", without(CLIENT, "client-05"))
 
 
 def test_the_data_of_those_who_have_left_need_not_be_there(tmp_path: Path) -> None:

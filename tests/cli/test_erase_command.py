@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import pytest
 
 from disavow import config, runs
+from disavow.domain import TrainedBy
 from disavow.federation.round import now
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.absent import files_with
@@ -142,6 +143,7 @@ def test_a_dry_run_says_what_it_costs_and_changes_no_byte(run: Path, pair: list[
         },
         "served_round": 3,
         "obstacle": None,
+        "cannot_retrain": None,
     }
     assert told["cost"]["exchanged_bytes"] % (2 * 3 * left * 4) == 0
     assert contents(run) == before
@@ -317,6 +319,30 @@ def test_a_rollback_whose_data_is_gone_is_exit_10_and_deniable_ones_are_answered
     assert str(data) in error
     assert models(run) == before
     assert fsck(run) == []
+
+
+def test_a_run_of_own_code_is_never_retrained_on_something_else(
+    run: Path, pair: list[str], disavow: Command
+) -> None:
+    """As `Ledger.create` records it; what trained it is not what config.toml says."""
+    with closing(sqlite3.connect(run / NAME)) as connection, connection:
+        connection.execute("UPDATE run SET trainer = ?", (TrainedBy("python").to_json(),))
+    before = models(run)
+    foretold = disavow("erase", run, *pair, "--dry-run")
+    assert foretold.returncode == 0
+    assert "cannot be trained here" in foretold.stdout
+    assert json.loads(disavow("erase", run, *pair, "--dry-run", "--json").stdout)["cannot_retrain"]
+    for refused in (disavow("erase", run, *pair), disavow("resume", run)):
+        assert refused.returncode == 10, refused.stderr
+        assert "docs/erasure.md" in refused.stderr.splitlines()[-1]
+    assert models(run) == before
+    assert states(run)[-1] == "waiting"
+    assert disavow("audit", run, "--client", pair[-1]).returncode != 0
+    dropped = disavow("erase", run, pair[-1], "--without-retraining")
+    assert dropped.returncode == 0, dropped.stderr
+    assert "not retrained: retraining was declined; the initial model is served" in dropped.stdout
+    assert models(run) == []
+    assert states(run) == ["answered"] * len(pair)
 
 
 def test_another_key_is_exit_1_and_says_where_to_look(run: Path, disavow: Command) -> None:

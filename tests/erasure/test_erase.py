@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from disavow import config, runs
 from disavow.domain import Evaluation, RequestState, Verdict, VerdictKind
-from disavow.errors import LedgerError, RoundRefused, RunInUse
+from disavow.errors import CannotRetrain, LedgerError, RoundRefused, RunInUse
 from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger, RoundSummary, database, fsck
 from disavow.ledger.absent import files_with
@@ -817,3 +817,53 @@ def test_a_retraining_that_is_refused_serves_the_earlier_model_instead_of_failin
     assert fsck(tmp_path / "run") == []
     for client in pair:
         assert files_with(tmp_path / "run", client) == []
+
+
+@dataclass(frozen=True)
+class Unfit(ToyEngine):
+    """Somebody's engine of another model: it never says so, and its updates are too short."""
+
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
+        updates = super().train(model, clients, round_number, epochs=epochs)
+        return replace(updates, vectors=updates.vectors[:, :-1])
+
+
+@dataclass(frozen=True)
+class Stranger(ToyEngine):
+    """Somebody's engine that has never heard of these clients."""
+
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
+        raise KeyError(clients[0])
+
+
+@pytest.mark.parametrize(("engine", "error"), [(Unfit, CannotRetrain), (Stranger, KeyError)])
+def test_an_engine_that_cannot_train_the_run_undoes_nothing(
+    tmp_path: Path, engine: type[ToyEngine], error: type[Exception]
+) -> None:
+    with toy(tmp_path / "run") as run:
+        numbers, before = ask(run, *sorted(run.ledger.membership(1)[0])[:2]), run.ledger.summaries()
+        with pytest.raises(error):
+            replace(run, engine=engine(run.conduct.seed)).honour_requests()
+        assert run.ledger.summaries() == before
+        assert {request.state for request in run.ledger.requests(numbers)} == {RequestState.WAITING}
+        run.honour_requests()
+        assert {request.state for request in run.ledger.requests(numbers)} == {RequestState.ANSWERED}
+
+
+@pytest.mark.parametrize("changed", [{"model": {"name": "convnet"}}, {"data": {"clients": 4}}])
+@pytest.mark.parametrize("name", ["sequential", "vectorised"])
+def test_our_engines_refuse_another_model_and_clients_they_have_no_data_of(
+    real: Path, changed: dict[str, Any], name: str
+) -> None:
+    """The ids of the first four clients are the same: one of the others must be looked for."""
+    values = {**REAL, "engine": {"name": name}, **changed}
+    with reopened(real) as run, closing(runs.prepare(config.from_values(values, source="tests")).engine) as engine:
+        numbers, before = ask(run, *pair_first_together_in(run.ledger, 3)), run.ledger.summaries()
+        with pytest.raises(CannotRetrain):
+            replace(run, engine=engine).honour_requests()
+        assert run.ledger.summaries() == before
+        assert {request.state for request in run.ledger.requests(numbers)} == {RequestState.WAITING}

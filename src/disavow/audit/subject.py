@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,8 +90,12 @@ def subject_of(
     with Ledger.open(directory) as ledger:
         _refuse(ledger, client)
         runs.refuse_changed(ledger, settings)  # else records could be taken for the client's that are others'
-        data = data or load_data(settings.data, seed=settings.seed, on_progress=on_progress)
-        _refuse_without_data(data, ledger.clients())
+        runs.refuse_other_trainer(ledger, settings)
+        if data is None:
+            data = load_data(settings.data, seed=settings.seed, on_progress=on_progress)
+            runs.refuse_other_data(ledger, data)
+        else:
+            runs.refuse_missing_data(ledger, data)
         clients, rounds = ledger.clients(), ledger.next_round()[0] - 1
         policy, layout = ledger.policy, ledger.layout
         initial = Model(layout, torch.from_numpy(ledger.model_before(1)))
@@ -146,15 +149,6 @@ def _refuse(ledger: Ledger, client: str) -> None:
         raise ConfigError(
             f"{those} not answered yet in {ledger.directory}; `disavow resume {ledger.directory}` answers them, "
             "then audit"
-        )
-
-
-def _refuse_without_data(data: FederatedData, clients: Iterable[str]) -> None:
-    missing = [client for client in clients if client not in data.parts]
-    if missing:
-        raise ConfigError(
-            f"the data of {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''} is not at "
-            "hand: an audit trains the federation again and needs the data of every client still in"
         )
 
 

@@ -22,12 +22,13 @@ from disavow.cli.rounds import Watch, rebuilt
 from disavow.data import OnProgress
 from disavow.domain import ErasureRequest, RequestState, escaped, model_name
 from disavow.erasure.dry_run import Forecast
+from disavow.erasure.mechanisms import DECLINED
 from disavow.erasure.prove import default_openings, opening_path, proof_path, unsigned_path
 from disavow.errors import CannotRetrain, IntegrityError
 from disavow.ledger import Ledger, fsck
 from disavow.proof.bounds import noise_in_words
 from disavow.proof.envelope import read_envelope
-from disavow.requests import Listener
+from disavow.requests import Listener, Outcome
 
 _INTERRUPTED = 130
 
@@ -38,13 +39,14 @@ def erase(
     *,
     dry_run: bool,
     wait: float,
+    retrain: bool,
     check: bool,
     openings: Path | None,
     as_json: bool,
 ) -> None:
     """Honour the wish of these clients to be forgotten."""
     if dry_run:
-        _show_forecast(directory, clients, as_json=as_json)
+        _show_forecast(directory, clients, retrain=retrain, as_json=as_json)
         return
     if check:
         _refuse_damaged(directory)
@@ -56,6 +58,7 @@ def erase(
                 ask=ask_passphrase,
                 openings=openings,
                 wait=wait,
+                retrain=retrain,
                 confirm=None,  # sees the forecast before anything is placed
                 listener=shown.listener,
             )
@@ -80,11 +83,19 @@ def erase(
                 if noise is not None:
                     results().print(f"  {noise}")
     if outcome.refusal is not None:
-        waiting = [client for client, r in outcome.requests.items() if r.state is not RequestState.ANSWERED]
-        raise CannotRetrain(
-            f"{', '.join(waiting)}: not answered yet, rounds have to be trained again, which cannot be done here: "
-            f"{outcome.refusal}; the request waits, and nothing was undone for it"
-        )
+        raise _not_here(outcome)
+
+
+def _not_here(outcome: Outcome) -> CannotRetrain:
+    """Who is not answered yet because it takes a training that cannot be done here, and how to go on."""
+    left = {c: r.state for c, r in outcome.requests.items() if r.state is not RequestState.ANSWERED}
+    undone = RequestState.WAITING not in left.values()
+    return CannotRetrain(
+        f"{', '.join(map(escaped, left))}: not answered yet, rounds have to be trained again, which cannot be done "
+        f"here: {outcome.refusal}. "
+        f"{'Their rollback was made before' if undone else 'The request waits, and nothing was undone for it'}; "
+        "`--without-retraining` answers it and serves the earlier model"
+    )
 
 
 class _Shown:
@@ -166,8 +177,9 @@ def _refuse_damaged(directory: Path) -> None:
         )
 
 
-def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> None:
-    asked = requests_flow.forecast(directory, clients)
+def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_json: bool) -> None:
+    with _Shown(directory) as shown:
+        asked = requests_flow.forecast(directory, clients, retrain=retrain, listener=shown.listener)
     before, forecast = asked.before, asked.forecast
     clients = [client for client in dict.fromkeys(clients) if client not in before]
     if not as_json:
@@ -190,12 +202,19 @@ def _show_forecast(directory: Path, clients: list[str], *, as_json: bool) -> Non
                 "cost": asdict(forecast.cost),
                 "served_round": forecast.served,
                 "obstacle": forecast.obstacle,
+                "cannot_retrain": str(asked.refusal) if asked.refusal else None,
                 "mechanism": runs.settings_of(directory).mechanism.name,
                 "approximate": forecast.approximate,
             }
         )
         return
-    results().print(f"{', '.join(map(escaped, clients))}: {foretold(forecast)}\nNothing was changed.")
+    results().print(f"{', '.join(map(escaped, clients))}: {foretold(forecast)}")
+    if asked.refusal is not None:
+        results().print(
+            f"That cannot be trained here: {asked.refusal}. The request would wait, with nothing undone for it; "
+            "`--without-retraining` rolls back and serves the earlier model."
+        )
+    results().print("Nothing was changed.")
 
 
 def foretold(forecast: Forecast) -> str:
@@ -211,6 +230,8 @@ def foretold(forecast: Forecast) -> str:
             f"{verdict.in_full}; {cost.rounds} rounds can be {done}, {cost.client_epochs:,} client-epochs, "
             f"about {cost.seconds:.0f} s, no more ({forecast.obstacle}): {model_name(forecast.served)} is served"
         )
+    if forecast.obstacle == DECLINED:
+        return f"{verdict.in_full}; nothing is trained again: {model_name(forecast.served)} is served"
     if forecast.obstacle is not None:
         return (
             f"{verdict.in_full}; it cannot be {done} ({forecast.obstacle}): {model_name(forecast.served)} is served"

@@ -118,6 +118,14 @@ def erase(
         Path | None,
         typer.Option(metavar="DIR", help="Where to write the leavers' openings. [default: beside the run]"),
     ] = None,
+    without_retraining: Annotated[
+        bool,
+        typer.Option(
+            "--without-retraining",
+            help="Where a rollback is needed, make it and train nothing again: the earlier model is served, later "
+            "rounds are dropped.",
+        ),
+    ] = False,
     check: Annotated[
         bool,
         typer.Option("--fsck", help="Check the whole run first, as `disavow fsck` does; refuse a damaged one."),
@@ -134,7 +142,16 @@ def erase(
     """
     with needs("train"):
         from disavow.cli import erase as command
-    command.erase(run, clients, dry_run=dry_run, wait=wait, check=check, openings=openings, as_json=json)
+    command.erase(
+        run,
+        clients,
+        dry_run=dry_run,
+        wait=wait,
+        retrain=not without_retraining,
+        check=check,
+        openings=openings,
+        as_json=json,
+    )
 
 
 @app.command(rich_help_panel="Runs and erasures")

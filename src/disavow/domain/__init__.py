@@ -10,9 +10,11 @@ from disavow.domain.layout import VARIANCE_FLOOR, VARIANCE_SUFFIX, Layout, Tenso
 from disavow.domain.policy import Policy
 from disavow.domain.request import Cost, ErasureRequest, RequestState
 from disavow.domain.round import Client, Cluster, Evaluation, Member, Rebuilt, Round, Slot
+from disavow.domain.trained_by import OWN_CODE, TrainedBy
 from disavow.domain.verdict import Verdict, VerdictKind, model_name
 
 __all__ = [
+    "OWN_CODE",
     "VARIANCE_FLOOR",
     "VARIANCE_SUFFIX",
     "Client",
@@ -31,6 +33,7 @@ __all__ = [
     "Slot",
     "SlotEvidence",
     "TensorSpec",
+    "TrainedBy",
     "Verdict",
     "VerdictKind",
     "escaped",

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from disavow.config import TrainingSettings
-from disavow.domain import Evaluation
+from disavow.domain import Evaluation, Layout
 from disavow.engines.scores import EVALUATION_BATCH, evaluation_of, loss_of
 from disavow.engines.state import layout_of, model_of, put_model
 from disavow.engines.workload import Workload
@@ -70,6 +70,10 @@ class SequentialEngine:
         with one_thread(), torch.no_grad():
             scores = torch.cat([self._network(part) for part in images.split(EVALUATION_BATCH)])
             return evaluation_of(scores, labels)
+
+    def refuse_run(self, layout: Layout, clients: Sequence[str]) -> None:
+        """See `ChecksRuns`."""
+        self._workload.refuse_run(layout, clients)
 
     def close(self) -> None:
         """See `Engine`: there is nothing to let go of."""

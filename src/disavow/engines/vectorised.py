@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from disavow.domain import Evaluation
+from disavow.domain import Evaluation, Layout
 from disavow.engines.trainer import Ask, Trainer
 from disavow.engines.workload import Workload
 from disavow.federation.vectors import Model, Updates
@@ -30,6 +30,10 @@ class VectorisedEngine:
     def evaluate(self, model: Model) -> Evaluation:
         """See `Engine`."""
         return self.trainer.evaluate(self.workload, [model])[0]
+
+    def refuse_run(self, layout: Layout, clients: Sequence[str]) -> None:
+        """See `ChecksRuns`."""
+        self.workload.refuse_run(layout, clients)
 
     def close(self) -> None:
         """See `Engine`. The trainer ends with the engine, even where others share it."""

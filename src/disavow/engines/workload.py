@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,8 +10,11 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from disavow.config import TrainingSettings
+from disavow.domain import Layout, escaped
 from disavow.engines.batches import batches
 from disavow.engines.scores import Task, task_of
+from disavow.engines.state import layout_of
+from disavow.errors import CannotRetrain
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +52,17 @@ class Workload:
             other = self.settings.model_copy(update={"epochs": epochs})
             self._others[epochs] = replace(self, settings=other)
         return self._others[epochs]
+
+    def refuse_run(self, layout: Layout, clients: Sequence[str]) -> None:
+        """See `federation.local_training.ChecksRuns`."""
+        if layout_of(self.network) != layout:
+            raise CannotRetrain(
+                "the run's models are not of the engine's network: their tensors have other names or shapes"
+            )
+        lacking = [client for client in clients if client not in self.parts]
+        if lacking:
+            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+            raise CannotRetrain(f"the engine has no data of {escaped(lacking[0])}{more}, who take part in the run")
 
     def batches_of(self, client: str, round_number: int) -> Iterator[npt.NDArray[np.int64]]:
         """Positions among the client's own samples, batch by batch, as every engine takes them."""

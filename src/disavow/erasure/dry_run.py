@@ -75,7 +75,7 @@ def work_after(
 ) -> Work:
     """What there is to rebuild once these clients have left with this verdict, earlier rollbacks included."""
     first, last = _undone(connection, ledger, verdict)
-    return mechanism.ahead(ledger, conduct, first=first, last=last, leavers=_names(connection, leavers))
+    return mechanism.ahead(ledger, conduct, first=first, last=last, leavers=names_of(connection, leavers))
 
 
 def _undone(connection: sa.Connection, ledger: Ledger, verdict: Verdict) -> tuple[int, int]:
@@ -97,7 +97,8 @@ def _cost(ledger: Ledger, conduct: Conduct, steps: Sequence[Step]) -> Cost:
     )
 
 
-def _names(connection: sa.Connection, numbers: Sequence[int]) -> list[str]:
+def names_of(connection: sa.Connection, numbers: Sequence[int]) -> list[str]:
+    """The ids of clients that are in the tables."""
     return list(connection.execute(sa.select(clients.c.id).where(clients.c.number.in_(numbers))).scalars())
 
 

@@ -9,17 +9,20 @@ the step that was interrupted: no request is lost, none is applied twice, no rou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
+import torch
+
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
-from disavow.erasure.dry_run import judged, work_after
+from disavow.erasure.dry_run import judged, names_of, work_after
 from disavow.erasure.mechanisms import Mechanism, Work
 from disavow.erasure.prove import check_openings, default_openings, prove_leavers
 from disavow.errors import RoundRefused
-from disavow.federation.local_training import Engine
+from disavow.federation.local_training import Engine, refuse_unfit
 from disavow.federation.round import Conduct
 from disavow.federation.training import OnRound, settle
+from disavow.federation.vectors import Model
 from disavow.ledger import Ledger, journal, log
 from disavow.proof.leaves import MOST_REQUESTS
 
@@ -48,6 +51,7 @@ def erase(
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
     for summary in settle(ledger, engine, conduct):  # an interruption may have come just after a record
         on_round(summary)
+    _refuse_unfit(ledger, engine, conduct, mechanism)
     answer(ledger, conduct, mechanism, on_verdict)
     answered = delete(ledger, conduct, mechanism, openings)
     while rebuild_next(ledger, engine, conduct, mechanism, on_round, remark):
@@ -56,12 +60,29 @@ def erase(
     return answered + delete(ledger, conduct, mechanism, openings)
 
 
+def _refuse_unfit(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Mechanism) -> None:
+    """Refuse an engine that cannot train the run, where what waits is about to undo rounds that it is to train."""
+    with ledger.snapshot() as connection:
+        leavers = list(journal.waiting(connection).clients.values())
+        if not leavers:
+            return
+        verdict = judged(connection, ledger, leavers, mechanism)
+        if verdict.undoes is None:
+            return
+        if not work_after(connection, ledger, leavers, verdict, conduct, mechanism).steps:
+            return
+        stay = [client for client in ledger.clients() if client not in names_of(connection, leavers)]
+    model = Model(ledger.layout, torch.from_numpy(ledger.model_before(verdict.undoes)))
+    refuse_unfit(engine, model, stay, verdict.undoes)
+
+
 def answer_without_training(
     ledger: Ledger,
     conduct: Conduct,
     mechanism: Mechanism,
     *,
     apart: bool = False,
+    among: Collection[int] | None = None,
     on_verdict: OnVerdict = lambda verdict, requests: None,
     openings: Path | None = None,
     remark: Remark = lambda ledger: "",
@@ -70,12 +91,14 @@ def answer_without_training(
     that waits. So it takes neither data nor an engine.
 
     Requests that wait together are judged together, as `erase` does. With `apart`, each is judged on its own, in
-    the order in which they were placed: where nobody can train, a rollback must not keep the others waiting.
+    the order in which they were placed: where nobody can train, a rollback must not keep the others waiting. With
+    `among`, only these requests are looked at.
     """
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
     after = 0
+    most = 1 if apart else MOST_REQUESTS
     while found := _answer_some(
-        ledger, conduct, mechanism, on_verdict, training=False, after=after, most=1 if apart else MOST_REQUESTS
+        ledger, conduct, mechanism, on_verdict, training=False, after=after, among=among, most=most
     ):
         after = max(found)
     _finish_unless_trainable(ledger, conduct, mechanism, remark)
@@ -102,6 +125,7 @@ def _answer_some(
     *,
     training: bool = True,
     after: int = 0,
+    among: Collection[int] | None = None,
     most: int = MOST_REQUESTS,
 ) -> tuple[int, ...]:
     """① Withdraw the leavers, ② judge, ③b roll back where it must be: all in one transaction.
@@ -110,7 +134,7 @@ def _answer_some(
     they are left waiting where something would have to be trained. The numbers of the requests that were looked at.
     """
     with ledger.transaction() as connection:
-        requested = journal.waiting(connection, after=after, most=most)
+        requested = journal.waiting(connection, after=after, among=among, most=most)
         numbers, leavers = tuple(requested.clients), list(requested.clients.values())
         if not leavers:
             return ()

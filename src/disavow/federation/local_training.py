@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from disavow.domain import Evaluation, Layout, escaped
-from disavow.errors import RoundRefused
+from disavow.errors import CannotRetrain, RoundRefused
 from disavow.federation.vectors import Model, Updates, row_blocks
 
 _NAMED = 5
@@ -34,6 +34,38 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of workers and memory. An engine that is closed is not used again; closing twice is harmless."""
+
+
+@runtime_checkable
+class ChecksRuns(Protocol):
+    """An engine that knows beforehand which runs it cannot train. None has to."""
+
+    def refuse_run(self, layout: Layout, clients: Sequence[str]) -> None:
+        """Raise `CannotRetrain` where models have another layout than its network, or where it has no data of one
+        of these clients.
+        """
+
+
+def refuse_unfit(engine: Engine, model: Model, clients: Sequence[str], round_number: int) -> None:
+    """Refuse an engine that cannot train a run, before anything is undone that it is to train again.
+
+    One that does not say so beforehand trains one client for one epoch, to see whether what it returns fits.
+    """
+    if isinstance(engine, ChecksRuns):
+        engine.refuse_run(model.layout, clients)
+        return
+    try:
+        updates = engine.train(model, clients[:1], round_number, epochs=1)
+    except RoundRefused:
+        return  # it can train; a round that is refused ends the rebuild, and the earlier model is served
+    except Exception as error:
+        error.add_note("this was a trial of the engine before a rollback: nothing was undone")
+        raise
+    if updates.vectors.shape[1:] != (model.layout.size,):
+        raise CannotRetrain(
+            f"the engine returns updates of {_length(updates.vectors)} numbers, the model has {model.layout.size}; "
+            "nothing was undone"
+        )
 
 
 def refuse_too_few(participants: int, *, k: int, round_number: int) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from disavow.domain import Layout, Policy
+from disavow.domain import Layout, Policy, TrainedBy
 from disavow.errors import RunError, RunExists, RunInUse
 from disavow.ledger import database, log, rows
 from disavow.ledger.clients import register
@@ -23,8 +23,6 @@ from disavow.proof.notes import Signer
 
 CONFIG = "config.toml"
 MODELS = "models"
-OWN_CODE = '{"kind": "python"}'
-"""What trains a run whose maker says nothing else: code of their own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +37,7 @@ class Beginning:
     created_by: str
     at: datetime
     settings_digest: str
-    trainer: str
+    trainer: TrainedBy
     signer: Signer | None = None
 
 
@@ -115,7 +113,7 @@ def _furnish(workshop: Path, beginning: Beginning) -> None:
         "layout": beginning.layout.to_json(),
         "initial_model": digest,
         "settings_digest": beginning.settings_digest,
-        "trainer": beginning.trainer,
+        "trainer": beginning.trainer.to_json(),
     }
     database.make_empty(workshop / database.NAME)
     engine = database.connect(workshop / database.NAME, write=True)

@@ -6,7 +6,7 @@ open (withdrawn, judged, superseded) -> REBUILDING -> DELETING -> PURGING -> ANS
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -48,11 +48,19 @@ class Rebuilding:
     newest: int
 
 
-def waiting(connection: sa.Connection, *, after: int = 0, most: int = MOST_REQUESTS) -> Waiting:
-    """The requests that nobody has answered yet, placed after request `after`: the first `most` of them, which is
-    as many as one leaf of the log can tell of.
+def waiting(
+    connection: sa.Connection,
+    *,
+    after: int = 0,
+    among: Collection[int] | None = None,
+    most: int = MOST_REQUESTS,
+) -> Waiting:
+    """The requests that nobody has answered yet, placed after request `after`, all or `among` these: the first
+    `most` of them, which is as many as one leaf of the log can tell of.
     """
     query = sa.select(requests.c.id, requests.c.client).where(requests.c.erasure.is_(None), requests.c.id > after)
+    if among is not None:
+        query = query.where(requests.c.id.in_(among))
     query = query.order_by(requests.c.id).limit(most)
     return Waiting({row.id: row.client for row in connection.execute(query)})
 

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from disavow.domain import Cluster, Evaluation, Layout, Policy, Rebuilt, Round, Slot
+from disavow.domain import OWN_CODE, Cluster, Evaluation, Layout, Policy, Rebuilt, Round, Slot, TrainedBy
 from disavow.errors import LedgerError, RunMissing
 from disavow.ledger import clients as registry
 from disavow.ledger import database, log, rebuilt, rounds, updates
-from disavow.ledger.creation import OWN_CODE, Beginning, make
+from disavow.ledger.creation import Beginning, make
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import Vector
 from disavow.ledger.requests import place, refuse_leavers
@@ -51,13 +51,13 @@ class Ledger(View):
         created_by: str,
         at: datetime,
         settings_digest: str = "",
-        trainer: str = OWN_CODE,
+        trainer: TrainedBy = OWN_CODE,
         signer: Signer | None = None,
     ) -> Ledger:
         """A new run, opened for writing. The directory appears whole, or not at all.
 
-        `settings_digest` binds `config`, the text of the settings file; "" leaves it unbound. `trainer` is a JSON
-        object that says what trains the run. `signer` signs the log from its first leaf on.
+        `settings_digest` binds `config`, the text of the settings file; "" leaves it unbound. `trainer` says what
+        trains the run: the caller's own code, unless told otherwise. `signer` signs the log from its first leaf on.
         """
         start = Beginning(
             policy, layout, initial, clients, config, created_by, at, settings_digest, trainer, signer

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import sqlalchemy as sa
 
-from disavow.domain import ErasureRequest, Layout, Member, Policy, Round, model_name
+from disavow.domain import ErasureRequest, Layout, Member, Policy, Round, TrainedBy, model_name
 from disavow.errors import IntegrityError, LedgerError
 from disavow.ledger import clients as registry
 from disavow.ledger import rounds, rows, updates
@@ -43,7 +42,7 @@ class View:
             self.layout = Layout.from_json(row.layout)
             self.initial_model: str = row.initial_model
             self.settings_digest: str = row.settings_digest
-            self.trainer: dict[str, Any] = json.loads(row.trainer)
+            self.trainer = TrainedBy.from_json(row.trainer)
         except (sa.exc.NoResultFound, sa.exc.MultipleResultsFound, ValueError, TypeError) as error:
             raise LedgerError(
                 f"the ledger of {directory} is damaged; `disavow fsck {directory}` says more"

@@ -60,6 +60,13 @@ def test_nothing_here_trains_it(run: tuple[Path, LoopbackGrid]) -> None:
         assert "docs/flower.md" in line
 
 
+def test_settings_that_name_another_engine_do_not_train_it_here(run: tuple[Path, LoopbackGrid]) -> None:
+    """`engine` may be edited; what trains the run does not change with it."""
+    settings = run[0] / "config.toml"
+    settings.write_text(settings.read_text().replace('"flower"', '"sequential"'))
+    assert disavow("resume", run[0]).returncode == 10
+
+
 def test_status_says_who_goes_on(run: tuple[Path, LoopbackGrid]) -> None:
     strategy_of_more = (run[0] / "config.toml").read_text().replace("rounds = 2", "rounds = 5")
     (run[0] / "config.toml").write_text(strategy_of_more)

@@ -13,14 +13,14 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
-from disavow.domain import Evaluation
+from disavow.domain import Evaluation, Layout
 from disavow.engines.flower.arrays import Frame, Malformed, Vector
 from disavow.engines.flower.exchange import exchange
 from disavow.engines.flower.names import RECORD
 from disavow.engines.flower.reporting import inform, listed, warn
 from disavow.engines.flower.roster import Roster
 from disavow.engines.flower.screening import Returned, read, too_large, updates_of
-from disavow.errors import RoundRefused
+from disavow.errors import CannotRetrain, RoundRefused
 from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger
 
@@ -175,6 +175,12 @@ class FlowerEngine:
         if not isinstance(accuracy, int | float) or not math.isfinite(accuracy):
             return None
         return Evaluation(float(accuracy), float(loss) if isinstance(loss, int | float) else math.nan)
+
+    def refuse_run(self, layout: Layout, clients: Sequence[str]) -> None:
+        """See `ChecksRuns`. Whether a client is here is seen when it is asked."""
+        del clients
+        if layout != self.frame.layout:
+            raise CannotRetrain("the run's models are not those of the app: other names or shapes of arrays")
 
     def close(self) -> None:
         """See `Engine`: the grid is Flower's to close."""

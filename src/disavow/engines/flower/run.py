@@ -8,7 +8,7 @@ from typing import Any
 
 from disavow import __version__, config
 from disavow.config import Settings
-from disavow.domain import Layout
+from disavow.domain import Layout, TrainedBy
 from disavow.errors import ConfigError
 from disavow.federation.clustering.kmeans import require_kmeans
 from disavow.federation.round import now
@@ -64,6 +64,7 @@ def open_run(directory: Path, settings: Settings, initial: Model, signer: Signer
             created_by=f"disavow {__version__}",
             at=now(),
             settings_digest=config.settings_digest(settings),
+            trainer=TrainedBy("flower"),
             signer=signer,
         )
     ledger = Ledger.open(directory, write=True, signer=signer)

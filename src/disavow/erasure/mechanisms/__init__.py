@@ -1,6 +1,7 @@
 """How a model is rebuilt after a rollback. One interface; each mechanism says what it needs stored."""
 
 from disavow.erasure.mechanisms.choice import build
+from disavow.erasure.mechanisms.declined import DECLINED, WithoutRetraining
 from disavow.erasure.mechanisms.mechanism import Mechanism, Step, Work
 
-__all__ = ["Mechanism", "Step", "Work", "build"]
+__all__ = ["DECLINED", "Mechanism", "Step", "WithoutRetraining", "Work", "build"]

@@ -1,0 +1,57 @@
+"""A rollback after which nothing is rebuilt, because whoever answers says so: the earlier model is served."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from disavow.erasure.mechanisms.mechanism import Mechanism, Work
+from disavow.federation.local_training import Engine
+from disavow.federation.round import Conduct
+from disavow.ledger import Ledger
+
+DECLINED = "retraining was declined"
+
+
+@dataclass(frozen=True)
+class WithoutRetraining:
+    """See `Mechanism`. Goes back as far as the run's own mechanism does, and rebuilds nothing."""
+
+    inner: Mechanism
+
+    @property
+    def name(self) -> str:
+        """That of the run's own mechanism."""
+        return self.inner.name
+
+    @property
+    def exact(self) -> bool:
+        """Whether the run's own mechanism is: rounds that it has rebuilt before may stand."""
+        return self.inner.exact
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Nothing more than the run keeps anyway."""
+        return self.inner.needs
+
+    def goes_back_to(self, broken: int) -> int:
+        """As far as the run's own mechanism does."""
+        return self.inner.goes_back_to(broken)
+
+    def ahead(
+        self,
+        ledger: Ledger,
+        conduct: Conduct,
+        *,
+        first: int,
+        last: int,
+        leavers: Collection[str] = (),
+        most: int | None = None,
+    ) -> Work:
+        """Nothing."""
+        del ledger, conduct, leavers, most
+        return Work(obstacle=DECLINED if first <= last else None)
+
+    def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
+        """Never called: there is nothing ahead."""
+        raise NotImplementedError
