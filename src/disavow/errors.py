@@ -11,6 +11,7 @@ Each error carries a message that a person can act on, and the exit code of the 
     ├── RunError             2   a run directory that cannot be used as asked
     │   ├── RunExists        2   it is there already, and nothing is ever overwritten
     │   ├── RunMissing       2   there is no run
+    │   ├── RunUnsafe        2   it holds a link or a special file: it may lead to files that are not its own
     │   └── RunInUse         4   another process holds it
     ├── CannotRetrain       10   rounds that cannot be trained here; nothing was undone, and who asked for it waits
     ├── LedgerError          1   the ledger cannot be trusted, or does not hold what was asked
@@ -78,6 +79,10 @@ class RunExists(RunError):
 
 class RunMissing(RunError):
     """There is no run in that directory."""
+
+
+class RunUnsafe(RunError):
+    """The run directory holds a link or a special file, which may lead to files that are not its own."""
 
 
 class RunInUse(RunError):

@@ -41,6 +41,7 @@ from disavow.federation.training import OnRound, train
 from disavow.ledger import Ledger
 from disavow.ledger.creation import CONFIG, refuse_existing
 from disavow.ledger.keys import default_folder, tombstone_key
+from disavow.ledger.run_files import refuse_unsafe
 from disavow.models import build
 from disavow.privacy.budget import Budget
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
@@ -286,7 +287,8 @@ def refuse_other_layout(ledger: Ledger, network: nn.Module) -> None:
 def settings_of(directory: Path) -> Settings:
     """The settings a run was started with."""
     path = directory / CONFIG
-    if not path.is_file():
+    refuse_unsafe(directory)
+    if not path.exists():
         raise RunMissing(f"{directory} holds no run; `disavow train CONFIG.toml --run {directory}` starts one")
     return config.load(path)
 

@@ -39,7 +39,7 @@ from disavow.ledger import Ledger, fsck, journal, log
 from disavow.ledger.absent import files_with
 from disavow.ledger.clients import numbers_of
 from disavow.ledger.evidence import evidence
-from disavow.ledger.models import write_durably
+from disavow.ledger.files import write_durably
 from disavow.ledger.schema import clients, memberships, requests
 from disavow.proof.envelope import read_envelope
 from disavow.proof.notes import Signer

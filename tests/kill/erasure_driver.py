@@ -278,8 +278,7 @@ def _count_events(die_at: int | None) -> list[str]:
     places: Sequence[tuple[Any, str]] = (
         (os, "fsync"),
         (os, "unlink"),
-        (Path, "replace"),
-        (Path, "unlink"),
+        (os, "replace"),
         (Ledger, "_checkpoint"),
         (Ledger, "purge"),
         (Ledger, "remove_leftovers"),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -179,13 +180,13 @@ def test_models_that_a_rollback_deletes_meanwhile_are_not_missed(
         record_next(ledger)
         gone = ledger.store.path(ledger.round(1).after)
 
-        def at_work(source: Path, target: Path) -> Path:
+        def at_work(source: Path, target: Path, **more: Any) -> Path:
             if source == gone and gone.exists():
                 with closing(sqlite3.connect(tmp_path / "run" / NAME)) as connection:
                     connection.execute("UPDATE models SET present = 0 WHERE digest = ?", [gone.name[:64]])
                     connection.commit()
                 gone.unlink()
-            return Path(copyfile(source, target))
+            return Path(copyfile(source, target, **more))
 
         copyfile = shutil.copyfile
         monkeypatch.setattr(shutil, "copyfile", at_work)

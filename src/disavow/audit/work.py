@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from disavow.errors import RunInUse
+from disavow.ledger.files import kind_of
 from disavow.ledger.lock import Lock
 
 
@@ -19,11 +20,11 @@ def default_work(run: Path) -> Path:
 def remove_work(run: Path) -> bool:
     """Delete what an interrupted audit of a run left beside it; False if there is nothing, or an audit at work."""
     work = default_work(run)
-    if not work.is_dir():
+    if kind_of(work) != "a folder":
         return False
     with suppress(RunInUse), ExitStack() as locks:
         for folder in work.iterdir():
-            if folder.is_dir():
+            if kind_of(folder) == "a folder":
                 locks.enter_context(Lock(folder))
         shutil.rmtree(work)
         return True

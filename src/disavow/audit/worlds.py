@@ -34,7 +34,7 @@ from disavow.erasure.mechanisms import Mechanism
 from disavow.federation.randomness import Secrets, derive, training_stream
 from disavow.federation.vectors import Model
 from disavow.ledger import Ledger
-from disavow.ledger.models import write_durably
+from disavow.ledger.files import write_durably
 
 _log = logging.getLogger(__name__)
 

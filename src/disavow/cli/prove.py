@@ -10,17 +10,17 @@ from disavow.domain import ErasureRequest, RequestState, escaped
 from disavow.erasure.prove import (
     check_openings,
     default_openings,
-    proof_path,
     prove_what_if,
     sign_late,
-    unsigned_path,
     what_if_path,
 )
 from disavow.erasure.receipts import receipts
 from disavow.errors import ConfigError, LedgerError, UnknownClient
 from disavow.ledger import Ledger, log
+from disavow.ledger.files import write_durably
 from disavow.ledger.keys import default_folder, tombstone_key
-from disavow.ledger.models import digest_of, to_safetensors, write_durably
+from disavow.ledger.models import digest_of, to_safetensors
+from disavow.ledger.proofs import ProofStore
 from disavow.ledger.requests import find
 from disavow.proof.keys import load_signer
 from disavow.proof.notes import Signer
@@ -72,16 +72,17 @@ def _request_of(directory: Path, client: str) -> ErasureRequest | None:
 
 
 def _proof_of(directory: Path, request: ErasureRequest) -> bytes:
-    path, unsigned = proof_path(directory, request.number), unsigned_path(directory, request.number)
-    if path.exists():
-        return path.read_bytes()
-    if not unsigned.exists():
+    proofs = ProofStore(directory)
+    if (kept := proofs.read(request.number)) is not None:
+        return kept
+    unsigned = proofs.read(request.number, signed=False)
+    if unsigned is None:
         raise LedgerError(
             f"request {request.number} has no proof: it is not answered yet, or was before there were proofs"
         )
     with Ledger.open(directory) as ledger:
-        proof = sign_late(ledger, unsigned.read_bytes(), _signer())
-    write_durably(path, proof)
+        proof = sign_late(ledger, unsigned, _signer())
+    proofs.write(request.number, proof)
     return proof
 
 

@@ -29,7 +29,7 @@ from disavow.data.decode import Pixels, blocks
 from disavow.data.progress import OnProgress
 from disavow.data.rows import Rows, refuse_other_schema
 from disavow.errors import ConfigError, StorageFull
-from disavow.ledger.models import sync_folder, write_durably
+from disavow.ledger.files import sync_folder, write_durably
 
 VARIABLE = "DISAVOW_CACHE"
 """The environment variable that names another folder for the cache."""

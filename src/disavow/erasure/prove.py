@@ -23,7 +23,8 @@ from disavow.errors import ConfigError, IntegrityError, LedgerError, UnknownClie
 from disavow.ledger import Ledger, log
 from disavow.ledger.clients import numbers_of
 from disavow.ledger.evidence import evidence
-from disavow.ledger.models import sync_folder, write_durably
+from disavow.ledger.files import sync_folder, write_durably
+from disavow.ledger.proofs import ProofStore
 from disavow.ledger.schema import clients, erasures, memberships, requests, rounds
 from disavow.ledger.schema import log as log_table
 from disavow.ledger.withdrawn import Withdrawn, map_of, withdrawn_slots
@@ -38,7 +39,6 @@ from disavow.proof.reading import to_base64, write_figure
 from disavow.proof.statement import ERASURE, write_statement
 from disavow.proof.verify import Asked, TrustedKey, examine
 
-PROOFS = "proofs"
 OPENINGS_SUFFIX = ".openings"
 
 
@@ -78,12 +78,12 @@ def check_openings(folder: Path, run: Path) -> Path:
 
 def proof_path(run: Path, request: int) -> Path:
     """Where the proof of an answered request lies."""
-    return run / PROOFS / f"request-{request}.json"
+    return ProofStore(run).path(request)
 
 
 def unsigned_path(run: Path, request: int) -> Path:
     """Where the statement of a request lies that was answered without a key."""
-    return run / PROOFS / f"request-{request}.unsigned.json"
+    return ProofStore(run).path(request, signed=False)
 
 
 def opening_path(openings: Path, run_id: str, request: int) -> Path:
@@ -101,10 +101,10 @@ def prove_leavers(ledger: Ledger, leavers: Sequence[int], openings: Path) -> Non
 
     Each proof is verified first: what it is made from can be mended only while it is there.
     """
-    for folder in (openings, ledger.directory / PROOFS):
-        if not folder.exists():
-            folder.mkdir(parents=True, mode=0o700)
-            sync_folder(folder.parent)
+    if not openings.exists():
+        openings.mkdir(parents=True, mode=0o700)
+        sync_folder(openings.parent)
+    proofs = ProofStore(ledger.directory)
     with ledger.snapshot() as connection:
         asked = sa.select(requests).where(requests.c.client.in_(leavers)).order_by(requests.c.id)
         for request in connection.execute(asked).all():
@@ -117,9 +117,9 @@ def prove_leavers(ledger: Ledger, leavers: Sequence[int], openings: Path) -> Non
             sealed = proof.sealed(signer)
             _refuse_invalid(sealed, opening, signer, request.id)
             if ledger.signer is not None:
-                write_durably(proof_path(ledger.directory, request.id), sealed)
+                proofs.write(request.id, sealed)
             else:
-                write_durably(unsigned_path(ledger.directory, request.id), proof.unsigned())
+                proofs.write(request.id, proof.unsigned(), signed=False)
             _remove_what_ifs(ledger, proof.opening.client, openings)
 
 

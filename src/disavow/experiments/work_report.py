@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from disavow.errors import ConfigError
 from disavow.experiments.lines import Amount, Count, Method, Number, Share
 from disavow.experiments.records import CHECKED, first_fault
-from disavow.ledger.models import write_durably
+from disavow.ledger.files import write_durably
 
 FORMAT: Literal["disavow-work/1"] = "disavow-work/1"
 

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from disavow.ledger.files import kind_of
+
 _CHUNK = 1 << 24
 
 
@@ -29,7 +31,7 @@ def files_with(directory: Path, client: str, others: Iterable[str] = ()) -> list
 
 def _contains(path: Path, wanted: bytes, longer: list[bytes]) -> bool:
     try:
-        if not path.is_file():
+        if kind_of(path) != "a file":
             return False
         with path.open("rb") as file:
             return any(_pieces(file.fileno(), wanted, longer))

@@ -12,6 +12,7 @@ from disavow.errors import IntegrityError, RunMissing
 from disavow.ledger import database
 from disavow.ledger.creation import CONFIG, MODELS, refuse_existing
 from disavow.ledger.models import ModelStore
+from disavow.ledger.run_files import refuse_unsafe
 from disavow.ledger.schema import models
 from disavow.ledger.updates import UPDATES, UpdateStore
 from disavow.ledger.updates import named as kept_updates
@@ -26,7 +27,8 @@ def copy_run(directory: Path, target: Path) -> None:
     Proofs stay behind: a copy answers for nobody.
     """
     refuse_existing(target)
-    if not (directory / database.NAME).is_file():
+    refuse_unsafe(directory)
+    if not (directory / database.NAME).exists():
         raise RunMissing(f"{directory} holds no run; there is nothing to copy")
     database.check_revision(directory)
     (target / MODELS).mkdir(parents=True, exist_ok=True)
@@ -70,7 +72,7 @@ def _copy_file(source: Path, target: Path) -> bool:
     if not target.exists():
         target.parent.mkdir(exist_ok=True)
         try:
-            shutil.copyfile(source, target)
+            shutil.copyfile(source, target, follow_symlinks=False)
         except FileNotFoundError:
             return False
     return True

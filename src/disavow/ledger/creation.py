@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import glob
+import re
 import secrets
 import shutil
 from collections.abc import Iterable
@@ -12,12 +12,13 @@ from datetime import datetime
 from pathlib import Path
 
 from disavow.domain import Layout, Policy, TrainedBy
-from disavow.errors import RunError, RunExists, RunInUse
+from disavow.errors import RunError, RunExists, RunInUse, RunUnsafe
 from disavow.ledger import database, log, rows
 from disavow.ledger.clients import register
+from disavow.ledger.files import kind_of, sync_folder, write_durably
 from disavow.ledger.lock import NAME as LOCK
 from disavow.ledger.lock import Lock
-from disavow.ledger.models import ModelStore, Vector, sync_folder, write_durably
+from disavow.ledger.models import ModelStore, Vector
 from disavow.ledger.schema import models, run
 from disavow.proof.notes import Signer
 
@@ -79,9 +80,11 @@ def make(directory: Path, beginning: Beginning) -> None:
 
 def _remove_stale(directory: Path) -> None:
     """Delete what a killed process left half furnished; whoever is still at work there holds a lock."""
-    for stale in directory.parent.glob(f"{glob.escape(f'.{directory.name}.new-')}*"):
-        with contextlib.suppress(RunInUse, OSError), Lock(stale):
-            shutil.rmtree(stale, ignore_errors=True)
+    ours = re.compile(rf"\.{re.escape(directory.name)}\.new-[0-9a-f]{{8}}")
+    for stale in directory.parent.iterdir():
+        if ours.fullmatch(stale.name) and kind_of(stale) == "a folder":
+            with contextlib.suppress(RunInUse, RunUnsafe, OSError), Lock(stale):
+                shutil.rmtree(stale, ignore_errors=True)
 
 
 def _move(workshop: Path, directory: Path) -> None:

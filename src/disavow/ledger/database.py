@@ -15,6 +15,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, ExceptionContext
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool, StaticPool
 
 from disavow.errors import LedgerError, LedgerVersion, RunError, RunInUse, RunMissing, StorageFull
+from disavow.ledger.files import kind_of, unsafe
 
 NAME = "ledger.sqlite3"
 HEAD = "0100"
@@ -30,14 +31,26 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def connect(path: Path, *, write: bool) -> sa.Engine:
-    """An engine on a ledger file. Without `write`, nothing can be changed through it."""
-    query = "mode=rwc" if write else _reading(path)
-    quoted = str(path.resolve()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    """An engine on a ledger file. Without `write`, nothing can be changed through it; with it, it may be new."""
+    refuse_unsafe(path)
+    if write and not path.exists():
+        _create(path)
+    query = "mode=rw" if write else _reading(path)
+    place = str(path.parent.resolve() / path.name)
+    quoted = place.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     uri = f"file:{quoted}?{query}"
 
     def open_file() -> sqlite3.Connection:
+        # SQLite opens by name and follows links: what it opened must be what was looked at before
+        before = path.lstat()
         # isolation_level None: no implicit transactions; `begin` below opens them explicitly
-        return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_SECONDS, check_same_thread=False)
+        opened = sqlite3.connect(
+            uri, uri=True, isolation_level=None, timeout=_BUSY_SECONDS, check_same_thread=False
+        )
+        if not os.path.samestat(before, path.lstat()):
+            opened.close()
+            raise unsafe(path, "no longer the same file")
+        return opened
 
     engine = sa.create_engine("sqlite://", creator=open_file, poolclass=QueuePool, hide_parameters=True)
 
@@ -64,6 +77,7 @@ def connect(path: Path, *, write: bool) -> sa.Engine:
                 cursor.execute("PRAGMA journal_mode = WAL")
             else:
                 cursor.execute("PRAGMA query_only = ON")
+        refuse_unsafe(path)  # SQLite has opened, or made, the files beside it meanwhile
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
@@ -72,6 +86,29 @@ def connect(path: Path, *, write: bool) -> sa.Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
     return engine
+
+
+def unsafe_files(path: Path) -> Iterator[tuple[Path, str]]:
+    """What of a ledger's files is not a file, and what it is instead."""
+    for end in ("", "-wal", "-shm"):
+        file = path.with_name(path.name + end)
+        kind = kind_of(file)
+        if kind not in (None, "a file"):
+            yield file, kind
+    # A ledger has a write-ahead log instead. A journal can name any other file, which SQLite then deletes.
+    journal = path.with_name(path.name + "-journal")
+    if kind_of(journal) is not None:
+        yield journal, "a rollback journal"
+
+
+def refuse_unsafe(path: Path) -> None:
+    """Refuse a ledger with links or special files, or with a rollback journal."""
+    for file, kind in unsafe_files(path):
+        raise unsafe(file, kind)
+
+
+def _create(path: Path) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
 
 
 @contextmanager
@@ -175,6 +212,7 @@ def make_empty(path: Path) -> None:
 
     It is safe on disk once its first transaction is: whoever writes that closes the file, which syncs it whole.
     """
+    _create(path)
     with closing(sqlite3.connect(path)) as file:
         file.execute("PRAGMA journal_mode = OFF")
         file.execute("PRAGMA synchronous = OFF")

@@ -24,6 +24,7 @@ from disavow.ledger.fsck_log import check_log, check_round_leaf
 from disavow.ledger.fsck_rebuilt import check_interval, check_kept_rounds, check_rebuilt, check_updates
 from disavow.ledger.fsck_rounds import check_round
 from disavow.ledger.models import ModelStore, from_safetensors
+from disavow.ledger.run_files import unsafe_in
 from disavow.ledger.schema import erasures, models, requests, rounds, run
 from disavow.ledger.updates import UPDATES, UpdateStore
 
@@ -36,7 +37,12 @@ def fsck(directory: Path, progress: Progress = lambda done, total: None) -> list
     `progress` is called with what has been checked so far and the total, in models and rounds.
     """
     path = directory / database.NAME
-    if not path.is_file():
+    unsafe = [
+        Finding(found.name, f"is {kind}, which a run never holds there") for found, kind in unsafe_in(directory)
+    ]
+    if unsafe:
+        return unsafe  # nothing of it is read
+    if not path.exists():
         raise RunError(f"{directory} holds no run: there is no {database.NAME}")
     engine = database.connect(path, write=False)
     try:
@@ -165,8 +171,8 @@ def _model(checked: Checked, digest: str, stored_bytes: int) -> Iterator[Finding
         return
     if not np.isfinite(vector).all():
         yield Finding(where, "holds numbers that are not finite")
-    size = checked.store.path(digest).stat().st_size
-    if size != stored_bytes:
+    size = checked.store.stored_bytes(digest)
+    if size is not None and size != stored_bytes:
         yield Finding(where, f"its file has {size} bytes, recorded were {stored_bytes}")
 
 
@@ -254,4 +260,7 @@ def _leftovers(checked: Checked, named: set[str]) -> Iterator[Finding]:
     kept = updates.named(checked.connection)
     for path in [*checked.store.leftovers(named), *checked.updates.leftovers(kept)]:
         what = "no row names this file; the next command that writes to the run removes it"
+        yield Finding(f"{path.parent.name}/{path.name}", what, fault=False)
+    for path in [*checked.store.strangers(), *checked.updates.strangers()]:
+        what = "is no file of a run; no command reads or removes it"
         yield Finding(f"{path.parent.name}/{path.name}", what, fault=False)

@@ -13,7 +13,7 @@ import secrets
 from pathlib import Path
 
 from disavow.errors import ConfigError
-from disavow.ledger.models import write_durably
+from disavow.ledger.files import write_durably
 
 ENVIRONMENT = "DISAVOW_KEYS"
 _TOMBSTONE = "tombstone.key"

@@ -21,6 +21,7 @@ from disavow.ledger.creation import Beginning, make
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import Vector
 from disavow.ledger.requests import place, refuse_leavers
+from disavow.ledger.run_files import refuse_unsafe
 from disavow.ledger.schema import models
 from disavow.ledger.taking_up import take_up
 from disavow.ledger.view import View
@@ -76,7 +77,8 @@ class Ledger(View):
         `shared` opens it for short writes beside the process that holds the lock, such as placing a request.
         """
         path = directory / database.NAME
-        if not path.is_file():
+        refuse_unsafe(directory)
+        if not path.exists():
             raise RunMissing(f"{directory} holds no run; `disavow train CONFIG.toml --run {directory}` starts one")
         lock = Lock(directory) if write else None
         engine = None

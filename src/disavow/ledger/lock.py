@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from disavow.errors import RunInUse
+from disavow.ledger.files import open_file, open_folder
 
 NAME = "lock"
 
@@ -30,8 +31,8 @@ class Lock:
     """Exclusive use of a run directory, given back when the process ends, however it ends."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / NAME
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        with open_folder(directory, follow=True) as folder:
+            self._descriptor = open_file(directory / NAME, os.O_RDWR | os.O_CREAT, folder)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -6,11 +6,7 @@ that anyone can check a published model with `sha256sum`.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import re
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,12 +17,13 @@ import zstandard
 from safetensors import SafetensorError
 
 from disavow.domain import Layout
-from disavow.errors import IntegrityError
+from disavow.errors import IntegrityError, RunUnsafe
+from disavow.ledger.files import Folder
 
 Vector = npt.NDArray[np.float32]
 
 _SUFFIX = ".safetensors.zst"
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+_NAMES = r"[0-9a-f]{64}\.safetensors\.zst"
 _HEADER_ALLOWANCE = 1 << 20
 """No header of ours is larger; bounds what a damaged file can make us unpack."""
 
@@ -67,6 +64,7 @@ class ModelStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._files = Folder(folder, _NAMES)
         self._latest: tuple[str, Vector] | None = None
 
     def path(self, digest: str) -> Path:
@@ -77,11 +75,16 @@ class ModelStore:
         """Store a model durably; its digest and the bytes it takes. Storing it twice is storing it once."""
         data = to_safetensors(layout, vector)
         digest = digest_of(data)
-        target = self.path(digest)
-        if not target.exists():
-            write_durably(target, zstandard.ZstdCompressor(level=3).compress(data))
+        name = self.path(digest).name
+        stored_bytes = self._files.size(name)
+        if stored_bytes is None:
+            packed = zstandard.ZstdCompressor(level=3).compress(data)
+            self._files.write(name, packed)
+            stored_bytes = len(packed)
+        else:
+            self._files.sync()  # whoever wrote it may have failed just before its name was durable
         self._latest = digest, vector.astype(np.float32)
-        return digest, target.stat().st_size
+        return digest, stored_bytes
 
     def read(self, layout: Layout, digest: str) -> Vector:
         """The model of that digest, checked against it."""
@@ -98,13 +101,13 @@ class ModelStore:
         path = self.path(digest)
         limit = 4 * layout.size + _HEADER_ALLOWANCE
         try:
-            packed = path.read_bytes()
+            packed = self._files.read(path.name)
             if zstandard.frame_content_size(packed) > limit:
                 raise IntegrityError(f"model file {path.name} is damaged: it claims to be larger than the model")
             data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=limit)
         except FileNotFoundError:
             raise IntegrityError(f"model file {path.name} is missing") from None
-        except zstandard.ZstdError as error:
+        except (zstandard.ZstdError, RunUnsafe) as error:
             raise IntegrityError(f"model file {path.name} is damaged: {error}") from None
         if digest_of(data) != digest:
             raise IntegrityError(f"model file {path.name} is damaged: its content has another digest")
@@ -112,53 +115,23 @@ class ModelStore:
 
     def digests(self) -> Iterator[str]:
         """The digests of all model files here."""
-        for path in self.folder.iterdir():
-            name = path.name.removesuffix(_SUFFIX)
-            if path.name.endswith(_SUFFIX) and _DIGEST.fullmatch(name):
-                yield name
+        return (name.removesuffix(_SUFFIX) for name in self._files.names() if not name.startswith("."))
+
+    def stored_bytes(self, digest: str) -> int | None:
+        """The bytes that the file of that digest takes; None where it is missing."""
+        return self._files.size(self.path(digest).name)
 
     def leftovers(self, named: set[str]) -> list[Path]:
         """Files that no row names: half-written ones, and models of rounds that were never recorded."""
         keep = {self.path(digest).name for digest in named}
-        return sorted(path for path in self.folder.iterdir() if path.name not in keep and not path.is_dir())
+        return [self.folder / name for name in self._files.names() if name not in keep]
+
+    def strangers(self) -> list[Path]:
+        """What lies here and is no model file; it is left alone."""
+        return [self.folder / name for name in self._files.others()]
 
     def remove(self, paths: list[Path]) -> None:
         """Delete files durably, and forget what was in them."""
         if self._latest is not None and self.path(self._latest[0]) in paths:
             self._latest = None
-        for path in paths:
-            path.unlink(missing_ok=True)
-        if paths:
-            sync_folder(self.folder)
-
-
-def write_durably(target: Path, data: bytes, *, mode: int = 0o644, replace: bool = True) -> None:
-    """Write a file so that after a crash it is there whole or not at all.
-
-    Without `replace`, a file that is there already stays as it is.
-    """
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            temporary.replace(target)
-        else:
-            with contextlib.suppress(FileExistsError):
-                target.hardlink_to(temporary)
-            temporary.unlink()
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(target.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames and deletions inside a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        self._files.remove(path.name for path in paths)

@@ -16,14 +16,16 @@ import sqlalchemy as sa
 import zstandard
 
 from disavow.domain import Member
-from disavow.errors import IntegrityError
+from disavow.errors import IntegrityError, RunUnsafe
 from disavow.ledger import rows
 from disavow.ledger.clients import withdrawn
-from disavow.ledger.models import Vector, sync_folder, write_durably
+from disavow.ledger.files import Folder
+from disavow.ledger.models import Vector
 from disavow.ledger.schema import clients, memberships, rebuilt, rounds, updates
 
 UPDATES = "updates"
 _SUFFIX = ".f32.zst"
+_NAMES = r"[0-9a-f]{64}\.f32\.zst"
 
 _COMPRESSED = 3
 _AS_THEY_ARE = -131_072
@@ -42,6 +44,7 @@ class UpdateStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._files = Folder(folder, _NAMES)
 
     def path(self, digest: bytes) -> Path:
         """Where the update of that digest lies."""
@@ -49,27 +52,36 @@ class UpdateStore:
 
     def write(self, kept: Mapping[bytes, Vector], *, compress: bool = True) -> dict[bytes, int]:
         """Store updates durably, those that are there already as they are; the bytes that each takes."""
-        if kept and not self.folder.exists():
-            self.folder.mkdir()
-            sync_folder(self.folder.parent)
+        if kept:
+            self._files.make()
         packer = zstandard.ZstdCompressor(level=_COMPRESSED if compress else _AS_THEY_ARE)
+        sizes = {}
         for digest, vector in kept.items():
-            if not self.path(digest).exists():
-                data = np.ascontiguousarray(vector, dtype="<f4").tobytes()
-                write_durably(self.path(digest), packer.compress(data))
-        return {digest: self.path(digest).stat().st_size for digest in kept}
+            found = self.stored_bytes(digest)
+            if found is None:
+                packed = packer.compress(np.ascontiguousarray(vector, dtype="<f4").tobytes())
+                self._files.write(self.path(digest).name, packed)
+                found = len(packed)
+            sizes[digest] = found
+        if kept:
+            self._files.sync()  # whoever wrote one before may have failed just before its name was durable
+        return sizes
+
+    def stored_bytes(self, digest: bytes) -> int | None:
+        """The bytes that the file of that digest takes; None where it is missing."""
+        return self._files.size(self.path(digest).name)
 
     def read(self, size: int, digest: bytes) -> Vector:
         """The update of that digest, checked against it: so many numbers."""
         path = self.path(digest)
         try:
-            packed = path.read_bytes()
+            packed = self._files.read(path.name)
             if zstandard.frame_content_size(packed) != 4 * size:
                 raise IntegrityError(f"update file {path.name} is damaged: it is not of the model's size")
             data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=4 * size)
         except FileNotFoundError:
             raise IntegrityError(f"update file {path.name} is missing") from None
-        except zstandard.ZstdError as error:
+        except (zstandard.ZstdError, RunUnsafe) as error:
             raise IntegrityError(f"update file {path.name} is damaged: {error}") from None
         if hashlib.sha256(data).digest() != digest:
             raise IntegrityError(f"update file {path.name} is damaged: its content has another digest")
@@ -77,17 +89,16 @@ class UpdateStore:
 
     def leftovers(self, named: set[bytes]) -> list[Path]:
         """Files that no row names: leavers', those of superseded rounds, and those of rounds never recorded."""
-        if not self.folder.exists():
-            return []
         keep = {self.path(digest).name for digest in named}
-        return sorted(path for path in self.folder.iterdir() if path.name not in keep and not path.is_dir())
+        return [self.folder / name for name in self._files.names() if name not in keep]
+
+    def strangers(self) -> list[Path]:
+        """What lies here and is no update file; it is left alone."""
+        return [self.folder / name for name in self._files.others()]
 
     def remove(self, paths: Sequence[Path]) -> None:
         """Delete files durably."""
-        for path in paths:
-            path.unlink(missing_ok=True)
-        if paths:
-            sync_folder(self.folder)
+        self._files.remove(path.name for path in paths)
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------

@@ -25,8 +25,9 @@ from disavow.engines.flower.names import (
 )
 from disavow.engines.flower.reporting import inform, warn
 from disavow.engines.flower.roster import Roster
-from disavow.erasure.prove import opening_path, proof_path
+from disavow.erasure.prove import opening_path
 from disavow.ledger import Ledger
+from disavow.ledger.proofs import ProofStore
 
 _SECONDS, _SECONDS_BEFORE_ERASURE = 60.0, 10.0
 """How long nodes are waited for; an erasure does not wait so long for nodes that may have died."""
@@ -63,14 +64,14 @@ class Delivery:
 
     def _letter(self, request: int, client: str) -> dict[str, str | bytes] | None:
         """The proof of a request and its opening; None while they are not made."""
-        proof = proof_path(self._ledger.directory, request)
+        proof = ProofStore(self._ledger.directory).read(request)
         opening = opening_path(self._openings, self._ledger.run_id, request)
-        if not proof.exists() or not opening.exists():
+        if proof is None or not opening.exists():
             return None
         letter: dict[str, str | bytes] = {
             CLIENT: client,
             RUN: self._ledger.run_id,
-            PROOF: proof.read_bytes(),
+            PROOF: proof,
             OPENING: opening.read_bytes(),
         }
         if self._ledger.signer is not None:

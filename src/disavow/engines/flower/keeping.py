@@ -1,6 +1,6 @@
 """Where a node keeps its evidence: files by run and name, in a folder of its own or in the node's context.
 
-Files are written as `ledger.models.write_durably` writes them; not by it, because a SuperNode starts a process for
+Files are written as `ledger.files.write_durably` writes them; not by it, because a SuperNode starts a process for
 every message, and would load the ledger and its database in each.
 """
 

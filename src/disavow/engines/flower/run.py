@@ -15,7 +15,7 @@ from disavow.federation.round import now
 from disavow.federation.vectors import Model
 from disavow.ledger import Ledger
 from disavow.ledger.creation import CONFIG
-from disavow.ledger.models import write_durably
+from disavow.ledger.files import write_durably
 from disavow.proof.notes import Signer
 
 _NOT_OURS = (

@@ -1,0 +1,186 @@
+"""Read, write and remove files without following links, and make what was written durable.
+
+A run directory may come from somebody else, and a link in it could lead to any file of whoever opens it. So nothing
+of a run is reached through one: its folders are opened by descriptor (`O_NOFOLLOW`), their files relative to that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from disavow.errors import RunUnsafe
+
+_IS_LINK = {errno.ELOOP, errno.ENOTDIR}
+"""What the system answers where `O_NOFOLLOW` or `O_DIRECTORY` meets something else."""
+
+
+class Folder:
+    """A folder of a run, all of whose files have names of one pattern. It need not be there."""
+
+    def __init__(self, path: Path, names: str) -> None:
+        self.path = path
+        self._ours = re.compile(rf"{names}|\.{names}\.[0-9a-f]{{8}}")  # whole, or on the way: see `write_durably`
+
+    def names(self) -> list[str]:
+        """The names of the files here that are ours, half-written ones too; links and folders never are."""
+        return [name for name, is_file in self._entries() if is_file and self._ours.fullmatch(name)]
+
+    def others(self) -> list[str]:
+        """The names of whatever else is here; it is left alone."""
+        return [name for name, is_file in self._entries() if not (is_file and self._ours.fullmatch(name))]
+
+    def _entries(self) -> list[tuple[str, bool]]:
+        try:
+            with open_folder(self.path) as folder, os.scandir(folder) as entries:
+                return sorted((entry.name, entry.is_file(follow_symlinks=False)) for entry in entries)
+        except FileNotFoundError:
+            return []
+
+    def make(self) -> None:
+        """Make the folder, durably, if it is not there."""
+        with contextlib.suppress(FileExistsError):
+            self.path.mkdir()
+            sync_folder(self.path.parent)
+
+    def size(self, name: str) -> int | None:
+        """The bytes that a file takes; None where there is none."""
+        try:
+            with open_folder(self.path) as folder:
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        _refuse_no_file(self.path / name, found)
+        return found.st_size
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file."""
+        with open_folder(self.path) as folder:
+            descriptor = open_file(self.path / name, os.O_RDONLY, folder)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read()
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file durably; see `write_durably`."""
+        with open_folder(self.path) as folder:
+            _write(folder, name, data, mode=0o644, replace=True)
+
+    def sync(self) -> None:
+        """Make renames and deletions in the folder durable."""
+        with open_folder(self.path) as folder:
+            os.fsync(folder)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete files of ours durably; no other name is ever deleted."""
+        ours = [name for name in names if self._ours.fullmatch(name)]
+        if not ours:
+            return
+        with open_folder(self.path) as folder:
+            for name in ours:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder)
+            os.fsync(folder)
+
+
+def open_file(path: Path, flags: int, folder: int, mode: int = 0o644) -> int:
+    """Open a file of this name in an open folder; refuse a link and whatever else is no file.
+
+    `path` is what the file is called in errors.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        _refuse_no_file(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False))
+    try:
+        descriptor = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode, dir_fd=folder)
+    except OSError as error:
+        if error.errno in _IS_LINK:
+            raise unsafe(path, "a symbolic link") from None
+        raise
+    try:
+        _refuse_no_file(path, os.fstat(descriptor))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def kind_of(path: Path) -> str | None:
+    """What lies at a path, a link not followed: "a file", "a folder", or what else; None where there is nothing."""
+    try:
+        return _kind(path.lstat())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def unsafe(path: Path, kind: str) -> RunUnsafe:
+    """The error about something in a run that is not what a run has there."""
+    return RunUnsafe(f"{path} is {kind}, which a run never holds there; remove it, or do not use this run")
+
+
+def _refuse_no_file(path: Path, found: os.stat_result) -> None:
+    if (kind := _kind(found)) != "a file":
+        raise unsafe(path, kind)
+
+
+def _kind(found: os.stat_result) -> str:
+    if stat.S_ISREG(found.st_mode):
+        return "a file"
+    if stat.S_ISDIR(found.st_mode):
+        return "a folder"
+    return "a symbolic link" if stat.S_ISLNK(found.st_mode) else "a special file"
+
+
+@contextlib.contextmanager
+def open_folder(path: Path, *, follow: bool = False) -> Iterator[int]:
+    """A descriptor of a folder; a link to one is refused unless `follow` says otherwise."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | (0 if follow else os.O_NOFOLLOW))
+    except OSError as error:
+        if error.errno in _IS_LINK and not follow:
+            raise unsafe(path, "not a folder") from None
+        raise
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(target: Path, data: bytes, *, mode: int = 0o644, replace: bool = True) -> None:
+    """Write a file so that after a crash it is there whole or not at all.
+
+    Without `replace`, a file that is there already stays as it is.
+    """
+    with open_folder(target.parent, follow=True) as folder:
+        _write(folder, target.name, data, mode=mode, replace=replace)
+
+
+def _write(folder: int, name: str, data: bytes, *, mode: int, replace: bool) -> None:
+    temporary = f".{name}.{secrets.token_hex(4)}"
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=folder)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        if replace:
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        else:
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.unlink(temporary, dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+    os.fsync(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and deletions inside a folder durable."""
+    with open_folder(folder, follow=True) as descriptor:
+        os.fsync(descriptor)

@@ -1,0 +1,34 @@
+"""The proofs that a run keeps: one file for each answered request, signed, or a statement that waits for a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from disavow.ledger.files import Folder
+
+PROOFS = "proofs"
+_NAMES = r"request-[1-9][0-9]*(\.unsigned)?\.json"
+
+
+class ProofStore:
+    """The folder of proofs of a run; it is there once a request was answered."""
+
+    def __init__(self, run: Path) -> None:
+        self.folder = run / PROOFS
+        self._files = Folder(self.folder, _NAMES)
+
+    def path(self, request: int, *, signed: bool = True) -> Path:
+        """Where the proof of a request lies, or its statement that is not signed."""
+        return self.folder / f"request-{request}{'' if signed else '.unsigned'}.json"
+
+    def write(self, request: int, data: bytes, *, signed: bool = True) -> None:
+        """Store a proof durably."""
+        self._files.make()
+        self._files.write(self.path(request, signed=signed).name, data)
+
+    def read(self, request: int, *, signed: bool = True) -> bytes | None:
+        """The proof of a request; None where there is none."""
+        try:
+            return self._files.read(self.path(request, signed=signed).name)
+        except FileNotFoundError:
+            return None
