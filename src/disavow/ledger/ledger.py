@@ -6,7 +6,7 @@ A round is one transaction. Its model file is durable before a row names it. Wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -14,7 +14,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from disavow.domain import OWN_CODE, Cluster, Evaluation, Layout, Policy, Rebuilt, Round, Slot, TrainedBy
-from disavow.errors import LedgerError, RunMissing
+from disavow.errors import DisavowError, LedgerError, RunMissing
 from disavow.ledger import clients as registry
 from disavow.ledger import database, log, rebuilt, rounds, updates
 from disavow.ledger.creation import Beginning, make
@@ -22,7 +22,7 @@ from disavow.ledger.lock import Lock
 from disavow.ledger.models import Vector
 from disavow.ledger.requests import place, refuse_leavers
 from disavow.ledger.run_files import refuse_unsafe
-from disavow.ledger.schema import models
+from disavow.ledger.schema import models, run
 from disavow.ledger.taking_up import take_up
 from disavow.ledger.view import View
 from disavow.proof.notes import Signer
@@ -118,12 +118,24 @@ class Ledger(View):
     def remove_leftovers(self) -> None:
         """Delete model and update files that no row keeps: superseded ones, leavers', and those of rounds never
         recorded, which could be a second draw of the same round.
+
+        A commit that failed may have reached SQLite's log all the same, and a recovery then brings its rows back,
+        with the files they name. The next commit that succeeds takes its place in the log: so there is one first.
         """
+        if not any(self._leftovers()):
+            return
+        with self.transaction() as connection:
+            connection.execute(run.update().values(run_id=self.run_id))  # as it is: any commit will do
+        model_files, update_files = self._leftovers()
+        self.store.remove(model_files)
+        self.updates.remove(update_files)
+
+    def _leftovers(self) -> tuple[list[Path], list[Path]]:
+        """Model files and update files that no row keeps."""
         with self.snapshot() as connection:
             named = set(connection.execute(sa.select(models.c.digest).where(models.c.present)).scalars())
             kept = updates.named(connection)
-        self.store.remove(self.store.leftovers(named))
-        self.updates.remove(self.updates.leftovers(kept))
+        return self.store.leftovers(named), self.updates.leftovers(kept)
 
     def close(self) -> None:
         """Let go of the run and of its lock. Closing twice is closing once."""
@@ -253,7 +265,8 @@ class Ledger(View):
                 record = insert(connection, digest, sizes)
                 self.sign_head(connection)
         except BaseException:
-            self.remove_leftovers()  # the model of a round that was not recorded must not stay
+            with suppress(DisavowError, OSError):  # then the next opening does it, and what failed first is told
+                self.remove_leftovers()  # the model of a round that was not recorded must not stay
             raise
         return record
 

@@ -1,0 +1,131 @@
+"""Train a toy run and erase from it while an fsync fails, one after the other; print what became of each run.
+
+Run as `python -m tests.kill.fsync_driver FOLDER EVERY EVERY` with the library of `failing_fsync.c` preloaded: every
+so many of the fsyncs of a training and of an erasure fail.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from disavow.ledger import Ledger
+from disavow.runs import Run
+from tests.erasure.mechanisms.contract import ask, digests, faults, reopen_toy, start_toy, toy_settings
+
+_EVER = 1 << 40
+
+Story = Callable[[Run], None]
+
+
+@dataclass(frozen=True)
+class Syncs:
+    """The counters of the preloaded library."""
+
+    seen: ctypes.c_long
+    first: ctypes.c_long
+    last: ctypes.c_long
+    error: ctypes.c_int
+
+    def fail(self, first: int, last: int, error: int) -> None:
+        """Count from here on, and let these fail; 0 for none."""
+        self.seen.value, self.first.value, self.last.value, self.error.value = 0, first, last, error
+
+
+def preloaded() -> Syncs:
+    """Find them in this process."""
+    library = ctypes.CDLL(None)
+    seen, first, last = (ctypes.c_long.in_dll(library, f"syncs_{name}") for name in ("seen", "fail_at", "fail_to"))
+    return Syncs(seen, first, last, ctypes.c_int.in_dll(library, "syncs_error"))
+
+
+def train(run: Run) -> None:
+    """All rounds."""
+    run.train()
+
+
+def erase(run: Run) -> None:
+    """A rollback of all rounds; whoever has asked does not ask again."""
+    if not run.ledger.requests():
+        ask(run, "client-03", "client-05", "client-07")
+    run.honour_requests()
+
+
+def live(base: Path, folder: Path, story: Story, syncs: Syncs, every: int) -> dict[str, Any]:
+    """Live a story on copies of a run: undisturbed, then with one fsync failing, or all from one on."""
+    folder.mkdir()
+    run = _copy(base, folder / "undisturbed")
+    syncs.fail(0, 0, 0)
+    with reopen_toy(run, keys=folder / "keys") as opened:
+        story(opened)
+    points = syncs.seen.value
+    told = [
+        _disturbed(base, folder / f"{point}-{once}", story, syncs, point, once=once)
+        for point in range(1, points + 1)
+        for once in (True, False)
+        if (point + once) % every == 0
+    ]
+    return {"points": points, "due": _state(run), "told": told}
+
+
+def _disturbed(base: Path, folder: Path, story: Story, syncs: Syncs, point: int, *, once: bool) -> dict[str, Any]:
+    folder.mkdir()
+    run, keys, failed = _copy(base, folder / "run"), folder.parent / "keys", None
+    syncs.fail(point, point if once else _EVER, errno.EIO if point % 2 else errno.ENOSPC)
+    try:
+        with reopen_toy(run, keys=keys) as opened:
+            try:
+                story(opened)
+            finally:
+                if once:  # the power fails next: files stay as they are, without SQLite's memory of its log
+                    run = _copy(run, folder / "crashed")
+    except Exception as error:
+        failed = type(error).__name__
+    syncs.fail(0, 0, 0)
+    told = {"point": point, "once": once, "failed": failed, **_taken_up(run, story, keys)}
+    shutil.rmtree(folder)
+    return told
+
+
+def _copy(run: Path, target: Path) -> Path:
+    return Path(shutil.copytree(run, target, ignore=shutil.ignore_patterns("*-shm", "lock")))
+
+
+def _taken_up(run: Path, story: Story, keys: Path) -> dict[str, Any]:
+    """What is wrong with a run that is opened again, and where its story ends."""
+    try:
+        with reopen_toy(run, keys=keys) as opened:
+            story(opened)
+    except Exception as error:
+        return {"faults": [f"{type(error).__name__}: {error}", *faults(run)]}
+    return {"faults": faults(run), "end": _state(run)}
+
+
+def _state(run: Path) -> Any:
+    with Ledger.open(run) as ledger:
+        requests = [(request.state.value, str(request.verdict)) for request in ledger.requests()]
+        return [digests(ledger), requests, sorted(ledger.store.digests())]
+
+
+def main(folder: Path, training: int, erasure: int) -> None:
+    """Both stories, as JSON."""
+    syncs = preloaded()
+    start_toy(folder / "new", toy_settings(rounds=2), keys=folder / "keys").close()
+    with start_toy(folder / "trained", toy_settings(rounds=2), keys=folder / "keys") as run:
+        run.train()
+    told = {
+        "training": live(folder / "new", folder / "training", train, syncs, training),
+        "erasure": live(folder / "trained", folder / "erasure", erase, syncs, erasure),
+    }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
