@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,8 +27,10 @@ from disavow.erasure.mechanisms import DECLINED
 from disavow.erasure.prove import default_openings, opening_path, proof_path, unsigned_path
 from disavow.errors import CannotRetrain, IntegrityError
 from disavow.ledger import Ledger, fsck
+from disavow.ledger.keys import default_folder
 from disavow.proof.bounds import noise_in_words
 from disavow.proof.envelope import read_envelope
+from disavow.proof.keys import PUBLIC
 from disavow.requests import Listener, Outcome
 
 _INTERRUPTED = 130
@@ -78,7 +81,7 @@ def erase(
         for client, request in outcome.requests.items():
             results().print(f"{escaped(client)}: {sentence(request)}")
             if request.state is RequestState.ANSWERED:
-                results().print(_proof_of(directory, request.number, openings))
+                results().print(_proof_of(directory, request.number, openings, client))
                 noise = _noise_of(directory, request.number)
                 if noise is not None:
                     results().print(f"  {noise}")
@@ -142,17 +145,27 @@ class _Shown:
         self._rounds = None
 
 
-def _proof_of(directory: Path, number: int, openings: Path | None) -> str:
-    """Where the proof of an answered request lies, and its opening."""
+def _proof_of(directory: Path, number: int, openings: Path | None, client: str) -> str:
+    """Where the proof of an answered request lies, its opening, and the command that checks both."""
     proof, unsigned = proof_path(directory, number), unsigned_path(directory, number)
     with Ledger.open(directory) as ledger:
         opening = opening_path(openings or default_openings(directory), ledger.run_id, number)
     named = f"; its opening, for the leaver alone: {opening}" if opening.exists() else ""
     if proof.exists():
-        return f"  proof: {proof}{named}"
+        told = f"  proof: {proof}{named}"
+        return f"{told}\n  check it: {_verify_command(proof, opening, client)}" if opening.exists() else told
     if unsigned.exists():
         return f"  proof: not signed, there is no key (`disavow keygen`, then `disavow prove`){named}"
     return "  no proof: it was answered before there were proofs"
+
+
+def _verify_command(proof: Path, opening: Path, client: str) -> str:
+    """The command that checks a proof, ready to be pasted; `signing.pub` where the key is not a file here."""
+    public = default_folder() / PUBLIC
+    parts = ["verify", proof, "--key", public if public.exists() else PUBLIC, "--opening", opening]
+    if escaped(client) == client:  # what cannot be printed cannot be pasted
+        parts += ["--client", client]
+    return shlex.join(["disavow", *map(str, parts)])
 
 
 def _noise_of(directory: Path, number: int) -> str | None:
