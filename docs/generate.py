@@ -10,7 +10,7 @@ import typer.main
 
 from disavow import errors
 from disavow.cli.app import app
-from disavow.config import Settings, allowed, sections
+from disavow.config import CHANGEABLE, Settings, allowed, sections
 
 HERE = Path(__file__).parent
 
@@ -23,6 +23,10 @@ def configuration() -> str:
         "A run is described by one TOML file; `disavow init config.toml` writes one with every key. A key left out",
         "has its default. What cannot be used is refused before anything is written, in one line that names the",
         "key, what it was, and what is allowed.",
+        "",
+        f"Once a run has started, only {', '.join(f'`{name}`' for name in CHANGEABLE)} may be edited in the",
+        "`config.toml` of its directory. Everything else is bound by a digest in its ledger, `[training]` too:",
+        "rounds that an erasure undoes are trained again exactly as they were.",
         "",
         "*Made from `src/disavow/config/` by `python docs/generate.py`.*",
     ]

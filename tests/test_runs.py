@@ -178,7 +178,14 @@ def test_a_round_whose_numbers_are_not_finite_is_refused_and_the_run_stays_clean
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [('draws = "fresh"', 'draws = "seeded"'), ("k = 3", "k = 2"), ("seed = 7", "seed = 8")]
+    ("old", "new"),
+    [
+        ('draws = "fresh"', 'draws = "seeded"'),
+        ("k = 3", "k = 2"),
+        ("seed = 7", "seed = 8"),
+        ("epochs = 1", "epochs = 2"),
+        ("learning_rate = 0.1", "learning_rate = 0.2"),
+    ],
 )
 def test_settings_that_were_changed_after_the_start_are_refused_by_resume_and_by_fsck(
     tmp_path: Path, old: str, new: str
@@ -192,8 +199,8 @@ def test_settings_that_were_changed_after_the_start_are_refused_by_resume_and_by
     with pytest.raises(ConfigError, match="was changed since the run was started"):
         runs.reopen(directory)
     assert [str(finding) for finding in fsck(directory)] == [
-        "config.toml: was changed since the run was started (only rounds, training, requests, engine, "
-        "data.dir, ledger.retention may be)"
+        "config.toml: was changed since the run was started (only rounds, requests, engine, data.dir, "
+        "ledger.retention may be)"
     ]
     file.write_text(text.replace("rounds = ", "rounds = 1"))  # 3 becomes 13: more rounds are welcome
     assert fsck(directory) == []

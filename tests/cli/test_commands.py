@@ -137,7 +137,7 @@ def test_ctrl_c_is_exit_130_and_resume_goes_on(tmp_path: Path) -> None:
     assert fsck(run) == []
 
 
-def test_a_refused_round_is_exit_5_and_the_run_stays_usable(tmp_path: Path) -> None:
+def test_a_refused_round_is_exit_5_and_the_run_stays_as_it_was(tmp_path: Path) -> None:
     training = {**SMALL["training"], "learning_rate": 1e30}
     file = write_config(tmp_path / "config.toml", {**SMALL, "training": training})
     run = tmp_path / "run"
@@ -152,8 +152,9 @@ def test_a_refused_round_is_exit_5_and_the_run_stays_usable(tmp_path: Path) -> N
     assert json.loads(disavow("status", run, "--json").stdout)["rounds"] == []
     settings = run / "config.toml"
     settings.write_text(settings.read_text().replace("learning_rate = 1e+30", "learning_rate = 0.1"))
-    assert disavow("resume", run).returncode == 0
-    assert fsck(run) == []
+    edited = disavow("resume", run)  # another training is another run
+    assert edited.returncode == 2
+    assert "may be changed" in only_error(edited)
 
 
 # -- init and demo -------------------------------------------------------------------------------------------

@@ -47,3 +47,12 @@ def test_what_is_kept_on_disk_may_change_and_is_a_number_of_bytes_or_all() -> No
             ConfigError, match=r'ledger\.retention is .*; allowed: a whole number of at least 1 and .* or "all"'
         ):
             parsed(wrong)
+
+
+@pytest.mark.parametrize(
+    "key", ["epochs = 1", "batch_size = 9", "learning_rate = 0.2", "momentum = 0.5", "fraction = 0.5"]
+)
+def test_how_clients_train_may_not_change(key: str) -> None:
+    """A retraining with other values would not be what the rounds would have come to."""
+    changed = config.parse(f"[training]\n{key}", source="run.toml")
+    assert config.settings_digest(changed) != config.settings_digest(Settings())

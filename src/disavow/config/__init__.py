@@ -17,10 +17,10 @@ from disavow.config.declarations import (
     RequestSettings,
     TrainingSettings,
 )
-from disavow.config.digest import CHANGEABLE, settings_digest
+from disavow.config.digest import settings_digest
 from disavow.config.keys import allowed, sections
 from disavow.config.reading import from_values, load, parse
-from disavow.config.settings import PROJECTION_LIMIT, Settings, participants_of
+from disavow.config.settings import CHANGEABLE, PROJECTION_LIMIT, Settings, participants_of
 from disavow.config.writing import to_toml
 
 __all__ = [

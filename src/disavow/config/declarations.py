@@ -70,7 +70,7 @@ class ModelSettings(Section):
 
 
 class TrainingSettings(Section):
-    """How each client trains locally."""
+    """How each client trains locally. A run keeps it: rounds that are trained again must be trained the same."""
 
     epochs: Count = Field(3, description="local epochs in each round")
     batch_size: Count = Field(8, description="samples in a batch; the last one may be shorter")

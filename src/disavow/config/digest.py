@@ -5,11 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from disavow.config.settings import Settings
+from disavow.config.settings import CHANGEABLE, Settings
 from disavow.config.writing import to_toml
-
-CHANGEABLE = ("rounds", "training", "requests", "engine", "data.dir", "ledger.retention")
-"""Settings that may be edited in a run's config.toml; the others are its data, its model and its promises."""
 
 
 def settings_digest(settings: Settings) -> str:

@@ -27,6 +27,12 @@ PROJECTION_LIMIT = 2000
 """Above this many participants, a random projection decides who is grouped with whom."""
 
 
+CHANGEABLE = ("rounds", "requests", "engine", "data.dir", "ledger.retention")
+"""Settings that may be edited in a run's config.toml; the others are its data, its model, its training and its
+promises.
+"""
+
+
 class Settings(Section):
     """All settings of a run."""
 

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pydantic import BaseModel
 
 from disavow.config.keys import allowed, sections
-from disavow.config.settings import Settings
+from disavow.config.settings import CHANGEABLE, Settings
 
 
 def to_toml(settings: Settings, *, comments: bool = True, without: Collection[str] = ()) -> str:
@@ -16,7 +16,10 @@ def to_toml(settings: Settings, *, comments: bool = True, without: Collection[st
 
     Sections in `without` are left out, and keys such as `data.dir`.
     """
-    lines = ["# Settings of a disavow run. Every key is shown; a key left out has its default."] * comments
+    lines = [
+        "# Settings of a disavow run. Every key is shown; a key left out has its default.",
+        f"# Once a run has started, only {', '.join(CHANGEABLE)} may be edited in its own config.toml.",
+    ] * comments
     for name, about, fields in sections():
         if name in without:
             continue
