@@ -129,7 +129,9 @@ def test_the_allowance_for_noise_is_what_noise_needs_and_hardly_more(tmp_path: P
 def test_rebuilt_rounds_cannot_be_forged_and_are_counted(tmp_path: Path) -> None:
     """Nobody was drawn in them."""
     engine, conduct = Homes(), replace(CONDUCT, keep_every=1)
-    with ledger_of(tmp_path / "run", CLIENTS, layout_of_size(SIZE), replace(POLICY, k=2, x=2)) as ledger:
+    with ledger_of(
+        tmp_path / "run", CLIENTS, layout_of_size(SIZE), replace(POLICY, k=2, x=2, mechanism="federaser")
+    ) as ledger:
         for _ in range(3):
             run_round(ledger, engine, conduct)
         ledger.place_requests([ledger.membership(1)[0][0]], key=bytes(32), at=MOMENT)

@@ -107,7 +107,10 @@ def test_the_proof_holds_and_does_not_claim_retraining(told: dict[str, Ended]) -
     shown = told["show"].stdout
     assert "rollback to round 1, rebuilt approximately from there (not exact retraining)" in shown
     assert "retrained from" not in shown
+    for name in ("verify", "show"):
+        assert "whoever has its directory can find out who was drawn" in told[name].stdout
     said = json.loads(told["show json"].stdout)
+    assert said["policy"]["mechanism"] == "federaser"
     assert (said["rolled_back_to"], said["retrained_from"], said["rebuilt_rounds"]) == (1, None, 3)
 
 

@@ -457,8 +457,10 @@ def test_show_proof_tells_the_same_as_json(story: dict[str, Any], world: World) 
     assert [row["round"] for row in told["rounds"]] == [1, 2]
     assert min(row["survivors"] for row in told["rounds"]) >= 2
     assert told["signed_late"] is False
+    assert told["asked_at"] <= told["judged_at"] <= told["answered_at"]
+    assert (told["policy"]["draws"], told["policy"]["mechanism"]) == ("seeded", "retrain")
     what_if = json.loads(disavow("show-proof", world.what_if, "--json").stdout)
-    assert (what_if["kind"], what_if["asked_at"]) == ("what-if", None)
+    assert (what_if["kind"], what_if["asked_at"], what_if["answered_at"]) == ("what-if", None, None)
 
 
 def test_show_proof_shows_nothing_of_a_proof_that_does_not_hold(world: World, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from itertools import combinations
+from datetime import UTC, datetime, timedelta
+from itertools import combinations, count
 from pathlib import Path
 from typing import Any
 
@@ -634,6 +634,68 @@ def test_a_what_if_about_a_newcomer_names_nobody(tmp_path: Path) -> None:
         report = verify(Asked(made.sealed(SERVER), trust(), made.opening.to_bytes(), what_if=True))
         assert not report.named  # anybody could claim to be in no round
         assert "nothing in the log tells who it is" in detail(report, "opening")
+
+
+# -- times -------------------------------------------------------------------------------------------------------
+
+
+def ticking(run: Run, start: datetime, step: timedelta) -> Run:
+    """The run under a clock that goes on by a step whenever somebody looks."""
+    moments = (start + number * step for number in count())
+    return replace(run, conduct=replace(run.conduct, clock=lambda: next(moments)))
+
+
+def times_of(report: Report) -> list[datetime]:
+    return [datetime.fromisoformat(time) for time in predicate_of(report)["times"].values()]
+
+
+def test_a_rollbacks_proof_tells_when_it_was_asked_judged_and_answered(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", **CLUSTER) as run:
+        pair = pair_that_breaks(run)
+        leave(ticking(run, datetime.now(UTC) + timedelta(days=1), timedelta(hours=7)), *pair)
+        report = held(run, 1, pair[0])
+        asked, judged, answered = times_of(report)
+        retrained = [each.recorded_at for each in standing(run.ledger) if each.recorded_at > judged]
+        assert asked == MOMENT < judged < min(retrained) <= max(retrained) < answered
+        assert all(time.isoformat() in detail(report, "verdict") for time in (judged, answered))
+    assert fsck(tmp_path / "run") == []
+
+
+def test_a_proof_dates_other_leavers_to_the_day(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", **CLUSTER) as run:
+        first, second = pair_that_breaks(run)
+        start = datetime.now(UTC)
+        for client in (first, second):
+            run.ledger.place_requests([client], key=run.tombstone_key(), at=start)
+            ticking(run, start, timedelta(seconds=1)).honour_requests()
+            start += timedelta(days=1, seconds=17)
+        report = held(run, 2, second)
+        leaves = predicate_of(report)["leaves"]
+        dated = {leaf["type"]: leaf["at"] for leaf in leaves if leaf["type"] in ("withdrawal", "rollback")}
+        days = {request["asked_at"] for leaf in leaves for request in leaf.get("requests", ())}
+        assert {len(day) for day in [*dated.values(), *days]} == {len("2026-01-31")}
+        assert dated.keys() == {"withdrawal", "rollback"}
+        told = read_envelope(proof_of(run, 2)).payload.decode()
+        assert predicate_of(report)["times"]["asked_at"] in told
+        assert not any(time in told for time in predicate_of(held(run, 1, first))["times"].values())
+    assert fsck(tmp_path / "run") == []
+
+
+def test_clocks_that_are_set_back_leave_a_log_and_proofs_that_hold(tmp_path: Path) -> None:
+    """Times in the log never go back, nor do those of a request; a day that is ahead begins at midnight."""
+    with trained(tmp_path / "run", **CLUSTER) as run:
+        pair = pair_that_breaks(run)
+        later = datetime.now(UTC) + timedelta(days=2)
+        run.ledger.place_requests(pair, key=run.tombstone_key(), at=later)  # by a clock that is ahead
+        ticking(run, later - timedelta(days=5), timedelta(seconds=-1)).honour_requests()
+        asked, judged, answered = times_of(held(run, 1, pair[0]))
+        assert asked == judged == answered == later
+        [client] = [each for each in run.ledger.clients() if each not in pair][:1]
+        leave(ticking(run, MOMENT, timedelta(0)), client)
+        asked, judged, answered = times_of(held(run, 3, client))
+        assert asked == MOMENT
+        assert judged == answered == datetime(later.year, later.month, later.day, tzinfo=UTC)
+    assert fsck(tmp_path / "run") == []
 
 
 # -- keys --------------------------------------------------------------------------------------------------------

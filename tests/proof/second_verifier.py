@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 MIB = 1_048_576
 MANY = 1_000_000
 WHOLE = 4_294_967_295
-ERASURE = "urn:disavow:proof-of-deniability:v1"
-WHAT_IF = "urn:disavow:what-if:v1"
+ERASURE = "urn:disavow:proof-of-deniability:v2"
+WHAT_IF = "urn:disavow:what-if:v2"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 LN_10 = 2.302585092994046
 
@@ -185,14 +185,24 @@ def digest(value: Any) -> None:
 def time(value: Any) -> None:
     """A moment in UTC, in one form."""
     a_string(value)
-    pattern = r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})\.[0-9]{6}\+00:00"
+    pattern = r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})\.[0-9]{6}\+00:00"
     match = re.fullmatch(pattern, value)
     if match is None:
         raise UnreadableError("no time")
-    year, month, day, hour, minute, second = (int(part) for part in match.groups())
-    need(year >= 1 and 1 <= month <= 12, "no such month")
-    need(1 <= day <= calendar.monthrange(year, month)[1], "no such day")
+    hour, minute, second = (int(part) for part in match.groups()[1:])
+    day(match[1])
     need(hour <= 23 and minute <= 59 and second <= 59, "no such time of day")
+
+
+def day(value: Any) -> None:
+    """A day in UTC, in one form."""
+    a_string(value)
+    match = re.fullmatch(r"([0-9]{4})-([0-9]{2})-([0-9]{2})", value)
+    if match is None:
+        raise UnreadableError("no day")
+    year, month, number = (int(part) for part in match.groups())
+    need(year >= 1 and 1 <= month <= 12, "no such month")
+    need(1 <= number <= calendar.monthrange(year, month)[1], "no such day")
 
 
 def unbase64(value: Any) -> bytes:
@@ -320,9 +330,9 @@ class Trusted:
     revoked: str | None = None
 
     def allows(self, moment: str, *, late: bool) -> bool:
-        """Check 7: both ends are included; a log that names no key may be older than the key."""
-        begun = late or self.start is None or self.start <= moment
-        return begun and (self.end is None or moment <= self.end)
+        """Check 7: both ends are included; a log that names no key may be older than it; of a day, days count."""
+        start, end = (each and each[: len(moment)] for each in (self.start, self.end))
+        return (late or start is None or start <= moment) and (end is None or moment <= end)
 
 
 def not_revoked(keys: Sequence["Trusted"]) -> list["Trusted"]:
@@ -506,8 +516,8 @@ def run_id(value: Any) -> None:
     need(isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,64}", value) is not None, "no run id")
 
 
-def _exactly_one(value: Any) -> None:
-    need(type(value) is int and value == 1, "another version")
+def _version(value: Any) -> None:
+    need(type(value) is int and value == 2, "another version")
 
 
 VERDICT = one_of("never present", "deniable", "rollback")
@@ -527,14 +537,15 @@ POLICY = fields(
         "clip": optional(decimal),
         "tau": optional(decimal),
         "draws": one_of("fresh", "seeded"),
+        "mechanism": one_of("retrain", "retrain-from-scratch", "federaser"),
     }
 )
-REQUEST = fields({"asked_at": time, "verdict": VERDICT, "client": hashed, "rounds": hashed})
+REQUEST = fields({"asked_at": day, "verdict": VERDICT, "client": hashed, "rounds": hashed})
 LEAVES: dict[str, Kind] = {
     "run": fields(
         {
             "type": a_string,
-            "version": _exactly_one,
+            "version": _version,
             "run": run_id,
             "created_at": time,
             "initial_model": digest,
@@ -576,10 +587,10 @@ LEAVES: dict[str, Kind] = {
             "requests": list_of(REQUEST, 10_000),
             "rounds": whole,
             "root": hashed,
-            "at": time,
+            "at": day,
         }
     ),
-    "rollback": fields({"type": a_string, "withdrawal": positive, "to": positive, "at": time}),
+    "rollback": fields({"type": a_string, "withdrawal": positive, "to": positive, "at": day}),
     "key": fields({"type": a_string, "key": is_key, "at": time}),
 }
 
@@ -651,6 +662,7 @@ PREDICATE = fields(
         "clusters": list_of(CLUSTER),
         "bounds": fields({"displacement": figure, "ratio": optional(figure)}),
         "verdict": fields({"kind": VERDICT, "from": optional(positive)}),
+        "times": optional(fields({"asked_at": time, "judged_at": time, "answered_at": time})),
     }
 )
 
@@ -868,7 +880,7 @@ class Verification:
         named = [leaf["key"] for leaf in self.leaves[1:] if leaf["type"] == "key"]
         last = named[-1] if named else first
         require(last is None or parse_key(last) == self.signer, "the log names another key")
-        moment, late = _moment(self.leaves[-1]), last is None
+        moment, late = max(_moment(leaf) for leaf in self.leaves), last is None
         allowed = [trusted.allows(moment, late=late) for trusted in self.keys if trusted.key == self.signer]
         require(any(allowed), "the key was not in use")
 
@@ -879,10 +891,12 @@ class Verification:
         undone: set[str] = set()
         named = {parse_key(start["key"])} if start["key"] is not None else set()
         attempts: dict[int, int] = {}
+        latest = start["created_at"]
         k, due = self.policy["k"], 0
         for place, leaf in enumerate(self.leaves[1:], start=1):
             require(leaf["type"] != "run", "a second leaf of type run")
-            require(_moment(self.leaves[place - 1]) <= leaf["at"], "times go back")
+            require(latest[: len(leaf["at"])] <= leaf["at"], "times go back")
+            latest = max(latest, leaf["at"])
             if leaf["type"] in ("round", "rebuilt"):
                 number = leaf["number"]
                 attempts[number] = attempts.get(number, 0) + 1
@@ -893,6 +907,7 @@ class Verification:
                     self._require_clustered(leaf, undone)
                     due = 0
                 else:
+                    require(leaf["mechanism"] == self.policy["mechanism"], "rebuilt by another mechanism")
                     require(number <= due, "nothing was undone that could be rebuilt")
                     require(leaf["participants"] >= k, "too few rebuilt it")
                     moved = leaf["after"] != leaf["before"]
@@ -1083,12 +1098,14 @@ class Verification:
         predicate = self.predicate
         kind, start = predicate["verdict"]["kind"], predicate["verdict"]["from"]
         place, request, opened = predicate["withdrawal"], predicate["request"], predicate["rounds"]
+        times = predicate["times"]
         if self.what_if:
             require(place is None and request is None and opened is None and start is None, "nobody left")
+            require(times is None, "nobody asked")
             require(kind == ("deniable" if self.clusters else "never present"), "the verdict is another")
             return
         require(place in self.withdrawals, "no such withdrawal")
-        require(request is not None and opened is not None, "no request")
+        require(request is not None and opened is not None and times is not None, "no request")
         require(request < len(self.leaves[place]["requests"]), "no such request")
         require(kind == self.request()["verdict"], "the verdict is another")
         if kind == "rollback":
@@ -1097,6 +1114,10 @@ class Verification:
             require(all(at >= place for at in redone), "an old round stands")
         else:
             require(start is None, "nothing was undone")
+        asked, judged, answered = times["asked_at"], times["judged_at"], times["answered_at"]
+        require(asked <= judged <= answered, "the times are not in order")
+        require(asked[:10] == self.request()["asked_at"], "asked on another day")
+        require(judged[:10] == self.leaves[place]["at"], "judged on another day")
         superseded: list[int] = opened["superseded"]
         require(ascending(superseded), "superseded rounds are not in order")
         require(set(superseded) <= set(self.rounds) - set(self.standing), "a round was not superseded")

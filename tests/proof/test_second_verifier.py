@@ -185,6 +185,7 @@ def smallest() -> Object:
             "clusters": [],
             "bounds": {"displacement": "0", "ratio": "0"},
             "verdict": {"from": None, "kind": "never present"},
+            "times": None,
         },
     }
 
@@ -355,6 +356,7 @@ TEXTS = [
     *("", "0", "0.0", "0.5", "1.0", "2.0", "1e-05", "5e-324", "1e+16", "0.1", "\u00e9", "\ud800", KEY_TEXT),
     *("deniable", "rollback", "never present", "cluster", "neighbourhood", "calibrated", "none", "laplace"),
     *("0001-01-01T00:00:00.000000+00:00", "9999-12-31T23:59:59.999999+00:00", "2026-02-30T00:00:00.000000+00:00"),
+    *("0001-01-01", "2026-01-01", "2026-02-30", "9999-12-31", "federaser", "retrain"),
     *(encode(bytes(32)), "00" * 32),
 ]
 

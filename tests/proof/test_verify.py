@@ -167,7 +167,7 @@ def test_a_what_if_never_passes_as_an_erasure_whatever_it_is_called() -> None:
         verify(made.asked(what_if=False))
 
     def retype(statement: dict[str, Any]) -> None:
-        statement["predicateType"] = "urn:disavow:proof-of-deniability:v1"
+        statement["predicateType"] = "urn:disavow:proof-of-deniability:v2"
 
     assert not examine(made.asked(proof=made.forged(retype), what_if=False)).valid
 

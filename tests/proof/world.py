@@ -59,6 +59,7 @@ POLICY: dict[str, Any] = {
     "clip": None,
     "tau": None,
     "draws": "fresh",
+    "mechanism": "retrain",
 }
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -79,9 +80,9 @@ NEXT = signer_named("next")
 STRANGER = signer_named("stranger")
 
 
-def moment(minute: int) -> str:
+def moment(minute: int, *, seconds: int = 0) -> str:
     """So many minutes after the start."""
-    return (START + timedelta(minutes=minute)).isoformat(timespec="microseconds")
+    return (START + timedelta(minutes=minute, seconds=seconds)).isoformat(timespec="microseconds")
 
 
 def client(number: int) -> str:
@@ -204,6 +205,8 @@ class Request:
     client_salt: bytes
     rounds_salt: bytes
     leaves: tuple[int, ...]
+    asked_at: str
+    judged_at: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +285,8 @@ def _total(each: Sequence[Bounds]) -> dict[str, Any]:
 class World:
     """A run that keeps to the rules, unless somebody tells it otherwise.
 
-    `watched`: in a large world, the only clients whose clusters are made; all others are random hashes.
+    `watched`: in a large world, the only clients whose clusters are made; all others are random hashes. `minutes`
+    pass from leaf to leaf.
     """
 
     def __init__(
@@ -292,9 +296,10 @@ class World:
         clients: int = 7,
         key: Signer | None = SERVER,
         watched: Collection[str] | None = None,
+        minutes: int = 1,
         **policy: Any,
     ) -> None:
-        self.seed, self.signer, self.watched = seed, key, watched
+        self.seed, self.signer, self.watched, self.minutes = seed, key, watched, minutes
         self.run_id = digest_of(seed, "run").hex()[:32]
         self.policy = {**POLICY, **policy}
         self.clients = [client(number) for number in range(clients)]
@@ -318,7 +323,7 @@ class World:
     @property
     def now(self) -> str:
         """The moment of the next leaf."""
-        return moment(len(self.leaves))
+        return moment(len(self.leaves) * self.minutes)
 
     def _append(self, leaf: Leaf) -> int:
         self.leaves.append(leaf)
@@ -457,7 +462,8 @@ class World:
                 past.withdrawn.append(Withdrawn(place, past.group_of(slot).position, slot, salt))
         self.gone |= set(names)
         broken = to or self._first_broken(names)
-        told = []
+        told, judged_at = [], self.now
+        asked_at = moment(place * self.minutes, seconds=-30)
         for index, name in enumerate(names):
             kind = verdict or ("rollback" if broken and present[name] else "deniable")
             kind = kind if present[name] or verdict else "never present"
@@ -469,15 +475,16 @@ class World:
                 client_salt=digest_of(self.seed, "client salt", name),
                 rounds_salt=digest_of(self.seed, "rounds salt", name),
                 leaves=tuple(past.leaf for past in present[name]),
+                asked_at=asked_at,
+                judged_at=judged_at,
             )
             self.requests[name] = request
             who = commit_client(run_id=self.run_id, salt=request.client_salt, client=name)
-            told.append((self.now, kind, who, commit_rounds(request.rounds_salt, request.leaves)))
+            told.append((asked_at, kind, who, commit_rounds(request.rounds_salt, request.leaves)))
         root = map_root(past.value(place) for past in self.pasts)
-        at = moment(place)
-        self._append(withdrawal_leaf(requests=told, rounds=len(self.pasts), root=root, at=at))
+        self._append(withdrawal_leaf(requests=told, rounds=len(self.pasts), root=root, at=judged_at))
         if broken and any(kind == "rollback" for _, kind, *_ in told):
-            self._append(rollback_leaf(withdrawal=place, to=broken, at=at))
+            self._append(rollback_leaf(withdrawal=place, to=broken, at=judged_at))
             del self.standing[broken - 1 :]
             self.model = self.leaves[self.standing[-1].leaf]["after"] if self.standing else self.initial
         return self
@@ -528,6 +535,7 @@ class World:
                 "superseded": [leaf for leaf in request.leaves if leaf not in standing],
             },
             "verdict": {"kind": request.verdict, "from": request.to},
+            "times": {"asked_at": request.asked_at, "judged_at": request.judged_at, "answered_at": self.now},
         }
         return self._made(name, told, request.client_salt)
 
@@ -539,6 +547,7 @@ class World:
             "request": None,
             "rounds": None,
             "verdict": {"kind": "deniable" if present else "never present", "from": None},
+            "times": None,
         }
         return self._made(name, told, None)
 

@@ -12,7 +12,14 @@ NOT_CLAIMED = (
     "That survivors are real, spreads, shares and noise true, draws honest, and rounds that are not opened free of "
     "the client is the server's word, except where receipts say otherwise.",
 )
-SEEDED = "Draws were seeded: whoever knows the seed knows who was drawn, and nothing is deniable to them."
+SEEDED = (
+    "Draws were seeded: whoever knows the seed knows who took part and who was drawn, and nothing is deniable to "
+    "them."
+)
+KEPT_UPDATES = (
+    "The run keeps what its clients returned (mechanism federaser): whoever has its directory can find out who was "
+    "drawn, and nothing is deniable to them."
+)
 OUTSIDE = (
     "A neighbour outside the cluster could not have been drawn; it shows that the model is one that others explain."
 )
@@ -30,6 +37,8 @@ def not_claimed(report: Report) -> list[str]:
         sentences.append(OUTSIDE)
     if history is not None and history.policy["draws"] == "seeded":
         sentences.append(SEEDED)
+    if history is not None and history.policy["mechanism"] == "federaser":
+        sentences.append(KEPT_UPDATES)
     return sentences
 
 

@@ -15,8 +15,10 @@ from disavow.proof import envelope
 from disavow.proof.bounds import NO_PROTECTION
 from disavow.proof.keys import trusted_keys
 from disavow.proof.report import rebuilt_in_words
-from disavow.proof.statement import Statement, read_statement
+from disavow.proof.statement import TIMES, Statement, read_statement
 from disavow.proof.verify import Asked, Report, TrustedKey, examine
+
+_PROMISED = ("k", "x", "criterion", "noise", "draws", "mechanism")
 
 
 def show(proof: Path, *, key: Path | None, as_json: bool) -> None:
@@ -44,7 +46,6 @@ def _own_key(statement: Statement) -> list[TrustedKey]:
 def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, Any]:
     said, history = statement.predicate, report.history
     assert history is not None  # noqa: S101
-    leaf = history.leaves[said["withdrawal"]] if said["withdrawal"] is not None else None
     first = said["verdict"]["from"]
     since = [place for place in history.standing if first is not None and place > said["withdrawal"]]
     rebuilt = any(history.is_rebuilt(place) for place in since)
@@ -52,15 +53,14 @@ def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, A
         "kind": "what-if" if statement.what_if else "erasure",
         "key_trusted": trusted,
         "run": history.run_id,
-        "asked_at": leaf["requests"][said["request"]]["asked_at"] if leaf else None,
-        "answered_at": leaf["at"] if leaf else None,
+        **(said["times"] or dict.fromkeys(TIMES)),
         "verdict": said["verdict"]["kind"],
         "rolled_back_to": first,
         "retrained_from": first if since and not rebuilt else None,
         "approximate": rebuilt,
         "rebuilt_rounds": history.rebuilt,
         "model": statement.model,
-        "policy": {name: history.policy[name] for name in ("k", "x", "criterion", "noise")},
+        "policy": {name: history.policy[name] for name in _PROMISED},
         "signed_late": history.signed_late,
         "standing_rounds": len(history.standing),
         "rounds": [
@@ -88,12 +88,15 @@ def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None
     if told["kind"] == "what-if":
         console.print("What if: nothing was erased. A client that is still in could be answered like this today.\n")
     else:
-        console.print(f"asked      {told['asked_at']}\nanswered   {told['answered_at']}")
+        console.print(
+            f"asked      {told['asked_at']}\njudged     {told['judged_at']}\nanswered   {told['answered_at']}"
+        )
     policy, rebuilt = told["policy"], rebuilt_in_words(told["rebuilt_rounds"])
     console.print(
         f"verdict    {told['verdict']}{_afterwards(told)}\n"
         f"model      {told['model']}\n"
-        f"promised   k = {policy['k']}, x = {policy['x']}, criterion {policy['criterion']}, noise {policy['noise']}"
+        f"promised   k = {policy['k']}, x = {policy['x']}, criterion {policy['criterion']}, "
+        f"noise {policy['noise']}, draws {policy['draws']}, mechanism {policy['mechanism']}"
         f"{'; signed late: no key bound the server when the run began' if told['signed_late'] else ''}\n"
         f"rounds     {told['standing_rounds']} stand; the client was in {len(told['rounds'])} of them"
         f"{f'; {rebuilt}' if told['rebuilt_rounds'] else ''}"

@@ -79,6 +79,7 @@ class Settings(Section):
             clip=self.noise.clip,
             tau=self.noise.tau,
             draws=self.draws,
+            mechanism=self.mechanism.name,
         )
 
     @model_validator(mode="after")

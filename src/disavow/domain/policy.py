@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Policy:
     """What the server promises before the first round. Part of the ledger, never of a single round.
 
-    `delta` is a fixed distance, or None for *adaptive*: each round's largest spread.
+    `delta` is a fixed distance, or None for *adaptive*: each round's largest spread. `mechanism` is what rebuilds a
+    model after a rollback: it decides what the run keeps beside its models.
     """
 
     k: int
@@ -25,3 +26,4 @@ class Policy:
     clip: float | None
     tau: float | None
     draws: str
+    mechanism: str = "retrain"

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from disavow.config import participants_of
 from disavow.domain import Cost, Verdict, VerdictKind
 from disavow.erasure.judge import judge
-from disavow.erasure.mechanisms import Mechanism, Step, Work
+from disavow.erasure.mechanisms import Mechanism, Step, Work, refuse_another
 from disavow.errors import UnknownClient
 from disavow.federation.round import Conduct
 from disavow.ledger import Ledger
@@ -38,6 +38,7 @@ class Forecast:
 
 def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mechanism) -> Forecast:
     """Judge these clients as if they left now, together with whoever waits already. Changes nothing."""
+    refuse_another(ledger, mechanism)
     with ledger.snapshot() as connection:
         asked = _numbers(connection, ids)
         leavers = list({*asked, *waiting(connection).clients.values()})

@@ -16,7 +16,7 @@ import torch
 
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
 from disavow.erasure.dry_run import judged, names_of, work_after
-from disavow.erasure.mechanisms import Mechanism, Work
+from disavow.erasure.mechanisms import Mechanism, Work, refuse_another
 from disavow.erasure.prove import check_openings, default_openings, prove_leavers
 from disavow.errors import RoundRefused
 from disavow.federation.local_training import Engine, refuse_unfit
@@ -48,6 +48,7 @@ def erase(
 
     `openings` is the folder for the leavers' openings; without it, one beside the run.
     """
+    refuse_another(ledger, mechanism)
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
     for summary in settle(ledger, engine, conduct):  # an interruption may have come just after a record
         on_round(summary)
@@ -94,6 +95,7 @@ def answer_without_training(
     the order in which they were placed: where nobody can train, a rollback must not keep the others waiting. With
     `among`, only these requests are looked at.
     """
+    refuse_another(ledger, mechanism)
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
     after = 0
     most = 1 if apart else MOST_REQUESTS
@@ -242,7 +244,7 @@ def delete(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, openings: Pat
     if not leavers and not interrupted:
         return ()
     if leavers:
-        prove_leavers(ledger, leavers, openings)
+        prove_leavers(ledger, leavers, openings, at=conduct.clock())
     with ledger.transaction() as connection:
         journal.delete_leavers(connection, leavers)
     ledger.remove_leftovers()

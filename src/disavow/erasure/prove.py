@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,8 @@ def what_if_path(openings: Path, run_id: str, client: str) -> Path:
     return openings / f"what-if-{hashlib.sha256(f'{run_id}/{client}'.encode()).hexdigest()[:12]}.json"
 
 
-def prove_leavers(ledger: Ledger, leavers: Sequence[int], openings: Path) -> None:
-    """Write proof and opening of each of these clients, who are about to be deleted.
+def prove_leavers(ledger: Ledger, leavers: Sequence[int], openings: Path, *, at: datetime) -> None:
+    """Write proof and opening of each of these clients, who are about to be deleted; they are answered now.
 
     Each proof is verified first: what it is made from can be mended only while it is there.
     """
@@ -108,7 +109,7 @@ def prove_leavers(ledger: Ledger, leavers: Sequence[int], openings: Path) -> Non
     with ledger.snapshot() as connection:
         asked = sa.select(requests).where(requests.c.client.in_(leavers)).order_by(requests.c.id)
         for request in connection.execute(asked).all():
-            proof = prove_erasure(connection, ledger, request)
+            proof = prove_erasure(connection, ledger, request, at=at)
             # the opening first: without it the proof would name nobody, ever
             opening = proof.opening.to_bytes()
             write_durably(opening_path(openings, ledger.run_id, request.id), opening, mode=0o600)
@@ -143,8 +144,8 @@ def _refuse_invalid(sealed: bytes, opening: bytes, signer: Signer, request: int)
         )
 
 
-def prove_erasure(connection: sa.Connection, ledger: Ledger, request: sa.Row[Any]) -> Proof:
-    """The proof of a request that has been judged and whose client is still in the tables."""
+def prove_erasure(connection: sa.Connection, ledger: Ledger, request: sa.Row[Any], *, at: datetime) -> Proof:
+    """The proof of a request that has been judged and whose client is still in the tables; it is answered now."""
     places = sa.select(log_table.c.position).where(log_table.c.erasure == request.erasure)
     withdrawal = connection.execute(places.order_by(log_table.c.position)).scalars().first()
     if withdrawal is None or request.rounds_salt is None or request.client_salt is None:
@@ -152,15 +153,16 @@ def prove_erasure(connection: sa.Connection, ledger: Ledger, request: sa.Row[Any
     together = sa.select(requests.c.id).where(requests.c.erasure == request.erasure).order_by(requests.c.id)
     shown = {place for place, *_ in _standing(connection, request.client)}
     superseded = [place for place in log.rounds_of(connection, request.client) if place not in shown]
-    first = connection.execute(sa.select(erasures.c.rollback_to).where(erasures.c.id == request.erasure)).scalar()
+    erasure = connection.execute(sa.select(erasures).where(erasures.c.id == request.erasure)).one()
     told = {
         "withdrawal": withdrawal,
         "request": list(connection.execute(together).scalars()).index(request.id),
         "rounds": {"salt": to_base64(request.rounds_salt), "superseded": superseded},
         "verdict": {
             "kind": request.verdict,
-            "from": first if request.verdict == VerdictKind.ROLLBACK else None,
+            "from": erasure.rollback_to if request.verdict == VerdictKind.ROLLBACK else None,
         },
+        "times": _times(connection, withdrawal, request.asked_at, erasure.opened_at, log.time_of(at)),
     }
     return _prove(connection, ledger, request.client, told, what_if=False, salt_of_request=request.client_salt)
 
@@ -187,6 +189,7 @@ def prove_what_if(ledger: Ledger, client: str) -> Proof:
             "request": None,
             "rounds": None,
             "verdict": {"kind": kind.value, "from": None},
+            "times": None,
         }
         return _prove(connection, ledger, number, told, what_if=True)
 
@@ -210,6 +213,12 @@ def sign_late(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
 
 
 # -- from rows to a predicate --------------------------------------------------------------------------------------
+
+
+def _times(connection: sa.Connection, withdrawal: int, asked: str, judged: str, answered: str) -> dict[str, str]:
+    """The times of a request. They never go back, whatever the clocks say, and lie on the days of the log."""
+    judged = log.not_before(max(asked, judged), log.day_at(connection, withdrawal))
+    return {"asked_at": asked, "judged_at": judged, "answered_at": max(judged, answered)}
 
 
 def _prove(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,10 +19,10 @@ from disavow.ledger.withdrawn import map_of, withdrawn_slots
 from disavow.proof import canonical
 from disavow.proof.commitment import commit_client
 from disavow.proof.history import History, replay
-from disavow.proof.leaves import Leaf, commit_rounds, hash_of, map_root, read_leaf
+from disavow.proof.leaves import Leaf, commit_rounds, hash_of, map_root, read_leaf, time_of
 from disavow.proof.merkle import Growing
 from disavow.proof.notes import PublicKey, open_checkpoint, origin_of
-from disavow.proof.reading import to_base64
+from disavow.proof.reading import day_of, to_base64
 
 _WHERE = "table log"
 _MOST_BYTES = 1 << 24
@@ -106,6 +107,7 @@ def _standing(checked: Checked, logged: Sequence[sa.Row[Any]], history: History)
 def _erasures(checked: Checked, logged: Sequence[sa.Row[Any]], written: Sequence[Leaf]) -> Iterator[Finding]:
     """Every erasure has its withdrawal, whose map is that of the withdrawn slots, and its rollback."""
     rounds_logged, withdrawn = log.logged_rounds(checked.connection), withdrawn_slots(checked.connection)
+    latest = list(accumulate(map(time_of, written), max))
     withdrawal = {row.erasure: row.position for row in logged if written[row.position]["type"] == "withdrawal"}
     for erasure in checked.connection.execute(sa.select(erasures).order_by(erasures.c.id)):
         place = withdrawal.pop(erasure.id, None)
@@ -114,8 +116,8 @@ def _erasures(checked: Checked, logged: Sequence[sa.Row[Any]], written: Sequence
             continue
         leaf = written[place]
         before = [each for each in rounds_logged if each[0] < place]
-        at = max(erasure.opened_at, *(request["asked_at"] for request in leaf["requests"]))
-        told = {**leaf, "at": _time(at, written[place - 1])}
+        at = max(day_of(erasure.opened_at), *(request["asked_at"] for request in leaf["requests"]))
+        told = {**leaf, "at": log.not_before(at, latest[place - 1])}
         root = map_root(map_of(before, withdrawn, erasure.id))
         if to_base64(root) != leaf["root"] or told != leaf:
             yield Finding(_WHERE, f"leaf {place} is not the withdrawal of erasure {erasure.id}")
@@ -127,11 +129,6 @@ def _erasures(checked: Checked, logged: Sequence[sa.Row[Any]], written: Sequence
         yield Finding(_WHERE, f"leaf {place} is the withdrawal of erasure {erasure_id}, which is not there")
 
 
-def _time(moment: str, before: Leaf) -> str:
-    """When a leaf says that something happened: never before the leaf before it."""
-    return max(moment, str(before["created_at"] if before["type"] == "run" else before["at"]))
-
-
 def _requests(checked: Checked, erasure: int, leaf: Leaf, place: int) -> Iterator[Finding]:
     query = (
         sa.select(requests, clients.c.id.label("client_id"))
@@ -141,7 +138,7 @@ def _requests(checked: Checked, erasure: int, leaf: Leaf, place: int) -> Iterato
     )
     found = checked.connection.execute(query).all()
     told = [(request["asked_at"], request["verdict"]) for request in leaf["requests"]]
-    if [(request.asked_at, request.verdict) for request in found] != told:
+    if [(day_of(request.asked_at), request.verdict) for request in found] != told:
         yield Finding(_WHERE, f"leaf {place} tells of other requests than those of erasure {erasure}")
         return
     for request, logged in zip(found, leaf["requests"], strict=True):
@@ -186,10 +183,9 @@ def check_round_leaf(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]
 
 
 def _compare(checked: Checked, row: sa.Row[Any], due: Leaf, where: str) -> Iterator[Finding]:
-    query = sa.select(log_table.c.leaf).where(log_table.c.position == row.position - 1)
-    before = checked.connection.execute(query).scalar()
+    before = log.latest_before(checked.connection, row.position)
     if before is None:
         return  # `check_log` says so
-    due["at"] = _time(due["at"], json.loads(before))
+    due["at"] = log.not_before(due["at"], before)
     if due != json.loads(row.leaf):
         yield Finding(_WHERE, f"{where} is not that of its rows")

@@ -25,6 +25,7 @@ from disavow.ledger.run_files import refuse_unsafe
 from disavow.ledger.schema import models, run
 from disavow.ledger.taking_up import take_up
 from disavow.ledger.view import View
+from disavow.proof.leaves import MECHANISMS
 from disavow.proof.notes import Signer
 
 Recorded = TypeVar("Recorded", Round, Rebuilt)
@@ -206,6 +207,11 @@ class Ledger(View):
         compressed or not. `repeats` says that its clusters are those of the round before, less leavers: it never
         breaks first.
         """
+        if kept and self.policy.mechanism not in MECHANISMS:
+            raise LedgerError(
+                f"the log of {self.directory} promises the mechanism {self.policy.mechanism!r}, under which no "
+                "update is kept; nothing was recorded"
+            )
 
         def insert(connection: sa.Connection, digest: str, sizes: Mapping[bytes, int]) -> Round:
             record = Round(number, attempt, before, digest, delta, clusters_of_round, at)

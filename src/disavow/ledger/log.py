@@ -20,9 +20,10 @@ from disavow.ledger.schema import clients, erasures, log, memberships, requests,
 from disavow.ledger.withdrawn import map_of, withdrawn_slots
 from disavow.proof import canonical
 from disavow.proof.commitment import SALT_BYTES, commit_client
-from disavow.proof.leaves import Leaf, commit_rounds, hash_of, map_root, rollback_leaf, withdrawal_leaf
+from disavow.proof.leaves import Leaf, commit_rounds, hash_of, latest_time, map_root, rollback_leaf, withdrawal_leaf
 from disavow.proof.merkle import root_of
 from disavow.proof.notes import Checkpoint, PublicKey, Signer, origin_of
+from disavow.proof.reading import day_of
 
 # -- appending -----------------------------------------------------------------------------------------------------
 
@@ -97,9 +98,9 @@ def _salt_withdrawals(connection: sa.Connection, erasure: int) -> None:
 def append(connection: sa.Connection, leaf: Leaf, **values: Any) -> int:
     """Append a leaf; its place. `values` are what else its row holds."""
     place = head_size(connection)
-    if place:
-        # a clock that was set back must not make a leaf older than the one before it
-        leaf = {**leaf, "at": max(leaf["at"], last_moment(connection))}
+    latest = latest_before(connection, place)
+    if latest is not None:
+        leaf = {**leaf, "at": not_before(leaf["at"], latest)}
     row = {"position": place, "leaf": canonical.encode(leaf).decode(), "hash": hash_of(leaf), **values}
     connection.execute(log.insert().values(row))
     return place
@@ -178,11 +179,38 @@ def rounds_of(connection: sa.Connection, client: int | None) -> list[int]:
     return list(connection.execute(query).scalars())
 
 
-def last_moment(connection: sa.Connection) -> str:
-    """When the last leaf was written."""
-    query = sa.select(log.c.leaf).order_by(log.c.position.desc()).limit(1)
-    leaf = json.loads(connection.execute(query).scalar_one())
-    return str(leaf["created_at"] if leaf["type"] == "run" else leaf["at"])
+def not_before(time: str, latest: str) -> str:
+    """The time of a leaf behind others, of which `latest` is the latest: a clock may have been set back.
+
+    Each is a moment or a day. A day that is the latest begins at midnight.
+
+    >>> not_before("2026-01-31T11:00:00.000000+00:00", "2026-01-31T12:00:00.000000+00:00")
+    '2026-01-31T12:00:00.000000+00:00'
+    >>> not_before("2026-01-30T11:00:00.000000+00:00", "2026-01-31")
+    '2026-01-31T00:00:00.000000+00:00'
+    >>> not_before("2026-01-30", "2026-01-31T12:00:00.000000+00:00")
+    '2026-01-31'
+    """
+    return max(time, midnight(latest)[: len(time)])
+
+
+def midnight(time: str) -> str:
+    """A moment as it is; of a day, its first moment."""
+    return time if time != day_of(time) else f"{time}T00:00:00.000000+00:00"
+
+
+def latest_before(connection: sa.Connection, place: int) -> str | None:
+    """The latest time in the log before a leaf: that of the leaf before it, or of the last one with a moment."""
+    newest = sa.select(log.c.leaf).where(log.c.position < place).order_by(log.c.position.desc()).limit(1)
+    exact = newest.where(log.c.erasure.is_(None))
+    found = [connection.execute(query).scalar() for query in (newest, exact)]
+    return None if None in found else latest_time(json.loads(leaf) for leaf in found if leaf is not None)
+
+
+def day_at(connection: sa.Connection, place: int) -> str:
+    """The day in the leaf of a withdrawal."""
+    leaf = connection.execute(sa.select(log.c.leaf).where(log.c.position == place)).scalar_one()
+    return day_of(json.loads(leaf)["at"])
 
 
 def time_of(moment: datetime) -> str:

@@ -13,7 +13,7 @@ from disavow.proof.bounds import bounds_of, total_displacement, total_ratio
 from disavow.proof.clusters import check_cluster, count_survivors
 from disavow.proof.envelope import Envelope, read_envelope, signer_of
 from disavow.proof.history import History, replay
-from disavow.proof.leaves import Leaf, hash_of
+from disavow.proof.leaves import VERSION, Leaf, hash_of, latest_time, time_of
 from disavow.proof.maps import check_maps
 from disavow.proof.merkle import Prefixes
 from disavow.proof.noise import check_noise
@@ -66,7 +66,7 @@ class Examination:
             raise VerificationError("this is a what-if about a client that is still in: nothing was erased")
         if self._asked.what_if and not self._statement.what_if:
             raise VerificationError("this is an erasure, not a what-if")
-        return "what-if, version 1" if self._statement.what_if else "erasure, version 1"
+        return f"{'what-if' if self._statement.what_if else 'erasure'}, version {VERSION}"
 
     def checkpoint(self) -> str:
         """4: the head, signed by the same key, covers the leaves shown."""
@@ -111,7 +111,7 @@ class Examination:
         keys = [leaf["key"] for leaf in self._leaves if leaf["type"] in ("run", "key")]
         if keys[-1] is not None and keys[-1] != self._signer:
             raise VerificationError("the log is to be signed with another key than the one that signed the proof")
-        last = self._leaves[-1].get("at") or self._leaves[-1]["created_at"]
+        last = latest_time(self._leaves)
         mine = [trusted for trusted in self._asked.trusted if trusted.key == self._signer]
         if keys[-1] is not None:
             allowed = any(trusted.in_use(last) for trusted in mine)
@@ -131,7 +131,7 @@ class Examination:
         return f"{told}; {rebuilt_in_words(rebuilt)}" if rebuilt else told
 
     def _warn_of_the_future(self) -> None:
-        times = [leaf["created_at" if leaf["type"] == "run" else "at"] for leaf in self._leaves]
+        times = [time_of(leaf) for leaf in self._leaves]
         ahead = [time for time in times if self._asked.now is not None and time > self._asked.now]
         if ahead:
             self._report.warnings.append(

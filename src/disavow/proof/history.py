@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from disavow.errors import VerificationError
-from disavow.proof.leaves import Leaf
+from disavow.proof.leaves import Leaf, time_of
 from disavow.proof.notes import PublicKey
 
 
@@ -65,13 +65,13 @@ def replay(leaves: Sequence[Leaf]) -> History:
         raise VerificationError("the log does not begin with the run's promises")
     history = History(leaves, leaves[0]["key"], leaves[0]["initial_model"])
     attempts: Counter[int] = Counter()
-    last, keys = leaves[0]["created_at"], {history.key}
+    latest, keys = time_of(leaves[0]), {history.key}
     for place, leaf in enumerate(leaves[1:], start=1):
         if leaf["type"] == "run":
             raise VerificationError(f"leaf {place} is a second beginning")
-        if leaf["at"] < last:
-            raise VerificationError(f"leaf {place} is older than the one before it")
-        last = leaf["at"]
+        if leaf["at"] < latest[: len(leaf["at"])]:  # of a day, the time of day is not known
+            raise VerificationError(f"leaf {place} is older than one before it")
+        latest = max(latest, leaf["at"])
         if leaf["type"] in ("round", "rebuilt"):
             attempts[leaf["number"]] += 1
             _follows(history, place, leaf, attempts[leaf["number"]])
@@ -118,6 +118,10 @@ def _round(history: History, _: int, leaf: Leaf) -> None:
 def _rebuilt(history: History, place: int, leaf: Leaf) -> None:
     """Only after a rollback, before anything else is trained, and not beyond what was undone."""
     number, k = leaf["number"], history.policy["k"]
+    if leaf["mechanism"] != history.policy["mechanism"]:
+        raise VerificationError(
+            f"round {number} was rebuilt by {leaf['mechanism']}, and the policy says {history.policy['mechanism']}"
+        )
     if leaf["participants"] < k:
         raise VerificationError(
             f"round {number} was rebuilt with {leaf['participants']} clients, fewer than k = {k}"

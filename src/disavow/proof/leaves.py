@@ -17,6 +17,8 @@ from disavow.proof.merkle import leaf_hash, root_of
 from disavow.proof.notes import PublicKey
 from disavow.proof.reading import (
     boolean,
+    day,
+    day_of,
     decimal,
     digest,
     exactly,
@@ -36,6 +38,8 @@ from disavow.proof.reading import (
 )
 
 Leaf = dict[str, Any]
+
+VERSION = 2
 
 MECHANISMS = ("federaser",)
 """What rebuilds rounds approximately."""
@@ -61,9 +65,10 @@ POLICY = {
     "clip": optional(decimal),
     "tau": optional(decimal),
     "draws": one_of("fresh", "seeded"),
+    "mechanism": one_of("retrain", "retrain-from-scratch", *MECHANISMS),
 }
 
-_REQUEST = {"asked_at": moment, "verdict": one_of(*VERDICTS), "client": hashed, "rounds": hashed}
+_REQUEST = {"asked_at": day, "verdict": one_of(*VERDICTS), "client": hashed, "rounds": hashed}
 
 
 def _key(value: Any, where: str) -> PublicKey:
@@ -73,7 +78,7 @@ def _key(value: Any, where: str) -> PublicKey:
 KINDS: dict[str, dict[str, Any]] = {
     "run": {
         "type": exactly("run"),
-        "version": exactly(1),
+        "version": exactly(VERSION),
         "run": run_id,
         "created_at": moment,
         "initial_model": digest,
@@ -109,9 +114,9 @@ KINDS: dict[str, dict[str, Any]] = {
         "requests": list_of(record(_REQUEST), most=MOST_REQUESTS),
         "rounds": whole,
         "root": hashed,
-        "at": moment,
+        "at": day,
     },
-    "rollback": {"type": exactly("rollback"), "withdrawal": positive, "to": positive, "at": moment},
+    "rollback": {"type": exactly("rollback"), "withdrawal": positive, "to": positive, "at": day},
     "key": {"type": exactly("key"), "key": _key, "at": moment},
 }
 
@@ -122,6 +127,16 @@ def read_leaf(value: Any, where: str) -> Leaf:
     if not isinstance(kind, str) or kind not in KINDS:
         raise Unreadable(f"{where} is not a leaf of a known type")
     return fields(value, where, KINDS[kind])
+
+
+def time_of(leaf: Leaf) -> str:
+    """When a leaf says that it was written: a moment, or a day."""
+    return str(leaf["created_at" if leaf["type"] == "run" else "at"])
+
+
+def latest_time(leaves: Iterable[Leaf]) -> str:
+    """The latest time in a log: a moment, or a day later than that of every moment. Compared as text."""
+    return max(map(time_of, leaves))
 
 
 def hash_of(leaf: Leaf) -> bytes:
@@ -139,7 +154,7 @@ def run_leaf(
     told = {name: write_decimal(value) if isinstance(value, float) else value for name, value in policy.items()}
     return {
         "type": "run",
-        "version": 1,
+        "version": VERSION,
         "run": run_id,
         "created_at": created_at,
         "initial_model": initial_model,
@@ -196,22 +211,25 @@ def rebuilt_leaf(
 def withdrawal_leaf(
     *, requests: Sequence[tuple[str, str, bytes, bytes]], rounds: int, root: bytes, at: str
 ) -> Leaf:
-    """Clients who left together: when each asked, the verdict, and commitments to who it is and to its rounds."""
+    """Clients who left together: when each asked, the verdict, and commitments to who it is and to its rounds.
+
+    Of the times the leaf keeps the days: it is shown in the proofs of everybody else.
+    """
     return {
         "type": "withdrawal",
         "requests": [
-            {"asked_at": asked_at, "verdict": verdict, "client": to_base64(who), "rounds": to_base64(where)}
+            {"asked_at": day_of(asked_at), "verdict": verdict, "client": to_base64(who), "rounds": to_base64(where)}
             for asked_at, verdict, who, where in requests
         ],
         "rounds": rounds,
         "root": to_base64(root),
-        "at": at,
+        "at": day_of(at),
     }
 
 
 def rollback_leaf(*, withdrawal: int, to: int, at: str) -> Leaf:
-    """The withdrawal in that leaf undid the standing rounds from `to` on."""
-    return {"type": "rollback", "withdrawal": withdrawal, "to": to, "at": at}
+    """The withdrawal in that leaf undid the standing rounds from `to` on; of the time the leaf keeps the day."""
+    return {"type": "rollback", "withdrawal": withdrawal, "to": to, "at": day_of(at)}
 
 
 def key_leaf(*, key: PublicKey, at: str) -> Leaf:

@@ -7,7 +7,7 @@ import binascii
 import math
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import date, datetime
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -22,9 +22,11 @@ MOST = 2**32 - 1
 """No number of ours is larger: it fits into four bytes."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LONGEST = 1 << 12
+_DAY_LENGTH = len("2026-01-31")
 _RUN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -170,6 +172,21 @@ def moment(value: Any, where: str) -> str:
     except ValueError:
         pass
     raise Unreadable(f"{where} is not a time like 2026-01-31T12:00:00.000000+00:00")
+
+
+def day(value: Any, where: str) -> str:
+    """A day in UTC, as text."""
+    try:
+        if isinstance(value, str) and _DAY.fullmatch(value) and date.fromisoformat(value):
+            return value
+    except ValueError:
+        pass
+    raise Unreadable(f"{where} is not a day like 2026-01-31")
+
+
+def day_of(time: str) -> str:
+    """The day of a moment, or of a day."""
+    return time[:_DAY_LENGTH]
 
 
 def hashed(value: Any, where: str) -> bytes:

@@ -17,6 +17,7 @@ from disavow.proof.reading import (
     figure,
     hashed,
     list_of,
+    moment,
     one_of,
     optional,
     positive,
@@ -26,8 +27,8 @@ from disavow.proof.reading import (
 )
 
 STATEMENT = "https://in-toto.io/Statement/v1"
-ERASURE = "urn:disavow:proof-of-deniability:v1"
-WHAT_IF = "urn:disavow:what-if:v1"
+ERASURE = "urn:disavow:proof-of-deniability:v2"
+WHAT_IF = "urn:disavow:what-if:v2"
 MODEL = "model.safetensors"
 
 _MOST_LEAVES = 1_000_000
@@ -76,6 +77,9 @@ CLUSTER = {
     "log10_odds": optional(figure),
 }
 
+TIMES: dict[str, Any] = {"asked_at": moment, "judged_at": moment, "answered_at": moment}
+"""Of this request alone, in the order in which they must come."""
+
 PREDICATE = {
     "checkpoint": text,
     "leaves": list_of(read_leaf, most=_MOST_LEAVES),
@@ -86,6 +90,7 @@ PREDICATE = {
     "clusters": list_of(record(CLUSTER), most=_MOST_LEAVES),
     "bounds": record({"displacement": figure, "ratio": optional(figure)}),
     "verdict": record({"kind": one_of(*VERDICTS), "from": optional(positive)}),
+    "times": optional(record(TIMES)),
 }
 
 

@@ -18,13 +18,13 @@ class TrustedKey:
     revoked: str | None = None
     """When it was revoked. Nothing that it signed is accepted, whenever that was: a thief writes any date."""
 
-    def in_use(self, moment: str) -> bool:
-        """Whether the key was in use then."""
-        return (self.since is None or self.since <= moment) and not self.retired_before(moment)
+    def in_use(self, time: str) -> bool:
+        """Whether the key was in use then: at a moment, or on a day."""
+        return (self.since is None or self.since[: len(time)] <= time) and not self.retired_before(time)
 
-    def retired_before(self, moment: str) -> bool:
-        """Whether the key had been replaced by then."""
-        return self.until is not None and self.until < moment
+    def retired_before(self, time: str) -> bool:
+        """Whether the key had been replaced by then: by a moment, or on a day before."""
+        return self.until is not None and self.until[: len(time)] < time
 
 
 def index_of(trusted: Sequence[TrustedKey]) -> KeyIndex:

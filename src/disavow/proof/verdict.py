@@ -5,7 +5,8 @@ from __future__ import annotations
 from disavow.errors import VerificationError
 from disavow.proof.history import History
 from disavow.proof.leaves import Leaf, commit_rounds
-from disavow.proof.statement import Statement
+from disavow.proof.reading import day_of
+from disavow.proof.statement import TIMES, Statement
 
 
 def check_verdict(statement: Statement, history: History) -> str:
@@ -17,7 +18,7 @@ def check_verdict(statement: Statement, history: History) -> str:
 def _check_what_if(said: Leaf) -> str:
     """Nobody asked, so it points to nothing in the log; the clusters alone decide."""
     kind, first = said["verdict"]["kind"], said["verdict"]["from"]
-    if (said["withdrawal"], said["request"], said["rounds"], first) != (None, None, None, None):
+    if any(said[name] is not None for name in ("withdrawal", "request", "rounds", "times")) or first is not None:
         raise VerificationError("a what-if has no withdrawal")
     if kind == "rollback" or (kind == "never present") != (not said["clusters"]):
         raise VerificationError(f"{kind} is not what the clusters say")
@@ -28,7 +29,7 @@ def _check_erasure(said: Leaf, history: History) -> str:
     """The verdict is the one that its withdrawal logged, and every round undone was retrained after it."""
     kind, first = said["verdict"]["kind"], said["verdict"]["from"]
     place, chosen = said["withdrawal"], said["request"]
-    if place not in history.withdrawals or chosen is None or said["rounds"] is None:
+    if place not in history.withdrawals or None in (chosen, said["rounds"], said["times"]):
         raise VerificationError("the proof does not point to a withdrawal")
     requests = history.leaves[place]["requests"]
     if chosen >= len(requests):
@@ -38,13 +39,26 @@ def _check_erasure(said: Leaf, history: History) -> str:
         raise VerificationError(f"the verdict in the log is {request['verdict']}")
     if kind == "rollback" and first != history.rollback_after(place):
         raise VerificationError("the rollback in the log is to another round")
+    _check_times(said["times"], asked=request["asked_at"], judged=history.leaves[place]["at"])
     _check_rounds(said, history, request["rounds"])
     for number, standing in enumerate(history.standing, start=1):
         if first is not None and number >= first and standing < place:
             raise VerificationError(f"round {number} was not retrained after the withdrawal")
     if (kind == "never present") != (not said["clusters"] and not said["rounds"]["superseded"]):
         raise VerificationError(f"{kind} is not what the rounds say")
-    return f"{kind}{f' from round {first}' if first else ''}, asked {request['asked_at']}"
+    asked, judged, answered = (said["times"][name] for name in TIMES)
+    back = f" from round {first}" if first else ""
+    return f"{kind}{back}, asked {asked}, judged {judged}, answered {answered}"
+
+
+def _check_times(times: dict[str, str], *, asked: str, judged: str) -> None:
+    """The times of the request come in their order, and on the days that the log has."""
+    if not times["asked_at"] <= times["judged_at"] <= times["answered_at"]:
+        raise VerificationError("the request was judged before it was asked, or answered before it was judged")
+    if (day_of(times["asked_at"]), day_of(times["judged_at"])) != (asked, judged):
+        raise VerificationError(
+            f"the request was asked or judged on other days than the log has: {asked}, {judged}"
+        )
 
 
 def _check_rounds(said: Leaf, history: History, commitment: bytes) -> None:

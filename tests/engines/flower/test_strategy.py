@@ -364,6 +364,8 @@ def test_a_mechanism_that_no_settings_name_is_refused(tmp_path: Path, mechanism:
 def test_a_mechanism_given_as_an_object_is_the_one_of_the_run(tmp_path: Path) -> None:
     start(strategy(tmp_path / "run", mechanism=RetrainFromScratch()), farm(5), 1)
     assert 'name = "retrain-from-scratch"' in (tmp_path / "run" / "config.toml").read_text()
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert ledger.policy.mechanism == "retrain-from-scratch"
     start(strategy(tmp_path / "run", settings={"mechanism": {"name": "retrain-from-scratch"}}), farm(5), 2)
     with pytest.raises(ConfigError, match=r"mechanism\.name is 'retrain-from-scratch' there and 'retrain' here"):
         start(strategy(tmp_path / "run"), farm(5), 3)

@@ -16,10 +16,12 @@ import sqlalchemy as sa
 import torch
 
 from disavow import config
-from disavow.domain import Layout, TensorSpec
+from disavow.domain import Layout, RequestState, TensorSpec
 from disavow.erasure.dry_run import foresee
+from disavow.erasure.erase import answer_without_training, erase
 from disavow.erasure.mechanisms import Mechanism, Step
 from disavow.erasure.mechanisms.federaser import NO_ACCOUNT, FedEraser, calibrate
+from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.erasure.prove import proof_path
 from disavow.errors import ConfigError, IntegrityError, LedgerError
 from disavow.federation.vectors import Model, Updates
@@ -186,6 +188,33 @@ def test_updates_are_kept_at_every_so_many_rounds_and_under_no_other_mechanism(t
         with start_toy(tmp_path / name, toy_settings(mechanism={"name": name, "interval": 1})) as run:
             run.train()
         assert not (tmp_path / name / "updates").exists()
+
+
+def test_no_update_is_kept_where_the_log_promises_another_mechanism(tmp_path: Path) -> None:
+    with start_toy(tmp_path / "run", toy_settings()) as run:
+        keeping = replace(run, conduct=replace(run.conduct, keep_every=1))
+        with pytest.raises(LedgerError):
+            keeping.train()
+        assert run.ledger.next_round() == (1, 1)
+    assert not update_files(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("promised", "other"), [("retrain", FedEraser()), ("federaser", Retrain())])
+def test_a_run_is_rebuilt_by_no_other_mechanism_than_its_log_names(
+    tmp_path: Path, promised: str, other: Mechanism
+) -> None:
+    with start_toy(tmp_path / "run", toy_settings(mechanism={"name": promised})) as run:
+        run.train()
+        assert run.ledger.policy.mechanism == promised
+        ask(run, "client-01")
+        with pytest.raises(ConfigError):
+            erase(run.ledger, run.engine, run.conduct, other)
+        with pytest.raises(ConfigError):
+            answer_without_training(run.ledger, run.conduct, other)
+        with pytest.raises(ConfigError):
+            foresee(run.ledger, ["client-02"], run.conduct, other)
+        assert [request.state for request in run.ledger.requests()] == [RequestState.WAITING]
+        assert run.honour_requests()
 
 
 def test_what_is_kept_is_what_the_clients_returned(tmp_path: Path) -> None:

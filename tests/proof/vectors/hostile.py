@@ -32,6 +32,7 @@ def vectors() -> Iterator[Vector]:
     yield from _policies()
     yield from _revoked()
     yield from _rounds()
+    yield from _times()
     yield from _rebuilt()
     yield from _clusters()
     yield from _survivors()
@@ -158,7 +159,7 @@ def _statements() -> Iterator[Vector]:
         ("number-in-quotes", "a text for 3", text.replace(size, b'"size":"3"', 1)),
         ("number-of-400-digits", "a size that no memory holds", text.replace(size, b'"size":' + b"9" * 400, 1)),
         ("number-of-15-digits", "a size beyond four bytes", text.replace(size, b'"size":999999999999999', 1)),
-        ("true-for-one", "true where a number is due", text.replace(b'"version":1', b'"version":true', 1)),
+        ("true-for-one", "true where a number is due", text.replace(b'"version":2', b'"version":true', 1)),
         (
             "decimal-with-zero",
             "a weight with a zero behind it",
@@ -183,7 +184,9 @@ def _statements() -> Iterator[Vector]:
             "a leaf of a type that nobody knows",
             text.replace(b'"type":"withdrawal"', b'"type":"amnesty"'),
         ),
-        ("unknown-version", "a later version of the predicate", text.replace(b"deniability:v1", b"deniability:v2")),
+        ("unknown-version", "a later version of the predicate", text.replace(b"deniability:v2", b"deniability:v3")),
+        ("version-1", "the first version of the predicate", text.replace(b"deniability:v2", b"deniability:v1")),
+        ("log-of-version-1", "the first version of the log", text.replace(b'"version":2', b'"version":1')),
     ):
         assert payload != text, name
         yield _with(made, name, about, "statement", _raw(payload))
@@ -292,7 +295,7 @@ def _policies() -> Iterator[Vector]:
         "key-out-of-use",
         "the key was out of use when the last leaf was written",
         "policy",
-        trusted=(TrustedKey(SERVER.public, moment(0), moment(2)),),
+        trusted=(TrustedKey(SERVER.public, moment(0), moment(1)),),
     )
     yield _with(
         made,
@@ -301,12 +304,20 @@ def _policies() -> Iterator[Vector]:
         "policy",
         trusted=(TrustedKey(SERVER.public, moment(9), None),),
     )
+    days = World("days", minutes=24 * 60).train(2).leave(LEAVER)
+    yield _with(
+        days.proof(LEAVER),
+        "key-out-of-use-on-the-day",
+        "the key was out of use the day before the withdrawal, the last leaf",
+        "policy",
+        trusted=(TrustedKey(SERVER.public, moment(0), moment(3 * 24 * 60 - 1)),),
+    )
     yield _with(
         World("late", key=None).train(2).leave(LEAVER).proof(LEAVER),
         "signed-late-with-a-retired-key",
         "the log names no key, and the one that signed was replaced before the last leaf",
         "policy",
-        trusted=(TrustedKey(SERVER.public, moment(0), moment(2)),),
+        trusted=(TrustedKey(SERVER.public, moment(0), moment(1)),),
     )
 
 
@@ -375,6 +386,59 @@ def _rounds() -> Iterator[Vector]:
     yield _edited(
         fixed, "delta-changed", "a round with another Δ", "rounds", _in_leaf(2, delta="0.75"), relogged=True
     )
+
+
+def _times() -> Iterator[Vector]:
+    made = deniable().train(1).proof(LEAVER)
+    days = World("days", minutes=24 * 60).train(2).leave(LEAVER).train(1).proof(LEAVER)
+    for name, about, proof, edit in (
+        ("withdrawal-before-a-round", "a day before the round before it", days, _in_leaf(3, at="2026-01-02")),
+        ("round-before-a-withdrawal", "a round on the day before", days, _in_leaf(4, at=moment(3 * 24 * 60 - 1))),
+        (
+            "round-before-a-round",
+            "on the day of the withdrawal between them, and before the first of them",
+            made,
+            _in_leaf(4, at=moment(1)),
+        ),
+        ("judged-before-asked", "asked the day after the withdrawal", made, _asked_on("2026-01-02")),
+    ):
+        yield _edited(proof, name, about, "rounds", edit, relogged=True)
+    for name, about, edit in (
+        ("withdrawal-with-a-time", "a time where a day is due", _in_leaf(3, at=moment(3))),
+        ("withdrawal-on-no-day", "a day that no calendar has", _in_leaf(3, at="2026-02-30")),
+        ("request-with-a-time", "a time where a day is due", _asked_on(moment(3))),
+        ("round-with-a-day", "a day where a time is due", _in_leaf(1, at="2026-01-01")),
+        ("times-with-days", "days where times are due", _in_times(made, asked_at="2026-01-01")),
+    ):
+        yield _edited(made, name, about, "statement", edit)
+    for name, about, edit in (
+        ("times-left-out", "an erasure without its times", _in_predicate(times=None)),
+        ("asked-after-it-was-judged", "later on the same day", _in_times(made, asked_at=moment(60))),
+        ("answered-before-it-was-judged", "a minute earlier", _in_times(made, answered_at=moment(2))),
+        ("asked-on-a-day-before", "the log has another day", _in_times(made, asked_at=moment(-1))),
+        (
+            "judged-on-a-day-after",
+            "the log has another day",
+            _in_times(made, judged_at=moment(24 * 60), answered_at=moment(24 * 60)),
+        ),
+    ):
+        yield _edited(made, name, about, "verdict", edit)
+    what_if = World("if").train(2).what_if(LEAVER)
+    yield _edited(
+        what_if,
+        "what-if-with-times",
+        "nobody asked",
+        "verdict",
+        _in_predicate(times=made.predicate["times"]),
+    )
+
+
+def _in_times(made: Made, **values: str) -> Edit:
+    return _in_predicate(times={**made.predicate["times"], **values})
+
+
+def _asked_on(day: str) -> Edit:
+    return lambda statement: statement["predicate"]["leaves"][3]["requests"][0].update(asked_at=day)
 
 
 def _promised_again(made: Made) -> list[dict[str, Any]]:
@@ -516,7 +580,7 @@ def mate_in_first(world: World) -> str:
 
 
 def _retype(statement: dict[str, Any]) -> None:
-    statement["predicateType"] = "urn:disavow:proof-of-deniability:v1"
+    statement["predicateType"] = "urn:disavow:proof-of-deniability:v2"
 
 
 def _closed(world: World, number: int) -> list[dict[str, Any]]:
@@ -786,21 +850,27 @@ def _changed(receipt: bytes, **values: Any) -> bytes:
 
 
 def _rebuilt() -> Iterator[Vector]:
-    before = World("unasked").train(1).rebuild(1, without=[LEAVER]).leave(LEAVER)
+    before = World("unasked", mechanism="federaser").train(1).rebuild(1, without=[LEAVER]).leave(LEAVER)
     yield _with(
         before.proof(LEAVER), "rebuilt-without-a-rollback", "nothing was undone that could be rebuilt", "rounds"
     )
-    too_many = World("too many").train(2).leave(LEAVER, to=1).rebuild(3)
+    too_many = World("too many", mechanism="federaser").train(2).leave(LEAVER, to=1).rebuild(3)
     yield _with(too_many.proof(LEAVER), "rebuilt-too-often", "three rounds for two that were undone", "rounds")
-    trained = World("trained").train(3).leave(LEAVER, to=1).train(1).rebuild(1)
+    trained = World("trained", mechanism="federaser").train(3).leave(LEAVER, to=1).train(1).rebuild(1)
     yield _with(trained.proof(LEAVER), "rebuilt-after-training", "training went on before it", "rounds")
-    same = World("same").train(2)
+    same = World("same", mechanism="federaser").train(2)
     same.leave(LEAVER, to=1).rebuild(1, after=same.leaves[1]["after"])
     yield _with(same.proof(LEAVER), "rebuilt-to-the-same-model", "it ends in a model that was undone", "rounds")
     others = [client(number) for number in range(2, 7)]
-    few = World("few").train(2).leave(LEAVER, to=1).rebuild(1, without=others)
+    few = World("few", mechanism="federaser").train(2).leave(LEAVER, to=1).rebuild(1, without=others)
     yield _with(few.proof(LEAVER), "rebuilt-by-too-few", "fewer than k contributed to it", "rounds")
-    still = World("still").train(3).leave(OTHER, to=2).rebuild(1).leave(LEAVER, verdict="deniable")
+    still = (
+        World("still", mechanism="federaser")
+        .train(3)
+        .leave(OTHER, to=2)
+        .rebuild(1)
+        .leave(LEAVER, verdict="deniable")
+    )
     yield _with(
         still.proof(LEAVER),
         "deniable-in-a-rebuilt-round",
@@ -808,12 +878,29 @@ def _rebuilt() -> Iterator[Vector]:
         "clusters",
     )
     yield _with(
-        World("if").train(3).leave(OTHER, to=2).rebuild(1).what_if(LEAVER),
+        World("if", mechanism="federaser").train(3).leave(OTHER, to=2).rebuild(1).what_if(LEAVER),
         "what-if-in-a-rebuilt-round",
         "the same, if somebody asked",
         "clusters",
     )
+    other = World("promised otherwise").train(3).leave(LEAVER, to=1).rebuild(2)
+    yield _with(other.proof(LEAVER), "rebuilt-by-another-mechanism", "the policy promises to retrain", "rounds")
     made = rebuilt().proof(LEAVER)
+    promised = made.predicate["leaves"][0]["policy"]
+    yield _edited(
+        made,
+        "mechanism-that-nobody-knows",
+        "the policy names a mechanism that is not known",
+        "statement",
+        _in_leaf(0, policy={**promised, "mechanism": "magic"}),
+    )
+    yield _edited(
+        made,
+        "mechanism-left-out",
+        "the policy names no mechanism",
+        "statement",
+        _in_leaf(0, policy={key: value for key, value in promised.items() if key != "mechanism"}),
+    )
     yield _edited(made, "rebuilt-as-a-round", "a rebuilt round called a round", "statement", _as_round(6))
     yield _edited(
         made,
@@ -871,7 +958,7 @@ def _rebuilt_receipts() -> Iterator[Vector]:
         ("rebuilt-receipt-with-both", "a cluster beside the path", _changed(good, cluster=ordinary["cluster"])),
     ):
         yield _with(made, name, about, "receipts", receipts=[receipt])
-    hidden = World("still").train(3).leave(OTHER, to=2).rebuild(1)
+    hidden = World("still", mechanism="federaser").train(3).leave(OTHER, to=2).rebuild(1)
     kept = hidden.receipt(LEAVER, hidden.pasts[-1].leaf)
     hidden.pasts[-1].groups[0] = replace(hidden.pasts[-1].groups[0], clients=("somebody",) * 6)
     del hidden.pasts[-1].__dict__["slots"]

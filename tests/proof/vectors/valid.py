@@ -36,7 +36,7 @@ def neighbours() -> World:
 
 def rebuilt() -> World:
     """Round 1 of three is undone; two rounds are rebuilt in their place, and one is trained after that."""
-    return World("rebuilt").train(3).leave(LEAVER, to=1).rebuild(2).train(1)
+    return World("rebuilt", mechanism="federaser").train(3).leave(LEAVER, to=1).rebuild(2).train(1)
 
 
 def rebuilt_again() -> World:
@@ -46,7 +46,9 @@ def rebuilt_again() -> World:
 
 def _interrupted() -> World:
     """Of four rounds the last three are undone; two are rebuilt, and the second of them is undone in its turn."""
-    world = World("twice").train(4).leave(LEAVER, to=2).rebuild(1, without=[OTHER]).rebuild(1)
+    world = (
+        World("twice", mechanism="federaser").train(4).leave(LEAVER, to=2).rebuild(1, without=[OTHER]).rebuild(1)
+    )
     return world.leave(OTHER, to=3).rebuild(2)
 
 
@@ -73,6 +75,16 @@ def _answers() -> Iterator[Vector]:
         "deniable-and-trained-on",
         "a round was recorded after the withdrawal, of which the map of withdrawals knows nothing",
         deniable().train(1).proof(LEAVER),
+    )
+    yield genuine(
+        "asked-on-another-day",
+        "a day passes from leaf to leaf: it was asked before midnight, and judged after it",
+        World("days", minutes=24 * 60).train(2).leave(LEAVER).train(1).proof(LEAVER),
+    )
+    yield genuine(
+        "round-on-the-day-of-a-withdrawal",
+        "a withdrawal has no time of day, and a round follows on the same day",
+        World("hours", minutes=60).train(2).leave(LEAVER).train(2).leave(OTHER).train(1).proof(LEAVER),
     )
     world = rolled_back()
     yield genuine("rollback", "round 2 was superseded and trained again", world.proof(mate()))
@@ -160,7 +172,12 @@ def _rebuilt() -> Iterator[Vector]:
     yield genuine(
         "rebuilt-after-another",
         "rounds after the leaver's own were rebuilt when somebody else left; its clusters stand before them",
-        World("rebuilt later").train(3).leave(LEAVER).leave(client(5), to=3).rebuild(1).proof(LEAVER),
+        World("rebuilt later", mechanism="federaser")
+        .train(3)
+        .leave(LEAVER)
+        .leave(client(5), to=3)
+        .rebuild(1)
+        .proof(LEAVER),
     )
     yield genuine(
         "rebuilt-and-interrupted",
@@ -170,7 +187,7 @@ def _rebuilt() -> Iterator[Vector]:
     yield genuine(
         "rebuilt-and-trained-what-if",
         "a newcomer, who was in no rebuilt round, could be denied",
-        World("newcomer")
+        World("newcomer", mechanism="federaser")
         .train(2, without=[OTHER])
         .leave(LEAVER, to=1)
         .rebuild(2, without=[OTHER])
@@ -186,6 +203,13 @@ def _keys() -> Iterator[Vector]:
         "signed-late-from-a-key-on",
         "the run began without a key and got one",
         World("late", key=None).train(1).rotate(SERVER).train(1).leave(LEAVER).proof(LEAVER),
+    )
+    days = World("days", minutes=24 * 60).train(2).leave(LEAVER)
+    yield genuine(
+        "key-in-use-on-the-day",
+        "the key was replaced on the day of the withdrawal, the last leaf, nobody knows whether before it",
+        days.proof(LEAVER),
+        trusted=(TrustedKey(SERVER.public, moment(0), moment(3 * 24 * 60 + 1)),),
     )
     world = World("rotated").train(1).rotate(NEXT).train(1).leave(LEAVER)
     dated = (TrustedKey(SERVER.public, moment(0), moment(2)), TrustedKey(NEXT.public, moment(2), None))

@@ -2,6 +2,6 @@
 
 from disavow.erasure.mechanisms.choice import build
 from disavow.erasure.mechanisms.declined import DECLINED, WithoutRetraining
-from disavow.erasure.mechanisms.mechanism import Mechanism, Step, Work
+from disavow.erasure.mechanisms.mechanism import Mechanism, Step, Work, refuse_another
 
-__all__ = ["DECLINED", "Mechanism", "Step", "WithoutRetraining", "Work", "build"]
+__all__ = ["DECLINED", "Mechanism", "Step", "WithoutRetraining", "Work", "build", "refuse_another"]

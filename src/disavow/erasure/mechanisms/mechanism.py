@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from disavow.errors import ConfigError
 from disavow.federation.local_training import Engine
 from disavow.federation.round import Conduct
 from disavow.ledger import Ledger
@@ -62,3 +63,12 @@ class Mechanism(Protocol):
 
     def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
         """Rebuild and record the next round."""
+
+
+def refuse_another(ledger: Ledger, mechanism: Mechanism) -> None:
+    """A run is rebuilt by the mechanism that its log names: whoever reads a proof goes by that."""
+    if mechanism.name != ledger.policy.mechanism:
+        raise ConfigError(
+            f"{ledger.directory} promises the mechanism {ledger.policy.mechanism!r} in its log; allowed: that one, "
+            f"or a new run with {mechanism.name!r}"
+        )
