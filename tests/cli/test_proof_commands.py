@@ -542,7 +542,9 @@ def test_verify_reads_keys_from_a_pipe(world: World) -> None:
 
 def test_verify_warns_of_leaves_in_the_future(tmp_path: Path) -> None:
     def edit(statement: dict[str, Any]) -> None:
-        statement["predicate"]["leaves"][-1]["at"] = "9999-01-01T00:00:00.000000+00:00"
+        predicate, ahead = statement["predicate"], "9999-01-01T00:00:00.000000+00:00"
+        predicate["leaves"][-1]["at"] = "9999-01-01"
+        predicate["times"].update(judged_at=ahead, answered_at=ahead)
 
     made = deniable().proof(FORGED)
     (tmp_path / "proof").write_bytes(made.forged(edit, relogged=True))

@@ -325,7 +325,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "some take part": {"training": {"fraction": 0.5}},
     "fresh draws": {"draws": "fresh"},
     "next to no noise": {"noise": {"sigma": 1e-170}},
-    "calibrated to next to nothing": {"noise": {"mode": "calibrated", "clip": 0.5, "tau": 1e-200}},
+    "calibrated to next to nothing": {"noise": {"mode": "calibrated", "clip": 0.5, "tau": 1e-38}},
 }
 
 

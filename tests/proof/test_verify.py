@@ -207,10 +207,10 @@ def test_a_run_that_was_signed_late_says_so() -> None:
 
 
 def test_a_retired_key_signs_nothing_that_came_after_it_even_where_the_log_names_no_key() -> None:
-    made = World("late", key=None).train(2).leave(LEAVER).proof(LEAVER)  # its last leaf is of minute 3
+    made = World("late", key=None).train(2).leave(LEAVER).proof(LEAVER)  # its last time is that of minute 2
     made_later = TrustedKey(SERVER.public, since=moment(9))
-    in_time = TrustedKey(SERVER.public, until=moment(3))
-    retired = TrustedKey(SERVER.public, until=moment(2))
+    in_time = TrustedKey(SERVER.public, until=moment(2))
+    retired = TrustedKey(SERVER.public, until=moment(1))
     assert examine(made.asked(trusted=[made_later])).valid
     assert examine(made.asked(trusted=[in_time])).valid
     assert examine(made.asked(trusted=[retired, in_time])).valid
@@ -241,13 +241,13 @@ def test_nothing_that_a_revoked_key_signed_is_accepted_whenever_it_signed() -> N
 
 
 def test_leaves_in_the_future_are_warned_of_and_decide_nothing() -> None:
-    made = deniable().proof(LEAVER)  # its last leaf is of minute 3
+    made = deniable().proof(LEAVER)  # its last leaf is of a day, the one before of minute 2
     assert verify(made.asked()).warnings == []
     assert verify(made.asked(now=moment(3))).warnings == []
     report = verify(made.asked(now=moment(1)))
     assert report.valid
     assert len(report.warnings) == 1
-    assert moment(3) in report.warnings[0]
+    assert moment(2) in report.warnings[0]
 
 
 def test_the_client_who_is_asked_for_is_compared_by_bytes() -> None:
