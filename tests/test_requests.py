@@ -470,3 +470,18 @@ def test_a_forecast_says_what_cannot_be_retrained_here(own: Path, run: Path, dat
         assert foreseen(run, "client-01").refusal is None
     finally:
         (tmp_path / "elsewhere").rename(data)
+
+
+# -- openings ------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_for_openings_that_cannot_be_made_places_nothing(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "a file").touch()
+    with pytest.raises(ConfigError):
+        erase(run, "client-01", openings=tmp_path / "a file" / "openings")
+    assert states(run) == []
+
+
+def test_openings_go_to_the_folder_asked_for(run: Path, tmp_path: Path) -> None:
+    erase(run, "client-01", openings=tmp_path / "openings")
+    assert len(list((tmp_path / "openings").iterdir())) == 1

@@ -9,6 +9,7 @@ what does undoes nothing before both are there.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,7 +25,7 @@ from disavow.domain import ErasureRequest, RequestState, Verdict
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.erase import Remark, answer_without_training, training_due
 from disavow.erasure.erase import erase as erase_with
-from disavow.erasure.mechanisms import Mechanism, WithoutRetraining
+from disavow.erasure.mechanisms import Mechanism, WithoutRetraining, refuse_another
 from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.prove import check_openings
 from disavow.erasure.repetition import repetition
@@ -103,6 +104,8 @@ def erase(
 ) -> Outcome:
     """Honour the wish of these clients to be forgotten.
 
+    `openings` is the folder for their openings, whoever answers; without it, one beside the run.
+
     Another process that holds the run answers the request between its rounds; it is waited for, up to `wait`
     seconds, then `RunInUse` is raised and the request stays placed.
 
@@ -111,21 +114,35 @@ def erase(
     """
     settings, clients = runs.settings_of(directory), list(dict.fromkeys(clients))
     if openings is not None:
-        check_openings(openings, directory)
+        openings = check_openings(openings.expanduser().absolute(), directory)
     opened = open_keys(directory, keys, ask)
     with Ledger.open(directory, shared=True) as ledger:
         runs.refuse_changed(ledger, settings)
+        refuse_another(ledger, build_mechanism(settings.mechanism))
         with ledger.snapshot() as connection:
             refuse_signer(connection, opened.signer)
         if confirm is not None:
             confirm(_asked(ledger, clients, settings, opened.tombstone, retrain=retrain))
-        numbers = ledger.place_requests(clients, key=opened.tombstone, at=now())
+        if openings is not None:
+            _make_openings(openings)
+        numbers = ledger.place_requests(clients, key=opened.tombstone, at=now(), openings=openings)
     listener.on_placed(numbers)
-    answering = Answering(directory, settings, opened.signer, openings, retrain, listener)
+    answering = Answering(directory, settings, opened.signer, retrain, listener)
     refusal = _see_to_it(answering, numbers, wait)
     with Ledger.open(directory) as ledger:
         found = {request.number: request for request in ledger.requests(numbers)}
     return Outcome({client: found[number] for client, number in zip(clients, numbers, strict=True)}, refusal)
+
+
+def _make_openings(folder: Path) -> None:
+    """Make the folder that openings are asked for in, while somebody is there to be told that it cannot be used."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        usable = os.access(folder, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}; allowed: a folder for openings") from None
+    if not usable:
+        raise ConfigError(f"{folder} cannot be written; allowed: a folder for openings that can be")
 
 
 def open_keys(directory: Path, keys: Path | None, ask: AskPassphrase) -> Keys:
@@ -194,7 +211,6 @@ class Answering:
     directory: Path
     settings: Settings
     signer: Signer | None
-    openings: Path | None
     retrain: bool
     listener: Listener
 
@@ -248,7 +264,6 @@ def _answer(answering: Answering, numbers: tuple[int, ...]) -> CannotRetrain | N
             ledger,
             conduct,
             on_verdict=listener.on_verdict,
-            openings=answering.openings,
             remark=remark,
         )
         without_training(mechanism)
@@ -267,7 +282,6 @@ def _answer(answering: Answering, numbers: tuple[int, ...]) -> CannotRetrain | N
                     mechanism,
                     on_verdict=listener.on_verdict,
                     on_round=listener.on_round,
-                    openings=answering.openings,
                 )
         except CannotRetrain as refusal:
             without_training(mechanism, apart=True)

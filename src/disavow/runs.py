@@ -31,6 +31,7 @@ from disavow.engines.workload import Workload
 from disavow.erasure.erase import OnVerdict, erase
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms import build as build_mechanism
+from disavow.erasure.prove import OnOpening
 from disavow.erasure.stream import place_from_stream
 from disavow.errors import CannotRetrain, ConfigError, RunMissing
 from disavow.federation.clustering.kmeans import require_kmeans
@@ -70,18 +71,19 @@ class Run:
         on_round: OnRound = lambda summary: None,
         on_verdict: OnVerdict = lambda verdict, requests: None,
         on_answer: OnAnswer = lambda request: None,
+        on_opening: OnOpening = lambda request, path: None,
     ) -> None:
         """Train until the rounds of the settings stand; requests are honoured between rounds.
 
         `on_round` sees each recorded round, `on_verdict` each judgement, `on_answer` each request once it is
-        answered and its client deleted.
+        answered and its client deleted, `on_opening` where the opening of each was written.
         """
 
         def between_rounds() -> None:
             rate = self.settings.requests.rate
             if rate > 0:
                 place_from_stream(self.ledger, self.conduct, rate=rate, key=self.tombstone_key())
-            for request in self.honour_requests(on_round, on_verdict):
+            for request in self.honour_requests(on_round, on_verdict, on_opening):
                 on_answer(request)
 
         train(
@@ -97,6 +99,7 @@ class Run:
         self,
         on_round: OnRound = lambda summary: None,
         on_verdict: OnVerdict = lambda verdict, requests: None,
+        on_opening: OnOpening = lambda request, path: None,
     ) -> tuple[ErasureRequest, ...]:
         """Answer every request that waits, and complete what was interrupted."""
         return erase(
@@ -107,6 +110,7 @@ class Run:
             on_verdict=on_verdict,
             on_round=on_round,
             openings=self.openings,
+            on_opening=on_opening,
         )
 
     def tombstone_key(self) -> bytes:

@@ -439,17 +439,25 @@ def test_a_run_that_is_being_trained_answers_between_its_rounds(
     try:
         assert training.stderr is not None
         assert any(line.startswith(" round") for line in training.stderr)
-        result = disavow("erase", run, "client-04", "--json", "--wait", str(IMPATIENT))
+        openings = tmp_path / "of client-04"
+        # from another folder than the training's: the path must not depend on where either was started
+        asked = ("erase", run, "client-04", "--wait", str(IMPATIENT), "--openings", "of client-04")
+        result = disavow(*asked, "--json")
         assert result.returncode == 0, result.stderr
         [request] = json.loads(result.stdout)["requests"]
         assert (request["client"], request["state"], request["verdict"]) == ("client-04", "answered", "deniable")
         assert training.poll() is None
+        [opening] = openings.iterdir()
+        assert not (tmp_path / "run.openings").exists()
+        assert f"for the leaver alone: {Path('of client-04') / opening.name}" in disavow(*asked).stdout
     finally:
         training.send_signal(signal.SIGINT)
         _, told = training.communicate(timeout=IMPATIENT)
     assert training.returncode == 130, told
     assert "1 request to be forgotten: deniable" in told
     assert "request 1 answered" in told
+    assert str(opening) in told
+    assert files_with(run, "of client-04") == []
     with Ledger.open(run) as ledger:
         assert ledger.summaries()[-1].participants == 7
     # an interruption between a model's file and its row leaves the file to the next writer: no fault

@@ -891,3 +891,47 @@ def test_a_deniable_request_on_damaged_rows_deletes_nothing(tmp_path: Path, sign
         with pytest.raises(IntegrityError):
             run.honour_requests()
         assert [request.client for request in run.ledger.requests()] == ["client-04"]
+
+
+# -- where openings go ---------------------------------------------------------------------------------------------
+
+
+def test_an_opening_goes_where_it_was_asked_for_whoever_answers(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", **CLUSTER) as run:
+        wish = tmp_path / "for client-04"
+        wish.mkdir()
+        key, told = run.tombstone_key(), dict[int, Path]()
+        [number] = run.ledger.place_requests(["client-04"], key=key, at=MOMENT, openings=wish)
+        [other] = run.ledger.place_requests(["client-01"], key=key, at=MOMENT)
+        run.honour_requests(on_opening=told.__setitem__)
+        assert told == {
+            number: opening_path(wish, run.ledger.run_id, number),
+            other: opening_path(default_openings(run.ledger.directory), run.ledger.run_id, other),
+        }
+        assert all(path.exists() for path in told.values())
+        # asked again, nothing is noted of somebody who is gone
+        run.ledger.place_requests(["client-04"], key=key, at=MOMENT, openings=wish)
+    assert files_with(tmp_path / "run", "for client-04") == []
+
+
+def test_a_wish_for_an_opening_may_be_placed_later_than_the_request(tmp_path: Path) -> None:
+    with trained(tmp_path / "run", **CLUSTER) as run:
+        [number] = ask(run, "client-04")
+        run.ledger.place_requests(["client-04"], key=run.tombstone_key(), at=MOMENT, openings=tmp_path)
+        run.honour_requests()
+        assert opening_path(tmp_path, run.ledger.run_id, number).exists()
+
+
+@pytest.mark.parametrize("wish", ["run/openings", "run", "gone", "a file"])
+def test_an_opening_goes_beside_the_run_where_the_folder_asked_for_cannot_be_used(
+    tmp_path: Path, wish: str
+) -> None:
+    (tmp_path / "a file").touch()
+    with trained(tmp_path / "run", **CLUSTER) as run:
+        key = run.tombstone_key()
+        [number] = run.ledger.place_requests(["client-04"], key=key, at=MOMENT, openings=tmp_path / wish)
+        run.honour_requests()
+        held(run, number, "client-04")
+    assert not (tmp_path / "run" / "openings").exists()
+    assert fsck(tmp_path / "run") == []
+    assert files_with(tmp_path / "run", "client-04") == []

@@ -148,8 +148,7 @@ class _Shown:
 def _proof_of(directory: Path, number: int, openings: Path | None, client: str) -> str:
     """Where the proof of an answered request lies, its opening, and the command that checks both."""
     proof, unsigned = proof_path(directory, number), unsigned_path(directory, number)
-    with Ledger.open(directory) as ledger:
-        opening = opening_path(openings or default_openings(directory), ledger.run_id, number)
+    opening = _opening_of(directory, number, openings)
     named = f"; its opening, for the leaver alone: {opening}" if opening.exists() else ""
     if proof.exists():
         told = f"  proof: {proof}{named}"
@@ -157,6 +156,14 @@ def _proof_of(directory: Path, number: int, openings: Path | None, client: str) 
     if unsigned.exists():
         return f"  proof: not signed, there is no key (`disavow keygen`, then `disavow prove`){named}"
     return "  no proof: it was answered before there were proofs"
+
+
+def _opening_of(directory: Path, number: int, openings: Path | None) -> Path:
+    """Where the opening of an answered request lies: where it was asked for, or else beside the run."""
+    with Ledger.open(directory) as ledger:
+        folders = [default_openings(directory), *([openings] if openings else [])]
+        found = [opening_path(folder, ledger.run_id, number) for folder in reversed(folders)]
+    return next((path for path in found if path.exists()), found[0])
 
 
 def _verify_command(proof: Path, opening: Path, client: str) -> str:

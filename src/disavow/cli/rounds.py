@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -87,3 +88,7 @@ class Watch:
         cost = request.cost
         work = f", {rebuilt(request)}" if cost and cost.rounds else ""
         self._console.print(f"       request {request.number} answered{work}")
+
+    def on_opening(self, request: int, path: Path) -> None:
+        """The opening of a request was written."""
+        self._console.print(f"       request {request}: its opening, for the leaver alone: {path}")

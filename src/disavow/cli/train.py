@@ -64,7 +64,7 @@ def go_on(run: Run, directory: Path) -> BudgetSpent | None:
     try:
         standing = run.ledger.next_round()[0] - 1
         with Watch(progress(), "training", total=run.settings.rounds, done=standing) as watch:
-            run.train(watch.on_round, watch.on_verdict, watch.on_answer)
+            run.train(watch.on_round, watch.on_verdict, watch.on_answer, watch.on_opening)
     except KeyboardInterrupt:
         print(f"interrupted; `disavow resume {directory}` goes on", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None

@@ -17,7 +17,7 @@ import torch
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
 from disavow.erasure.dry_run import judged, names_of, work_after
 from disavow.erasure.mechanisms import Mechanism, Work, refuse_another
-from disavow.erasure.prove import check_openings, default_openings, prove_leavers
+from disavow.erasure.prove import OnOpening, check_openings, default_openings, prove_leavers
 from disavow.errors import RoundRefused
 from disavow.federation.local_training import Engine, refuse_unfit
 from disavow.federation.round import Conduct
@@ -42,11 +42,13 @@ def erase(
     on_verdict: OnVerdict = lambda verdict, requests: None,
     on_round: OnRound = lambda summary: None,
     openings: Path | None = None,
+    on_opening: OnOpening = lambda request, path: None,
     remark: Remark = lambda ledger: "",
 ) -> tuple[ErasureRequest, ...]:
     """Answer every request that waits, and complete whatever an earlier call left undone.
 
-    `openings` is the folder for the leavers' openings; without it, one beside the run.
+    `openings` is the folder for the openings of leavers who asked for no other; without it, one beside the run.
+    `on_opening` hears where each was written.
     """
     refuse_another(ledger, mechanism)
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
@@ -54,11 +56,11 @@ def erase(
         on_round(summary)
     _refuse_unfit(ledger, engine, conduct, mechanism)
     answer(ledger, conduct, mechanism, on_verdict)
-    answered = delete(ledger, conduct, mechanism, openings)
+    answered = delete(ledger, conduct, mechanism, openings, on_opening)
     while rebuild_next(ledger, engine, conduct, mechanism, on_round, remark):
         answer(ledger, conduct, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
-        answered += delete(ledger, conduct, mechanism, openings)
-    return answered + delete(ledger, conduct, mechanism, openings)
+        answered += delete(ledger, conduct, mechanism, openings, on_opening)
+    return answered + delete(ledger, conduct, mechanism, openings, on_opening)
 
 
 def _refuse_unfit(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Mechanism) -> None:
@@ -231,7 +233,13 @@ def _remark(mechanism: Mechanism, stand: int, obstacle: str | None, *, begun: bo
     return "" if mechanism.exact else f"rebuilt approximately by {mechanism.name}; {stand} rounds stand"
 
 
-def delete(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, openings: Path) -> tuple[ErasureRequest, ...]:
+def delete(
+    ledger: Ledger,
+    conduct: Conduct,
+    mechanism: Mechanism,
+    openings: Path,
+    on_opening: OnOpening = lambda request, path: None,
+) -> tuple[ErasureRequest, ...]:
     """③ Prove, then ⑤ delete what names the leavers, from the tables and from the files; what was answered.
 
     The proof comes after the rebuild and before the deletion, while what it opens is there.
@@ -244,7 +252,7 @@ def delete(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, openings: Pat
     if not leavers and not interrupted:
         return ()
     if leavers:
-        prove_leavers(ledger, leavers, openings, at=conduct.clock())
+        prove_leavers(ledger, leavers, openings, at=conduct.clock(), on_opening=on_opening)
     with ledger.transaction() as connection:
         journal.delete_leavers(connection, leavers)
     ledger.remove_leftovers()

@@ -6,9 +6,10 @@ nobody; the opening is the leaver's alone and never lies inside the run.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -97,14 +98,23 @@ def what_if_path(openings: Path, run_id: str, client: str) -> Path:
     return openings / f"what-if-{hashlib.sha256(f'{run_id}/{client}'.encode()).hexdigest()[:12]}.json"
 
 
-def prove_leavers(ledger: Ledger, leavers: Sequence[int], openings: Path, *, at: datetime) -> None:
+OnOpening = Callable[[int, Path], None]
+"""Told where the opening of a request was written."""
+
+
+def prove_leavers(
+    ledger: Ledger,
+    leavers: Sequence[int],
+    openings: Path,
+    *,
+    at: datetime,
+    on_opening: OnOpening = lambda request, path: None,
+) -> None:
     """Write proof and opening of each of these clients, who are about to be deleted; they are answered now.
 
-    Each proof is verified first: what it is made from can be mended only while it is there.
+    Each proof is verified first: what it is made from can be mended only while it is there. An opening goes to the
+    folder that was asked for with the request, if it can be used, and else to `openings`.
     """
-    if not openings.exists():
-        openings.mkdir(parents=True, mode=0o700)
-        sync_folder(openings.parent)
     proofs = ProofStore(ledger.directory)
     with ledger.snapshot() as connection:
         asked = sa.select(requests).where(requests.c.client.in_(leavers)).order_by(requests.c.id)
@@ -112,7 +122,7 @@ def prove_leavers(ledger: Ledger, leavers: Sequence[int], openings: Path, *, at:
             proof = prove_erasure(connection, ledger, request, at=at)
             # the opening first: without it the proof would name nobody, ever
             opening = proof.opening.to_bytes()
-            write_durably(opening_path(openings, ledger.run_id, request.id), opening, mode=0o600)
+            path = _write_opening(opening, request, ledger, openings)
             # without a key one is made up, so that what an unsigned statement says is examined all the same
             signer = ledger.signer or Signer(DEFAULT_NAME, Ed25519PrivateKey.generate())
             sealed = proof.sealed(signer)
@@ -121,7 +131,24 @@ def prove_leavers(ledger: Ledger, leavers: Sequence[int], openings: Path, *, at:
                 proofs.write(request.id, sealed)
             else:
                 proofs.write(request.id, proof.unsigned(), signed=False)
-            _remove_what_ifs(ledger, proof.opening.client, openings)
+            _remove_what_ifs(ledger, proof.opening.client, path.parent)
+            on_opening(request.id, path)
+
+
+def _write_opening(opening: bytes, request: sa.Row[Any], ledger: Ledger, openings: Path) -> Path:
+    """Write an opening to where it was asked for; beside the others where that folder is gone or closed to us."""
+    if request.openings is not None:
+        asked = Path(request.openings)
+        with contextlib.suppress(ConfigError, OSError):
+            path = opening_path(check_openings(asked, ledger.directory), ledger.run_id, request.id)
+            write_durably(path, opening, mode=0o600)
+            return path
+    if not openings.exists():
+        openings.mkdir(parents=True, mode=0o700)
+        sync_folder(openings.parent)
+    path = opening_path(openings, ledger.run_id, request.id)
+    write_durably(path, opening, mode=0o600)
+    return path
 
 
 def _remove_what_ifs(ledger: Ledger, client: str, openings: Path) -> None:

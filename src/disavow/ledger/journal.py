@@ -185,7 +185,7 @@ def delete_leavers(connection: sa.Connection, leavers: Sequence[int]) -> None:
     connection.execute(
         requests.update()
         .where(requests.c.client.in_(leavers))
-        .values(client=None, rounds_salt=None, client_salt=None)
+        .values(client=None, openings=None, rounds_salt=None, client_salt=None)
     )
     connection.execute(clients.delete().where(clients.c.number.in_(leavers)))
     _advance(connection, RequestState.DELETING, RequestState.PURGING)

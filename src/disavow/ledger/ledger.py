@@ -162,11 +162,18 @@ class Ledger(View):
             registry.register(connection, ids)
 
     def place_requests(
-        self, ids: Sequence[str], *, key: bytes, at: datetime, stream_round: int | None = None
+        self,
+        ids: Sequence[str],
+        *,
+        key: bytes,
+        at: datetime,
+        stream_round: int | None = None,
+        openings: Path | None = None,
     ) -> tuple[int, ...]:
         """Make erasure requests wait for whoever holds the run; their numbers. See `requests.place`."""
+        folder = None if openings is None else str(openings.absolute())
         with self.transaction() as connection:
-            return place(connection, ids, key=key, at=at, stream_round=stream_round)
+            return place(connection, ids, key=key, at=at, stream_round=stream_round, openings=folder)
 
     def purge(self) -> bool:
         """Make sure that deleted rows are gone from the files too, not only from the tables.

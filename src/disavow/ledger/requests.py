@@ -23,10 +23,12 @@ def place(
     key: bytes,
     at: datetime,
     stream_round: int | None = None,
+    openings: str | None = None,
 ) -> tuple[int, ...]:
     """Make requests wait; their numbers. Asking twice gives the number of the first request.
 
-    A client that the ledger has never known is refused, and then nothing is placed.
+    A client that the ledger has never known is refused, and then nothing is placed. `openings` is the folder, as an
+    absolute path, into which whoever answers is to write the openings; it is deleted with the client.
     """
     run_id = _check_key(connection, key)
     numbers = []
@@ -42,6 +44,9 @@ def place(
             row = {"tombstone": stone, "asked_at": time_to_text(at), "stream_round": stream_round}
             placed = requests.insert().values(**row, client=found, checksum=request_checksum(row))
             number = connection.execute(placed.returning(requests.c.id)).scalar_one()
+        if openings is not None:
+            mine = requests.c.id == number, requests.c.client.is_not(None)  # once it is deleted, nothing is written
+            connection.execute(requests.update().where(*mine).values(openings=openings))
         numbers.append(number)
     return tuple(numbers)
 

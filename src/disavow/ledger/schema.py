@@ -214,6 +214,7 @@ requests = sa.Table(
     sa.Column("verdict", sa.String),
     sa.Column("cancelled_at", sa.String, comment="UTC, ISO 8601; only a request that waits can be cancelled"),
     sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of what was asked; see ledger/rows.py"),
+    sa.Column("openings", sa.Text, comment="the folder asked for its opening; NULL once deleted, or by default"),
     sa.Column("rounds_salt", sa.LargeBinary, comment="opens the log's commitment to the rounds it was in"),
     sa.Column(
         "client_salt", sa.LargeBinary, comment="opens the log's commitment to who asked; both NULL once deleted"

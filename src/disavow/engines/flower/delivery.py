@@ -42,7 +42,12 @@ class Delivery:
     def __init__(self, grid: Grid, ledger: Ledger, roster: Roster, openings: Path) -> None:
         self._grid, self._ledger, self._roster, self._openings = grid, ledger, roster, openings
         self._settled: set[int] = set()
+        self._written: dict[int, Path] = {}
         self._tries: Counter[tuple[int, int]] = Counter()
+
+    def note_opening(self, request: int, path: Path) -> None:
+        """Remember where an opening was written: elsewhere than by default, if that was asked for."""
+        self._written[request] = path
 
     def proofs(self) -> None:
         """Hand proofs and openings to the leavers who are here; those that did not get through, again.
@@ -65,7 +70,7 @@ class Delivery:
     def _letter(self, request: int, client: str) -> dict[str, str | bytes] | None:
         """The proof of a request and its opening; None while they are not made."""
         proof = ProofStore(self._ledger.directory).read(request)
-        opening = opening_path(self._openings, self._ledger.run_id, request)
+        opening = self._written.get(request) or opening_path(self._openings, self._ledger.run_id, request)
         if proof is None or not opening.exists():
             return None
         letter: dict[str, str | bytes] = {

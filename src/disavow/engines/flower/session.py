@@ -60,7 +60,7 @@ class Session:
             nonlocal seen
             if any(request.state is RequestState.WAITING for request in self.ledger.requests()):
                 delivery.receipts_before_erasure(engine.aware, self.letters)
-            self._honour_requests(engine)
+            self._honour_requests(engine, delivery)
             self.roster.look()
             delivery.proofs()
             number, digest = self.standing()
@@ -71,17 +71,17 @@ class Session:
         train(self.ledger, engine, self.conduct, rounds=rounds, between_rounds=between_rounds)
         delivery.last_receipts(engine.aware, self.letters)
 
-    def _honour_requests(self, engine: FlowerEngine) -> None:
-        self._honour_once(engine)
+    def _honour_requests(self, engine: FlowerEngine, delivery: Delivery) -> None:
+        self._honour_once(engine, delivery)
         for _ in range(_PURGES):
             with self.ledger.snapshot() as connection:
                 if not journal.purging(connection):
                     return
             # somebody was reading the ledger just then; the next round may be an hour away
             time.sleep(_PAUSE)
-            self._honour_once(engine)
+            self._honour_once(engine, delivery)
 
-    def _honour_once(self, engine: FlowerEngine) -> None:
+    def _honour_once(self, engine: FlowerEngine, delivery: Delivery) -> None:
         answered = erase(
             self.ledger,
             engine,
@@ -89,6 +89,7 @@ class Session:
             self.mechanism,
             on_verdict=lambda verdict, requests: inform(f"{requests} erasure requests: {verdict}"),
             openings=self.openings,
+            on_opening=delivery.note_opening,
             remark=repetition,
         )
         for request in answered:
