@@ -343,6 +343,13 @@ def test_verify_compares_the_client_who_is_asked_for_by_bytes(world: World) -> N
 # -- exit 2 ------------------------------------------------------------------------------------------------------
 
 
+def test_a_kept_checkpoint_that_is_not_text_is_exit_2(world: World, tmp_path: Path) -> None:
+    (tmp_path / "note").write_bytes(world.checkpoint.read_bytes().replace("\u2014".encode(), b"\x97"))
+    result = disavow("verify", world.proof, "--key", world.key, "--checkpoint", tmp_path / "note", "--json")
+    assert result.returncode == 2
+    assert [check for check, passed in checks(result).items() if passed is False] == ["history"]
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"not json", b"\xff\xfe", b"[]", b'{"a":1}'])
 def test_what_cannot_be_read_is_exit_2(world: World, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)

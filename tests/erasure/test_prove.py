@@ -123,6 +123,8 @@ def proof_of(run: Run | Path, request: int) -> bytes:
 
 def held(run: Run | Path, request: int, client: str, **more: Any) -> Report:
     """The report of a request's proof, which must hold and name this client."""
+    if "checkpoint" in more:
+        more["checkpoint"] = more["checkpoint"].encode()
     asked = Asked(
         proof=proof_of(run, request),
         opening=opening_of(run, request),

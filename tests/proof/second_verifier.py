@@ -104,7 +104,7 @@ def parse(data: bytes, limit: int) -> Any:
     for count, match in enumerate(re.finditer(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', text, re.DOTALL), start=1):
         sign = match.group()
         depth += 1 if sign in "[{" else -1 if sign in "]}" else 0
-        need(depth <= 16 and count <= 1_500_001, "nested too deeply, or too many strings and brackets")
+        need(depth <= 16 and count <= 1_500_000, "nested too deeply, or too many strings and brackets")
     try:
         return json.loads(
             text,
@@ -351,7 +351,7 @@ KEY_LISTS = {
 def parse_keys(data: bytes) -> list[Trusted]:
     """Read a key file: one public key or a list ("Public keys")."""
     need(len(data) <= MIB, "too many bytes")
-    stripped = data.strip()
+    stripped = data.strip(b" \t\r\n")
     if stripped.startswith(b"{"):
         value = parse(data, MIB)
         kind = value.get("type")
@@ -504,7 +504,9 @@ def parse_note(note: str, cosigned: bool = False) -> Note:
         need(line.startswith("\u2014 "), "no signature line")
         name, space, rest = line[2:].partition(" ")
         need(space == " " and KEY_NAME.fullmatch(name) is not None, "no name of a key")
-        signatures.append((name, unbase64(rest)))
+        data = unbase64(rest)
+        need(len(data) > 4, "no signature")
+        signatures.append((name, data))
     return Note(head.encode(), origin, int(size), unbase64(root), signatures)
 
 
@@ -782,7 +784,7 @@ class Verification:
     keys: list[Trusted]
     opening: bytes | None
     receipts: Sequence[bytes]
-    checkpoint: str | None
+    checkpoint: bytes | None
     model: str | None
     what_if: bool
     asked_for: str | None
@@ -867,7 +869,11 @@ class Verification:
         """Check 6."""
         if self.checkpoint is None:
             return
-        kept = parse_note(self.checkpoint, cosigned=True)
+        try:
+            text_of_note = self.checkpoint.decode()
+        except UnicodeDecodeError as error:
+            raise UnreadableError("no UTF-8") from error
+        kept = parse_note(text_of_note, cosigned=True)
         require(kept.is_signed_by(not_revoked(self.keys)), "no trusted key opens the kept checkpoint")
         require(kept.origin == self.head.origin, "the kept checkpoint is of another log")
         require(kept.size <= len(self.leaves), "the kept checkpoint is newer")
@@ -1249,7 +1255,7 @@ def verify(
     keys: bytes,
     opening: bytes | None = None,
     receipts: Sequence[bytes] = (),
-    checkpoint: str | None = None,
+    checkpoint: bytes | None = None,
     model: str | None = None,
     what_if: bool = False,
     client: str | None = None,

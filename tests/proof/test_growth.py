@@ -138,7 +138,9 @@ def cosignatures_and_keys(n: int) -> Asked:
     world = World("present").train(1).leave(LEAVER)
     cosigned = "".join(f"\N{EM DASH} witness-{number} AAAAAAA=\n" for number in range(n))
     keys = [TrustedKey(signer_named(f"key-{number}").public) for number in range(n)]
-    return replace(made, checkpoint=world.checkpoint() + cosigned, trusted=[*keys, TrustedKey(SERVER.public)])
+    return replace(
+        made, checkpoint=(world.checkpoint() + cosigned).encode(), trusted=[*keys, TrustedKey(SERVER.public)]
+    )
 
 
 GROWING: dict[str, tuple[Callable[[int], Asked], int]] = {

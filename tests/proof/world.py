@@ -237,6 +237,8 @@ class Made:
             "opening": self.opening.to_bytes(),
             "what_if": self.what_if,
         }
+        if isinstance(changes.get("checkpoint"), str):
+            changes["checkpoint"] = changes["checkpoint"].encode("utf-8", "surrogateescape")
         return Asked(**{**told, **changes})
 
     def forged(self, edit: Callable[[dict[str, Any]], object], *, relogged: bool = False) -> bytes:

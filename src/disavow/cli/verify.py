@@ -57,7 +57,7 @@ def verify(
             opening=read_bytes(opening) if opening else None,
             receipts=[read_bytes(path) for path in receipts_in(receipts)] if receipts else (),
             model=digest_of(model) if model else None,
-            checkpoint=read_bytes(checkpoint).decode("utf-8", "replace") if checkpoint else None,
+            checkpoint=read_bytes(checkpoint) if checkpoint else None,
             what_if=what_if,
             client=client,
             now=datetime.now(UTC).isoformat(timespec="microseconds"),

@@ -16,7 +16,7 @@ DEEPEST = 16
 """Levels of nesting; ours need seven."""
 
 _MOST_TOKENS = 1_500_000
-"""Strings and brackets in a text; a proof of the largest size that is read has fewer."""
+"""Strings, keys included, and brackets outside them; a proof of the largest size that is read has fewer."""
 
 _MOST_KEYS = 64
 _DIGITS = 15
@@ -63,9 +63,9 @@ def decode_any(data: bytes, *, what: str, most: int) -> Any:
 
 def _refuse_deep(text: str, what: str) -> None:
     depth = 0
-    for count, token in enumerate(_TOKEN.finditer(text)):
+    for count, token in enumerate(_TOKEN.finditer(text), start=1):
         if count > _MOST_TOKENS:
-            raise Unreadable(f"{what} has more than {_MOST_TOKENS:,} parts")
+            raise Unreadable(f"{what} has more than {_MOST_TOKENS:,} strings and brackets")
         first = token.group()[0]
         depth += (first in "[{") - (first in "]}")
         if depth > DEEPEST:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from disavow.errors import VerificationError
+from disavow.errors import Unreadable, VerificationError
 from disavow.proof.bounds import bounds_of, total_displacement, total_ratio
 from disavow.proof.clusters import check_cluster, count_survivors
 from disavow.proof.envelope import Envelope, read_envelope, signer_of
@@ -92,7 +92,11 @@ class Examination:
         """6: a checkpoint that somebody kept is a prefix of this log."""
         if self._asked.checkpoint is None:
             return None
-        kept = open_with_any(self._asked.checkpoint, self._keys, "the older checkpoint", cosigned=True)
+        try:
+            note = self._asked.checkpoint.decode("utf-8")
+        except UnicodeDecodeError:
+            raise Unreadable("the older checkpoint is not UTF-8") from None
+        kept = open_with_any(note, self._keys, "the older checkpoint", cosigned=True)
         if kept.origin != self._head.origin:
             raise VerificationError("the older checkpoint is of another run's log")
         if kept.size > len(self._hashes):

@@ -100,14 +100,17 @@ def check_opening(opening: Opening, clusters: Sequence[Leaf], history: History, 
         raise VerificationError("the opening is of another run")
     if (opening.salt is None) != (asked is None):
         raise VerificationError("the opening of a what-if is no opening of an erasure, nor the reverse")
-    if opening.salt is not None and _who(opening) != asked:
+    run_id, client = opening.run_id, opening.client
+    if opening.salt is not None and commit_client(run_id=run_id, salt=opening.salt, client=client) != asked:
         raise VerificationError("it does not open the request: somebody else asked")
     places = [(cluster["leaf"], cluster["slot"]) for cluster in clusters]
     if [(opened.leaf, opened.slot) for opened in opening.rounds] != places:
         raise VerificationError("the opening is not of the slots that the proof shows")
     for opened, cluster in zip(opening.rounds, clusters, strict=True):
         number = history.leaves[opened.leaf]["number"]
-        made = commitment_of(opening.run_id, opening.client, number, opened.salt, opened.update)
+        made = commit(
+            run_id=run_id, round_number=number, salt=opened.salt, client=client, update_digest=opened.update
+        )
         if made != cluster["slots"][opened.slot - cluster["first"]]:
             raise VerificationError(f"it does not open the slot of round {number}: it is another client's")
 
@@ -116,18 +119,3 @@ def refuse_other_client(found: str, asked: str | None, what: str) -> None:
     """Raise if a client was asked for and this is not it, byte for byte; escaped, so that one can see why."""
     if asked is not None and found != asked:
         raise VerificationError(f"{what} is about {found!a}, not about {asked!a}")
-
-
-def _who(opening: Opening) -> bytes:
-    try:
-        return commit_client(run_id=opening.run_id, salt=opening.salt or b"", client=opening.client)
-    except UnicodeEncodeError:
-        raise VerificationError("the client id is no proper text") from None
-
-
-def commitment_of(run_id: str, client: str, number: int, salt: bytes, update: bytes) -> bytes:
-    """The commitment that these make; `VerificationError` for an id that is no proper text."""
-    try:
-        return commit(run_id=run_id, round_number=number, salt=salt, client=client, update_digest=update)
-    except UnicodeEncodeError:
-        raise VerificationError("the client id is no proper text") from None

@@ -7,11 +7,11 @@ from typing import Any
 
 from disavow.errors import Unreadable, VerificationError
 from disavow.proof import canonical
+from disavow.proof.commitment import commit
 from disavow.proof.kinds import RECEIPT, expecting
 from disavow.proof.leaves import Leaf, cluster_leaf, hash_of, joined, read_leaf
 from disavow.proof.merkle import leaf_hash, root_by_path
 from disavow.proof.notes import Checkpoint, KeyIndex, open_with_any, origin_of
-from disavow.proof.opening import commitment_of
 from disavow.proof.reading import (
     decimal,
     exactly,
@@ -103,7 +103,13 @@ def check_receipt(receipt: Receipt, trusted: KeyIndex) -> Receipt:
     head = open_with_any(told["checkpoint"], trusted, "the receipt's checkpoint")
     if head.origin != origin_of(receipt.run_id):
         raise VerificationError("the receipt's checkpoint is of another run's log")
-    made = commitment_of(receipt.run_id, receipt.client, number, told["salt"], told["update"])
+    made = commit(
+        run_id=receipt.run_id,
+        round_number=number,
+        salt=told["salt"],
+        client=receipt.client,
+        update_digest=told["update"],
+    )
     try:
         root = _root_of_rebuilt(receipt, made) if "path" in told else _root_of_round(receipt, made)
         logged = root_by_path(hash_of(receipt.written["header"]), receipt.leaf, head.size, told["inclusion"])

@@ -52,7 +52,7 @@ class Asked:
     receipts: Sequence[bytes] = ()
     model: str | None = None
     """The SHA-256 digest of a model file, in hexadecimal."""
-    checkpoint: str | None = None
+    checkpoint: bytes | None = None
     """A checkpoint that somebody kept."""
     what_if: bool = False
     """Whether a what-if is asked for, and not an erasure."""

@@ -15,7 +15,18 @@ from disavow.proof.notes import Checkpoint, Signer
 from disavow.proof.opening import Opening
 from disavow.proof.reading import to_base64
 from disavow.proof.verify import TrustedKey
-from tests.proof.vectors.valid import LEAVER, OTHER, deniable, mate, neighbours, rebuilt, rebuilt_again, rolled_back
+from tests.proof.vectors.valid import (
+    LEAVER,
+    OTHER,
+    RENAMED,
+    deniable,
+    mate,
+    neighbours,
+    rebuilt,
+    rebuilt_again,
+    rolled_back,
+    two_lenders,
+)
 from tests.proof.vectors.vector import Vector
 from tests.proof.world import NEXT, SERVER, STRANGER, Made, World, client, entry_of, moment, tell_bounds
 
@@ -41,10 +52,13 @@ def vectors() -> Iterator[Vector]:
     yield from _openings()
     yield from _receipts()
     yield from _models()
+    yield from _several()
 
 
 def _with(made: Made, name: str, about: str, fails: str, proof: bytes | None = None, **more: Any) -> Vector:
     told = {"opening": made.opening.to_bytes(), "what_if": made.what_if, **more}
+    if isinstance(told.get("checkpoint"), str):
+        told["checkpoint"] = told["checkpoint"].encode()
     return Vector(name, about, made.proof if proof is None else proof, fails, **told)
 
 
@@ -92,6 +106,8 @@ def _unreadable() -> Iterator[Vector]:
         ("endless-string", "a text that does not end", b'{"payload":"' + b'\\"' * 500),
         ("endless-number", "a number of 2,000 digits", b'{"payload":' + b"9" * 2000 + b"}"),
         ("unsigned", "no signature", canonical.encode(stripped)),
+        ("unsigned-around-nothing", "no signature, and no byte of a payload", _hollow("")),
+        ("unsigned-and-damaged", "no signature, and a payload that is no base64", _hollow("?")),
         ("signed-twice", "two signatures", canonical.encode(doubled)),
         (
             "duplicate-key",
@@ -109,6 +125,10 @@ def _unreadable() -> Iterator[Vector]:
         yield _with(made, name, about, "readable", data)
 
 
+def _hollow(payload: str) -> bytes:
+    return canonical.encode({"payload": payload, "payloadType": PAYLOAD_TYPE, "signatures": []})
+
+
 def _signatures() -> Iterator[Vector]:
     made = deniable().proof(LEAVER)
     yield _with(
@@ -121,6 +141,7 @@ def _signatures() -> Iterator[Vector]:
         "signature",
         _disguised(made),
     )
+    yield _with(made, "key-list-empty", "a key list without a key trusts nobody", "signature", trusted=())
     swapped = json.loads(made.proof)
     swapped["payload"] = to_base64(deniable().train(1).proof(LEAVER).payload)
     yield _with(
@@ -177,6 +198,11 @@ def _statements() -> Iterator[Vector]:
             text.replace(b'"request":0', b'"remark":"","request":0', 1),
         ),
         ("not-sorted", "fields in another order", _unsorted(text)),
+        (
+            "text-with-surrogate",
+            "a checkpoint with half a character, of which there is no UTF-8",
+            text.replace(b'"checkpoint":"', rb'"checkpoint":"\ud800', 1),
+        ),
         ("not-ascii", "a letter that is not escaped", text.replace(b'"mdav"', '"mdäv"'.encode(), 1)),
         ("time-without-zone", "a time that could be anywhere", text.replace(b"+00:00", b"", 1)),
         (
@@ -218,6 +244,13 @@ def _checkpoints() -> Iterator[Vector]:
         ("checkpoint-broken-note", "no empty line before the signature", good.replace("\n\n", "\n")),
     ):
         yield _edited(made, name, about, "checkpoint", _in_predicate(checkpoint=note))
+    yield _with(
+        made,
+        "checkpoint-under-another-name",
+        "the first of two entries with the signer's bytes has a name that the checkpoint does not bear",
+        "checkpoint",
+        trusted=(TrustedKey(RENAMED, moment(0)), TrustedKey(SERVER.public, moment(0))),
+    )
     for name, about, false in (
         ("root-of-another-tree", "a head that the leaves do not have", replace(head, root=world.hashes[0])),
         ("checkpoint-of-another-run", "the same root under another origin", replace(head, origin="disavow/run/x")),
@@ -264,8 +297,35 @@ def _histories() -> Iterator[Vector]:
         ("kept-unsigned", "the head that somebody kept is not signed", made, kept.split("\n\n")[0] + "\n"),
         ("kept-by-a-stranger", "the head that somebody kept is a stranger's", made, world.checkpoint(3, STRANGER)),
         ("kept-empty", "the head that somebody kept is an empty file", made, ""),
+        ("kept-not-text", "the head that somebody kept is no UTF-8", made, kept.encode() + b"\xff"),
+        ("kept-in-latin-1", "its dash is written in another encoding", made, kept.encode().replace(DASH, b"\x97")),
+        ("kept-with-a-hollow-signature", "a cosignature of no byte", made, kept + "\u2014 x AAAAAA==\n"),
+        (
+            "kept-with-a-false-signature-and-no-line",
+            "a false signature of the right key stands before a line that is no signature",
+            made,
+            f"{_false_signature(kept)}no signature\n",
+        ),
+        ("kept-with-a-false-signature", "a false signature of the right key", made, _false_signature(kept)),
+        (
+            "kept-with-a-false-signature-and-a-good-one",
+            "a false signature of the right key stands beside a good one",
+            made,
+            kept + _false_signature(kept).rpartition("\n\n")[2],
+        ),
     ):
         yield _with(proof, name, about, "history", checkpoint=note)
+
+
+DASH = "\u2014".encode()
+
+
+def _false_signature(note: str) -> str:
+    """The note with the signature of another text."""
+    text, _, line = note.rpartition("\n\n")
+    other = World("else").checkpoint().rpartition("\n\n")[2]
+    assert line.split()[1] == other.split()[1]
+    return f"{text}\n\n{other}"
 
 
 def _policies() -> Iterator[Vector]:
@@ -638,6 +698,7 @@ def _survivors() -> Iterator[Vector]:
         "clusters",
         _in_cluster(neighbours={**told, "others": told["others"] * 2}),
     )
+    yield from _near()
     after = neighbours().leave(lent(world), verdict="deniable")
     positions = [group.position, *(other["position"] for other in told["others"])]
     yield _edited(
@@ -653,6 +714,30 @@ def _survivors() -> Iterator[Vector]:
         "neighbours are shown where the criterion is cluster",
         "survivors",
         _in_cluster(neighbours={"lists": [], "listed": [], "others": []}),
+    )
+
+
+def _near() -> Iterator[Vector]:
+    """A slot whose own client left does not count itself, whether its cluster is alike or wide."""
+    alike = neighbours().proof(LEAVER)
+    wide, leaver = two_lenders()
+    for name, about, made in (
+        ("withdrawn-counted-near-itself", "the leaver's slot shows one less, as if it counted itself", alike),
+        ("withdrawn-counted-near-itself-alone", "the same in a cluster that is wider than Δ", wide.proof(leaver)),
+    ):
+        shown = made.predicate["clusters"][0]
+        told, at = shown["neighbours"], shown["slot"] - shown["first"]
+        listed = [entries[:-1] if each == at else entries for each, entries in enumerate(told["listed"])]
+        yield _edited(made, name, about, "survivors", _in_cluster(neighbours={**told, "listed": listed}))
+    made = wide.proof(leaver)
+    told = made.predicate["clusters"][0]["neighbours"]
+    assert len(told["others"]) > 1
+    yield _edited(
+        made,
+        "lenders-in-another-order",
+        "the clusters that lend neighbours are not ascending",
+        "clusters",
+        _in_cluster(neighbours={**told, "others": told["others"][::-1]}),
     )
 
 
@@ -839,6 +924,7 @@ def _receipts() -> Iterator[Vector]:
         ),
         ("receipt-for-no-round", "for the promises", _changed(good, header=world.leaves[0])),
         ("receipt-truncated", "the first half", good[: len(good) // 2]),
+        ("receipt-with-surrogate", "an id that is no proper text", _changed(good, client="\ud800")),
         ("receipt-deeply-nested", "2,000 brackets", b"[" * 2000),
     ):
         yield _with(made, name, about, "receipts", receipts=[receipt])
@@ -1003,6 +1089,77 @@ def _models() -> Iterator[Vector]:
     yield _edited(made, "superseded-model-as-subject", "the model from before the rollback", "model", subject)
     yield _with(made, "superseded-model-served", "the file is the model from before", "model", model=superseded)
     yield _with(made, "model-of-nothing", "the file is empty", "model", model=EMPTY)
+
+
+def _several() -> Iterator[Vector]:
+    """Where several files are bad, the first check that looks at one of them refuses it."""
+    world = deniable()
+    made, good = world.proof(LEAVER), world.receipt(LEAVER, 1)
+    few = World("deniable", x=3).train(2).leave(LEAVER, verdict="deniable").proof(LEAVER)
+    another = World("deniable").train(2).leave(OTHER).proof(OTHER).opening.to_bytes()
+    invalid = _changed(good, salt=to_base64(b"s" * 32))
+    broken = _changed(good, checkpoint="no note")
+    unreadable: dict[str, Any] = {"opening": b"[", "receipts": [b"["], "checkpoint": b"\xff"}
+    for name, about, fails, proof, more in (
+        ("several-all-unreadable", "every file is unreadable", "readable", b"[", unreadable),
+        (
+            "several-behind-a-signature",
+            "a stranger signed it",
+            "signature",
+            seal(made.payload, STRANGER),
+            unreadable,
+        ),
+        ("several-behind-the-log", "only the files beside the proof are unreadable", "history", None, unreadable),
+        (
+            "several-behind-survivors",
+            "too few survivors, and an unreadable opening and receipt",
+            "survivors",
+            few.proof,
+            {**unreadable, "checkpoint": None},
+        ),
+        (
+            "several-behind-an-unreadable-opening",
+            "an unreadable opening and an invalid receipt",
+            "opening",
+            None,
+            {"opening": b"[", "receipts": [invalid], "model": EMPTY},
+        ),
+        (
+            "several-behind-an-invalid-opening",
+            "somebody else's opening and an unreadable receipt",
+            "opening",
+            None,
+            {"opening": another, "receipts": [b"["], "model": EMPTY},
+        ),
+        (
+            "several-receipts-one-unreadable",
+            "an invalid receipt and an unreadable one: all are read before one is checked",
+            "receipts",
+            None,
+            {"receipts": [invalid, b"["], "model": EMPTY},
+        ),
+        (
+            "several-receipts-one-with-a-broken-note",
+            "an invalid receipt and one whose checkpoint is no note, which is found in its turn",
+            "receipts",
+            None,
+            {"receipts": [invalid, broken]},
+        ),
+        (
+            "several-receipts-one-with-a-broken-note-first",
+            "the same in the other order",
+            "receipts",
+            None,
+            {"receipts": [broken, invalid]},
+        ),
+    ):
+        yield _with(made, name, about, fails, proof, **more)
+    for name, about, key in (
+        ("key-unreadable", "every file is unreadable, the key too: no check is made", b"no key\n"),
+        ("key-list-unreadable", "a key list of an unknown type", b'{"type":"disavow/keys/v0","keys":[]}'),
+        ("key-behind-a-form-feed", "a byte before the key that is no space", b"\x0c" + str(SERVER.public).encode()),
+    ):
+        yield Vector(name, about, b"[", "", key=key, **unreadable)
 
 
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

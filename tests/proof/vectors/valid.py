@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from disavow.proof.verify import TrustedKey
@@ -10,6 +11,8 @@ from tests.proof.vectors.vector import TRUSTED, Vector, genuine
 from tests.proof.world import NEXT, SERVER, World, client, moment
 
 LEAVER, OTHER = client(1), client(2)
+RENAMED = replace(SERVER.public, name="example.org/renamed")
+BRACKETS = '[{"' * 100
 
 
 def deniable() -> World:
@@ -52,6 +55,24 @@ def _interrupted() -> World:
     return world.leave(OTHER, to=3).rebuild(2)
 
 
+def two_lenders() -> tuple[World, str]:
+    """Clusters of two that are wider than Δ. Of one both left, and of the next the first, so that the leaver's slot
+    finds its neighbours in two others. The world, and the leaver.
+    """
+    world = World("two lenders", clients=8, k=2, criterion="neighbourhood", delta=0.1).train(1)
+    groups = world.pasts[0].groups
+    for name in (groups[0].clients[1], groups[1].clients[0], groups[0].clients[0]):
+        world.leave(name, verdict="deniable")
+    return world, groups[0].clients[0]
+
+
+def bracketed() -> World:
+    """A client whose id is made of brackets leaves."""
+    world = World("brackets")
+    world.clients[1] = BRACKETS
+    return world.train(2).leave(BRACKETS)
+
+
 def vectors() -> Iterator[Vector]:
     """One for each kind of world."""
     yield from _answers()
@@ -59,6 +80,7 @@ def vectors() -> Iterator[Vector]:
     yield from _noise()
     yield from _rebuilt()
     yield from _keys()
+    yield from _key_lists()
     yield from _evidence()
 
 
@@ -99,6 +121,11 @@ def _answers() -> Iterator[Vector]:
         "the leaver was in no round",
         World("never").train(2, without=[LEAVER]).leave(LEAVER).proof(LEAVER),
     )
+    yield genuine(
+        "brackets-in-an-id",
+        "brackets and quotes inside strings are not nested and not counted",
+        bracketed().proof(BRACKETS),
+    )
     together = World("together", x=1).train(2).leave(LEAVER, OTHER, client(3))
     yield genuine("together", "three left at once; this is the second of them", together.proof(OTHER))
     yield genuine("what-if", "somebody who is still in could be denied", World("if").train(2).what_if(LEAVER))
@@ -128,6 +155,12 @@ def _neighbourhoods() -> Iterator[Vector]:
         "neighbourhood-wide",
         "the cluster is wider than Δ, so that mates count only where a list names them",
         World("wide", criterion="neighbourhood", delta=0.1).train(2).leave(LEAVER).proof(LEAVER),
+    )
+    world, leaver = two_lenders()
+    yield genuine(
+        "neighbourhood-of-two-clusters",
+        "the neighbours that are left lie in two other clusters; a withdrawn slot does not count itself",
+        world.proof(leaver),
     )
     yield genuine(
         "neighbourhood-rollback",
@@ -232,6 +265,22 @@ def _keys() -> Iterator[Vector]:
         "the log names no key, and is older than the key that signed",
         late.proof(LEAVER),
         trusted=(TrustedKey(SERVER.public, moment(9), None),),
+    )
+
+
+def _key_lists() -> Iterator[Vector]:
+    world = World("rotated").train(1).rotate(NEXT).train(1).leave(LEAVER)
+    yield genuine(
+        "key-list-newest-first",
+        "the order of a key list says nothing",
+        world.proof(LEAVER),
+        trusted=(TrustedKey(NEXT.public, moment(2), None), TrustedKey(SERVER.public, moment(0), moment(2))),
+    )
+    yield genuine(
+        "key-list-with-two-names",
+        "one key under two names: the first of them is the signer",
+        deniable().proof(LEAVER),
+        trusted=(TrustedKey(SERVER.public, moment(0)), TrustedKey(RENAMED, moment(0))),
     )
 
 

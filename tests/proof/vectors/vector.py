@@ -13,7 +13,7 @@ TRUSTED = (TrustedKey(SERVER.public),)
 
 @dataclass(frozen=True)
 class Vector:
-    """`fails` is the name of the check that refuses it; None if it is valid."""
+    """`fails` is the name of the check that refuses it, "" if a file is refused before; None if it is valid."""
 
     name: str
     about: str
@@ -22,11 +22,13 @@ class Vector:
     named: bool = True
     opening: bytes | None = None
     receipts: Sequence[bytes] = ()
-    checkpoint: str | None = None
+    checkpoint: bytes | None = None
     model: str | None = None
     what_if: bool = False
     trusted: Sequence[TrustedKey] = TRUSTED
     client: str | None = None
+    key: bytes | None = None
+    """The key file, where it is another than that of `trusted`."""
 
 
 def genuine(
@@ -50,7 +52,7 @@ def genuine(
         named,
         made.opening.to_bytes(),
         receipts,
-        checkpoint,
+        None if checkpoint is None else checkpoint.encode(),
         model,
         made.what_if,
         trusted,
