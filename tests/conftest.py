@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from disavow.ledger.tombstones import FOLDER
 from tests.cli import forked
 from tests.kill.erasure_driver import Driver
 
@@ -39,6 +41,13 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("OMP_NUM_THREADS", "1")
         torch.set_num_threads(1)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    """Tests copy one run again and again: to its tombstones each copy would be a backup that was restored."""
+    yield
+    shutil.rmtree(Path(os.environ["DISAVOW_KEYS"]) / FOLDER, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,8 @@ Each error carries a message that a person can act on, and the exit code of the 
     │   ├── RunExists        2   it is there already, and nothing is ever overwritten
     │   ├── RunMissing       2   there is no run
     │   ├── RunUnsafe        2   it holds a link or a special file: it may lead to files that are not its own
+    │   ├── ModelNotReady   11   the model it serves now is not the one that it will serve
+    │   ├── NotConfirmed    12   a rollback that nobody has confirmed; nothing was placed
     │   └── RunInUse         4   another process holds it
     ├── CannotRetrain       10   rounds that cannot be trained here; nothing was undone, and who asked for it waits
     ├── LedgerError          1   the ledger cannot be trusted, or does not hold what was asked
@@ -83,6 +85,20 @@ class RunMissing(RunError):
 
 class RunUnsafe(RunError):
     """The run directory holds a link or a special file, which may lead to files that are not its own."""
+
+
+class ModelNotReady(RunError):
+    """The model that the run serves now is not the one that it will serve: a rebuild is unfinished, or leavers are
+    in it again because it was restored from a backup.
+    """
+
+    exit_code = 11
+
+
+class NotConfirmed(RunError):
+    """A rollback that nobody has confirmed. Nothing was placed or changed."""
+
+    exit_code = 12
 
 
 class RunInUse(RunError):

@@ -34,9 +34,10 @@ from disavow.federation.local_training import Engine
 from disavow.federation.round import now
 from disavow.federation.training import OnRound
 from disavow.ledger import Ledger
-from disavow.ledger.keys import default_folder, tombstone_key
+from disavow.ledger.keys import default_folder, fingerprint, tombstone_key
 from disavow.ledger.requests import find
 from disavow.ledger.taking_up import refuse_signer
+from disavow.ledger.tombstones import remember, restored
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.notes import Signer
 
@@ -47,6 +48,7 @@ _POLL_SECONDS = 0.2
 class Keys:
     """The operator's keys, opened: what signs the run's log, and the key of its tombstones."""
 
+    folder: Path
     signer: Signer | None
     tombstone: bytes
 
@@ -74,6 +76,7 @@ class Listener:
 
     on_placed: Callable[[tuple[int, ...]], None] = lambda numbers: None
     on_wait: Callable[[str], None] = lambda why: None
+    on_note: Callable[[str], None] = lambda note: None
     loading: Callable[[], AbstractContextManager[OnProgress]] = lambda: nullcontext(nothing)
     on_verdict: Callable[[Verdict, int], None] = lambda verdict, requests: None
     on_round: OnRound = lambda summary: None
@@ -116,18 +119,21 @@ def erase(
     if openings is not None:
         openings = check_openings(openings.expanduser().absolute(), directory)
     opened = open_keys(directory, keys, ask)
-    with Ledger.open(directory, shared=True) as ledger:
+    with Ledger.open(directory, shared=True, keys=opened.folder) as ledger:
+        for note in ledger.restored.notes:
+            listener.on_note(note)
         runs.refuse_changed(ledger, settings)
         refuse_another(ledger, build_mechanism(settings.mechanism))
         with ledger.snapshot() as connection:
             refuse_signer(connection, opened.signer)
+        remember(opened.folder, ledger.run_id, fingerprint(opened.tombstone), ())  # that it can be written
         if confirm is not None:
-            confirm(_asked(ledger, clients, settings, opened.tombstone, retrain=retrain))
+            confirm(_asked(ledger, clients, settings, opened.folder, opened.tombstone, retrain=retrain))
         if openings is not None:
             _make_openings(openings)
         numbers = ledger.place_requests(clients, key=opened.tombstone, at=now(), openings=openings)
     listener.on_placed(numbers)
-    answering = Answering(directory, settings, opened.signer, retrain, listener)
+    answering = Answering(directory, settings, opened, retrain, listener)
     refusal = _see_to_it(answering, numbers, wait)
     with Ledger.open(directory) as ledger:
         found = {request.number: request for request in ledger.requests(numbers)}
@@ -148,7 +154,7 @@ def _make_openings(folder: Path) -> None:
 def open_keys(directory: Path, keys: Path | None, ask: AskPassphrase) -> Keys:
     """Open the operator's keys; a wrong passphrase is refused here, before anything is placed."""
     folder = keys or default_folder()
-    return Keys(load_signer(folder, ask), tombstone_key(folder, run=directory))
+    return Keys(folder, load_signer(folder, ask), tombstone_key(folder, run=directory))
 
 
 def forecast(
@@ -160,11 +166,11 @@ def forecast(
     listener: Listener = _NOBODY,
 ) -> Asked:
     """What `erase` would do, also whether it could retrain here. Changes nothing, and makes no key."""
-    settings = runs.settings_of(directory)
+    settings, folder = runs.settings_of(directory), keys or default_folder()
     with Ledger.open(directory) as ledger:
         # nobody has asked: then there may be no key yet, and looking must not make one
-        key = tombstone_key(keys or default_folder(), run=directory) if ledger.requests() else None
-        asked = _asked(ledger, list(dict.fromkeys(clients)), settings, key, retrain=retrain)
+        key = tombstone_key(folder, run=directory) if ledger.requests() else None
+        asked = _asked(ledger, list(dict.fromkeys(clients)), settings, folder, key, retrain=retrain)
         if asked.refusal is None and asked.forecast is not None and _trains(asked.forecast):
             try:
                 with listener.loading() as on_progress:
@@ -175,17 +181,20 @@ def forecast(
 
 
 def _asked(
-    ledger: Ledger, clients: Sequence[str], settings: Settings, key: bytes | None, *, retrain: bool
+    ledger: Ledger, clients: Sequence[str], settings: Settings, keys: Path, key: bytes | None, *, retrain: bool
 ) -> Asked:
     before: dict[str, ErasureRequest] = {}
     if key is not None:
         with ledger.snapshot() as connection:
             found = {client: find(connection, client, key=key) for client in clients}
-        before = {c: r for c, r in found.items() if r is not None and r.state is not RequestState.WAITING}
+        before = {c: r for c, r in found.items() if r is not None and r.judged}
     asking = [client for client in clients if client not in before]
     if not asking:
         return Asked(before, None)
-    told = foresee(ledger, asking, runs.conduct_of(settings), _mechanism(settings, retrain=retrain))
+    with ledger.snapshot() as connection:
+        back = restored(connection, keys, directory=ledger.directory).clients  # they leave again, too
+    together = list(dict.fromkeys([*asking, *back]))
+    told = foresee(ledger, together, runs.conduct_of(settings), _mechanism(settings, retrain=retrain))
     if _trains(told):
         try:
             runs.refuse_other_trainer(ledger, settings)
@@ -210,7 +219,7 @@ class Answering:
 
     directory: Path
     settings: Settings
-    signer: Signer | None
+    keys: Keys
     retrain: bool
     listener: Listener
 
@@ -221,7 +230,7 @@ def _see_to_it(answering: Answering, numbers: tuple[int, ...], wait: float) -> C
     Why some of them are left waiting; None once all are answered.
     """
     directory, deadline, told = answering.directory, time.monotonic() + wait, False
-    while not _all_answered(directory, numbers):
+    while not _none_pending(directory, numbers):
         try:
             refusal = _answer(answering, numbers)
         except RunInUse as error:
@@ -236,10 +245,10 @@ def _see_to_it(answering: Answering, numbers: tuple[int, ...], wait: float) -> C
             time.sleep(_POLL_SECONDS)
             continue
         with Ledger.open(directory) as ledger:
-            states = {request.state for request in ledger.requests(numbers)}
+            states = {request.state for request in ledger.requests(numbers) if request.pending}
         if RequestState.PURGING not in states:
             if refusal is not None:
-                return refusal if states != {RequestState.ANSWERED} else None
+                return refusal if states else None
         elif time.monotonic() >= deadline:
             raise RunInUse(
                 f"{directory} is being read by another process, so deleted rows cannot be purged from its files; "
@@ -248,9 +257,9 @@ def _see_to_it(answering: Answering, numbers: tuple[int, ...], wait: float) -> C
     return None
 
 
-def _all_answered(directory: Path, numbers: tuple[int, ...]) -> bool:
+def _none_pending(directory: Path, numbers: tuple[int, ...]) -> bool:
     with Ledger.open(directory) as ledger:
-        return all(request.state is RequestState.ANSWERED for request in ledger.requests(numbers))
+        return not any(request.pending for request in ledger.requests(numbers))
 
 
 def _answer(answering: Answering, numbers: tuple[int, ...]) -> CannotRetrain | None:
@@ -258,7 +267,8 @@ def _answer(answering: Answering, numbers: tuple[int, ...]) -> CannotRetrain | N
     settings, listener = answering.settings, answering.listener
     conduct, mechanism = runs.conduct_of(settings), build_mechanism(settings.mechanism)
     remark: Remark = repetition if runs.on_nodes(settings) else lambda ledger: ""
-    with Ledger.open(answering.directory, write=True, signer=answering.signer) as ledger:
+    keys = answering.keys
+    with Ledger.open(answering.directory, write=True, signer=keys.signer, keys=keys.folder) as ledger:
         without_training = partial(
             answer_without_training,
             ledger,
@@ -270,7 +280,7 @@ def _answer(answering: Answering, numbers: tuple[int, ...]) -> CannotRetrain | N
         if not training_due(ledger):
             return None
         if not answering.retrain:
-            if any(request.state is not RequestState.ANSWERED for request in ledger.requests(numbers)):
+            if any(request.pending for request in ledger.requests(numbers)):
                 without_training(WithoutRetraining(mechanism), among=numbers)
             return None
         try:

@@ -187,6 +187,7 @@ def start(
             settings_digest=config.settings_digest(settings),
             trainer=prepared.trainer,
             signer=signer,
+            keys=keys or default_folder(),
         )
     except BaseException:
         prepared.engine.close()
@@ -209,7 +210,8 @@ def reopen(
     """
     settings = settings_of(directory)
     refuse_on_nodes(settings, directory)
-    ledger = Ledger.open(directory, write=True, signer=load_signer(keys or default_folder(), ask))
+    keys = keys or default_folder()
+    ledger = Ledger.open(directory, write=True, signer=load_signer(keys, ask), keys=keys)
     try:
         refuse_changed(ledger, settings)
         prepared = prepare_again(ledger, settings, on_progress=on_progress)
@@ -383,4 +385,5 @@ def _assemble(
 ) -> Run:
     conduct, mechanism = conduct_of(settings, clock), build_mechanism(settings.mechanism)
     keys = keys or default_folder()
-    return Run(settings, ledger, prepared.engine, conduct, keys, mechanism, openings, prepared.data.notes)
+    notes = (*prepared.data.notes, *ledger.restored.notes)
+    return Run(settings, ledger, prepared.engine, conduct, keys, mechanism, openings, notes)

@@ -52,10 +52,10 @@ ASKED: dict[str, Any] = {
         ),
         ({"device": "tpu"}, "--device is tpu; allowed: cpu, cuda"),
         ({"network": "vgg"}, "--network is vgg; allowed: convnet, lenet5, resnet-mini"),
-        ({"passes": 0}, "--passes is 0; allowed: a whole number of at least 1"),
-        ({"rounds": 0}, "--rounds is 0; allowed: a whole number of at least 1"),
-        ({"samples": 0}, "--samples is 0; allowed: a whole number of at least 1"),
-        ({"clients": 1}, "--clients is 1; allowed: a whole number of at least 2"),
+        ({"passes": 0}, "--passes is 0; allowed: 1 to 1,000,000"),
+        ({"rounds": 0}, "--rounds is 0; allowed: 1 to 1,000,000"),
+        ({"samples": 0}, "--samples is 0; allowed: 1 to 1,000,000"),
+        ({"clients": 1}, "--clients is 1; allowed: 2 to 1,000,000"),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_one_line(

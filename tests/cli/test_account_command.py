@@ -351,7 +351,7 @@ def test_a_rollback_is_honoured_without_retraining_and_foretold(
     assert foretold.returncode == 0
     assert "it cannot be retrained (the privacy budget is spent: ε is" in foretold.stdout
     assert "the initial model is served" in foretold.stdout
-    result = disavow("erase", spent, *together)
+    result = disavow("erase", spent, *together, "--yes")
     assert result.returncode == 0, result.stderr
     assert "rollback to round 1; not retrained: the privacy budget is spent" in result.stdout
     assert [summary.standing for summary in summaries(spent)] == [False] * 3

@@ -174,7 +174,7 @@ def test_a_deniable_request_is_answered_in_a_sentence_and_asking_twice_repeats_i
 
 
 def test_a_rollback_is_answered_in_json_and_listed_so(run: Path, pair: list[str], disavow: Command) -> None:
-    result = disavow("erase", run, *pair, "--json")
+    result = disavow("erase", run, *pair, "--yes", "--json")
     assert result.returncode == 0, result.stderr
     told = json.loads(result.stdout)
     assert told["run"] == str(run)
@@ -220,7 +220,7 @@ def test_too_few_to_retrain_is_said_first_and_afterwards(run: Path, disavow: Com
     first = disavow("erase", run, *everyone, "--dry-run")
     assert "rollback to round 1; it cannot be retrained (2 participants are left, fewer than k = 3)" in first.stdout
     assert "the initial model is served" in first.stdout
-    result = disavow("erase", run, *everyone)
+    result = disavow("erase", run, *everyone, "--yes")
     assert result.returncode == 0, result.stderr
     remark = "not retrained: 2 participants are left, fewer than k = 3; the initial model is served"
     assert [remark in line for line in result.stdout.splitlines()[::2]] == [True] * 6
@@ -310,7 +310,7 @@ def test_a_rollback_whose_data_is_gone_is_exit_10_and_deniable_ones_are_answered
     answered = disavow("erase", run, larger[0])
     assert answered.returncode == 0, answered.stderr
     before = models(run)
-    result = disavow("erase", run, *smaller[:-1], "--json")
+    result = disavow("erase", run, *smaller[:-1], "--yes", "--json")
     assert result.returncode == 10
     told = {one["client"]: one["state"] for one in json.loads(result.stdout)["requests"]}
     assert told == {**dict.fromkeys(smaller[:-2], "answered"), smaller[-2]: "waiting"}
@@ -332,13 +332,13 @@ def test_a_run_of_own_code_is_never_retrained_on_something_else(
     assert foretold.returncode == 0
     assert "cannot be trained here" in foretold.stdout
     assert json.loads(disavow("erase", run, *pair, "--dry-run", "--json").stdout)["cannot_retrain"]
-    for refused in (disavow("erase", run, *pair), disavow("resume", run)):
+    for refused in (disavow("erase", run, *pair, "--yes"), disavow("resume", run)):
         assert refused.returncode == 10, refused.stderr
         assert "docs/erasure.md" in refused.stderr.splitlines()[-1]
     assert models(run) == before
     assert states(run)[-1] == "waiting"
     assert disavow("audit", run, "--client", pair[-1]).returncode != 0
-    dropped = disavow("erase", run, pair[-1], "--without-retraining")
+    dropped = disavow("erase", run, pair[-1], "--yes", "--without-retraining")
     assert dropped.returncode == 0, dropped.stderr
     assert "not retrained: retraining was declined; the initial model is served" in dropped.stdout
     assert models(run) == []
@@ -481,7 +481,7 @@ def test_a_full_disk_is_exit_8_and_resume_completes_what_it_stopped(
 ) -> None:
     assert (run / NAME).stat().st_size > limit
     leavers: Sequence[str] = pair if rollback else pair[:1]
-    result = disavow("erase", run, *leavers, limit=limit)  # as on a full disk: no file may grow beyond
+    result = disavow("erase", run, *leavers, "--yes", limit=limit)  # as on a full disk: no file may grow beyond
     assert result.returncode == 8, result.stderr
     error = result.stderr.splitlines()[-1]
     assert error.startswith(f"error: {run} cannot be written: ")

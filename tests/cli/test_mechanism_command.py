@@ -43,7 +43,7 @@ def told(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         stays = next(client for client in ledger.clients() if client not in pair)
     call("dry run", "erase", run, *pair, "--dry-run")
     call("dry run json", "erase", run, *pair, "--dry-run", "--json")
-    call("erase", "erase", run, *pair)
+    call("erase", "erase", run, *pair, "--yes")
     call("requests", "requests", run, "--json")
     call("status", "status", run)
     call("status json", "status", run, "--json")
@@ -62,7 +62,7 @@ def told(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         [receipt] = (folder / "receipts").glob(f"*{number}.json")
         call(f"receipt {number}", "verify", receipt, "--key", key)
     call("resume", "resume", run)
-    call("later", "erase", run, stays)
+    call("later", "erase", run, stays, "--yes")
     call("later fsck", "fsck", run)
     return said
 

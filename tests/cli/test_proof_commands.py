@@ -695,3 +695,24 @@ def test_the_key_may_come_from_the_environment_alone(
     opening = json.loads(result.stdout)["opening"]
     result = disavow("verify", tmp_path / "what-if.json", "--key", world.key, "--what-if", "--opening", opening)
     assert result.returncode == 0, result.stdout
+
+
+# -- files that are there ----------------------------------------------------------------------------------------
+
+
+def test_no_command_replaces_a_file_that_says_something_else_unless_told_to(world: World, tmp_path: Path) -> None:
+    commands: dict[Path, list[str | Path]] = {
+        tmp_path / "proof.json": ["prove", world.run, LEAVER, "-o", tmp_path / "proof.json"],
+        tmp_path / "head.note": ["checkpoint", world.run, "-o", tmp_path / "head.note"],
+        tmp_path / "receipts" / "receipt-2.json": ["receipt", world.run, STAYER, "-o", tmp_path / "receipts"],
+    }
+    for file, command in commands.items():
+        assert world.call(*command).status == 0
+        made = file.read_bytes()
+        assert world.call(*command).status == 0  # the very same: nothing is lost
+        file.write_bytes(b"kept from before")
+        refused = world.call(*command)
+        assert (refused.status, "--force" in refused.stderr) == (2, True)
+        assert file.read_bytes() == b"kept from before"
+        assert world.call(*command, "--force").status == 0
+        assert file.read_bytes() == made

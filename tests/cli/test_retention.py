@@ -80,7 +80,7 @@ def test_a_thinned_run_tells_one_story_from_status_to_proof(folder: Path) -> Non
     assert (told["first_broken_round"], told["rollback_to_round"]) == (first, nearest + 1)
     assert told["cost"]["rounds"] == ROUNDS - nearest
     assert verdict.in_full in disavow("erase", run, *pair, "--dry-run").stdout
-    done = disavow("erase", run, *pair, "--openings", folder / "openings")
+    done = disavow("erase", run, *pair, "--yes", "--openings", folder / "openings")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(verdict.in_full) == 2
     assert f"{ROUNDS - nearest} rounds retrained" in done.stdout

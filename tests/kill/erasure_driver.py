@@ -122,7 +122,7 @@ class Driver:
         for name in ("stdout", "stderr"):
             (folder / name).touch()
         told = {"task": task, "arguments": [*map(str, command)], "folder": str(folder), **more}
-        around = environment(DISAVOW_KEYS=str(keys or self._folder / "keys"))
+        around = environment(**{"DISAVOW_KEYS": str(keys)} if keys else {})
         pid = self.call({**told, "cwd": str(cwd or self._folder), "environment": around})["pid"]
         return Child(self, pid, folder)
 

@@ -254,7 +254,7 @@ def _undisturbed(driver: Driver, folder: Path, draws: str) -> Undisturbed:
         run.tombstone_key()
     home = Path(shutil.copytree(folder / "prepared", folder / "undisturbed"))
     started = time.monotonic()
-    ended = driver.run("erase", home / "run", *leavers, keys=home / "keys")
+    ended = driver.run("erase", home / "run", *leavers, "--yes", keys=home / "keys")
     seconds = time.monotonic() - started
     assert ended.status == 0, ended.stderr
     assert fsck(home / "run") == []
@@ -292,7 +292,7 @@ def kill_again_and_again(driver: Driver, one: Undisturbed, folder: Path, seed: i
         shutil.rmtree(home)
         hurry /= 4
     if not _asked(run):
-        assert driver.run("erase", run, *one.leavers, keys=home / "keys").status == 0
+        assert driver.run("erase", run, *one.leavers, "--yes", keys=home / "keys").status == 0
     ended = driver.run("resume", run, keys=home / "keys")
     assert ended.status == 0, ended.stderr
     assert state_of(run, seeded=draws == "seeded") == one.end
@@ -310,7 +310,7 @@ def _killed(driver: Driver, one: Undisturbed, folder: Path, chance: random.Rando
     # spread over the erasure: the first before anything is rebuilt, the others each in a stretch of its own
     rows = [0, *(chance.randrange(i * ROUNDS // kills, (i + 1) * ROUNDS // kills) for i in range(1, kills))]
     for row in rows:
-        command: list[str | Path] = ["resume", run] if _asked(run) else ["erase", run, *one.leavers]
+        command: list[str | Path] = ["resume", run] if _asked(run) else ["erase", run, *one.leavers, "--yes"]
         pause = hurry * chance.uniform(0, one.seconds / (2 if row == 0 else ROUNDS))
         killed += kill_after(driver.start(*command, keys=home / "keys"), row, pause)
         assert faults_in_a_copy(run, folder) == []

@@ -6,13 +6,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from disavow.domain import Cost, RequestState, Verdict, VerdictKind
-from disavow.errors import LedgerError, UnknownClient
-from disavow.ledger import Ledger, journal
+from disavow.errors import LedgerError, RunError, UnknownClient
+from disavow.ledger import Ledger, fsck, journal, log
 from disavow.ledger.absent import files_with
-from tests.ledger.making import IDS, MOMENT, all_rows, by_hand, create, record_next, two_clusters
+from disavow.ledger.requests import find
+from tests.ledger.making import IDS, MOMENT, all_rows, by_hand, change, create, record_next, two_clusters
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 
@@ -122,7 +122,7 @@ def test_a_reader_places_nothing(tmp_path: Path) -> None:
     with create(tmp_path / "run") as ledger:
         record_next(ledger)
     before = all_rows(tmp_path / "run")
-    with Ledger.open(tmp_path / "run") as reader, pytest.raises(sa.exc.OperationalError, match="readonly"):
+    with Ledger.open(tmp_path / "run") as reader, pytest.raises(RunError, match="cannot be written"):
         place(reader, "ada")
     assert all_rows(tmp_path / "run") == before
 
@@ -156,3 +156,74 @@ def test_what_became_of_requests_is_told_with_the_verdict_of_each(tmp_path: Path
         assert place(ledger, "ada") == (1,)
         with pytest.raises(LedgerError, match="cannot return"):
             ledger.register(["ada"], key=KEY)
+
+
+# -- cancelled ---------------------------------------------------------------------------------------------------
+
+
+def judge_all(ledger: Ledger) -> None:
+    """Everybody who waits is deniable."""
+    with ledger.transaction() as connection:
+        waiting, verdict = journal.waiting(connection), Verdict(VerdictKind.DENIABLE)
+        erasure = journal.open_erasure(connection, waiting, verdict, mechanism="retrain", at=MOMENT)
+        log.log_erasure(connection, erasure)
+
+
+def test_a_request_that_waits_can_be_cancelled_and_then_is_as_if_nobody_had_asked(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        place(ledger, "ada", "bela")
+        later = MOMENT + timedelta(hours=1)
+        assert ledger.cancel_request("ada", at=later) == 1
+        assert ledger.cancel_request("ada", at=later + timedelta(hours=1)) == 1  # once is enough
+        cancelled, waits = ledger.requests()
+        assert (cancelled.state, cancelled.cancelled_at, cancelled.client) == (RequestState.CANCELLED, later, "ada")
+        assert (cancelled.pending, cancelled.judged, waits.pending) == (False, False, True)
+        with ledger.snapshot() as connection:
+            assert list(journal.waiting(connection).clients) == [waits.number]
+            assert find(connection, "ada", key=KEY) is None
+        ledger.register(["ada"], key=KEY)  # no leaver: nobody refuses its return
+        assert ledger.clients() == IDS
+    assert fsck(tmp_path / "run") == []
+
+
+def test_whoever_cancelled_may_ask_again_and_leave(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        record_next(ledger)
+        place(ledger, "ada")
+        ledger.cancel_request("ada", at=MOMENT)
+        assert place(ledger, "ada") == (2,)
+        judge_all(ledger)
+        with ledger.transaction() as connection:
+            journal.delete_leavers(connection, journal.leavers_to_delete(connection))
+        assert ledger.purge()
+        with ledger.transaction() as connection:
+            journal.finish(connection, at=MOMENT)
+        first, second = ledger.requests()
+        assert (first.state, first.client, second.state) == (RequestState.CANCELLED, None, RequestState.ANSWERED)
+        assert "ada" not in ledger.clients()
+        with pytest.raises(LedgerError, match="has asked to be forgotten"):
+            ledger.register(["ada"], key=KEY)
+    assert fsck(tmp_path / "run") == []
+    assert files_with(tmp_path / "run", "ada") == []
+
+
+def test_what_cannot_be_cancelled_is_refused_and_stays(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        record_next(ledger)
+        place(ledger, "ada")
+        with pytest.raises(UnknownClient):
+            ledger.cancel_request("nobody", at=MOMENT)
+        with pytest.raises(RunError, match="has not asked"):
+            ledger.cancel_request("bela", at=MOMENT)
+        judge_all(ledger)
+        with pytest.raises(RunError, match="has its verdict"):
+            ledger.cancel_request("ada", at=MOMENT)
+        assert [request.judged for request in ledger.requests()] == [True]
+
+
+def test_a_cancelled_request_that_was_changed_is_found(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        place(ledger, "ada")
+        ledger.cancel_request("ada", at=MOMENT)
+    change(tmp_path / "run", "UPDATE requests SET cancelled_at = NULL")
+    assert [finding.where for finding in fsck(tmp_path / "run")] == ["request 1"]

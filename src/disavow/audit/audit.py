@@ -126,7 +126,7 @@ def _audit(
         forgery = forge(rehearsal.ledger, recompute(rehearsal.engine), forgings=effort.forgings, seed=effort.seed)
         before, served = (confidences(subject, model) for model in (rehearsal.before, rehearsal.served))
         moved = float((rehearsal.served.vector.double() - rehearsal.before.vector.double()).norm())
-        departed = len(rehearsal.ledger.requests()) - 1
+        departed = sum(request.judged for request in rehearsal.ledger.requests()) - 1
     _refuse_overflow(before, served)
     subject = replace(subject, rounds=rehearsal.rounds)  # a run that is being trained goes on
     worlds = _worlds(subject, effort, folder, mechanism, on_round)

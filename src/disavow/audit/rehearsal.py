@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow import runs
 from disavow.audit.subject import Subject
-from disavow.domain import ErasureRequest, RequestState
+from disavow.domain import ErasureRequest
 from disavow.engines import build as build_engine
 from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms import Mechanism
@@ -75,7 +75,7 @@ def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism
 
 def _refuse_departures(ledger: Ledger, subject: Subject) -> None:
     """Refuse a copy in which others are in than the subject knows, or about to leave."""
-    waiting = any(request.state is not RequestState.ANSWERED for request in ledger.requests())
+    waiting = any(request.pending for request in ledger.requests())
     if waiting or ledger.clients() != subject.clients:
         raise ConfigError(
             f"a client of {subject.directory} has asked to be forgotten since the audit began; audit again once "

@@ -15,7 +15,7 @@ from disavow.data import FederatedData, OnProgress
 from disavow.data import load as load_data
 from disavow.data.dataset import Indices
 from disavow.data.progress import nothing
-from disavow.domain import Layout, Policy, RequestState, escaped
+from disavow.domain import Layout, Policy, escaped
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError, UnknownClient
 from disavow.federation.randomness import training_stream
@@ -143,7 +143,7 @@ def _refuse(ledger: Ledger, client: str) -> None:
         raise UnknownClient(f"{client!r} is not a client of this run, or has left it; an audit is for one still in")
     if ledger.next_round()[0] == 1:
         raise ConfigError(f"no round stands in {ledger.directory}: there is no model to attack yet")
-    waiting = [request for request in ledger.requests() if request.state is not RequestState.ANSWERED]
+    waiting = [request for request in ledger.requests() if request.pending]
     if waiting:
         those = "1 request is" if len(waiting) == 1 else f"{len(waiting)} requests are"
         raise ConfigError(

@@ -34,6 +34,7 @@ def a_number(value: float) -> float:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there and differs.")]
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="The run directory.")]
 
 

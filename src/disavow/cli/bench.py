@@ -82,8 +82,8 @@ def _check(asked: Asked) -> None:
     require(asked.network in NETWORKS, "network", asked.network, ", ".join(NETWORKS))
     for option in ("passes", "rounds", "samples", "federations"):
         value = getattr(asked, option)
-        require(1 <= value <= _MOST, option, value, f"a whole number of at least 1, at most {_MOST:,}")
-    allowed = f"a whole number of at least {_FEWEST_CLIENTS}, at most {_MOST:,}"
+        require(1 <= value <= _MOST, option, value, f"1 to {_MOST:,}")
+    allowed = f"{_FEWEST_CLIENTS} to {_MOST:,}"
     require(_FEWEST_CLIENTS <= asked.clients <= _MOST, "clients", asked.clients, allowed)
     require(bool(asked.peers or asked.engines), "engines", "none", "at least one engine where --peers is none")
     alone = asked.federations == 1 and asked.device == "cpu"

@@ -25,7 +25,7 @@ from disavow.domain import ErasureRequest, RequestState, escaped, model_name
 from disavow.erasure.dry_run import Forecast
 from disavow.erasure.mechanisms import DECLINED
 from disavow.erasure.prove import default_openings, opening_path, proof_path, unsigned_path
-from disavow.errors import CannotRetrain, IntegrityError
+from disavow.errors import CannotRetrain, IntegrityError, NotConfirmed
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.keys import default_folder
 from disavow.proof.bounds import noise_in_words
@@ -44,6 +44,7 @@ def erase(
     wait: float,
     retrain: bool,
     check: bool,
+    yes: bool,
     openings: Path | None,
     as_json: bool,
 ) -> None:
@@ -62,7 +63,7 @@ def erase(
                 openings=openings,
                 wait=wait,
                 retrain=retrain,
-                confirm=None,  # sees the forecast before anything is placed
+                confirm=None if yes else lambda asked: _confirm(directory, clients, asked),
                 listener=shown.listener,
             )
         except KeyboardInterrupt:
@@ -73,7 +74,7 @@ def erase(
         progress().print(f"removed {default_work(directory)}, which an interrupted audit left: it named clients")
     if as_json:
         told_of = [
-            {**_json(request), "client": client, "noise": _noise_of(directory, request.number)}
+            {**request_as_json(request), "client": client, "noise": _noise_of(directory, request.number)}
             for client, request in outcome.requests.items()
         ]
         print_json({"run": str(directory), "requests": told_of})
@@ -111,6 +112,7 @@ class _Shown:
         self.listener = Listener(
             on_placed=self._on_placed,
             on_wait=progress().print,
+            on_note=lambda note: progress().print(f"note: {note}"),
             loading=self._loading,
             on_verdict=lambda verdict, asked: self._watching().on_verdict(verdict, asked),
             on_round=lambda summary: self._watching().on_round(summary),
@@ -188,6 +190,33 @@ def _noise_of(directory: Path, number: int) -> str | None:
     return noise_in_words(None if ratio is None else float(ratio))
 
 
+def _confirm(directory: Path, clients: list[str], asked: requests_flow.Asked) -> None:
+    """Let a person say that rounds are to be undone, before anything is placed; elsewhere `--yes` says so."""
+    forecast = asked.forecast
+    if forecast is None or forecast.verdict.undoes is None:
+        return
+    asking = ", ".join(escaped(client) for client in dict.fromkeys(clients) if client not in asked.before)
+    unplaced = "nothing was placed for them"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise NotConfirmed(
+            f"{asking}: {foretold(forecast)}; {unplaced}: `--yes` confirms it, `--dry-run` only says what it costs"
+        )
+    earlier = forecast.verdict.undoes - 1
+    with Ledger.open(directory) as ledger:
+        digest = ledger.digest_before(earlier + 1)
+    progress().print(f"{asking}: {foretold(forecast)}.\nUntil then {model_name(earlier)} is served: {digest}")
+    if asked.refusal is not None:
+        progress().print(f"It cannot be done here ({asked.refusal}): the request would wait, and undo nothing yet.")
+    if _ask("Undo these rounds? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise NotConfirmed(f"not confirmed; {unplaced}")
+
+
+def _ask(question: str) -> str:
+    """Ask on stderr, where progress goes: stdout is for the result alone."""
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline()
+
+
 def _refuse_damaged(directory: Path) -> None:
     faults = [finding for finding in fsck(directory) if finding.fault and not finding.spare]
     if faults:
@@ -207,7 +236,7 @@ def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_jso
             results().print(f"{escaped(client)} has asked before: {sentence(request)}")
     if forecast is None:
         if as_json:
-            told = [{**_json(request), "client": client} for client, request in before.items()]
+            told = [{**request_as_json(request), "client": client} for client, request in before.items()]
             print_json({"run": str(directory), "dry_run": True, "requests": told})
         return
     if as_json:
@@ -265,6 +294,8 @@ def foretold(forecast: Forecast) -> str:
 
 def sentence(request: ErasureRequest) -> str:
     """What became of a request, in words."""
+    if request.cancelled_at is not None:
+        return f"request {request.number}: cancelled {request.cancelled_at:%Y-%m-%d %H:%M:%S} UTC"
     cost = request.cost
     parts = [request.verdict.in_full if request.verdict else request.state.value]
     if cost is not None and cost.rounds:
@@ -283,7 +314,7 @@ def requests(directory: Path, *, as_json: bool) -> None:
     with Ledger.open(directory) as ledger:
         found = ledger.requests()
     if as_json:
-        print_json({"run": str(directory), "requests": [{**_json(r), "client": r.client} for r in found]})
+        print_json({"run": str(directory), "requests": [{**request_as_json(r), "client": r.client} for r in found]})
         return
     if not found:
         results().print("no requests")
@@ -314,7 +345,8 @@ def _taken(request: ErasureRequest) -> str:
     return f"{(request.answered_at - request.asked_at).total_seconds():.1f} s"
 
 
-def _json(request: ErasureRequest) -> dict[str, Any]:
+def request_as_json(request: ErasureRequest) -> dict[str, Any]:
+    """What became of a request, for machines; without the client."""
     taken = request.answered_at - request.asked_at if request.answered_at else None
     return {
         "number": request.number,
@@ -325,6 +357,7 @@ def _json(request: ErasureRequest) -> dict[str, Any]:
         "cost": asdict(request.cost) if request.cost else None,
         "asked_at": request.asked_at.isoformat(),
         "answered_at": request.answered_at.isoformat() if request.answered_at else None,
+        "cancelled_at": request.cancelled_at.isoformat() if request.cancelled_at else None,
         "seconds_taken": taken.total_seconds() if taken is not None else None,
         "remark": request.remark,
         "approximate": request.approximate,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from disavow.cli.base import MOST_ROUNDS, Json, RunDirectory, app
+from disavow.cli.base import MOST_ROUNDS, Force, Json, RunDirectory, app
 from disavow.cli.extras import needs
 from disavow.errors import ConfigError
 
@@ -64,6 +64,7 @@ def prove(
     openings: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write the opening. [default: beside the run]")
     ] = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Write the proof of an answered erasure; for a client still in, what it would be if it asked now.
@@ -72,7 +73,7 @@ def prove(
     """
     with needs("train"):
         from disavow.cli import prove as command
-    command.prove(run, client, output, openings, as_json=json)
+    command.prove(run, client, output, openings, force=force, as_json=json)
 
 
 @app.command(rich_help_panel="Proofs")
@@ -83,6 +84,7 @@ def receipt(
     number: Annotated[
         int | None, typer.Option("--round", min=1, max=MOST_ROUNDS, help="Only the receipt for this round.")
     ] = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Write what a client keeps of its rounds, so that it can later hold the server to them.
@@ -91,7 +93,7 @@ def receipt(
     """
     with needs("train"):
         from disavow.cli import prove as command
-    command.receipt(run, client, output, number, as_json=json)
+    command.receipt(run, client, output, number, force=force, as_json=json)
 
 
 @app.command(rich_help_panel="Proofs")
@@ -100,6 +102,7 @@ def checkpoint(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it. [default: print it]")
     ] = None,
+    force: Force = False,
 ) -> None:
     """Give out the signed head of a run's log. Whoever keeps it notices if history is rewritten.
 
@@ -107,7 +110,7 @@ def checkpoint(
     """
     with needs("train"):
         from disavow.cli import prove as command
-    command.checkpoint(run, output)
+    command.checkpoint(run, output, force=force)
 
 
 @app.command(rich_help_panel="Proofs")
@@ -120,6 +123,10 @@ def export(
             min=1, max=MOST_ROUNDS, metavar="N", help="Write the mean of the models after the last N rounds."
         ),
     ] = 1,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also while rounds that a rollback undid are still to be rebuilt.")
+    ] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Write the model that a run serves as a safetensors file; its SHA-256 is the subject of the run's proofs.
@@ -127,13 +134,15 @@ def export(
     With large clusters few updates enter a round, and single rounds are better or worse by chance; the mean of the
     last five models is steadier, and tells nobody more than they do. While a model learns fast, it lags behind.
 
+    While a rebuild is unfinished, there is only an earlier model or a half-trained one: exit 11 unless `--anyway`.
+
     **Example:** `disavow export runs/first -o model.safetensors`
 
     **Example:** `disavow export runs/first -o steady.safetensors --average 5`
     """
     with needs("train"):
         from disavow.cli import prove as command
-    command.export(run, output, average=average, as_json=json)
+    command.export(run, output, average=average, anyway=anyway, force=force, as_json=json)
 
 
 @app.command(rich_help_panel="Proofs")

@@ -130,15 +130,21 @@ def erase(
         bool,
         typer.Option("--fsck", help="Check the whole run first, as `disavow fsck` does; refuse a damaged one."),
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Roll back without asking, as scripts need it.")] = False,
     json: Json = False,
 ) -> None:
     """Honour the wish of clients to be forgotten: at once where it is deniable, by retraining where it is not.
+
+    What it would undo is shown and has to be confirmed: on a terminal by an answer, elsewhere by `--yes`. Without,
+    nothing is placed (exit 12). What is deniable undoes nothing, and is not asked about.
 
     Asking twice gives the first answer. A run that is being trained honours the request between two rounds. What is
     deniable needs no data. What has to be retrained and cannot be here waits (exit 10); nothing is undone for it.
     A proof of each answer is kept with the run; its opening, which says whom it is about, is written outside it.
 
     **Example:** `disavow erase runs/first client-07 --dry-run`
+
+    **Example:** `disavow erase runs/first client-07 --yes`
     """
     with needs("train"):
         from disavow.cli import erase as command
@@ -149,9 +155,27 @@ def erase(
         wait=wait,
         retrain=not without_retraining,
         check=check,
+        yes=yes,
         openings=openings,
         as_json=json,
     )
+
+
+@app.command(rich_help_panel="Runs and erasures")
+def cancel(
+    run: RunDirectory,
+    client: Annotated[str, typer.Argument(metavar="CLIENT", help="Whose request is cancelled.")],
+    json: Json = False,
+) -> None:
+    """Cancel an erasure request that waits: one that another process has not taken up yet.
+
+    The client stays in the run and may ask again later. A request that has its verdict cannot be cancelled.
+
+    **Example:** `disavow cancel runs/first client-07`
+    """
+    with needs("train"):
+        from disavow.cli import cancel as command
+    command.cancel(run, client, as_json=json)
 
 
 @app.command(rich_help_panel="Runs and erasures")

@@ -12,7 +12,9 @@ from disavow.errors import ConfigError
 from disavow.ledger import Finding, Ledger
 from disavow.ledger import fsck as check
 from disavow.ledger.absent import files_with
+from disavow.ledger.keys import default_folder
 from disavow.ledger.requests import refuse_broken_text
+from disavow.ledger.tombstones import restored
 
 
 def fsck(directory: Path, *, absent: list[str], as_json: bool) -> None:
@@ -24,6 +26,7 @@ def fsck(directory: Path, *, absent: list[str], as_json: bool) -> None:
             shown.update(shown.task_ids[0], completed=done, total=total)
 
         found = check(directory, on_progress)
+    found += _forgotten(directory, found)
     found += _still_there(directory, absent)
     faults = [finding for finding in found if finding.fault]
     if as_json:
@@ -37,6 +40,18 @@ def fsck(directory: Path, *, absent: list[str], as_json: bool) -> None:
         results().print(f"{directory}: {f'{len(faults)} faults' if faults else 'clean'}")
     if faults:
         raise typer.Exit(1)
+
+
+def _forgotten(directory: Path, found: list[Finding]) -> list[Finding]:
+    """Clients who left the run and are in it again, as far as the tombstones of whoever asks can tell."""
+    if any(finding.fault for finding in found):
+        return []  # it may not even be readable
+    with Ledger.open(directory) as ledger, ledger.snapshot() as connection:
+        forgotten = restored(connection, default_folder(), directory=directory)
+    back = [
+        Finding("table clients", f"{client!r} left this run and is in it again") for client in forgotten.clients
+    ]
+    return back + [Finding("this run", f"is {note}", fault=bool(back)) for note in filter(None, [str(forgotten)])]
 
 
 def _still_there(directory: Path, ids: list[str]) -> list[Finding]:

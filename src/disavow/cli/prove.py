@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from disavow.cli.output import print_json, results
 from disavow.cli.passphrase import ask_passphrase
-from disavow.domain import ErasureRequest, RequestState, escaped
+from disavow.cli.unsettled import unsettled
+from disavow.domain import ErasureRequest, escaped
 from disavow.erasure.prove import (
     check_openings,
     default_openings,
@@ -15,7 +17,7 @@ from disavow.erasure.prove import (
     what_if_path,
 )
 from disavow.erasure.receipts import receipts
-from disavow.errors import ConfigError, LedgerError, UnknownClient
+from disavow.errors import ConfigError, LedgerError, ModelNotReady, UnknownClient
 from disavow.ledger import Ledger, log
 from disavow.ledger.files import write_durably
 from disavow.ledger.keys import default_folder, tombstone_key
@@ -26,11 +28,11 @@ from disavow.proof.keys import load_signer
 from disavow.proof.notes import Signer
 
 
-def prove(directory: Path, client: str, output: Path, openings: Path | None, *, as_json: bool) -> None:
+def prove(directory: Path, client: str, output: Path, openings: Path | None, *, force: bool, as_json: bool) -> None:
     """Write the proof of an erasure that was answered, or a what-if about a client that is still in."""
     request = _request_of(directory, client)
-    if request is not None and request.state is not RequestState.WAITING:
-        _write(output, _proof_of(directory, request))
+    if request is not None and request.judged:
+        _write(output, _proof_of(directory, request), force=force)
         told = {"kind": "erasure", "request": request.number, "proof": str(output), "opening": None}
         words = (
             f"proof of request {request.number} written to {output}\n"
@@ -48,7 +50,7 @@ def prove(directory: Path, client: str, output: Path, openings: Path | None, *, 
                     f"`disavow resume {directory}` takes up a new key"
                 )
             proof = prove_what_if(ledger, client)
-        _write(output, proof.sealed(signer))
+        _write(output, proof.sealed(signer), force=force)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         opening = what_if_path(folder, ledger.run_id, client)
         write_durably(opening, proof.opening.to_bytes(), mode=0o600)
@@ -93,23 +95,39 @@ def _signer() -> Signer:
     return signer
 
 
-def _write(output: Path, data: bytes) -> None:
+def _write(output: Path, data: bytes, *, force: bool, mode: int = 0o644) -> None:
+    """Write a file that somebody asked for; one that is there and says something else is kept unless forced."""
     try:
-        write_durably(output, data)
+        if _refuse_other(output, data, force=force):
+            return
+        write_durably(output, data, mode=mode)
     except OSError as error:
         raise ConfigError(f"{output} cannot be written: {error.strerror}") from None
 
 
-def receipt(directory: Path, client: str, folder: Path, number: int | None, *, as_json: bool) -> None:
+def _refuse_other(output: Path, data: bytes, *, force: bool) -> bool:
+    """Whether a file is there and holds just this; one that holds something else is refused unless forced."""
+    if force or not os.path.lexists(output):
+        return False
+    if output.is_file() and output.stat().st_size == len(data) and output.read_bytes() == data:
+        return True
+    raise ConfigError(f"{output} exists and is not overwritten; --force replaces it")
+
+
+def receipt(directory: Path, client: str, folder: Path, number: int | None, *, force: bool, as_json: bool) -> None:
     """Write a client's receipts."""
     check_openings(folder, directory)
     with Ledger.open(directory) as ledger:
-        written = []
-        for round_number, data in receipts(ledger, client, load_signer(default_folder(), ask_passphrase), number):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path = folder / f"receipt-{round_number}.json"
-            write_durably(path, data, mode=0o600)
-            written.append(path)
+        signer = load_signer(default_folder(), ask_passphrase)
+        written = {
+            folder / f"receipt-{round_number}.json": data
+            for round_number, data in receipts(ledger, client, signer, number)
+        }
+    for path, data in written.items():
+        _refuse_other(path, data, force=force)
+    for path, data in written.items():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(path, data, force=force, mode=0o600)
     if not written and number is not None:
         raise UnknownClient(f"{client!r} was not in round {number}, or that round does not stand")
     if as_json:
@@ -118,7 +136,7 @@ def receipt(directory: Path, client: str, folder: Path, number: int | None, *, a
         results().print(f"{len(written)} receipts of {escaped(client)} written to {folder}")
 
 
-def checkpoint(directory: Path, output: Path | None) -> None:
+def checkpoint(directory: Path, output: Path | None, *, force: bool) -> None:
     """Give out the newest signed head."""
     with Ledger.open(directory) as ledger, ledger.snapshot() as connection:
         head = log.signed_head(connection)
@@ -127,12 +145,19 @@ def checkpoint(directory: Path, output: Path | None) -> None:
     if output is None:
         print(head, end="")
     else:
-        _write(output, head.encode())
+        _write(output, head.encode(), force=force)
 
 
-def export(directory: Path, output: Path, *, average: int, as_json: bool) -> None:
+def export(directory: Path, output: Path, *, average: int, anyway: bool, force: bool, as_json: bool) -> None:
     """Write the model that is served, or the mean of it and of those before it."""
     with Ledger.open(directory) as ledger:
+        open_work = unsettled(ledger)
+        reason = open_work.unfinished or (open_work.forgotten if open_work else None)
+        if reason is not None and not anyway:
+            raise ModelNotReady(
+                f"{directory}: {reason}. `--anyway` exports what it has now; docs/erasure.md says what to serve "
+                "meanwhile"
+            )
         newest = ledger.next_round()[0] - 1
         if average == 1:
             data, mean_of = ledger.store.read_bytes(ledger.layout, ledger.digest_before(newest + 1)), None
@@ -141,12 +166,15 @@ def export(directory: Path, output: Path, *, average: int, as_json: bool) -> Non
         else:
             mean, mean_of = ledger.mean_model(average)
             data = to_safetensors(ledger.layout, mean)
-    _write(output, data)
+    _write(output, data, force=force)
     digest = digest_of(data)
     if as_json:
-        print_json({"run": str(directory), "model": digest, "file": str(output), "mean_of": mean_of})
+        told = {"model": digest, "file": str(output), "mean_of": mean_of, **open_work.to_json()}
+        print_json({"run": str(directory), **told})
         return
     results().print(f"model {digest} written to {output}")
+    if reason is not None:
+        results().print(f"It is not the model that this run will serve: {reason}")
     if mean_of:
         results().print(
             f"It is the mean of the models after rounds {newest - average + 1} to {newest}. Proofs name the last "

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from disavow.cli import rounds
 from disavow.cli.output import print_json, results, size
+from disavow.cli.unsettled import Unsettled, unsettled
 from disavow.config import Settings
 from disavow.federation.round import room_for
 from disavow.ledger import Ledger, log
@@ -25,6 +26,7 @@ def status(directory: Path, *, as_json: bool) -> None:
         settings = settings_of(directory)
         summaries = ledger.summaries()
         standing = [summary for summary in summaries if summary.standing]
+        open_work = unsettled(ledger)
         if as_json:
             print_json(
                 {
@@ -37,7 +39,8 @@ def status(directory: Path, *, as_json: bool) -> None:
                     "log": _log(ledger),
                     "mechanism": settings.mechanism.model_dump(),
                     "rounds_wanted": settings.rounds,
-                    "complete": len(standing) >= settings.rounds,
+                    "complete": len(standing) >= settings.rounds and not open_work,
+                    **open_work.to_json(),
                     "stored_bytes": ledger.stored_bytes(),
                     "models": _models_as_json(ledger, settings),
                     "model": ledger.digest_before(len(standing) + 1),
@@ -47,10 +50,10 @@ def status(directory: Path, *, as_json: bool) -> None:
                 }
             )
             return
-        _print(directory, ledger, settings)
+        _print(directory, ledger, settings, open_work)
 
 
-def _print(directory: Path, ledger: Ledger, settings: Settings) -> None:
+def _print(directory: Path, ledger: Ledger, settings: Settings, open_work: Unsettled) -> None:
     console, policy, wanted = results(), ledger.policy, settings.rounds
     standing = [summary for summary in ledger.summaries() if summary.standing]
     superseded = len(ledger.summaries()) - len(standing)
@@ -73,6 +76,8 @@ def _print(directory: Path, ledger: Ledger, settings: Settings) -> None:
         "rounds": f"{len(standing)} of {wanted}; {state}"
         + (f"; {superseded} superseded" if superseded else "")
         + (f"; {rebuilt_in_words(rebuilt)}" if rebuilt else ""),
+        "rebuild": open_work.unfinished,
+        "restored": open_work.forgotten,
         "mechanism": settings.mechanism.name,
         "log": _log(ledger),
         "on disk": size(ledger.stored_bytes()),

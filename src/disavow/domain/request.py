@@ -20,13 +20,17 @@ class Cost:
 
 
 class RequestState(StrEnum):
-    """How far a request has come. Every step is journalled; a crash resumes at the step it interrupted."""
+    """How far a request has come. Every step is journalled; a crash resumes at the step it interrupted.
+
+    Only a request that waits can be cancelled: its client stays as it is, and may ask again.
+    """
 
     WAITING = "waiting"
     REBUILDING = "rebuilding"
     DELETING = "deleting"
     PURGING = "purging"
     ANSWERED = "answered"
+    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class ErasureRequest:
 
     `client` is None once the id has been deleted. `remark` says what the verdict alone does not, such as why
     a model could not be retrained. `approximate`: rounds were rebuilt for it by other means than retraining.
+    `cancelled_at` is set where it was cancelled.
     """
 
     number: int
@@ -46,3 +51,14 @@ class ErasureRequest:
     answered_at: datetime | None = None
     remark: str = ""
     approximate: bool = False
+    cancelled_at: datetime | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether something is still to be done about it."""
+        return self.state not in (RequestState.ANSWERED, RequestState.CANCELLED)
+
+    @property
+    def judged(self) -> bool:
+        """Whether it has a verdict: from then on its client is withdrawn from the run."""
+        return self.state not in (RequestState.WAITING, RequestState.CANCELLED)

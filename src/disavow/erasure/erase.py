@@ -253,6 +253,7 @@ def delete(
         return ()
     if leavers:
         prove_leavers(ledger, leavers, openings, at=conduct.clock(), on_opening=on_opening)
+        ledger.keep_tombstones()
     with ledger.transaction() as connection:
         journal.delete_leavers(connection, leavers)
     ledger.remove_leftovers()

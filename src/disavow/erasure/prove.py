@@ -117,8 +117,8 @@ def prove_leavers(
     """
     proofs = ProofStore(ledger.directory)
     with ledger.snapshot() as connection:
-        asked = sa.select(requests).where(requests.c.client.in_(leavers)).order_by(requests.c.id)
-        for request in connection.execute(asked).all():
+        asked = sa.select(requests).where(requests.c.client.in_(leavers), requests.c.erasure.is_not(None))
+        for request in connection.execute(asked.order_by(requests.c.id)).all():
             proof = prove_erasure(connection, ledger, request, at=at)
             # the opening first: without it the proof would name nobody, ever
             opening = proof.opening.to_bytes()

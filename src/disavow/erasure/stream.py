@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
+from disavow.domain import RequestState
 from disavow.federation.randomness import derive, training_stream
 from disavow.federation.round import Conduct
 from disavow.ledger import Ledger
@@ -29,7 +30,7 @@ def place_from_stream(ledger: Ledger, conduct: Conduct, *, rate: float, key: byt
         latest = connection.execute(sa.select(sa.func.max(requests.c.stream_round))).scalar() or 0
     if newest <= latest:
         return  # a round that was rebuilt, or an interruption after the request was placed
-    asked = {request.client for request in ledger.requests()}
+    asked = {request.client for request in ledger.requests() if request.state is not RequestState.CANCELLED}
     free = [client for client in ledger.clients() if client not in asked]
     client = asks(free, rate=rate, seed=conduct.seed, round_number=newest)
     if client is not None:

@@ -208,7 +208,10 @@ def _erasures(checked: Checked) -> Iterator[Finding]:
             yield Finding(f"request {row.id}", "is not what was recorded: it has another checksum")
         if states.get(row.erasure) in (RequestState.PURGING, RequestState.ANSWERED) and row.client is not None:
             yield Finding(f"request {row.id}", "is answered, though its client has not been deleted")
-        if row.erasure is None and (row.client is None or row.verdict is not None):
+        if row.cancelled_at is not None and (row.erasure is not None or row.verdict is not None):
+            yield Finding(f"request {row.id}", "is cancelled, yet was judged")
+        waiting = row.erasure is None and row.cancelled_at is None
+        if waiting and (row.client is None or row.verdict is not None):
             yield Finding(f"request {row.id}", "is waiting, yet has no client or has a verdict")
         if row.erasure is not None and row.verdict not in set(VerdictKind):
             yield Finding(f"request {row.id}", "was judged, yet has no verdict")

@@ -55,10 +55,11 @@ def waiting(
     among: Collection[int] | None = None,
     most: int = MOST_REQUESTS,
 ) -> Waiting:
-    """The requests that nobody has answered yet, placed after request `after`, all or `among` these: the first
-    `most` of them, which is as many as one leaf of the log can tell of.
+    """The requests that nobody has answered or cancelled yet, placed after request `after`, all or `among` these:
+    the first `most` of them, which is as many as one leaf of the log can tell of.
     """
-    query = sa.select(requests.c.id, requests.c.client).where(requests.c.erasure.is_(None), requests.c.id > after)
+    unanswered = sa.and_(requests.c.erasure.is_(None), requests.c.cancelled_at.is_(None), requests.c.id > after)
+    query = sa.select(requests.c.id, requests.c.client).where(unanswered)
     if among is not None:
         query = query.where(requests.c.id.in_(among))
     query = query.order_by(requests.c.id).limit(most)

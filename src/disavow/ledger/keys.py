@@ -1,7 +1,7 @@
 """The operator's keys, which lie outside every run directory.
 
-So far there is one: the key of the tombstones. A tombstone is a keyed hash of a leaver's id; without the key it
-says nothing about who left, with it the operator can refuse the leaver's return and answer a second request.
+The key of the tombstones is one of them. A tombstone is a keyed hash of a leaver's id; without the key it says
+nothing about who left, with it the operator can refuse the leaver's return and answer a second request.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import secrets
 from pathlib import Path
 
-from disavow.errors import ConfigError
+from disavow.errors import ConfigError, LedgerError
 from disavow.ledger.files import write_durably
 
 ENVIRONMENT = "DISAVOW_KEYS"
@@ -57,3 +57,10 @@ def fingerprint(key: bytes) -> str:
 def tombstone(key: bytes, run_id: str, client: str) -> bytes:
     """The keyed hash that stands for a leaver of a run."""
     return hmac.digest(key, b"disavow/tombstone/v1\x00" + run_id.encode() + b"\x00" + client.encode(), "sha256")
+
+
+def another_key() -> LedgerError:
+    """What to do where the tombstones of a run were made with another key than the one at hand."""
+    return LedgerError(
+        "the tombstones of this run were made with another key: point DISAVOW_KEYS to the folder that holds it"
+    )

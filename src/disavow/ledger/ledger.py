@@ -18,12 +18,14 @@ from disavow.errors import DisavowError, LedgerError, RunMissing
 from disavow.ledger import clients as registry
 from disavow.ledger import database, log, rebuilt, rounds, updates
 from disavow.ledger.creation import Beginning, make
+from disavow.ledger.keys import tombstone, tombstone_key
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import Vector
-from disavow.ledger.requests import place, refuse_leavers
+from disavow.ledger.requests import cancel, place, refuse_leavers
 from disavow.ledger.run_files import refuse_unsafe
-from disavow.ledger.schema import models, run
+from disavow.ledger.schema import models, requests, run
 from disavow.ledger.taking_up import take_up
+from disavow.ledger.tombstones import RESTORED, Restored, listed, remember, restored
 from disavow.ledger.view import View
 from disavow.proof.leaves import MECHANISMS
 from disavow.proof.notes import Signer
@@ -34,8 +36,17 @@ Recorded = TypeVar("Recorded", Round, Rebuilt)
 class Ledger(View):
     """A run directory, opened. Use it as a context manager."""
 
-    def __init__(self, directory: Path, engine: sa.Engine, lock: Lock | None, signer: Signer | None = None) -> None:
-        self._lock, self._signer = lock, signer
+    def __init__(
+        self,
+        directory: Path,
+        engine: sa.Engine,
+        lock: Lock | None,
+        signer: Signer | None = None,
+        keys: Path | None = None,
+    ) -> None:
+        self._lock, self._signer, self._keys = lock, signer, keys
+        self.restored = Restored()
+        """Whom this run had forgotten when it was opened for writing; see `tombstones`."""
         super().__init__(directory, engine)
 
     # -- coming into being ---------------------------------------------------------------------------------
@@ -55,6 +66,7 @@ class Ledger(View):
         settings_digest: str = "",
         trainer: TrainedBy = OWN_CODE,
         signer: Signer | None = None,
+        keys: Path | None = None,
     ) -> Ledger:
         """A new run, opened for writing. The directory appears whole, or not at all.
 
@@ -65,15 +77,25 @@ class Ledger(View):
             policy, layout, initial, clients, config, created_by, at, settings_digest, trainer, signer
         )
         make(directory, start)
-        return cls.open(directory, write=True, signer=signer)
+        return cls.open(directory, write=True, signer=signer, keys=keys)
 
     @classmethod
     def open(
-        cls, directory: Path, *, write: bool = False, shared: bool = False, signer: Signer | None = None
+        cls,
+        directory: Path,
+        *,
+        write: bool = False,
+        shared: bool = False,
+        signer: Signer | None = None,
+        keys: Path | None = None,
     ) -> Ledger:
         """A run that exists. For writing, it is locked and tidied.
 
         `signer` signs the log; a run whose log has been signed is not written without one.
+
+        `keys` is the folder of the operator's keys, in which tombstones are kept and looked up: for whoever left
+        this run and is in it again, because it was restored from a backup, a request is placed. Without `keys` none
+        are kept, as is right for a copy that is only tried out.
 
         `shared` opens it for short writes beside the process that holds the lock, such as placing a request.
         """
@@ -86,10 +108,12 @@ class Ledger(View):
         try:
             database.check_revision(directory)
             engine = database.connect(path, write=write or shared)
-            ledger = cls(directory, engine, lock, signer)
+            ledger = cls(directory, engine, lock, signer, keys)
             if write:
                 ledger._take_up_log()
                 ledger.remove_leftovers()
+            if write or shared:
+                ledger._take_up_tombstones()
         except BaseException:
             if engine is not None:
                 engine.dispose()
@@ -105,6 +129,31 @@ class Ledger(View):
         if not ready:
             with self.transaction() as connection:
                 take_up(connection, self._signer, at=log.time_of(datetime.now(UTC)))
+
+    def _take_up_tombstones(self) -> None:
+        """Let everybody ask again who left and is in the run again; and list who left while nobody kept a list."""
+        if self._keys is None:
+            return
+        with self.snapshot() as connection:
+            self.restored = restored(connection, self._keys, directory=self.directory, write=True)
+        if self.restored.clients:
+            key = tombstone_key(self._keys, run=self.directory)
+            self.place_requests(self.restored.clients, key=key, at=datetime.now(UTC), note=RESTORED)
+        if not self._judged_tombstones()[1].keys() <= self._listed_tombstones():  # the keys are older, or others
+            self.keep_tombstones()
+
+    def keep_tombstones(self) -> None:
+        """List the tombstones of all who are withdrawn beside the operator's keys, durably."""
+        key, stones = self._judged_tombstones()
+        if self._keys is not None:
+            remember(self._keys, self.run_id, key, list(stones))
+
+    def _judged_tombstones(self) -> tuple[str, dict[bytes, None]]:
+        """The fingerprint of the tombstone key, and the tombstones of all who are withdrawn, in order."""
+        with self.snapshot() as connection:
+            key = connection.execute(sa.select(run.c.tombstone_key)).scalar_one()
+            judged = sa.select(requests.c.tombstone).where(requests.c.erasure.is_not(None)).order_by(requests.c.id)
+            return key, dict.fromkeys(connection.execute(judged).scalars())
 
     @property
     def signer(self) -> Signer | None:
@@ -158,8 +207,15 @@ class Ledger(View):
         `key` is the operator's tombstone key: only with it can a leaver be recognised.
         """
         with self.transaction() as connection:
-            refuse_leavers(connection, ids, key)
+            refuse_leavers(connection, ids, key, listed=self._listed_tombstones())
             registry.register(connection, ids)
+
+    def has_left(self, client: str, *, key: bytes) -> bool:
+        """Whether a client is listed beside the operator's keys as having left this run."""
+        return tombstone(key, self.run_id, client) in self._listed_tombstones()
+
+    def _listed_tombstones(self) -> frozenset[bytes]:
+        return frozenset() if self._keys is None else frozenset(listed(self._keys, self.run_id)[1])
 
     def place_requests(
         self,
@@ -169,11 +225,17 @@ class Ledger(View):
         at: datetime,
         stream_round: int | None = None,
         openings: Path | None = None,
+        note: str = "",
     ) -> tuple[int, ...]:
         """Make erasure requests wait for whoever holds the run; their numbers. See `requests.place`."""
         folder = None if openings is None else str(openings.absolute())
         with self.transaction() as connection:
-            return place(connection, ids, key=key, at=at, stream_round=stream_round, openings=folder)
+            return place(connection, ids, key=key, at=at, stream_round=stream_round, openings=folder, note=note)
+
+    def cancel_request(self, client: str, *, at: datetime) -> int:
+        """Cancel the request of a client that waits; its number. See `requests.cancel`."""
+        with self.transaction() as connection:
+            return cancel(connection, client, at=at)
 
     def purge(self) -> bool:
         """Make sure that deleted rows are gone from the files too, not only from the tables.

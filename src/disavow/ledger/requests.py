@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from disavow.domain import Cost, ErasureRequest, RequestState, Verdict, VerdictKind
-from disavow.errors import LedgerError, UnknownClient
-from disavow.ledger.keys import fingerprint, tombstone
+from disavow.errors import LedgerError, RunError, UnknownClient
+from disavow.ledger.keys import another_key, fingerprint, tombstone
 from disavow.ledger.rows import request_checksum, time_to_text
 from disavow.ledger.schema import clients, erasures, requests, run
 from disavow.proof.leaves import MECHANISMS
@@ -24,24 +24,31 @@ def place(
     at: datetime,
     stream_round: int | None = None,
     openings: str | None = None,
+    note: str = "",
 ) -> tuple[int, ...]:
-    """Make requests wait; their numbers. Asking twice gives the number of the first request.
+    """Make requests wait; their numbers. Asking twice gives the number of the first request, unless cancelled.
 
     A client that the ledger has never known is refused, and then nothing is placed. `openings` is the folder, as an
     absolute path, into which whoever answers is to write the openings; it is deleted with the client.
+    `note` is said of the requests wherever they are listed.
     """
     run_id = _check_key(connection, key)
     numbers = []
     for client in ids:
         refuse_broken_text(client)
         stone = tombstone(key, run_id, client)
-        known = sa.select(requests.c.id).where(requests.c.tombstone == stone)
-        number = connection.execute(known).scalar()
+        number = connection.execute(_request_with(stone)).scalar()
         if number is None:
             found = connection.execute(sa.select(clients.c.number).where(clients.c.id == client)).scalar()
             if found is None:
                 raise UnknownClient(f"{client!r} is not a client of this run, and never was; nothing was changed")
-            row = {"tombstone": stone, "asked_at": time_to_text(at), "stream_round": stream_round}
+            row = {
+                "tombstone": stone,
+                "asked_at": time_to_text(at),
+                "stream_round": stream_round,
+                "cancelled_at": None,
+                "note": note,
+            }
             placed = requests.insert().values(**row, client=found, checksum=request_checksum(row))
             number = connection.execute(placed.returning(requests.c.id)).scalar_one()
         if openings is not None:
@@ -49,6 +56,39 @@ def place(
             connection.execute(requests.update().where(*mine).values(openings=openings))
         numbers.append(number)
     return tuple(numbers)
+
+
+def cancel(connection: sa.Connection, client: str, *, at: datetime) -> int:
+    """Cancel the request of a client that waits; its number. Cancelling twice is cancelling once.
+
+    A request with a verdict stays: its client is withdrawn already.
+    """
+    refuse_broken_text(client)
+    number = connection.execute(sa.select(clients.c.number).where(clients.c.id == client)).scalar()
+    if number is None:
+        raise UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed")
+    newest = sa.select(requests).where(requests.c.client == number).order_by(requests.c.id.desc()).limit(1)
+    row = connection.execute(newest).one_or_none()
+    if row is None:
+        raise RunError(f"{client!r} has not asked to be forgotten: there is nothing to cancel")
+    if row.erasure is not None:
+        raise RunError(
+            f"request {row.id} of {client!r} has its verdict and cannot be cancelled any more: {row.verdict}"
+        )
+    if row.cancelled_at is None:
+        values = {**row._mapping, "cancelled_at": time_to_text(at)}
+        connection.execute(
+            requests.update()
+            .where(requests.c.id == row.id)
+            .values(cancelled_at=values["cancelled_at"], checksum=request_checksum(values))
+        )
+    cancelled: int = row.id
+    return cancelled
+
+
+def _request_with(stone: bytes) -> sa.Select[int]:
+    """The number of the request with this tombstone; a cancelled one is as if it had not been placed."""
+    return sa.select(requests.c.id).where(requests.c.tombstone == stone, requests.c.cancelled_at.is_(None))
 
 
 def refuse_broken_text(client: str) -> None:
@@ -65,28 +105,30 @@ def _check_key(connection: sa.Connection, key: bytes) -> str:
     if row.tombstone_key is None:
         connection.execute(run.update().values(tombstone_key=fingerprint(key)))
     elif row.tombstone_key != fingerprint(key):
-        raise LedgerError(
-            "the tombstones of this run were made with another key: point DISAVOW_KEYS to the folder that holds it"
-        )
+        raise another_key()
     run_id: str = row.run_id
     return run_id
 
 
 def find(connection: sa.Connection, client: str, *, key: bytes) -> ErasureRequest | None:
-    """The request of a client, if it has asked before."""
+    """The request of a client, if it has asked before and not cancelled it."""
     refuse_broken_text(client)
     run_id: str = connection.execute(sa.select(run.c.run_id)).scalar_one()
-    mine = sa.select(requests.c.id).where(requests.c.tombstone == tombstone(key, run_id, client))
-    number = connection.execute(mine).scalar()
+    number = connection.execute(_request_with(tombstone(key, run_id, client))).scalar()
     return None if number is None else listed(connection, [number])[0]
 
 
-def refuse_leavers(connection: sa.Connection, ids: Sequence[str], key: bytes) -> None:
-    """Raise if one of these has asked to be forgotten: it cannot come back under the same id."""
+def refuse_leavers(
+    connection: sa.Connection, ids: Sequence[str], key: bytes, *, listed: Collection[bytes] = ()
+) -> None:
+    """Raise if one of these has asked to be forgotten: it cannot come back under the same id.
+
+    `listed` are tombstones that are kept outside the run.
+    """
     run_id = _check_key(connection, key)
     for client in ids:
         stone = tombstone(key, run_id, client)
-        if connection.execute(sa.select(requests.c.id).where(requests.c.tombstone == stone)).first():
+        if stone in listed or connection.execute(_request_with(stone)).first():
             raise LedgerError(f"{client!r} has asked to be forgotten and cannot return under this id")
 
 
@@ -105,7 +147,14 @@ def listed(connection: sa.Connection, numbers: Sequence[int] | None = None) -> t
 
 def _request(row: sa.Row[Any]) -> ErasureRequest:
     if row.erasure is None:
-        return ErasureRequest(row.id, row.client_id, datetime.fromisoformat(row.asked_at), RequestState.WAITING)
+        return ErasureRequest(
+            number=row.id,
+            client=row.client_id,
+            asked_at=datetime.fromisoformat(row.asked_at),
+            state=RequestState.WAITING if row.cancelled_at is None else RequestState.CANCELLED,
+            remark=row.note,
+            cancelled_at=None if row.cancelled_at is None else datetime.fromisoformat(row.cancelled_at),
+        )
     kind = VerdictKind(row.verdict)
     back_to = row.rollback_to if row.broken is not None else None
     rollback = Verdict(VerdictKind.ROLLBACK, row.broken or row.rollback_to, back_to)
@@ -121,6 +170,6 @@ def _request(row: sa.Row[Any]) -> ErasureRequest:
             else Cost()
         ),
         answered_at=None if row.finished_at is None else datetime.fromisoformat(row.finished_at),
-        remark=row.remark,
+        remark="; ".join(filter(None, (row.note, row.remark))),
         approximate=kind is VerdictKind.ROLLBACK and row.mechanism in MECHANISMS and row.rounds > 0,
     )

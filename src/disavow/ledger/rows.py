@@ -181,8 +181,10 @@ def event_checksum(row: Row) -> bytes:
 
 
 def request_checksum(row: Row) -> bytes:
-    """Eight bytes that notice a changed request: its tombstone, its time, its place in a stream."""
-    told = json.dumps([row["tombstone"].hex(), row["asked_at"], row["stream_round"]])
+    """Eight bytes that notice a changed request: its tombstone, its times, its place in a stream, its note."""
+    told = json.dumps(
+        [row["tombstone"].hex(), *(row[name] for name in ("asked_at", "stream_round", "cancelled_at", "note"))]
+    )
     return hashlib.sha256(b"disavow/request/v1\x00" + told.encode()).digest()[:8]
 
 

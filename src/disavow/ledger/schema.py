@@ -213,6 +213,7 @@ requests = sa.Table(
     sa.Column("erasure", sa.ForeignKey("erasures.id"), index=True, comment="NULL while it waits"),
     sa.Column("verdict", sa.String),
     sa.Column("cancelled_at", sa.String, comment="UTC, ISO 8601; only a request that waits can be cancelled"),
+    sa.Column("note", sa.Text, nullable=False, server_default="", comment="why it was placed, if nobody asked"),
     sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of what was asked; see ledger/rows.py"),
     sa.Column("openings", sa.Text, comment="the folder asked for its opening; NULL once deleted, or by default"),
     sa.Column("rounds_salt", sa.LargeBinary, comment="opens the log's commitment to the rounds it was in"),

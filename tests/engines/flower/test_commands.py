@@ -41,7 +41,7 @@ def test_a_rollback_waits_for_the_server_app_and_undoes_nothing_before(run: tupl
     leavers = cluster[: len(cluster) - 1]
     foretold = disavow("erase", directory, *leavers, "--dry-run")
     assert "rollback to round 1; 2 rounds to retrain" in foretold.stdout, foretold.stderr
-    asked = disavow("erase", directory, *leavers)
+    asked = disavow("erase", directory, *leavers, "--yes")
     assert asked.returncode == 10, asked.stderr
     assert leavers[-1] in asked.stderr
     with Ledger.open(directory) as ledger:

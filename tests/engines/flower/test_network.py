@@ -90,7 +90,7 @@ class Story:
 
     def ask(self, *leavers: str) -> None:
         """Ask in another process, while the server app holds the run: the request is placed, and waits for it."""
-        placed = disavow("erase", self.run, *leavers, "--wait", "0")
+        placed = disavow("erase", self.run, *leavers, "--yes", "--wait", "0")
         assert placed.returncode == 4, placed.stdout + placed.stderr
         assert "flwr-serverapp" in placed.stderr
         assert "The request is placed" in placed.stderr

@@ -80,7 +80,7 @@ class Roster:
 
     def _left(self) -> list[ErasureRequest]:
         """The requests of those who have left, or are being taken out."""
-        return [request for request in self._ledger.requests() if request.state is not RequestState.WAITING]
+        return [request for request in self._ledger.requests() if request.judged]
 
     def _wait_for(self, count: int, timeout: float) -> None:
         ends, told = time.monotonic() + timeout, False
@@ -129,7 +129,9 @@ class Roster:
         """The number of the request by which a client left; -1 while it is not answered, None for who is in."""
         with self._ledger.snapshot() as connection:
             request = find(connection, client, key=self._key)
-        if request is None or request.state is RequestState.WAITING:
+        if request is None and self._ledger.has_left(client, key=self._key):
+            return -1  # this run was restored from a backup that is older than its first meeting with this client
+        if request is None or not request.judged:
             return None
         return request.number if request.state is RequestState.ANSWERED else -1
 

@@ -45,7 +45,7 @@ def settings_from(values: Mapping[str, Any], more: Mapping[str, Any] | None) -> 
     return config.from_values(merged, source="KIPFedAvg")
 
 
-def open_run(directory: Path, settings: Settings, initial: Model, signer: Signer | None) -> Ledger:
+def open_run(directory: Path, settings: Settings, initial: Model, signer: Signer | None, keys: Path) -> Ledger:
     """The ledger in this directory, opened for writing; a new one where there is none yet.
 
     A run that is there goes on where it stands: its own initial model counts, whatever the app starts with.
@@ -66,8 +66,9 @@ def open_run(directory: Path, settings: Settings, initial: Model, signer: Signer
             settings_digest=config.settings_digest(settings),
             trainer=TrainedBy("flower"),
             signer=signer,
+            keys=keys,
         )
-    ledger = Ledger.open(directory, write=True, signer=signer)
+    ledger = Ledger.open(directory, write=True, signer=signer, keys=keys)
     try:
         _refuse_another(ledger, settings, initial.layout)
         if (directory / CONFIG).read_text(encoding="utf-8") != text:  # the number of rounds may change

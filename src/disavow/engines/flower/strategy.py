@@ -151,7 +151,9 @@ class KIPFedAvg(FedAvg):
         check_openings(self.openings, self.directory)
         frame = frame_of(initial_arrays)
         signer = load_signer(self.keys, self._ask)
-        with open_run(self.directory, settings, model_from(frame, initial_arrays), signer) as ledger:
+        with open_run(self.directory, settings, model_from(frame, initial_arrays), signer, self.keys) as ledger:
+            for note in ledger.restored.notes:
+                warn(note)
             key = tombstone_key(self.keys, run=self.directory)
             roster = Roster(grid, ledger, key=key, identity=self.identity)
             session = Session(

@@ -1,0 +1,22 @@
+"""`disavow cancel`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from disavow.cli.erase import request_as_json, sentence
+from disavow.cli.output import print_json, results
+from disavow.domain import escaped
+from disavow.federation.round import now
+from disavow.ledger import Ledger
+
+
+def cancel(directory: Path, client: str, *, as_json: bool) -> None:
+    """Cancel the request of a client that waits; whoever holds the run is not disturbed."""
+    with Ledger.open(directory, shared=True) as ledger:
+        number = ledger.cancel_request(client, at=now())
+        [request] = ledger.requests([number])
+    if as_json:
+        print_json({"run": str(directory), "request": {**request_as_json(request), "client": client}})
+    else:
+        results().print(f"{escaped(client)}: {sentence(request)}; it stays a client, and may ask again")
