@@ -26,8 +26,10 @@ from tests.cli.forked import disavow
 from tests.cli.process import only_error, write_config
 from tests.kill.erasure_driver import Driver, Ended
 from tests.ledger.making import files_of
+from tests.proof.vectors.build import FOLDER as VECTORS
 from tests.proof.vectors.valid import LEAVER as FORGED
 from tests.proof.vectors.valid import deniable
+from tests.proof.world import SERVER
 from tests.proof.world import World as World_
 
 SETTINGS: dict[str, Any] = {
@@ -468,6 +470,21 @@ def test_show_proof_tells_the_same_as_json(story: dict[str, Any], world: World) 
     assert (told["policy"]["draws"], told["policy"]["mechanism"]) == ("seeded", "retrain")
     what_if = json.loads(disavow("show-proof", world.what_if, "--json").stdout)
     assert (what_if["kind"], what_if["asked_at"], what_if["answered_at"]) == ("what-if", None, None)
+
+
+def test_a_rollback_to_the_very_models_it_undid_is_not_called_retrained(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(str(SERVER.public))
+    proof = VECTORS / "proofs" / "rollback-to-the-same-models.json"
+    shown = disavow("show-proof", proof, "--key", tmp_path / "key")
+    assert shown.returncode == 0
+    assert (
+        "rollback to round 1; 2 rounds since the rollback end in the very models that were undone" in shown.stdout
+    )
+    assert "retrained from" not in shown.stdout
+    told = json.loads(disavow("show-proof", proof, "--key", tmp_path / "key", "--json").stdout)
+    assert (told["rolled_back_to"], told["retrained_from"]) == (1, None)
+    assert "the one served among them" in told["unchanged"]
+    assert "WARNING: 2 rounds since" in disavow("verify", proof, "--key", tmp_path / "key").stdout
 
 
 def test_show_proof_shows_nothing_of_a_proof_that_does_not_hold(world: World, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+import torch
 
 from disavow import config, runs
 from disavow.domain import Evaluation, RequestState, Verdict, VerdictKind
@@ -94,6 +95,31 @@ def reopened(directory: Path) -> Run:
 
 
 # -- deniable ----------------------------------------------------------------------------------------------------
+
+
+class Alike(ToyEngine):
+    """Every client returns the same, so that who is left changes nothing."""
+
+    def _one(self, model: Model, client: str, round_number: int) -> torch.Tensor:
+        return super()._one(model, "anybody", round_number)
+
+
+def test_a_rebuild_that_ends_in_the_very_models_it_undid_says_so(tmp_path: Path) -> None:
+    settings = toy_settings(noise={"mode": "none"}, deniability={"x": 3})
+    with start_toy(tmp_path / "run", settings) as started:
+        run = replace(started, engine=Alike(settings.seed))
+        run.train()
+        before = digests(run.ledger)
+        [answered] = leave(run, "client-01")
+        assert answered.verdict is not None
+        assert answered.verdict.kind is VerdictKind.ROLLBACK
+        same = sum(one == other for one, other in zip(before, digests(run.ledger), strict=True))
+        assert same > 0
+        assert f"{same} of the rounds end in the very models that were undone" in answered.remark
+    with start_toy(tmp_path / "other", toy_settings(deniability={"x": 3})) as run:
+        run.train()
+        [answered] = leave(run, "client-01")
+        assert "undone" not in answered.remark
 
 
 def test_a_deniable_request_leaves_every_model_as_it_is(real: Path) -> None:

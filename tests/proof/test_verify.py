@@ -11,7 +11,7 @@ import pytest
 
 from disavow.errors import Unreadable, VerificationError
 from disavow.proof.envelope import seal
-from disavow.proof.verify import CHECKS, Asked, TrustedKey, examine, verify
+from disavow.proof.verify import CHECKS, Asked, Report, TrustedKey, examine, verify
 from tests.cli.process import disavow
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, neighbours
 from tests.proof.world import NEXT, SERVER, STRANGER, Made, World, moment
@@ -302,6 +302,24 @@ def test_survivors_are_counted_from_the_log() -> None:
         group = past.group_of(past.slots[LEAVER])
         expected.append(len(set(group.slots) - past.gone))
     assert report.survivors == expected
+
+
+def test_a_rollback_that_ends_in_the_very_models_it_undid_is_not_called_retrained() -> None:
+    def rolled_back(kept: int, *, idle: bool = False) -> Report:
+        world = World("same", noise="none").train(3)
+        models = [leaf["after"] for leaf in world.leaves[1:]]
+        world.leave(LEAVER, to=2)
+        if idle:  # a round that changes nothing ends in a model that stands
+            return verify(world.train(1, after=[world.model]).proof(LEAVER).asked())
+        return verify(world.train(kept, after=models[1:]).train(2 - kept).proof(LEAVER).asked())
+
+    for kept, words in ((2, "2 rounds since the rollback"), (1, "1 round since the rollback")):
+        report = rolled_back(kept)
+        verdict = next(result for result in report.results if result.name == "verdict")
+        assert words in verdict.detail
+        assert len(report.warnings) == 1
+        assert ("the one served" in report.warnings[0]) == (kept == 2)
+    assert rolled_back(0).warnings == rolled_back(0, idle=True).warnings == []
 
 
 def test_a_proof_stays_good_as_the_log_grows_and_older_heads_stay_prefixes() -> None:

@@ -334,13 +334,14 @@ class World:
 
     # -- what happens ----------------------------------------------------------------------------------------------
 
-    def train(self, rounds: int = 1, *, without: Collection[str] = ()) -> World:
-        """Record rounds, with everybody who is still in."""
-        for _ in range(rounds):
-            self._record([name for name in self.clients if name not in self.gone and name not in without])
+    def train(self, rounds: int = 1, *, without: Collection[str] = (), after: Sequence[str] = ()) -> World:
+        """Record rounds, with everybody who is still in. They end in the models `after`, where these are given."""
+        for number in range(rounds):
+            names = [name for name in self.clients if name not in self.gone and name not in without]
+            self._record(names, after[number] if after else digest_of(self.seed, "model", len(self.leaves)).hex())
         return self
 
-    def _record(self, names: list[str]) -> None:
+    def _record(self, names: list[str], after: str) -> None:
         number, place = len(self.standing) + 1, len(self.leaves)
         attempt = 1 + sum(past.number == number for past in self.pasts)
         order = self._order(names, place)
@@ -366,7 +367,6 @@ class World:
             for at in range(count)
         ]
         object.__setattr__(past, "hashes", tuple(hashes))
-        after = digest_of(self.seed, "model", place).hex()
         leaf = round_leaf(
             number=number,
             attempt=attempt,

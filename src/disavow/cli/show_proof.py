@@ -16,6 +16,7 @@ from disavow.proof.bounds import NO_PROTECTION
 from disavow.proof.keys import trusted_keys
 from disavow.proof.report import rebuilt_in_words
 from disavow.proof.statement import TIMES, Statement, read_statement
+from disavow.proof.verdict import unchanged
 from disavow.proof.verify import Asked, Report, TrustedKey, examine
 
 _PROMISED = ("k", "x", "criterion", "noise", "draws", "mechanism")
@@ -49,6 +50,7 @@ def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, A
     first = said["verdict"]["from"]
     since = [place for place in history.standing if first is not None and place > said["withdrawal"]]
     rebuilt = any(history.is_rebuilt(place) for place in since)
+    same = unchanged(statement, history)
     return {
         "kind": "what-if" if statement.what_if else "erasure",
         "key_trusted": trusted,
@@ -56,7 +58,8 @@ def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, A
         **(said["times"] or dict.fromkeys(TIMES)),
         "verdict": said["verdict"]["kind"],
         "rolled_back_to": first,
-        "retrained_from": first if since and not rebuilt else None,
+        "retrained_from": first if since and not rebuilt and not same else None,
+        "unchanged": same or None,
         "approximate": rebuilt,
         "rebuilt_rounds": history.rebuilt,
         "model": statement.model,
@@ -119,6 +122,8 @@ def _afterwards(told: dict[str, Any]) -> str:
     """What a rollback was followed by."""
     if told["retrained_from"]:
         return f", retrained from round {told['retrained_from']}"
+    if told["unchanged"]:
+        return f" to round {told['rolled_back_to']}; {told['unchanged']}"
     if told["approximate"]:
         return f" to round {told['rolled_back_to']}, rebuilt approximately from there (not exact retraining)"
     return f" to round {told['rolled_back_to']}, nothing was retrained since" if told["rolled_back_to"] else ""

@@ -216,7 +216,10 @@ def _finish(
 ) -> None:
     number, _ = ledger.next_round()
     told = _remark(mechanism, number - 1, obstacle, begun=number > wanted.first)
-    remarks = "; ".join(filter(None, (told, remark(ledger))))
+    with ledger.snapshot() as connection:
+        same = journal.unchanged(connection)
+    returned = f"{same} of the rounds end in the very models that were undone" if same else ""
+    remarks = "; ".join(filter(None, (told, returned, remark(ledger))))
     with ledger.transaction() as connection:
         journal.finish_rebuilding(
             connection, epochs=conduct.epochs, model_bytes=4 * ledger.layout.size, remark=remarks

@@ -151,6 +151,21 @@ def finish_rebuilding(connection: sa.Connection, *, epochs: int, model_bytes: in
     updates.delete_superseded(connection)
 
 
+def unchanged(connection: sa.Connection) -> int:
+    """How many standing rounds end in a model that an open erasure has undone, and none before it ends in."""
+    open_ones = sa.select(erasures.c.id).where(erasures.c.state == RequestState.REBUILDING.value)
+    undone = sa.select(rounds.c.after).where(rounds.c.superseded_by.in_(open_ones))
+    first = sa.select(sa.func.min(erasures.c.rollback_to)).where(erasures.c.id.in_(open_ones)).scalar_subquery()
+    before = sa.select(rounds.c.after).where(rounds.c.standing, rounds.c.number < first)
+    same = sa.select(sa.func.count()).where(
+        rounds.c.standing,
+        rounds.c.number >= first,
+        rounds.c.after.in_(undone),
+        rounds.c.after.not_in(before.union(sa.select(run.c.initial_model))),
+    )
+    return int(connection.execute(same).scalar_one())
+
+
 def _cost(connection: sa.Connection, erasure: sa.Row[Any], epochs: int, model_bytes: int) -> Cost:
     """What the rounds took that were recorded for an erasure."""
     done = (

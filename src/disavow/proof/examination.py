@@ -24,7 +24,7 @@ from disavow.proof.receipt import Receipt, check_receipt, read_receipt
 from disavow.proof.report import Asked, Report, rebuilt_in_words
 from disavow.proof.statement import Statement, read_statement
 from disavow.proof.trust import index_of
-from disavow.proof.verdict import check_verdict
+from disavow.proof.verdict import check_verdict, unchanged
 
 
 class Examination:
@@ -212,7 +212,11 @@ class Examination:
 
     def verdict(self) -> str:
         """13: the answer is the one in the log, and shows every round that it committed to."""
-        return check_verdict(self._statement, self._history)
+        found = check_verdict(self._statement, self._history)
+        same = unchanged(self._statement, self._history)
+        if same:
+            self._report.warnings.append(f"{same}: nothing shows that they were retrained")
+        return f"{found}; {same}" if same else found
 
     def opening(self) -> str | None:
         """14: the client of the opening is the leaver."""

@@ -53,6 +53,15 @@ class History:
         """Whether nothing bound the server when the run began."""
         return self.leaves[0]["key"] is None
 
+    def unchanged(self, withdrawal: int) -> list[int]:
+        """The standing rounds behind a withdrawal that end in a model of before it which was undone."""
+        standing = set(self.standing)
+        earlier = [place for place in self.rounds if place < withdrawal]
+        undone = {self.leaves[place]["after"] for place in earlier if place not in standing}
+        undone -= {self.leaves[place]["after"] for place in earlier if place in standing}
+        undone.discard(self.leaves[0]["initial_model"])
+        return [place for place in self.standing if place > withdrawal and self.leaves[place]["after"] in undone]
+
     def rollback_after(self, withdrawal: int) -> int | None:
         """The round to which a withdrawal rolled back; None if it did not."""
         following = self.leaves[withdrawal + 1] if withdrawal + 1 < len(self.leaves) else {"type": ""}

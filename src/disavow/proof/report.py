@@ -42,6 +42,18 @@ def rebuilt_in_words(rounds: int) -> str:
     return f"{rounds} {'round was' if rounds == 1 else 'rounds were'} rebuilt approximately (not exact retraining)"
 
 
+def unchanged_in_words(rounds: int, *, served: bool) -> str:
+    """What must be said of rounds after a rollback that end in models which were undone, in place of "retrained".
+
+    >>> unchanged_in_words(2, served=True)
+    '2 rounds since the rollback end in the very models that were undone, the one served among them'
+    """
+    ends = "1 round since the rollback ends in the very model that was undone"
+    if rounds > 1:
+        ends = f"{rounds} rounds since the rollback end in the very models that were undone"
+    return ends + (", the one served among them" if served else "")
+
+
 @dataclass(frozen=True)
 class Asked:
     """What is to be verified, and against what."""

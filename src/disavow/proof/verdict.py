@@ -6,6 +6,7 @@ from disavow.errors import VerificationError
 from disavow.proof.history import History
 from disavow.proof.leaves import Leaf, commit_rounds
 from disavow.proof.reading import day_of
+from disavow.proof.report import unchanged_in_words
 from disavow.proof.statement import TIMES, Statement
 
 
@@ -49,6 +50,15 @@ def _check_erasure(said: Leaf, history: History) -> str:
     asked, judged, answered = (said["times"][name] for name in TIMES)
     back = f" from round {first}" if first else ""
     return f"{kind}{back}, asked {asked}, judged {judged}, answered {answered}"
+
+
+def unchanged(statement: Statement, history: History) -> str:
+    """What must be said of a rollback whose models are those that it undid; "" where there is nothing to say."""
+    said = statement.predicate
+    if statement.what_if or said["verdict"]["kind"] != "rollback":
+        return ""
+    same = history.unchanged(said["withdrawal"])
+    return unchanged_in_words(len(same), served=same[-1] == history.standing[-1]) if same else ""
 
 
 def _check_times(times: dict[str, str], *, asked: str, judged: str) -> None:

@@ -116,6 +116,13 @@ def _answers() -> Iterator[Vector]:
         "the model went back to the initial one and stayed there",
         World("back").train(2).leave(LEAVER, verdict="rollback", to=1).proof(LEAVER),
     )
+    world = World("same", noise="none").train(2)
+    undone = [leaf["after"] for leaf in world.leaves[1:]]
+    yield genuine(
+        "rollback-to-the-same-models",
+        "without noise, the rounds after the rollback end in the very models that were undone; a rendering says so",
+        world.leave(LEAVER, to=1).train(2, after=undone).proof(LEAVER),
+    )
     yield genuine(
         "never-present",
         "the leaver was in no round",
