@@ -6,7 +6,8 @@ import os
 import shutil
 import sqlite3
 import struct
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from disavow.ledger import Ledger, fsck
 from disavow.ledger.absent import files_with
 from disavow.ledger.copying import copy_run
 from disavow.ledger.database import NAME
+from disavow.ledger.run_files import make_private
 from tests.cli.forked import disavow
 from tests.cli.process import only_error
+from tests.erasure.mechanisms.contract import leave, start_toy, toy_settings
 from tests.ledger.making import create, files_of, record_next, vector
 
 FOLDERS = ("models", "updates", "proofs")
@@ -269,3 +272,68 @@ def test_a_link_named_like_the_remains_of_an_audit_is_left_alone(run: Path, thei
     default_work(run).symlink_to(theirs)
     assert not remove_work(run)
     assert files_of(theirs) == before
+
+
+# -- modes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    """Nothing is taken from the modes that files are made with."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def open_to_others(run: Path) -> list[str]:
+    return [str(path) for path in [run, *run.rglob("*")] if path.lstat().st_mode & 0o077]
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_everything_in_a_run_is_its_owners_alone(tmp_path: Path) -> None:
+    settings = toy_settings(rounds=3, mechanism={"name": "federaser", "interval": 1})
+    (tmp_path / "run").mkdir(mode=0o777)  # one that is there, empty, becomes private too
+    with start_toy(tmp_path / "run", settings) as toy:
+        toy.train()
+        assert leave(toy, "client-01")
+        assert {path.name for path in (tmp_path / "run").iterdir()} == {*FOLDERS, *FILES}
+        assert open_to_others(tmp_path / "run") == []
+    copy_run(tmp_path / "run", tmp_path / "copy")
+    assert open_to_others(tmp_path / "copy") == []
+    assert fsck(tmp_path / "run") == []
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_wider_modes_are_noted_by_fsck_kept_by_readers_and_ended_by_a_writer(run: Path) -> None:
+    (run / "proofs").mkdir()
+    (run / "proofs" / "request-1.json").touch()
+    everything = [run, *run.rglob("*")]
+    for path in everything:
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    noted = [finding for finding in fsck(run) if "open to others" in finding.what]
+    assert [finding.fault for finding in noted] == [False]
+    Ledger.open(run).close()
+    assert len(open_to_others(run)) >= len(everything)
+    with Ledger.open(run, write=True):
+        assert open_to_others(run) == []
+    assert not [finding for finding in fsck(run) if "open to others" in finding.what]
+
+
+def test_what_a_link_leads_to_keeps_its_mode(run: Path, theirs: Path) -> None:
+    (theirs / "thesis.tex").chmod(0o644)
+    (run / "models" / "link").symlink_to(theirs / "thesis.tex")
+    Ledger.open(run, write=True).close()
+    assert (theirs / "thesis.tex").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc/locks")
+def test_taking_rights_away_gives_up_no_lock_of_sqlite(run: Path) -> None:
+    """A process loses all its locks on a file when it closes any descriptor of it: see `absent.files_with`."""
+    with Ledger.open(run, write=True) as ledger, ledger.snapshot() as connection:
+        connection.exec_driver_sql("SELECT count(*) FROM run").scalar()
+        (run / NAME).chmod(0o644)
+        make_private(run)
+        assert open_to_others(run) == []
+        held = [line.split()[4:6] for line in Path("/proc/locks").read_text().splitlines()]
+        inode = (run / NAME).stat().st_ino
+        assert any(pid == str(os.getpid()) and place.endswith(f":{inode}") for pid, place in held)

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from disavow.errors import IntegrityError, RunMissing
 from disavow.ledger import database
 from disavow.ledger.creation import CONFIG, MODELS, refuse_existing
+from disavow.ledger.files import PRIVATE_FOLDER
 from disavow.ledger.models import ModelStore
-from disavow.ledger.run_files import refuse_unsafe
+from disavow.ledger.run_files import make_private, refuse_unsafe
 from disavow.ledger.schema import models
 from disavow.ledger.updates import UPDATES, UpdateStore
 from disavow.ledger.updates import named as kept_updates
@@ -31,7 +32,9 @@ def copy_run(directory: Path, target: Path) -> None:
     if not (directory / database.NAME).exists():
         raise RunMissing(f"{directory} holds no run; there is nothing to copy")
     database.check_revision(directory)
-    (target / MODELS).mkdir(parents=True, exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
+    make_private(target)
+    (target / MODELS).mkdir(mode=PRIVATE_FOLDER)
     shutil.copyfile(directory / CONFIG, target / CONFIG)
     here, there = ModelStore(directory / MODELS), ModelStore(target / MODELS)
     kept, copied = UpdateStore(directory / UPDATES), UpdateStore(target / UPDATES)
@@ -43,6 +46,7 @@ def copy_run(directory: Path, target: Path) -> None:
         wanted += [(kept.path(digest), copied.path(digest)) for digest in updates]
         missing = [source for source, place in wanted if not _copy_file(source, place)]
         if not missing:
+            make_private(target)
             return
         if not tries_left:
             raise IntegrityError(f"{missing[0].relative_to(directory)} of {directory} is missing")
@@ -70,7 +74,7 @@ def _copy_ledger(directory: Path, target: Path) -> tuple[set[str], set[bytes]]:
 def _copy_file(source: Path, target: Path) -> bool:
     """Whether the file is there to be copied. Files are immutable: one that was copied before is the same."""
     if not target.exists():
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(exist_ok=True, mode=PRIVATE_FOLDER)
         try:
             shutil.copyfile(source, target, follow_symlinks=False)
         except FileNotFoundError:

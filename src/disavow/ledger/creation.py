@@ -15,7 +15,7 @@ from disavow.domain import Layout, Policy, TrainedBy
 from disavow.errors import RunError, RunExists, RunInUse, RunUnsafe
 from disavow.ledger import database, log, rows
 from disavow.ledger.clients import register
-from disavow.ledger.files import kind_of, sync_folder, write_durably
+from disavow.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, kind_of, sync_folder, write_durably
 from disavow.ledger.lock import NAME as LOCK
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import ModelStore, Vector
@@ -64,7 +64,7 @@ def make(directory: Path, beginning: Beginning) -> None:
     workshop = directory.with_name(f".{directory.name}.new-{secrets.token_hex(4)}")
     _remove_stale(directory)
     try:
-        workshop.mkdir()
+        workshop.mkdir(mode=PRIVATE_FOLDER)
         with Lock(workshop), database.room_to_write(directory):
             _furnish(workshop, beginning)
             _move(workshop, directory)
@@ -105,8 +105,8 @@ def _move(workshop: Path, directory: Path) -> None:
 def _furnish(workshop: Path, beginning: Beginning) -> None:
     """Everything a new run starts with, durable, in a folder that nobody looks at yet."""
     store = ModelStore(workshop / MODELS)
-    store.folder.mkdir(parents=True)
-    write_durably(workshop / CONFIG, beginning.config.encode())
+    store.folder.mkdir(mode=PRIVATE_FOLDER)
+    write_durably(workshop / CONFIG, beginning.config.encode(), mode=PRIVATE_FILE)
     digest, stored_bytes = store.write(beginning.layout, beginning.initial)
     row: rows.Row = {
         "run_id": secrets.token_hex(16),

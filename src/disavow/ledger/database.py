@@ -15,7 +15,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, ExceptionContext
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool, StaticPool
 
 from disavow.errors import LedgerError, LedgerVersion, RunError, RunInUse, RunMissing, StorageFull
-from disavow.ledger.files import kind_of, unsafe
+from disavow.ledger.files import PRIVATE_FILE, kind_of, unsafe
 
 NAME = "ledger.sqlite3"
 HEAD = "0100"
@@ -108,7 +108,8 @@ def refuse_unsafe(path: Path) -> None:
 
 
 def _create(path: Path) -> None:
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+    """Make the empty file, so that it is private from the first: SQLite gives the files beside it the same mode."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
 
 
 @contextmanager

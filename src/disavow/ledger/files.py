@@ -17,6 +17,9 @@ from pathlib import Path
 
 from disavow.errors import RunUnsafe
 
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
+"""What a run's files and folders are: its owner's alone. They name clients, or hold what was made of their data."""
+
 _IS_LINK = {errno.ELOOP, errno.ENOTDIR}
 """What the system answers where `O_NOFOLLOW` or `O_DIRECTORY` meets something else."""
 
@@ -46,7 +49,7 @@ class Folder:
     def make(self) -> None:
         """Make the folder, durably, if it is not there."""
         with contextlib.suppress(FileExistsError):
-            self.path.mkdir()
+            self.path.mkdir(mode=PRIVATE_FOLDER)
             sync_folder(self.path.parent)
 
     def size(self, name: str) -> int | None:
@@ -69,7 +72,7 @@ class Folder:
     def write(self, name: str, data: bytes) -> None:
         """Write a file durably; see `write_durably`."""
         with open_folder(self.path) as folder:
-            _write(folder, name, data, mode=0o644, replace=True)
+            _write(folder, name, data, mode=PRIVATE_FILE, replace=True)
 
     def sync(self) -> None:
         """Make renames and deletions in the folder durable."""
@@ -88,7 +91,7 @@ class Folder:
             os.fsync(folder)
 
 
-def open_file(path: Path, flags: int, folder: int, mode: int = 0o644) -> int:
+def open_file(path: Path, flags: int, folder: int) -> int:
     """Open a file of this name in an open folder; refuse a link and whatever else is no file.
 
     `path` is what the file is called in errors.
@@ -96,7 +99,7 @@ def open_file(path: Path, flags: int, folder: int, mode: int = 0o644) -> int:
     with contextlib.suppress(FileNotFoundError):
         _refuse_no_file(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False))
     try:
-        descriptor = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode, dir_fd=folder)
+        descriptor = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, PRIVATE_FILE, dir_fd=folder)
     except OSError as error:
         if error.errno in _IS_LINK:
             raise unsafe(path, "a symbolic link") from None
@@ -107,6 +110,33 @@ def open_file(path: Path, flags: int, folder: int, mode: int = 0o644) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def is_exposed(name: str, folder: int) -> bool:
+    """Whether others than its owner may use a file or folder in an open folder; a link does not count."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return bool(found.st_mode & 0o077) and not stat.S_ISLNK(found.st_mode)
+
+
+def make_private(name: str, folder: int) -> None:
+    """Take a file or folder in an open folder away from everybody but its owner, if that is us."""
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if found.st_uid != os.geteuid():
+        return
+    mode = stat.S_IMODE(found.st_mode) & 0o700
+    if os.chmod in os.supports_follow_symlinks:
+        os.chmod(name, mode, dir_fd=folder, follow_symlinks=False)
+        return
+    # O_PATH, because closing any other descriptor of SQLite's file drops the locks that this process holds on it
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        if os.path.samestat(found, os.fstat(descriptor)):
+            Path(f"/proc/self/fd/{descriptor}").chmod(mode)
+    finally:
+        os.close(descriptor)
 
 
 def kind_of(path: Path) -> str | None:

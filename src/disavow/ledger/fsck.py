@@ -24,7 +24,7 @@ from disavow.ledger.fsck_log import check_log, check_round_leaf
 from disavow.ledger.fsck_rebuilt import check_interval, check_kept_rounds, check_rebuilt, check_updates
 from disavow.ledger.fsck_rounds import check_round
 from disavow.ledger.models import ModelStore, from_safetensors
-from disavow.ledger.run_files import unsafe_in
+from disavow.ledger.run_files import exposed_in, unsafe_in
 from disavow.ledger.schema import erasures, models, requests, rounds, run
 from disavow.ledger.updates import UPDATES, UpdateStore
 
@@ -264,6 +264,11 @@ def _leftovers(checked: Checked, named: set[str]) -> Iterator[Finding]:
     for path in [*checked.store.leftovers(named), *checked.updates.leftovers(kept)]:
         what = "no row names this file; the next command that writes to the run removes it"
         yield Finding(f"{path.parent.name}/{path.name}", what, fault=False)
+    exposed = exposed_in(checked.directory)
+    if exposed:
+        more = f", like {len(exposed) - 1} more files" if len(exposed) > 1 else ""
+        what = f"is open to others than its owner{more}; the next command with which the owner writes ends that"
+        yield Finding(exposed[0], what, fault=False)
     for path in [*checked.store.strangers(), *checked.updates.strangers()]:
         what = "is no file of a run; no command reads or removes it"
         yield Finding(f"{path.parent.name}/{path.name}", what, fault=False)

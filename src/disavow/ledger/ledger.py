@@ -22,7 +22,7 @@ from disavow.ledger.keys import tombstone, tombstone_key
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import Vector
 from disavow.ledger.requests import cancel, place, refuse_leavers
-from disavow.ledger.run_files import refuse_unsafe
+from disavow.ledger.run_files import make_private, refuse_unsafe
 from disavow.ledger.schema import models, requests, run
 from disavow.ledger.taking_up import take_up
 from disavow.ledger.tombstones import RESTORED, Restored, listed, remember, restored
@@ -106,6 +106,8 @@ class Ledger(View):
         lock = Lock(directory) if write else None
         engine = None
         try:
+            if write:
+                make_private(directory)
             database.check_revision(directory)
             engine = database.connect(path, write=write or shared)
             ledger = cls(directory, engine, lock, signer, keys)

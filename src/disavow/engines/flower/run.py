@@ -15,7 +15,7 @@ from disavow.federation.round import now
 from disavow.federation.vectors import Model
 from disavow.ledger import Ledger
 from disavow.ledger.creation import CONFIG
-from disavow.ledger.files import write_durably
+from disavow.ledger.files import PRIVATE_FILE, write_durably
 from disavow.proof.notes import Signer
 
 _NOT_OURS = (
@@ -72,7 +72,7 @@ def open_run(directory: Path, settings: Settings, initial: Model, signer: Signer
     try:
         _refuse_another(ledger, settings, initial.layout)
         if (directory / CONFIG).read_text(encoding="utf-8") != text:  # the number of rounds may change
-            write_durably(directory / CONFIG, text.encode())
+            write_durably(directory / CONFIG, text.encode(), mode=PRIVATE_FILE)
     except BaseException:
         ledger.close()
         raise
