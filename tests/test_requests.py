@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,12 @@ from disavow.domain import Evaluation, RequestState, TrainedBy, VerdictKind
 from disavow.engines.state import model_of
 from disavow.erasure.erase import erase as erase_with
 from disavow.erasure.mechanisms import build as build_mechanism
-from disavow.errors import CannotRetrain, ConfigError, IntegrityError
+from disavow.errors import CannotRetrain, ConfigError, IntegrityError, RunInUse
 from disavow.federation.local_training import Engine
 from disavow.federation.round import now
 from disavow.federation.training import train
 from disavow.federation.vectors import Model, Updates
-from disavow.ledger import Ledger, RoundSummary, fsck
+from disavow.ledger import Ledger, RoundSummary, database, fsck
 from disavow.ledger.absent import files_with
 from disavow.ledger.rows import time_to_text
 from disavow.models import build
@@ -229,6 +231,24 @@ def test_what_cannot_be_completed_of_an_earlier_erasure_does_not_fail_a_deniable
     assert erase(run, *pair(run)).refusal is not None
     assert erase(run, clusters(run)[1][0]).refusal is None
     assert RequestState.WAITING in states(run)
+
+
+# -- readers -----------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_keeps_an_erasure_no_longer_than_it_waits(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted rows cannot be purged from files that somebody reads, such as an fsck of a large run."""
+    monkeypatch.setattr(database, "BUSY_SECONDS", 36_000)
+    leaver = clusters(run)[1][0]
+    with closing(sqlite3.connect(run / database.NAME, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM rounds").fetchone()
+        with pytest.raises(RunInUse):
+            erase(run, leaver, wait=0)
+        assert states(run) == [RequestState.PURGING]
+    assert erase(run, leaver, wait=0).refusal is None
+    assert states(run) == [RequestState.ANSWERED]
+    assert files_with(run, leaver) == []
 
 
 # -- damage ------------------------------------------------------------------------------------------------------

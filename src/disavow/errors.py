@@ -7,7 +7,8 @@ Each error carries a message that a person can act on, and the exit code of the 
     │   ├── MissingExtra     2   the command needs an optional part that is not installed
     │   └── ModelMismatch    2   a model whose tensors are not those of the network that is to hold it
     ├── UnknownClient        7   a client that this run does not have
-    ├── StorageFull          8   no room to write; the run stays at its last good state
+    ├── StorageError        13   the disk, or a limit of the system, refused; the run stays at its last good state
+    │   └── StorageFull      8   no room to write
     ├── RunError             2   a run directory that cannot be used as asked
     │   ├── RunExists        2   it is there already, and nothing is ever overwritten
     │   ├── RunMissing       2   there is no run
@@ -30,6 +31,14 @@ that whoever read the output has gone. What the operating system refuses (permis
 """
 
 from __future__ import annotations
+
+import errno
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Numbers of system errors that are a `StorageFull`."""
+
+REFUSED = frozenset({errno.EIO, errno.EFBIG, errno.EMFILE, errno.ENFILE})
+"""Those that are a `StorageError`: a failing disk, a limit on the size of files or on how many are open."""
 
 
 class DisavowError(Exception):
@@ -63,7 +72,13 @@ class UnknownClient(DisavowError):
     exit_code = 7
 
 
-class StorageFull(DisavowError):
+class StorageError(DisavowError):
+    """The disk or a limit of the system refused to read or write. The run stays at its last good state."""
+
+    exit_code = 13
+
+
+class StorageFull(StorageError):
     """There is no room to write. The run stays at its last good state."""
 
     exit_code = 8

@@ -133,8 +133,8 @@ def erase(
             _make_openings(openings)
         numbers = ledger.place_requests(clients, key=opened.tombstone, at=now(), openings=openings)
     listener.on_placed(numbers)
-    answering = Answering(directory, settings, opened, retrain, listener)
-    refusal = _see_to_it(answering, numbers, wait)
+    answering = Answering(directory, settings, opened, retrain, listener, time.monotonic() + wait)
+    refusal = _see_to_it(answering, numbers)
     with Ledger.open(directory) as ledger:
         found = {request.number: request for request in ledger.requests(numbers)}
     return Outcome({client: found[number] for client, number in zip(clients, numbers, strict=True)}, refusal)
@@ -222,19 +222,25 @@ class Answering:
     keys: Keys
     retrain: bool
     listener: Listener
+    deadline: float
+    """Until when it waits for other processes; as `time.monotonic` counts."""
+
+    def waits(self) -> bool:
+        """Whether there is time left to wait."""
+        return time.monotonic() < self.deadline
 
 
-def _see_to_it(answering: Answering, numbers: tuple[int, ...], wait: float) -> CannotRetrain | None:
+def _see_to_it(answering: Answering, numbers: tuple[int, ...]) -> CannotRetrain | None:
     """Answer the requests here, or wait for the process that holds the run to answer them between its rounds.
 
     Why some of them are left waiting; None once all are answered.
     """
-    directory, deadline, told = answering.directory, time.monotonic() + wait, False
+    directory, told = answering.directory, False
     while not _none_pending(directory, numbers):
         try:
             refusal = _answer(answering, numbers)
         except RunInUse as error:
-            if time.monotonic() >= deadline:
+            if not answering.waits():
                 raise RunInUse(
                     f"{error}. The request is placed and will be honoured between its rounds: "
                     f"`disavow requests {directory}` shows it"
@@ -249,7 +255,7 @@ def _see_to_it(answering: Answering, numbers: tuple[int, ...], wait: float) -> C
         if RequestState.PURGING not in states:
             if refusal is not None:
                 return refusal if states else None
-        elif time.monotonic() >= deadline:
+        elif not answering.waits():
             raise RunInUse(
                 f"{directory} is being read by another process, so deleted rows cannot be purged from its files; "
                 f"`disavow resume {directory}` completes the erasure"
@@ -267,8 +273,10 @@ def _answer(answering: Answering, numbers: tuple[int, ...]) -> CannotRetrain | N
     settings, listener = answering.settings, answering.listener
     conduct, mechanism = runs.conduct_of(settings), build_mechanism(settings.mechanism)
     remark: Remark = repetition if runs.on_nodes(settings) else lambda ledger: ""
-    keys = answering.keys
-    with Ledger.open(answering.directory, write=True, signer=keys.signer, keys=keys.folder) as ledger:
+    keys, patience = answering.keys, max(0.0, answering.deadline - time.monotonic())
+    with Ledger.open(
+        answering.directory, write=True, signer=keys.signer, keys=keys.folder, patience=patience
+    ) as ledger:
         without_training = partial(
             answer_without_training,
             ledger,

@@ -632,7 +632,7 @@ def test_a_reader_in_the_way_delays_the_deletion_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log cannot be emptied under somebody who reads it."""
-    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
     with toy(tmp_path / "run") as run:
         ask(run, "client-01")
         with closing(sqlite3.connect(tmp_path / "run" / database.NAME, isolation_level=None)) as reader:
@@ -677,7 +677,7 @@ def test_after_an_erasure_other_processes_still_see_what_the_run_records(tmp_pat
 
 def test_a_check_of_a_run_at_work_raises_no_false_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`disavow erase` checks the run first, and the process that holds it may be deleting models meanwhile."""
-    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
     with toy(tmp_path / "run") as run:
         ask(run, *sorted(run.ledger.membership(1)[0])[:2])
         done: list[int] = []

@@ -32,6 +32,7 @@ from disavow.erasure.prove import (
     prove_what_if,
     sign_late,
     unsigned_path,
+    what_if_path,
 )
 from disavow.erasure.receipts import receipts, receipts_of_round
 from disavow.errors import ConfigError, IntegrityError, LedgerError, UnknownClient, VerificationError
@@ -893,6 +894,30 @@ def test_a_deniable_request_on_damaged_rows_deletes_nothing(tmp_path: Path, sign
         with pytest.raises(IntegrityError):
             run.honour_requests()
         assert [request.client for request in run.ledger.requests()] == ["client-04"]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_a_kill_left_of_openings_goes_when_they_are_written_again(tmp_path: Path, elsewhere: bool) -> None:
+    """Half an opening has the id and the salts of a leaver, under a name that nobody looks for."""
+    with trained(tmp_path / "run") as run:
+        usual = default_openings(tmp_path / "run")
+        usual.mkdir()
+        mine, what_if = (
+            f"request-1-{run.ledger.run_id[:8]}.json",
+            what_if_path(usual, run.ledger.run_id, "client-01"),
+        )
+        stale = [usual / f".{mine}.0123abcd", usual / f".{what_if.name}.0123abcd"]
+        others = [
+            usual / ".request-1-00000000.json.0123abcd",  # of another run, which may be writing it now
+            usual / f".{what_if_path(usual, run.ledger.run_id, 'client-02').name}.0123abcd",
+            usual / f".{mine}.backup",
+            usual / "notes",
+        ]
+        for path in [*stale, *others]:
+            path.write_text("client-01")
+        leave(replace(run, openings=tmp_path / "openings" if elsewhere else None), "client-01")
+    assert not any(path.exists() for path in stale)
+    assert all(path.exists() for path in others)
 
 
 # -- where openings go ---------------------------------------------------------------------------------------------

@@ -78,7 +78,8 @@ def live(base: Path, folder: Path, story: Story, syncs: Syncs, every: int) -> di
 def _disturbed(base: Path, folder: Path, story: Story, syncs: Syncs, point: int, *, once: bool) -> dict[str, Any]:
     folder.mkdir()
     run, keys, failed = _copy(base, folder / "run"), folder.parent / "keys", None
-    syncs.fail(point, point if once else _EVER, errno.EIO if point % 2 else errno.ENOSPC)
+    error = errno.EIO if point % 2 else errno.ENOSPC
+    syncs.fail(point, point if once else _EVER, error)
     try:
         with reopen_toy(run, keys=keys) as opened:
             try:
@@ -86,10 +87,11 @@ def _disturbed(base: Path, folder: Path, story: Story, syncs: Syncs, point: int,
             finally:
                 if once:  # the power fails next: files stay as they are, without SQLite's memory of its log
                     run = _copy(run, folder / "crashed")
-    except Exception as error:
-        failed = type(error).__name__
+    except Exception as refused:
+        failed = type(refused).__name__
     syncs.fail(0, 0, 0)
-    told = {"point": point, "once": once, "failed": failed, **_taken_up(run, story, keys)}
+    told = {"point": point, "once": once, "error": errno.errorcode[error], "failed": failed}
+    told |= _taken_up(run, story, keys)
     shutil.rmtree(folder)
     return told
 

@@ -15,6 +15,7 @@ import pytest
 
 from disavow import config, runs
 from disavow.domain import RequestState
+from disavow.erasure.prove import default_openings
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.absent import files_with
 from disavow.ledger.updates import named as kept_updates
@@ -158,6 +159,8 @@ def die_and_resume(driver: Driver, rehearsal: Rehearsal, folder: Path, at: int) 
     assert fsck(run) == []
     for client in ALL:
         assert files_with(run, client) == [], (at, rehearsal.events[at - 1])
+    # nor is half an opening left, which names a leaver, beside those for them
+    assert all(path.name.startswith("request-") for path in default_openings(run).iterdir()), at
     shutil.rmtree(folder / "home")
 
 

@@ -41,6 +41,9 @@ def check(told: Any) -> None:
         assert [run for run in runs if run["end"] != due] == []
         # SQLite may move its log into the file when it likes: nothing depends on that
         assert sum(run["failed"] is not None for run in runs) > len(runs) / 2
+        # an error of the disk is not called a full one
+        assert {run["failed"] for run in runs if run["error"] == "EIO"} <= {None, "StorageError"}
+        assert {run["failed"] for run in runs if run["error"] == "ENOSPC"} <= {None, "StorageError", "StorageFull"}
 
 
 def test_whichever_fsync_fails_no_run_is_broken(tmp_path: Path) -> None:

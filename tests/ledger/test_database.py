@@ -210,7 +210,7 @@ def test_an_error_of_the_database_says_nothing_of_the_values_it_was_given(run_di
 def test_a_ledger_that_somebody_is_writing_is_in_use_not_damaged(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
     with closing(sqlite3.connect(run_dir / database.NAME, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with Ledger.open(run_dir, shared=True) as ledger, pytest.raises(RunInUse, match="being written"):

@@ -36,7 +36,7 @@ from disavow.audit.worlds import Kind, OnRound, World, held_by, seats_of, train_
 from disavow.engines.choice import trainer_for
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain
-from disavow.errors import ConfigError, StorageFull
+from disavow.errors import ConfigError, StorageError, StorageFull
 from disavow.ledger.database import room_to_write
 from disavow.ledger.lock import Lock
 
@@ -115,6 +115,11 @@ def _workroom(folder: Path) -> Iterator[None]:
         raise StorageFull(
             f"there is no room for the audit in {folder}: {error.__cause__ or error}; the run is as it was. Make "
             "room, then the same command goes on with the worlds that are left; or choose another folder (--work)"
+        ) from error
+    except StorageError as error:
+        raise StorageError(
+            f"the audit cannot work in {folder}: {error.__cause__ or error}; the run is as it was. The same "
+            "command goes on with the worlds that are left; or choose another folder (--work)"
         ) from error
 
 

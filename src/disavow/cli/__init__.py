@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import traceback
 
 from disavow.domain import escaped
-from disavow.errors import ConfigError, DisavowError, StorageFull
+from disavow.errors import NO_ROOM, REFUSED, ConfigError, DisavowError, StorageError, StorageFull
 
 DEBUG = "DISAVOW_DEBUG"
 """Set to anything, it makes an internal error show where it came from."""
@@ -20,8 +19,6 @@ BROKEN_PIPE = 141
 """Exit code where the reader of our output has gone, as of a program that SIGPIPE ends."""
 
 INTERRUPTED = 130
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main() -> None:
@@ -55,7 +52,9 @@ def _refusal_of(error: OSError) -> DisavowError:
     """What the operating system refused, as an error of ours: it is no defect of disavow."""
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
     what = f"{where}{error.strerror or error}"
-    return StorageFull(what) if error.errno in _FULL else ConfigError(what)
+    if error.errno in NO_ROOM:
+        return StorageFull(what)
+    return StorageError(what) if error.errno in REFUSED else ConfigError(what)
 
 
 def _end(ended: SystemExit) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from disavow.cli.output import print_json, results
@@ -19,7 +20,7 @@ from disavow.erasure.prove import (
 from disavow.erasure.receipts import receipts
 from disavow.errors import ConfigError, LedgerError, ModelNotReady, UnknownClient
 from disavow.ledger import Ledger, log
-from disavow.ledger.files import write_durably
+from disavow.ledger.files import remove_temporaries, write_durably
 from disavow.ledger.keys import default_folder, tombstone_key
 from disavow.ledger.models import digest_of, to_safetensors
 from disavow.ledger.proofs import ProofStore
@@ -53,6 +54,7 @@ def prove(directory: Path, client: str, output: Path, openings: Path | None, *, 
         _write(output, proof.sealed(signer), force=force)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         opening = what_if_path(folder, ledger.run_id, client)
+        remove_temporaries(folder, re.escape(opening.name))
         write_durably(opening, proof.opening.to_bytes(), mode=0o600)
         told = {"kind": "what-if", "request": None, "proof": str(output), "opening": str(opening)}
         words = f"what-if about {escaped(client)} written to {output}, its opening to {opening}; nothing was erased"
@@ -125,6 +127,7 @@ def receipt(directory: Path, client: str, folder: Path, number: int | None, *, f
         }
     for path, data in written.items():
         _refuse_other(path, data, force=force)
+    remove_temporaries(folder, r"receipt-[0-9]+\.json")
     for path, data in written.items():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write(path, data, force=force, mode=0o600)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,10 +23,10 @@ from disavow.domain import VerdictKind
 from disavow.erasure.judge import judge
 from disavow.erasure.showing import Shower
 from disavow.errors import ConfigError, IntegrityError, LedgerError, UnknownClient
-from disavow.ledger import Ledger, log
+from disavow.ledger import Ledger, database, log
 from disavow.ledger.clients import numbers_of
 from disavow.ledger.evidence import evidence
-from disavow.ledger.files import sync_folder, write_durably
+from disavow.ledger.files import remove_temporaries, sync_folder, write_durably
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.schema import clients, erasures, memberships, requests, rounds
 from disavow.ledger.schema import log as log_table
@@ -116,7 +117,7 @@ def prove_leavers(
     folder that was asked for with the request, if it can be used, and else to `openings`.
     """
     proofs = ProofStore(ledger.directory)
-    with ledger.snapshot() as connection:
+    with database.room_to_write(ledger.directory), ledger.snapshot() as connection:
         asked = sa.select(requests).where(requests.c.client.in_(leavers), requests.c.erasure.is_not(None))
         for request in connection.execute(asked.order_by(requests.c.id)).all():
             proof = prove_erasure(connection, ledger, request, at=at)
@@ -137,6 +138,9 @@ def prove_leavers(
 
 def _write_opening(opening: bytes, request: sa.Row[Any], ledger: Ledger, openings: Path) -> Path:
     """Write an opening to where it was asked for; beside the others where that folder is gone or closed to us."""
+    wished = [Path(request.openings)] if request.openings is not None else []
+    for folder in {*wished, openings, default_openings(ledger.directory)}:
+        remove_temporaries(folder, re.escape(opening_path(folder, ledger.run_id, request.id).name))
     if request.openings is not None:
         asked = Path(request.openings)
         with contextlib.suppress(ConfigError, OSError):
@@ -155,6 +159,7 @@ def _remove_what_ifs(ledger: Ledger, client: str, openings: Path) -> None:
     """Remove openings that say what the answer would have been: they name a client who is about to be deleted."""
     for folder in {openings, default_openings(ledger.directory)}:
         path = what_if_path(folder, ledger.run_id, client)
+        remove_temporaries(folder, re.escape(path.name))
         if path.exists():
             path.unlink()
             sync_folder(folder)

@@ -81,10 +81,11 @@ def make(directory: Path, beginning: Beginning) -> None:
 def _remove_stale(directory: Path) -> None:
     """Delete what a killed process left half furnished; whoever is still at work there holds a lock."""
     ours = re.compile(rf"\.{re.escape(directory.name)}\.new-[0-9a-f]{{8}}")
-    for stale in directory.parent.iterdir():
-        if ours.fullmatch(stale.name) and kind_of(stale) == "a folder":
-            with contextlib.suppress(RunInUse, RunUnsafe, OSError), Lock(stale):
-                shutil.rmtree(stale, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        for stale in directory.parent.iterdir():
+            if ours.fullmatch(stale.name) and kind_of(stale) == "a folder":
+                with contextlib.suppress(RunInUse, RunUnsafe, OSError), Lock(stale):
+                    shutil.rmtree(stale, ignore_errors=True)
 
 
 def _move(workshop: Path, directory: Path) -> None:

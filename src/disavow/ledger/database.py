@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -11,10 +10,20 @@ from functools import cache
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.engine.interfaces import DBAPIConnection, ExceptionContext
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor, ExceptionContext
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool, StaticPool
 
-from disavow.errors import LedgerError, LedgerVersion, RunError, RunInUse, RunMissing, StorageFull
+from disavow.errors import (
+    NO_ROOM,
+    REFUSED,
+    LedgerError,
+    LedgerVersion,
+    RunError,
+    RunInUse,
+    RunMissing,
+    StorageError,
+    StorageFull,
+)
 from disavow.ledger.files import PRIVATE_FILE, kind_of, unsafe
 
 NAME = "ledger.sqlite3"
@@ -22,12 +31,14 @@ HEAD = "0100"
 """The revision this version of disavow reads and writes: the newest file in migrations/versions."""
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
-_BUSY_SECONDS = 30
+BUSY_SECONDS = 30
+"""How long a process waits for others who write, unless it says otherwise."""
+
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
-_NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")
+_FULL = "SQLITE_FULL"
+_REFUSED = ("SQLITE_IOERR", "SQLITE_CANTOPEN")
 _READ_ONLY = "SQLITE_READONLY"
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def connect(path: Path, *, write: bool) -> sa.Engine:
@@ -44,9 +55,7 @@ def connect(path: Path, *, write: bool) -> sa.Engine:
         # SQLite opens by name and follows links: what it opened must be what was looked at before
         before = path.lstat()
         # isolation_level None: no implicit transactions; `begin` below opens them explicitly
-        opened = sqlite3.connect(
-            uri, uri=True, isolation_level=None, timeout=_BUSY_SECONDS, check_same_thread=False
-        )
+        opened = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS, check_same_thread=False)
         if not os.path.samestat(before, path.lstat()):
             opened.close()
             raise unsafe(path, "no longer the same file")
@@ -60,8 +69,8 @@ def connect(path: Path, *, write: bool) -> sa.Engine:
         name = getattr(original, "sqlite_errorname", "")
         if name.startswith(_DAMAGED):
             raise _damaged(path.parent, original) from original
-        if name.startswith(_NO_ROOM):
-            raise _full(path.parent, str(original)) from original
+        if name.startswith((_FULL, *_REFUSED)):
+            raise _storage(path.parent, original) from original
         if name.startswith(_READ_ONLY):
             raise RunError(f"{path.parent} cannot be written: Permission denied") from original
         if name.startswith(_BUSY):
@@ -119,6 +128,17 @@ def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
         yield connection
 
 
+@contextmanager
+def busy_for(connection: sa.PoolProxiedConnection, seconds: float) -> Iterator[DBAPICursor]:
+    """A cursor whose statements wait at most so long for others."""
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(f"PRAGMA busy_timeout = {max(0, round(1000 * seconds))}")
+        try:
+            yield cursor
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {round(1000 * BUSY_SECONDS)}")
+
+
 def _reading(path: Path) -> str:
     """How to open a ledger so that looking at it changes none of its bytes."""
     log = path.with_name(path.name + "-wal")
@@ -140,8 +160,8 @@ def reading(directory: Path) -> Iterator[None]:
         yield
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         name = getattr(error, "sqlite_errorname", _DAMAGED[0])  # its words may not even be text
-        if name.startswith(_NO_ROOM):
-            raise _full(directory, str(error)) from error
+        if name.startswith((_FULL, *_REFUSED)):
+            raise _storage(directory, error) from error
         if not name.startswith(_DAMAGED) or "not a database" in str(error):
             raise
         raise _damaged(directory, error) from error
@@ -153,25 +173,29 @@ def _damaged(directory: Path, reason: BaseException) -> LedgerError:
 
 @contextmanager
 def room_to_write(directory: Path) -> Iterator[None]:
-    """Turn a full disk into an error that says how to go on."""
+    """Turn a full or a failing disk into an error that says how to go on."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in NO_ROOM | REFUSED:
             raise
-        raise _full(directory, error.strerror) from error
+        raise _storage(directory, error) from error
     except (sa.exc.OperationalError, sqlite3.OperationalError) as error:
         original = getattr(error, "orig", error)
-        if not getattr(original, "sqlite_errorname", "").startswith(_NO_ROOM):
+        if not getattr(original, "sqlite_errorname", "").startswith((_FULL, *_REFUSED)):
             raise
-        raise _full(directory, str(original)) from error
+        raise _storage(directory, original) from error
 
 
-def _full(directory: Path, reason: str | None) -> StorageFull:
-    return StorageFull(
-        f"{directory} cannot be written: {reason}; the run stays at its last good state: make room, then "
-        f"`disavow resume {directory}` goes on"
-    )
+def _storage(directory: Path, error: BaseException) -> StorageError:
+    """What SQLite or the system says of the disk. SQLite does not tell why it could not read, write or open."""
+    name = getattr(error, "sqlite_errorname", "")
+    reason = f"{error} ({name})" if name else getattr(error, "strerror", None) or str(error)
+    told = f"{directory} cannot be read or written: {reason}; the run stays at its last good state: "
+    if name.startswith(_FULL) or getattr(error, "errno", None) in NO_ROOM:
+        return StorageFull(f"{told}make room, then `disavow resume {directory}` goes on")
+    look = "look at the disk, at permissions and at limits (`ulimit -a`)"
+    return StorageError(f"{told}{look}, then `disavow resume {directory}` goes on")
 
 
 def revision_of(engine: sa.Engine) -> str | None:

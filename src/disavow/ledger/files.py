@@ -29,7 +29,7 @@ class Folder:
 
     def __init__(self, path: Path, names: str) -> None:
         self.path = path
-        self._ours = re.compile(rf"{names}|\.{names}\.[0-9a-f]{{8}}")  # whole, or on the way: see `write_durably`
+        self._ours = re.compile(f"{names}|{_temporary(names)}")
 
     def names(self) -> list[str]:
         """The names of the files here that are ours, half-written ones too; links and folders never are."""
@@ -208,6 +208,24 @@ def _write(folder: int, name: str, data: bytes, *, mode: int, replace: bool) -> 
             os.unlink(temporary, dir_fd=folder)
         raise
     os.fsync(folder)
+
+
+def remove_temporaries(folder: Path, names: str) -> None:
+    """Delete what a killed process left of files of such names that it was writing durably into a folder."""
+    ours = re.compile(_temporary(names))
+    nowhere = contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError)
+    with nowhere, open_folder(folder, follow=True) as descriptor:
+        with os.scandir(descriptor) as entries:
+            stale = [e.name for e in entries if ours.fullmatch(e.name) and e.is_file(follow_symlinks=False)]
+        for name in stale:
+            os.unlink(name, dir_fd=descriptor)
+        if stale:
+            os.fsync(descriptor)
+
+
+def _temporary(names: str) -> str:
+    """What files of such names are called until they are whole, as a pattern."""
+    return rf"\.(?:{names})\.[0-9a-f]{{8}}"
 
 
 def sync_folder(folder: Path) -> None:

@@ -5,6 +5,7 @@ A round is one transaction. Its model file is durable before a row names it. Wha
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -43,8 +44,10 @@ class Ledger(View):
         lock: Lock | None,
         signer: Signer | None = None,
         keys: Path | None = None,
+        patience: float | None = None,
     ) -> None:
         self._lock, self._signer, self._keys = lock, signer, keys
+        self._patience = database.BUSY_SECONDS if patience is None else patience
         self.restored = Restored()
         """Whom this run had forgotten when it was opened for writing; see `tombstones`."""
         super().__init__(directory, engine)
@@ -88,6 +91,7 @@ class Ledger(View):
         shared: bool = False,
         signer: Signer | None = None,
         keys: Path | None = None,
+        patience: float | None = None,
     ) -> Ledger:
         """A run that exists. For writing, it is locked and tidied.
 
@@ -98,6 +102,8 @@ class Ledger(View):
         are kept, as is right for a copy that is only tried out.
 
         `shared` opens it for short writes beside the process that holds the lock, such as placing a request.
+
+        `patience` is how many seconds a purge waits for processes that read the run; None for a while.
         """
         path = directory / database.NAME
         refuse_unsafe(directory)
@@ -110,7 +116,7 @@ class Ledger(View):
                 make_private(directory)
             database.check_revision(directory)
             engine = database.connect(path, write=write or shared)
-            ledger = cls(directory, engine, lock, signer, keys)
+            ledger = cls(directory, engine, lock, signer, keys, patience)
             if write:
                 ledger._take_up_log()
                 ledger.remove_leftovers()
@@ -179,8 +185,9 @@ class Ledger(View):
         with self.transaction() as connection:
             connection.execute(run.update().values(run_id=self.run_id))  # as it is: any commit will do
         model_files, update_files = self._leftovers()
-        self.store.remove(model_files)
-        self.updates.remove(update_files)
+        with database.room_to_write(self.directory):
+            self.store.remove(model_files)
+            self.updates.remove(update_files)
 
     def _leftovers(self) -> tuple[list[Path], list[Path]]:
         """Model files and update files that no row keeps."""
@@ -245,16 +252,21 @@ class Ledger(View):
         SQLite overwrites what it deletes, but copies that page splits left behind, and the log, keep old bytes:
         so the file is written anew and the log emptied. False if a reader is in the way; then try again later.
         """
+        deadline = time.monotonic() + self._patience
         with database.room_to_write(self.directory):
-            if not self._checkpoint():
+            if not self._checkpoint(deadline):
                 return False
             with closing(self._engine.raw_connection()) as connection:
                 connection.cursor().execute("VACUUM")
-            return self._checkpoint()
+            return self._checkpoint(deadline)
 
-    def _checkpoint(self) -> bool:
-        with closing(self._engine.raw_connection()) as connection:
-            busy, *_ = connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    def _checkpoint(self, deadline: float) -> bool:
+        """Empty the log into the file; False where somebody reads until the deadline."""
+        with (
+            closing(self._engine.raw_connection()) as connection,
+            database.busy_for(connection, deadline - time.monotonic()) as cursor,
+        ):
+            busy, *_ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not busy
 
     def record(
