@@ -31,7 +31,8 @@ from disavow.erasure.prove import check_openings
 from disavow.erasure.repetition import repetition
 from disavow.errors import CannotRetrain, ConfigError, RunInUse
 from disavow.federation.local_training import Engine
-from disavow.federation.round import now
+from disavow.federation.participation import participation_of
+from disavow.federation.round import Conduct, now
 from disavow.federation.training import OnRound
 from disavow.ledger import Ledger
 from disavow.ledger.keys import default_folder, fingerprint, tombstone_key
@@ -180,6 +181,10 @@ def forecast(
         return asked
 
 
+def _conduct(ledger: Ledger, settings: Settings, keys: Path) -> Conduct:
+    return runs.conduct_of(settings, participation=participation_of(settings, ledger, keys))
+
+
 def _asked(
     ledger: Ledger, clients: Sequence[str], settings: Settings, keys: Path, key: bytes | None, *, retrain: bool
 ) -> Asked:
@@ -194,7 +199,7 @@ def _asked(
     with ledger.snapshot() as connection:
         back = restored(connection, keys, directory=ledger.directory).clients  # they leave again, too
     together = list(dict.fromkeys([*asking, *back]))
-    told = foresee(ledger, together, runs.conduct_of(settings), _mechanism(settings, retrain=retrain))
+    told = foresee(ledger, together, _conduct(ledger, settings, keys), _mechanism(settings, retrain=retrain))
     if _trains(told):
         try:
             runs.refuse_other_trainer(ledger, settings)
@@ -271,12 +276,13 @@ def _none_pending(directory: Path, numbers: tuple[int, ...]) -> bool:
 def _answer(answering: Answering, numbers: tuple[int, ...]) -> CannotRetrain | None:
     """Answer all who wait, and complete what was interrupted; why what is left cannot be trained here, if so."""
     settings, listener = answering.settings, answering.listener
-    conduct, mechanism = runs.conduct_of(settings), build_mechanism(settings.mechanism)
+    mechanism = build_mechanism(settings.mechanism)
     remark: Remark = repetition if runs.on_nodes(settings) else lambda ledger: ""
     keys, patience = answering.keys, max(0.0, answering.deadline - time.monotonic())
     with Ledger.open(
         answering.directory, write=True, signer=keys.signer, keys=keys.folder, patience=patience
     ) as ledger:
+        conduct = _conduct(ledger, settings, keys.folder)
         without_training = partial(
             answer_without_training,
             ledger,

@@ -36,6 +36,7 @@ from disavow.erasure.stream import place_from_stream
 from disavow.errors import CannotRetrain, ConfigError, RunMissing
 from disavow.federation.clustering.kmeans import require_kmeans
 from disavow.federation.local_training import Engine
+from disavow.federation.participation import needs_participation_key, participation_of
 from disavow.federation.randomness import Secrets
 from disavow.federation.round import Clock, Conduct, now
 from disavow.federation.training import OnRound, train
@@ -168,7 +169,10 @@ def start(
     """
     refuse_on_nodes(settings, directory)
     refuse_existing(directory)
-    signer = load_signer(keys or default_folder(), ask)
+    keys = keys or default_folder()
+    signer = load_signer(keys, ask)
+    if needs_participation_key(settings):
+        tombstone_key(keys, run=directory)  # a folder that cannot be used is better known before there is a run
     if settings.clustering.method == "constrained-kmeans":
         require_kmeans()
     prepared = prepared or prepare(settings, on_progress=on_progress)
@@ -192,7 +196,12 @@ def start(
     except BaseException:
         prepared.engine.close()
         raise
-    return _assemble(settings, ledger, prepared, keys, clock)
+    try:
+        return _assemble(settings, ledger, prepared, keys, clock)
+    except BaseException:
+        prepared.engine.close()
+        ledger.close()
+        raise
 
 
 def reopen(
@@ -322,8 +331,8 @@ def refuse_on_nodes(settings: Settings, directory: Path) -> None:
         )
 
 
-def conduct_of(settings: Settings, clock: Clock = now) -> Conduct:
-    """How these settings run rounds."""
+def conduct_of(settings: Settings, clock: Clock = now, *, participation: bytes | None = None) -> Conduct:
+    """How these settings run rounds. `participation` comes from `participation_of`."""
     return Conduct(
         seed=settings.seed,
         fraction=settings.training.fraction,
@@ -335,6 +344,7 @@ def conduct_of(settings: Settings, clock: Clock = now) -> Conduct:
         keep_every=settings.mechanism.interval if settings.mechanism.name == "federaser" else None,
         compress=settings.mechanism.compress,
         at_least=settings.clustering.k if on_nodes(settings) else 1,
+        participation=participation,
     )
 
 
@@ -383,7 +393,8 @@ def _assemble(
     clock: Clock,
     openings: Path | None = None,
 ) -> Run:
-    conduct, mechanism = conduct_of(settings, clock), build_mechanism(settings.mechanism)
     keys = keys or default_folder()
+    conduct = conduct_of(settings, clock, participation=participation_of(settings, ledger, keys))
+    mechanism = build_mechanism(settings.mechanism)
     notes = (*prepared.data.notes, *ledger.restored.notes)
     return Run(settings, ledger, prepared.engine, conduct, keys, mechanism, openings, notes)

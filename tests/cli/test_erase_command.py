@@ -349,7 +349,7 @@ def test_another_key_is_exit_1_and_says_where_to_look(run: Path, disavow: Comman
     assert disavow("erase", run, "client-01").returncode == 0
     result = disavow("erase", run, "client-02", keys=run.parent / "other keys")
     assert result.returncode == 1
-    assert "made with another key: point DISAVOW_KEYS to the folder that holds it" in only_error(result)
+    assert "another key: point DISAVOW_KEYS to the folder that holds it" in only_error(result)
     assert states(run) == ["answered"]
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from disavow.domain import Policy
 from disavow.federation.aggregate import aggregate
-from disavow.federation.broadcast import Broadcast, participants
+from disavow.federation.broadcast import Broadcast
 from disavow.federation.cluster import cluster
 from disavow.federation.local_training import Engine
 from disavow.federation.perturb import choose_and_perturb, clip
@@ -53,9 +53,7 @@ class Oracle:
     def _round(self, number: int) -> None:
         self.recorded[number] += 1
         attempt, before = self.recorded[number], self.models[-1]
-        chosen = participants(
-            sorted(self.clients), fraction=self.conduct.fraction, seed=self.conduct.seed, round_number=number
-        )
+        chosen = self.conduct.participants(sorted(self.clients), number)
         updates = clip(self.engine.train(before, chosen, number), self.policy)
         previous: Sequence[Sequence[str]] = ()
         if self.policy.sticky and self.rounds:
@@ -133,9 +131,7 @@ class Oracle:
 def participants_of(oracle: Oracle) -> tuple[str, ...]:
     if not oracle.clients:
         return ()
-    return participants(
-        sorted(oracle.clients), fraction=oracle.conduct.fraction, seed=oracle.conduct.seed, round_number=1
-    )
+    return oracle.conduct.participants(sorted(oracle.clients), 1)
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:

@@ -134,7 +134,7 @@ def _audit(
         departed = sum(request.judged for request in rehearsal.ledger.requests()) - 1
     _refuse_overflow(before, served)
     subject = replace(subject, rounds=rehearsal.rounds)  # a run that is being trained goes on
-    worlds = _worlds(subject, effort, folder, mechanism, on_round)
+    worlds = _worlds(subject, effort, folder, mechanism, rehearsal.participation, on_round)
     handed = hand_out(subject, before, served, worlds, effort.seed)
     found = tuple(attack(attacker, handed) for attacker in ATTACKERS.values())
     alike = answers_alike(subject, handed[Stage.SERVED][0], forgery, tuple(ATTACKERS.values()))
@@ -162,7 +162,12 @@ def _audit(
 
 
 def _worlds(
-    subject: Subject, effort: Effort, folder: Path, mechanism: Mechanism, on_round: OnRound
+    subject: Subject,
+    effort: Effort,
+    folder: Path,
+    mechanism: Mechanism,
+    participation: bytes | None,
+    on_round: OnRound,
 ) -> dict[Kind, list[World]]:
     with closing(trainer_for(subject.workload(), subject.settings.engine)) as trainer:
         return train_worlds(
@@ -172,6 +177,7 @@ def _worlds(
             trainer=trainer,
             mechanism=mechanism,
             seed=effort.seed,
+            participation=participation,
             on_round=on_round,
         )
 

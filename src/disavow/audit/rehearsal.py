@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import sqlalchemy as sa
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -21,11 +20,11 @@ from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms import Mechanism
 from disavow.errors import ConfigError
 from disavow.federation.local_training import Engine
+from disavow.federation.participation import participation_of
 from disavow.federation.vectors import Model
 from disavow.ledger import Ledger
 from disavow.ledger.copying import copy_run
 from disavow.ledger.keys import has_tombstone_key, tombstone_key
-from disavow.ledger.schema import run as run_table
 from disavow.proof.notes import Signer
 
 _KEY_BYTES = 32
@@ -36,6 +35,7 @@ class Rehearsal:
     """What the client's erasure came to, the models served before it and after it, and the copy that it left.
 
     `rounds` stood before it: a run that is being trained may have gone on since the subject was looked up.
+    `participation` is the key that says who takes part in which round, where the run has one.
     """
 
     rounds: int
@@ -44,6 +44,7 @@ class Rehearsal:
     served: Model
     ledger: Ledger
     engine: Engine
+    participation: bytes | None
 
 
 @contextmanager
@@ -64,11 +65,12 @@ def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism
             _refuse_departures(ledger, subject)
             rounds, before = ledger.next_round()[0] - 1, _served(ledger)
             # the copy is looked at round by round: nothing more is thinned in it
-            conduct = replace(runs.conduct_of(subject.settings), retention=None)
             key = _tombstone_key(ledger, subject, keys)
+            participation = participation_of(subject.settings, ledger, keys)
+            conduct = replace(runs.conduct_of(subject.settings, participation=participation), retention=None)
             ledger.place_requests([subject.client], key=key, at=conduct.clock())
             [answer] = erase(ledger, engine, conduct, mechanism, openings=scratch / "openings")
-            yield Rehearsal(rounds, answer, before, _served(ledger), ledger, engine)
+            yield Rehearsal(rounds, answer, before, _served(ledger), ledger, engine, participation)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -90,13 +92,11 @@ def _served(ledger: Ledger) -> Model:
 
 def _tombstone_key(ledger: Ledger, subject: Subject, keys: Path) -> bytes:
     """The operator's key where the run has one already: another would be refused, even in a copy."""
-    with ledger.snapshot() as connection:
-        known = connection.execute(sa.select(run_table.c.tombstone_key)).scalar()
-    if not known:
+    if not ledger.goes_by_a_key():
         return secrets.token_bytes(_KEY_BYTES)
     if not has_tombstone_key(keys):  # asking for it would make a new one
         raise ConfigError(
-            f"{keys} holds no tombstone key, and clients have left {subject.directory}: point DISAVOW_KEYS to the "
-            "folder that holds it"
+            f"{keys} holds no tombstone key, and {subject.directory} goes by one: point DISAVOW_KEYS to the folder "
+            "that holds it"
         )
     return tombstone_key(keys, run=subject.directory)

@@ -32,6 +32,7 @@ from disavow.engines.vectorised import VectorisedEngine
 from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms import Mechanism
 from disavow.federation.randomness import Secrets, derive, training_stream
+from disavow.federation.round import Conduct
 from disavow.federation.vectors import Model
 from disavow.ledger import Ledger
 from disavow.ledger.files import write_durably
@@ -110,16 +111,21 @@ def train_worlds(
     trainer: Trainer,
     mechanism: Mechanism,
     seed: int,
+    participation: bytes | None = None,
     on_round: OnRound,
 ) -> dict[Kind, list[World]]:
-    """Every world, trained here or found in `folder` from an earlier call."""
+    """Every world, trained here or found in `folder` from an earlier call.
+
+    `participation` is the run's key where it has one: in every world the same clients take part in the same rounds.
+    """
+    conduct = replace(runs.conduct_of(subject.settings, participation=participation), budget=None, retention=None)
     folder.mkdir(parents=True, exist_ok=True)
     found = {seat: _read(subject, seat, folder) for seat in seats}
     missing = [seat for seat, kept in found.items() if kept is None]
     on_round((len(seats) - len(missing)) * subject.rounds)
     for start in range(0, len(missing), _TOGETHER):
         some = missing[start : start + _TOGETHER]
-        with closing(_train_some(subject, some, folder, trainer, mechanism, seed, on_round)) as trained:
+        with closing(_train_some(subject, some, folder, trainer, mechanism, seed, conduct, on_round)) as trained:
             for world in trained:
                 write_durably(_path(folder, world.seat), json.dumps(_to_json(world)).encode())
                 found[world.seat] = world
@@ -133,13 +139,14 @@ def _train_some(
     trainer: Trainer,
     mechanism: Mechanism,
     seed: int,
+    conduct: Conduct,
     on_round: OnRound,
 ) -> Generator[World, None, None]:
     scratch = folder / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)  # what an interruption left
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-        worlds = [_begin(subject, seat, scratch, trainer, seed, stack) for seat in seats]
+        worlds = [_begin(subject, seat, scratch, trainer, seed, conduct, stack) for seat in seats]
         for _ in range(subject.rounds):
             run_rounds(worlds)
             on_round(len(worlds))
@@ -148,12 +155,11 @@ def _train_some(
 
 
 def _begin(
-    subject: Subject, seat: Seat, scratch: Path, trainer: Trainer, seed: int, stack: ExitStack
+    subject: Subject, seat: Seat, scratch: Path, trainer: Trainer, seed: int, conduct: Conduct, stack: ExitStack
 ) -> Federation:
     """A new federation in a ledger of its own."""
     absent = {subject.client} if seat.kind in (Kind.WITHOUT, Kind.RETRAINED) else set()
     held = subject.records[held_by(subject, seat, seed)] if seat.kind is Kind.SHADOW else None
-    conduct = runs.conduct_of(subject.settings)
     ledger = Ledger.create(
         scratch / str(seat),
         policy=subject.policy,
@@ -168,7 +174,7 @@ def _begin(
     return Federation(
         ledger=ledger,
         engine=VectorisedEngine(subject.workload(seat=held), trainer),
-        conduct=replace(conduct, secrets=Secrets(secret_seed(subject, seat, seed)), budget=None, retention=None),
+        conduct=replace(conduct, secrets=Secrets(secret_seed(subject, seat, seed))),
     )
 
 

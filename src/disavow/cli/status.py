@@ -12,8 +12,11 @@ from disavow.cli import rounds
 from disavow.cli.output import print_json, results, size
 from disavow.cli.unsettled import Unsettled, unsettled
 from disavow.config import Settings
+from disavow.errors import DisavowError
+from disavow.federation.participation import participation_of
 from disavow.federation.round import room_for
 from disavow.ledger import Ledger, log
+from disavow.ledger.keys import default_folder
 from disavow.ledger.retention import checkpoints
 from disavow.proof.bounds import Bounds, noise_in_words, total_ratio
 from disavow.proof.report import rebuilt_in_words
@@ -64,7 +67,7 @@ def _print(directory: Path, ledger: Ledger, settings: Settings, open_work: Unset
     state = "complete" if len(standing) >= wanted else further
     if len(standing) < wanted and left < policy.k:
         state = f"no more can be trained: {left} clients are fewer than k"
-    elif len(standing) < wanted and room_for(ledger, conduct_of(settings), len(standing) + 1).obstacle:
+    elif len(standing) < wanted and _budget_is_spent(ledger, settings, len(standing) + 1):
         state = "no more can be trained: the privacy budget is spent"
     facts = {
         "run": f"{ledger.run_id}, started {ledger.created_at:%Y-%m-%d %H:%M} UTC by {ledger.created_by}",
@@ -95,6 +98,15 @@ def _print(directory: Path, ledger: Ledger, settings: Settings, open_work: Unset
         console.print(f"\n{rounds.HEADER}", style="bold")
         for summary in standing:
             console.print(rounds.line(summary))
+
+
+def _budget_is_spent(ledger: Ledger, settings: Settings, number: int) -> bool:
+    """Whether the budget has no room for a round; False where the key is not here that says who is in it."""
+    try:
+        participation = participation_of(settings, ledger, default_folder())
+    except DisavowError:
+        return False
+    return room_for(ledger, conduct_of(settings, participation=participation), number).obstacle is not None
 
 
 def _models_as_json(ledger: Ledger, settings: Settings) -> dict[str, Any]:
@@ -147,5 +159,9 @@ def _noise(ledger: Ledger) -> str:
         "calibrated": f"calibrated, clip {policy.clip}, τ = {policy.tau}",
         "none": "none",
     }
-    seeded = "; draws are seeded, so its privacy claims are void" if policy.draws == "seeded" else ""
+    seeded = (
+        "; draws are seeded, so its privacy claims are void and the seed tells who takes part in which round"
+        if policy.draws == "seeded"
+        else ""
+    )
     return modes[policy.noise] + seeded

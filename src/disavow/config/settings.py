@@ -43,7 +43,7 @@ class Settings(Section):
     draws: Literal["fresh", "seeded"] = Field(
         "fresh",
         description="secret draws (representatives, noise): fresh from the operating system and never kept; "
-        "seeded: repeatable, so its privacy claims are void",
+        "seeded: repeatable, so its privacy claims are void and the seed tells who takes part in which round",
     )
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()

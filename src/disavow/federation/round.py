@@ -8,14 +8,16 @@ A. K. Varshney and V. Torra, "Efficient Federated Unlearning under Plausible Den
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from disavow.domain import Round
+from disavow.errors import ConfigError
 from disavow.federation.aggregate import aggregate
-from disavow.federation.broadcast import Broadcast, broadcast, participants
+from disavow.federation.broadcast import Broadcast, broadcast
 from disavow.federation.cluster import Clusters, cluster
 from disavow.federation.local_training import Engine, accept, refuse_overflow, refuse_too_few
+from disavow.federation.participation import participants, rank_by_key, rank_by_seed
 from disavow.federation.perturb import choose_and_perturb, clip
 from disavow.federation.randomness import Secrets
 from disavow.federation.record import Hashing, record
@@ -23,7 +25,7 @@ from disavow.federation.spending import Room, foreseen, refuse_overspending, roo
 from disavow.federation.vectors import Updates
 from disavow.ledger import Ledger
 from disavow.privacy.budget import Budget
-from disavow.privacy.events import event_of
+from disavow.privacy.events import Event, event_of
 
 Clock = Callable[[], datetime]
 Reachable = Callable[[], Collection[str]]
@@ -43,6 +45,8 @@ class Conduct:
     `keep_every`: the updates of every so many rounds, from the first on, are kept; None: of no round.
     `compress`: whether they are compressed.
     `retention`: so many bytes of checkpoints are kept; None: all of them.
+    `participation`: the secret key by which clients are ranked where fewer than all take part. Without it they are
+    ranked by the seed, where draws are seeded; with fresh draws that would tell who took part, and is refused.
     """
 
     seed: int
@@ -56,6 +60,7 @@ class Conduct:
     retention: int | None = None
     at_least: int = 1
     reachable: Reachable | None = None
+    participation: bytes | None = field(default=None, repr=False)
 
     def keeps(self, number: int) -> bool:
         """Whether the updates of a round are kept."""
@@ -64,7 +69,17 @@ class Conduct:
     def participants(self, clients: Sequence[str], round_number: int) -> tuple[str, ...]:
         """Those of these clients who take part in a round."""
         return participants(
-            clients, fraction=self.fraction, seed=self.seed, round_number=round_number, at_least=self.at_least
+            clients, fraction=self.fraction, rank=self._rank, round_number=round_number, at_least=self.at_least
+        )
+
+    def _rank(self, number: int, client: str) -> bytes:
+        if self.participation is not None:
+            return rank_by_key(self.participation)(number, client)
+        if self.secrets.seed is not None:
+            return rank_by_seed(self.seed)(number, client)
+        raise ConfigError(
+            "fewer than all clients take part and draws are fresh: that takes the run's participation key "
+            "(federation.participation); a hash of the seed would tell everybody who took part in which round"
         )
 
 
@@ -96,19 +111,15 @@ def room_for(ledger: Ledger, conduct: Conduct, first: int, rounds: int = 1, leav
     """How many of so many rounds, numbered from `first`, the privacy budget has room for once these have left."""
     if conduct.budget is None:
         return Room(rounds)
+    policy, samples = ledger.policy, ledger.latest_samples()
     clients = sorted(set(ledger.clients()) - set(leavers))
-    samples = ledger.latest_samples()
-    coming = (
-        foreseen(
-            ledger.policy,
-            conduct.participants(clients, number),
-            samples,
-            seed=conduct.seed,
-            number=number,
-        )
-        for number in range(first, first + rounds)
-    )
-    return room_in(conduct.budget, ledger.events(), coming)
+
+    def coming(number: int) -> Event:
+        # nobody is asked who takes part where it makes no difference
+        chosen = conduct.participants(clients, number) if policy.clustering == "fixed" else ()
+        return foreseen(policy, chosen, samples, seed=conduct.seed, number=number)
+
+    return room_in(conduct.budget, ledger.events(), map(coming, range(first, first + rounds)))
 
 
 def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: Conduct) -> Round:

@@ -1,7 +1,8 @@
 """The operator's keys, which lie outside every run directory.
 
 The key of the tombstones is one of them. A tombstone is a keyed hash of a leaver's id; without the key it says
-nothing about who left, with it the operator can refuse the leaver's return and answer a second request.
+nothing about who left, with it the operator can refuse the leaver's return and answer a second request. The key of
+each run that decides which clients take part in which round derives from it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from disavow.errors import ConfigError, LedgerError
 from disavow.ledger.files import write_durably
 
 ENVIRONMENT = "DISAVOW_KEYS"
-_TOMBSTONE = "tombstone.key"
+TOMBSTONE_KEY = "tombstone.key"
 _KEY_BYTES = 32
 
 
@@ -27,14 +28,14 @@ def default_folder() -> Path:
 
 def has_tombstone_key(folder: Path) -> bool:
     """Whether the key has been made."""
-    return (folder / _TOMBSTONE).exists()
+    return (folder / TOMBSTONE_KEY).exists()
 
 
 def tombstone_key(folder: Path, *, run: Path) -> bytes:
     """The key of the tombstones, made on first use; it never lies inside a run."""
     if folder.resolve().is_relative_to(run.resolve()):
         raise ConfigError(f"{ENVIRONMENT} is {folder}; allowed: a folder outside the run directory {run}")
-    path = folder / _TOMBSTONE
+    path = folder / TOMBSTONE_KEY
     try:
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -52,6 +53,14 @@ def tombstone_key(folder: Path, *, run: Path) -> bytes:
 def fingerprint(key: bytes) -> str:
     """What the ledger remembers of the key, to notice another one."""
     return hashlib.sha256(b"disavow/tombstone-key/v1\x00" + key).hexdigest()[:32]
+
+
+def participation_key(key: bytes, run_id: str) -> bytes:
+    """The key by which the clients of a run are ranked where fewer than all take part in a round.
+
+    A proof lists the rounds of a leaver who is not named; whoever could work out the schedules would know the name.
+    """
+    return hmac.digest(key, b"disavow/participation/v1\x00" + run_id.encode(), "sha256")
 
 
 def tombstone(key: bytes, run_id: str, client: str) -> bytes:

@@ -19,10 +19,10 @@ from disavow.errors import DisavowError, LedgerError, RunMissing
 from disavow.ledger import clients as registry
 from disavow.ledger import database, log, rebuilt, rounds, updates
 from disavow.ledger.creation import Beginning, make
-from disavow.ledger.keys import tombstone, tombstone_key
+from disavow.ledger.keys import participation_key, tombstone, tombstone_key
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import Vector
-from disavow.ledger.requests import cancel, place, refuse_leavers
+from disavow.ledger.requests import bind_key, cancel, check_key, place, refuse_leavers
 from disavow.ledger.run_files import make_private, refuse_unsafe
 from disavow.ledger.schema import models, requests, run
 from disavow.ledger.taking_up import take_up
@@ -245,6 +245,17 @@ class Ledger(View):
         """Cancel the request of a client that waits; its number. See `requests.cancel`."""
         with self.transaction() as connection:
             return cancel(connection, client, at=at)
+
+    def participation_key(self, key: bytes) -> bytes:
+        """Derive the key that decides who takes part from the operator's key; see `keys.participation_key`.
+
+        The run goes by that key from then on. One that is open for reading checks it and remembers nothing.
+        """
+        if self._lock is None:
+            with self.snapshot() as connection:
+                return participation_key(key, check_key(connection, key))
+        with self.transaction() as connection:
+            return participation_key(key, bind_key(connection, key))
 
     def purge(self) -> bool:
         """Make sure that deleted rows are gone from the files too, not only from the tables.

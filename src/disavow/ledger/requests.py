@@ -32,7 +32,7 @@ def place(
     absolute path, into which whoever answers is to write the openings; it is deleted with the client.
     `note` is said of the requests wherever they are listed.
     """
-    run_id = _check_key(connection, key)
+    run_id = bind_key(connection, key)
     numbers = []
     for client in ids:
         refuse_broken_text(client)
@@ -99,12 +99,18 @@ def refuse_broken_text(client: str) -> None:
         raise UnknownClient(f"{client!r} is not a client of this run, and never was; nothing was changed") from None
 
 
-def _check_key(connection: sa.Connection, key: bytes) -> str:
-    """The run's id, once it is sure that this is the key its tombstones are made with."""
-    row = connection.execute(sa.select(run.c.run_id, run.c.tombstone_key)).one()
-    if row.tombstone_key is None:
+def bind_key(connection: sa.Connection, key: bytes) -> str:
+    """The run's id, once it is sure that it goes by this operator's key; the first one given is remembered."""
+    known = connection.execute(sa.select(run.c.tombstone_key)).scalar_one()
+    if known is None:
         connection.execute(run.update().values(tombstone_key=fingerprint(key)))
-    elif row.tombstone_key != fingerprint(key):
+    return check_key(connection, key)
+
+
+def check_key(connection: sa.Connection, key: bytes) -> str:
+    """The run's id; or `LedgerError` where the run goes by another key than this one. Nothing is written."""
+    row = connection.execute(sa.select(run.c.run_id, run.c.tombstone_key)).one()
+    if row.tombstone_key not in (None, fingerprint(key)):
         raise another_key()
     run_id: str = row.run_id
     return run_id
@@ -125,7 +131,7 @@ def refuse_leavers(
 
     `listed` are tombstones that are kept outside the run.
     """
-    run_id = _check_key(connection, key)
+    run_id = bind_key(connection, key)
     for client in ids:
         stone = tombstone(key, run_id, client)
         if stone in listed or connection.execute(_request_with(stone)).first():

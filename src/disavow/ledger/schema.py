@@ -37,7 +37,7 @@ run = sa.Table(
     sa.Column("settings_digest", sa.String, nullable=False, comment="of what config.toml must keep"),
     sa.Column("trainer", sa.Text, nullable=False, comment="JSON: what trains it, such as the digest of its data"),
     sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the above; see ledger/rows.py"),
-    sa.Column("tombstone_key", sa.String, comment="fingerprint of the key, once there is a request"),
+    sa.Column("tombstone_key", sa.String, comment="fingerprint of the key, once it is used"),
 )
 
 models = sa.Table(

@@ -73,6 +73,11 @@ class View:
         with self.snapshot() as connection:
             return rounds.next_round(connection)
 
+    def goes_by_a_key(self) -> bool:
+        """Whether an operator's key has been used with this run: another one is refused from then on."""
+        with self.snapshot() as connection:
+            return connection.execute(sa.select(run.c.tombstone_key)).scalar_one() is not None
+
     def clients(self) -> tuple[str, ...]:
         """The ids of all clients still in, sorted."""
         with self.snapshot() as connection:

@@ -31,6 +31,7 @@ from disavow.erasure.dry_run import foresee
 from disavow.erasure.mechanisms import Mechanism, Work, build
 from disavow.erasure.prove import default_openings, opening_path, proof_path
 from disavow.erasure.receipts import receipts
+from disavow.federation.participation import participation_of
 from disavow.federation.randomness import training_stream
 from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger, RoundSummary, fsck, journal, log
@@ -126,7 +127,8 @@ def reopen_toy(directory: Path, *, keys: Path | None = None) -> Run:
 def _assembled(settings: Settings, ledger: Ledger, keys: Path | None) -> Run:
     engine = ToyEngine(settings.seed)
     keys = keys or ledger.directory.with_name("keys")
-    return Run(settings, ledger, engine, runs.conduct_of(settings), keys, build(settings.mechanism))
+    conduct = runs.conduct_of(settings, participation=participation_of(settings, ledger, keys))
+    return Run(settings, ledger, engine, conduct, keys, build(settings.mechanism))
 
 
 def ask(run: Run, *clients: str) -> tuple[int, ...]:

@@ -13,9 +13,10 @@ In a train message's config, beside what the app sends::
     disavow-receipt      the receipt for the latest round in which the client took part, where the log is signed
 
 Both seeds are hashes of the run's seed, the round and the client. The run's seed is below 2^32, so a node can find
-it by trying, and then predict the batches and the participation of every other client; with `draws = "seeded"` the
-secret draws too, though no privacy claim holds for such a run anyway. A large random seed only makes that slower.
-The secret draws of any other run come from the operating system, and no seed says anything about them.
+it by trying, and then predict the batches of every other client; with `draws = "seeded"` the secret draws and the
+participation too, though no privacy claim holds for such a run anyway. A large random seed only makes that slower.
+The secret draws of any other run come from the operating system, its participation from the operator's key, and no
+seed says anything about them.
 """
 
 from __future__ import annotations
