@@ -18,7 +18,7 @@ import torch
 
 from disavow import __version__
 
-NAMES = ("kernels", "clustering", "recording", "judging", "proofs", "retention")
+NAMES = ("kernels", "clustering", "weights", "recording", "judging", "proofs", "retention")
 ON_REQUEST = ("flower",)
 RESULTS = Path("bench-results")
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from disavow import config, runs
+from disavow.domain import size_class
 from disavow.erasure.prove import opening_path, proof_path
 from disavow.federation.round import now
 from disavow.federation.vectors import Model
@@ -27,14 +28,15 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("method", ["mdav", "constrained-kmeans", "fixed"])
-def test_a_round_is_the_mean_of_all_updates_by_their_samples(tmp_path: Path, method: str) -> None:
+def test_a_round_is_the_mean_of_all_updates_by_their_size_classes(tmp_path: Path, method: str) -> None:
     settings = config.from_values({**SETTINGS, "clustering": {"k": 1, "method": method}}, source="test")
     with runs.start(settings, tmp_path / "run", keys=tmp_path / "keys") as run:
         run.train()
         for number in range(1, 4):
             before = Model(run.ledger.layout, torch.from_numpy(run.ledger.model_before(number)))
             updates = run.engine.train(before, run.ledger.clients(), number)
-            shares = torch.tensor(updates.samples, dtype=torch.float64) / sum(updates.samples)
+            classes = [size_class(samples) for samples in updates.samples]
+            shares = torch.tensor(classes, dtype=torch.float64) / sum(classes)
             expected = before.vector.double() + (shares[:, None] * updates.vectors.double()).sum(dim=0)
             after = torch.from_numpy(run.ledger.model_after(number)).double()
             assert torch.allclose(after, expected, rtol=0, atol=1e-6)

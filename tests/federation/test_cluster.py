@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from disavow.data import client_ids
-from disavow.domain import Layout, Policy, TensorSpec
+from disavow.domain import Layout, Policy, TensorSpec, size_class
 from disavow.federation.cluster import Clusters, cluster
 from disavow.federation.vectors import Updates
 from tests.federation.builders import POLICY, PROPERTY, direct_distances, gaussian, layout_of_size, updates_of
@@ -36,9 +36,9 @@ def keeps_the_promise(clusters: Clusters, updates: Updates, k: int) -> None:
     assert sorted(itertools.chain(*clusters.members)) == list(range(count))
     assert [group[0] for group in clusters.members] == sorted(min(group) for group in clusters.members)
 
-    total = sum(updates.samples)
+    classes = [size_class(samples) for samples in updates.samples]
     for group, weight in zip(clusters.members, clusters.weights, strict=True):
-        assert weight == float(Fraction(sum(updates.samples[i] for i in group), total))
+        assert weight == float(Fraction(sum(classes[i] for i in group), sum(classes)))
     assert sum(clusters.weights) == pytest.approx(1, abs=1e-12)
 
     distances = direct_distances(updates.vectors)

@@ -205,7 +205,11 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "update_digest": (sql(f"UPDATE memberships SET update_digest = zeroblob(32) {OF_SLOT}"), NOT_RECORDED),
     "salt": (sql(f"UPDATE memberships SET salt = zeroblob(32) {OF_SLOT}"), NOT_RECORDED),
     "a short salt": (sql(f"UPDATE memberships SET salt = x'00' {OF_SLOT}"), r"round 2: .*slot 3"),
-    "samples": (sql(f"UPDATE memberships SET samples = samples + 1 {OF_SLOT}"), r"round 2: cluster \d has weight"),
+    "samples": (sql(f"UPDATE memberships SET samples = samples + 1 {OF_SLOT}"), NOT_RECORDED),
+    "samples of another class": (
+        sql(f"UPDATE memberships SET samples = samples * 2 {OF_SLOT}"),
+        r"round 2: cluster \d has weight",
+    ),
     "samples moved within a cluster": (
         sql(
             f"UPDATE memberships SET samples = samples + 5 {OF_SLOT}",

@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disavow.domain import Cluster, Member, Slot
+from disavow.domain import Cluster, Member, Slot, size_class
 from disavow.errors import LedgerError, RunExists, RunMissing
 from disavow.ledger import Ledger, creation, database, fsck, rows
 from disavow.ledger.database import NAME
@@ -55,9 +55,10 @@ def recorded(draw: st.DrawFn, clients: list[str]) -> dict[str, Any]:
         for i, client in enumerate(chosen)
     ]
     clusters: list[Cluster] = []
+    classes = [size_class(count) for count in samples]
     for size in sizes:
         start = sum(len(cluster.slots) for cluster in clusters)
-        share = sum(samples[start : start + size]) / sum(samples)
+        share = sum(classes[start : start + size]) / sum(classes)
         spread = draw(st.floats(0.0, allow_infinity=False, allow_nan=False))
         clusters.append(Cluster(share, spread, tuple(slots[start : start + size])))
     zone = timezone(timedelta(minutes=draw(st.integers(-14 * 60, 14 * 60))))

@@ -10,6 +10,7 @@ from disavow.domain.layout import VARIANCE_FLOOR, VARIANCE_SUFFIX, Layout, Tenso
 from disavow.domain.policy import Policy
 from disavow.domain.request import Cost, ErasureRequest, RequestState
 from disavow.domain.round import Client, Cluster, Evaluation, Member, Rebuilt, Round, Slot
+from disavow.domain.size_class import size_class
 from disavow.domain.trained_by import OWN_CODE, TrainedBy
 from disavow.domain.verdict import Verdict, VerdictKind, model_name
 
@@ -38,4 +39,5 @@ __all__ = [
     "VerdictKind",
     "escaped",
     "model_name",
+    "size_class",
 ]

@@ -37,7 +37,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Cluster:
-    """At least k clients of one round. `weight` is the sum of its members' data shares.
+    """At least k clients of one round. `weight` is its members' share of the data, by size classes (`size_class`).
 
     `spread` is the largest L2 distance between the updates of two members, whatever the metric that grouped
     them.

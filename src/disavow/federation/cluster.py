@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from disavow.domain import Layout, Policy
+from disavow.domain import Layout, Policy, size_class
 from disavow.federation.clustering.alike import l2_geometry, neighbours, spreads
 from disavow.federation.clustering.fixed import fixed
 from disavow.federation.clustering.geometry import Geometry, geometry_of
@@ -76,10 +76,10 @@ def _describe(updates: Updates, groups: list[Tensor], euclidean: Geometry, polic
     near: list[list[int]] = [[] for _ in updates.clients]
     if policy.k > 1 or policy.delta is not None:  # clusters of one client each make no two alike
         near = neighbours(updates.vectors, euclidean, groups, delta=delta, k=policy.k)
-    total = sum(updates.samples)
+    classes = [size_class(samples) for samples in updates.samples]
     return Clusters(
         members=members,
-        weights=tuple(sum(updates.samples[i] for i in group) / total for group in members),
+        weights=tuple(sum(classes[i] for i in group) / sum(classes) for group in members),
         spreads=tuple(widths),
         neighbours=tuple(map(tuple, near)),
         delta=delta,

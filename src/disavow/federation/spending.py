@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from disavow.domain import Policy
+from disavow.domain import Policy, size_class
 from disavow.errors import BudgetSpent
 from disavow.federation.clustering.fixed import fixed
 from disavow.ledger import Ledger
@@ -27,13 +27,14 @@ def foreseen(
     """What a round of these participants will release, as far as it can be told before it.
 
     Exact for the unconditional claim, which asks for nothing but the policy. For fixed clusters the partition is
-    known, and the weights are those of `samples`; who is not in there is taken to hold the mean. Where that was too
-    kind, the round is refused when its updates have arrived, before anything is drawn.
+    known, and the weights are those of `samples`; who is not in there is taken to count for the mean. Where that
+    was too kind, the round is refused when its updates have arrived, before anything is drawn.
     """
     sizes, weights = [policy.k], [1.0]
     if policy.clustering == "fixed":
-        mean = sum(samples.values()) / len(samples) if samples else 1.0
-        held = [samples.get(client, mean) for client in clients]
+        classes = {client: size_class(count) for client, count in samples.items()}
+        mean = sum(classes.values()) / len(classes) if classes else 1
+        held = [classes.get(client, mean) for client in clients]
         groups = [group.tolist() for group in fixed(clients, policy.k, seed)]
         sizes = [len(group) for group in groups]
         weights = [sum(held[i] for i in group) / sum(held) for group in groups]

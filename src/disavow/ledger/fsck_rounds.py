@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from disavow.domain import Policy, RequestState
+from disavow.domain import Policy, RequestState, size_class
 from disavow.errors import LedgerError
 from disavow.ledger import rows
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
@@ -149,10 +149,14 @@ def _weights(checked: Checked, header: sa.Row[Any], groups: list[rows.Row], wher
     members = _members(checked, header)
     if len(members) < header.participants:
         return  # weights can be recomputed only while every member's samples are there
-    total = sum(member.samples for member in members.values())
+    if any(member.samples < 1 for member in members.values()):
+        yield Finding(where, "a member is said to have held no samples")
+        return
+    classes = {slot: size_class(member.samples) for slot, member in members.items()}
+    total = sum(classes.values())
     for row in groups:
         first, size = row["first_slot"], row["size"]
-        share = sum(members[slot].samples for slot in range(first, first + size)) / total
+        share = sum(classes[slot] for slot in range(first, first + size)) / total
         if abs(share - row["weight"]) > _TOLERANCE:
             yield Finding(
                 where, f"cluster {row['position']} has weight {row['weight']}, its members' shares {share}"

@@ -105,7 +105,7 @@ clusters = sa.Table(
     sa.Column("position", sa.Integer, primary_key=True),
     sa.Column("first_slot", sa.Integer, nullable=False),
     sa.Column("size", sa.Integer, nullable=False, comment="slots, whether or not their members still are in"),
-    sa.Column("weight", sa.Float, nullable=False, comment="sum of its members' data shares"),
+    sa.Column("weight", sa.Float, nullable=False, comment="its members' share of the data, by size classes"),
     sa.Column("spread", sa.Float, nullable=False, comment="largest L2 distance between two members' updates"),
     sa.Index("ix_clusters_round_id_first_slot", "round_id", "first_slot", unique=True),
     sqlite_with_rowid=False,
