@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from disavow import __version__
+from disavow.proof.keys import child_environment
 
 NAMES = ("kernels", "clustering", "weights", "recording", "judging", "proofs", "retention")
 ON_REQUEST = ("flower",)
@@ -31,7 +32,11 @@ def main(names: list[str]) -> None:
     results: list[dict[str, object]] = []
     for name in names or NAMES:
         done = subprocess.run(
-            [sys.executable, "-m", f"benchmarks.{name}"], check=True, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", f"benchmarks.{name}"],
+            env=child_environment(),
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for line in done.stdout.splitlines():
             results.append({"benchmark": name, **json.loads(line)})

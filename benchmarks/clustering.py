@@ -14,6 +14,7 @@ from disavow.config import from_values
 from disavow.domain import Layout, TensorSpec
 from disavow.federation.cluster import cluster
 from disavow.federation.vectors import Updates
+from disavow.proof.keys import child_environment
 
 PARAMETERS = 52_000
 K = 10
@@ -50,4 +51,5 @@ if __name__ == "__main__":
     else:
         for count in (1_000, 10_000):
             # a process each, so that the peak of one does not hide that of the other
-            subprocess.run([sys.executable, "-m", "benchmarks.clustering", str(count)], check=True)
+            command = [sys.executable, "-m", "benchmarks.clustering", str(count)]
+            subprocess.run(command, env=child_environment(), check=True)

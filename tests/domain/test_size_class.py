@@ -59,9 +59,8 @@ def test_classes_grow_with_the_counts_and_double_with_them() -> None:
     found = [size_class(samples) for samples in range(1, 5000)]
     assert found == sorted(found)
     assert all(size_class(2 * n) == 2 * size_class(n) for n in range(1, 5000))
-    assert (
-        len({size_class(n) for n in range(1024, 2048)}) == 5
-    )  # the last of them is the first of the next doubling
+    # the last of them is the first of the next doubling
+    assert len({size_class(n) for n in range(1024, 2048)}) == 5
 
 
 @pytest.mark.parametrize("samples", [0, -1])

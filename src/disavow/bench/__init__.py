@@ -6,7 +6,6 @@ LeNet5 on MNIST, 50 clients of 1,200 images, 3 epochs of batches of 128, SGD 0.0
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from disavow.bench.peers import CACHE, CONTESTANTS, PEERS, Peer, PeerUnavailable
 from disavow.bench.report import Report
 from disavow.bench.workload import prepare
 from disavow.engines.trainer import cores
+from disavow.proof.keys import child_environment
 
 WARMUP = {"cpu": 1, "cuda": 3}
 """Rounds that are not timed: processes start, kernels are compiled, memory is laid out."""
@@ -138,7 +138,7 @@ def _ours(engine: str, asked: Asked, options: tuple[str, ...]) -> Contestant:
 def _environment(device: str, more: dict[str, str]) -> dict[str, str]:
     """The environment of a contestant; without a GPU where the CPU is meant."""
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
-    return {**os.environ, **hidden, **more}
+    return child_environment({**hidden, **more})
 
 
 __all__ = ["CACHE", "PEERS", "Asked", "Report", "compare"]

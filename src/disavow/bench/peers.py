@@ -17,6 +17,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from disavow.proof.keys import child_environment
+
 CACHE = Path("~/.cache/disavow/bench")
 """Where environments and data are kept unless told otherwise."""
 
@@ -69,7 +71,12 @@ def run_command(command: Command) -> None:
     """Run a command to its end; one that fails raises `PeerUnavailable` with the last it said."""
     try:
         done = subprocess.run(  # noqa: S603, the commands are ours
-            list(command), capture_output=True, text=True, timeout=60 * _MINUTES, check=False
+            list(command),
+            env=child_environment(),
+            capture_output=True,
+            text=True,
+            timeout=60 * _MINUTES,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise PeerUnavailable(f"{_shown(command)} took more than {_MINUTES} minutes") from None

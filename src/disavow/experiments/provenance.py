@@ -17,6 +17,7 @@ from disavow.config import EngineSettings
 from disavow.engines.choice import device_of
 from disavow.engines.trainer import cores
 from disavow.experiments.lines import Versions
+from disavow.proof.keys import child_environment
 
 VARIABLE = "DISAVOW_COMMIT"
 """The environment variable that names the commit where the code is no git checkout, such as in a container."""
@@ -52,6 +53,7 @@ def _git(folder: Path, *arguments: str) -> str:
     try:
         done = subprocess.run(  # noqa: S603 - words of ours
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - whichever git there is
+            env=child_environment(),
             capture_output=True,
             text=True,
             check=False,

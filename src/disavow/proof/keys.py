@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -230,6 +230,15 @@ def _write(path: Path, data: bytes, *, mode: int, replace: bool = False) -> None
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Make the environment of a process that this one starts: without signing key and passphrase, and with `more`.
+
+    Workers, compilers and peers of a benchmark sign nothing, and whoever may look at them should learn nothing.
+    """
+    kept = {name: value for name, value in os.environ.items() if name not in (KEY_VARIABLE, PASSPHRASE_VARIABLE)}
+    return {**kept, **(more or {})}
 
 
 def load_signer(folder: Path, ask: AskPassphrase = nobody_to_ask) -> Signer | None:

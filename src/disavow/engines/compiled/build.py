@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from disavow.errors import how_to_install
+from disavow.proof.keys import child_environment
 
 _log = logging.getLogger(__name__)
 
@@ -66,9 +67,9 @@ def _compiler() -> list[str]:
 
 def _fingerprint(source: bytes, compiler: list[str]) -> str:
     """Changes with anything that could change the library."""
-    version = subprocess.run([*compiler, "--version"], capture_output=True, check=False).stdout  # noqa: S603
+    version = _run([*compiler, "--version"]).stdout
     hashed = hashlib.sha256(source)
-    for part in (" ".join([*compiler, *_FLAGS]).encode(), version, _processor().encode()):
+    for part in (" ".join([*compiler, *_FLAGS]).encode(), version.encode(), _processor().encode()):
         hashed.update(len(part).to_bytes(8, "big") + part)
     return hashed.hexdigest()[:24]
 
@@ -102,12 +103,18 @@ def _build(source: bytes, compiler: list[str], path: Path) -> None:
         code.write_bytes(source)
         if "ziglang" in compiler:
             _log.warning("building kernels for this machine; this happens once and takes about a minute")
-        command = [*compiler, *_FLAGS, "-o", str(built), str(code)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        done = _run([*compiler, *_FLAGS, "-o", str(built), str(code)])
         if done.returncode != 0:
             why = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[0]
             raise NoKernels(f"{compiler[0]} could not build them: {why}")
         built.replace(path)  # whoever else builds at the same time ends with the same file
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a compiler, which learns nothing of the operator's keys."""
+    return subprocess.run(  # noqa: S603 - the machine's own compiler
+        command, env=child_environment(), capture_output=True, text=True, errors="replace", check=False
+    )
 
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:

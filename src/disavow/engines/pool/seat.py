@@ -23,6 +23,7 @@ from disavow.engines.pool.worker import READY, Evaluate, Order, Switches, Train,
 from disavow.engines.workload import Workload
 from disavow.errors import DisavowError
 from disavow.federation.vectors import Model
+from disavow.proof.keys import child_environment
 
 _PROGRAM = Path(__file__).with_name("leash.py")
 _SECONDS_TO_END = 10.0
@@ -139,12 +140,9 @@ class Seat:
 def _launch(descriptor: int) -> subprocess.Popen[bytes]:
     """A worker process that talks over the socket of this descriptor."""
     found = [str(path) or os.getcwd() for path in sys.path]  # noqa: PTH109 - where "" looks, as a string
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(found),
-    }
+    environment = child_environment(
+        {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(found)}
+    )
     try:
         return subprocess.Popen(  # noqa: S603 - this interpreter, with our own words
             [sys.executable, "-P", str(_PROGRAM), str(descriptor)],

@@ -1,0 +1,92 @@
+"""No process that disavow starts inherits the signing key or its passphrase."""
+
+from __future__ import annotations
+
+import ast
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from disavow.bench import _environment
+from disavow.bench.passes import Contestant, run_once
+from disavow.bench.peers import PeerUnavailable, run_command
+from disavow.engines.compiled.build import NoKernels, load
+from disavow.engines.pool.lessons import Catalogue
+from disavow.engines.pool.seat import Seat
+from disavow.proof.keys import child_environment
+
+ROOT = Path(__file__).parents[1]
+SECRETS = {"DISAVOW_PASSPHRASE": "correct horse", "DISAVOW_SIGNING_KEY": "-----BEGIN PRIVATE KEY-----"}
+STARTING = {"run", "Popen", "call", "check_call", "check_output"}
+
+
+@pytest.fixture(autouse=True)
+def _secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("INHERITED", "yes")
+
+
+def names_in(environment: str) -> set[str]:
+    return {line.partition("=")[0] for line in environment.replace("\0", "\n").splitlines()}
+
+
+def test_a_child_gets_everything_else_and_what_is_added() -> None:
+    found = child_environment({"MORE": "1"})
+    assert (found["INHERITED"], found["MORE"]) == ("yes", "1")
+    assert not set(SECRETS) & set(found)
+    assert set(os.environ) - set(found) == set(SECRETS)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_worker_of_the_pool() -> None:
+    seat = Seat(Catalogue())
+    try:
+        found = names_in(Path(f"/proc/{seat._process.pid}/environ").read_text())
+    finally:
+        seat.end()
+    assert "INHERITED" in found
+    assert not found & set(SECRETS)
+
+
+def test_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler, told = tmp_path / "compiler", tmp_path / "told"
+    compiler.write_text(f"#!/bin/sh\nenv >> {told}\nexit 1\n")
+    compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(NoKernels):
+        load()
+    found = names_in(told.read_text())
+    assert "INHERITED" in found
+    assert not found & set(SECRETS)
+
+
+def test_a_peer_of_a_benchmark_and_what_builds_it() -> None:
+    complain = "import os, sys; print(*os.environ, file=sys.stderr); sys.exit(1)"
+    with pytest.raises(PeerUnavailable) as refused:
+        run_command([sys.executable, "-c", complain])
+    outcome = run_once(Contestant("peer", (sys.executable, "-c", complain), _environment("cpu", {}), ours=False), 1)
+    for said in (str(refused.value), outcome.failure or ""):
+        assert "INHERITED" in said
+        assert not any(name in said for name in SECRETS)
+
+
+@pytest.mark.parametrize("folder", ["src", "benchmarks"])
+def test_every_process_is_started_with_an_environment(folder: str) -> None:
+    """A call without one hands everything on. The Python that is written out for others to run is not looked at."""
+    careless = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "subprocess"
+        and node.func.attr in STARTING
+        and not any(keyword.arg == "env" for keyword in node.keywords)
+    ]
+    assert careless == []
