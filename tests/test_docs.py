@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import pydoc
+import re
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from disavow.ledger import fsck
 
 ROOT = Path(__file__).parent.parent
 spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
@@ -21,6 +27,28 @@ def test_reference_pages_are_current(page: str) -> None:
     assert written == generate.PAGES[page](), "run: python docs/generate.py"
 
 
+def test_the_python_on_the_page_about_engines_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec(compile(code, "docs/engines.md", "exec"), found)
+    assert found["recorded"].number == 4
+    assert not fsck(tmp_path / "runs" / "own")
+
+
+PAGES = sorted(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_python_name_in_the_docs_exists(page: Path) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for name in re.findall(r"`(disavow(?:\.[A-Za-z_]+)+)`", text):
+        if find_spec("flwr") is None and ".flower" in name:
+            continue
+        assert pydoc.locate(name) is not None, name
+
+
 def test_readme_names_only_commands_and_files_that_exist() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
@@ -28,5 +56,5 @@ def test_readme_names_only_commands_and_files_that_exist() -> None:
         "disavow"
     }:
         assert f"`disavow {word}" in commands, word
-    for target in __import__("re").findall(r"\]\(([^)#:]+)\)", text):
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
         assert (ROOT / target).exists(), target
