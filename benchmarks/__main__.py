@@ -26,6 +26,10 @@ RESULTS = Path("bench-results")
 
 def main(names: list[str]) -> None:
     """Run the benchmarks of these names."""
+    if {"-h", "--help"} & set(names):
+        print(__doc__, end="")
+        print(f"\nThere are {', '.join(NAMES)}; on request {', '.join(ON_REQUEST)}.")
+        return
     unknown = sorted(set(names) - set(NAMES) - set(ON_REQUEST))
     if unknown:
         sys.exit(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(NAMES + ON_REQUEST)}")

@@ -81,7 +81,8 @@ def _build(directory: Path, clients: int, rounds: int) -> None:
         [(digest,)] = connection.execute("SELECT digest FROM models")
         connection.execute("BEGIN")
         connection.executemany(
-            "INSERT INTO clients VALUES (?, ?)", ((i, f"client-{i:07d}") for i in range(1, clients + 1))
+            "INSERT INTO clients (number, id) VALUES (?, ?)",
+            ((i, f"client-{i:07d}") for i in range(1, clients + 1)),
         )
         connection.execute(
             "INSERT INTO erasures (state, rounds_before, mechanism, opened_at) VALUES ('answered', 0, '', '')"
@@ -104,25 +105,33 @@ def _fill(
 ) -> None:
     connection.execute("BEGIN")
     connection.execute(
-        "INSERT INTO rounds VALUES (?, ?, 1, ?, ?, 1.0, ?, ?, x'00', '', 1, NULL, 1.0)",
+        "INSERT INTO rounds (id, number, attempt, before, after, delta, participants, clusters, digest,"
+        " recorded_at, standing, seconds) VALUES (?, ?, 1, ?, ?, 1.0, ?, ?, x'00', '', 1, 1.0)",
         (number, number, digest, digest, PARTICIPANTS, PARTICIPANTS // K),
     )
     starts = range(0, PARTICIPANTS, K)
     connection.executemany(
-        "INSERT INTO clusters VALUES (?, ?, ?, ?, ?, 1.0)",
+        "INSERT INTO clusters (round_id, position, first_slot, size, weight, spread) VALUES (?, ?, ?, ?, ?, 1.0)",
         ((number, i, start, K, K / PARTICIPANTS) for i, start in enumerate(starts)),
     )
-    connection.executemany("INSERT INTO slots VALUES (?, ?, ?, ?, ?)", _slots(number, generator))
+    connection.executemany(
+        "INSERT INTO slots (round_id, slot, commitment, neighbours, listed_by) VALUES (?, ?, ?, ?, ?)",
+        _slots(number, generator),
+    )
     noise = generator.bytes(64 * PARTICIPANTS)
     connection.executemany(
-        "INSERT INTO memberships VALUES (?, ?, ?, 60, ?, ?, x'00')",
+        "INSERT INTO memberships (round_id, slot, client, samples, salt, update_digest, checksum)"
+        " VALUES (?, ?, ?, 60, ?, ?, x'00')",
         (
             (number, slot, client, noise[64 * slot : 64 * slot + 32], noise[64 * slot + 32 : 64 * slot + 64])
             for slot, client in enumerate(taking.tolist())
         ),
     )
     gone = generator.choice(PARTICIPANTS, LEFT_BEFORE, replace=False).tolist()
-    connection.executemany("INSERT INTO withdrawals VALUES (?, ?, 1)", ((number, slot) for slot in sorted(gone)))
+    connection.executemany(
+        "INSERT INTO withdrawals (round_id, slot, erasure) VALUES (?, ?, 1)",
+        ((number, slot) for slot in sorted(gone)),
+    )
     connection.execute("COMMIT")
 
 

@@ -1,0 +1,44 @@
+"""Benchmarks measure outside the tests; that they still start is tested here."""
+
+from __future__ import annotations
+
+import importlib
+import runpy
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from benchmarks import judging
+
+FOLDER = Path(judging.__file__).parent
+NAMES = sorted(path.stem for path in FOLDER.glob("[a-z]*.py"))
+NEED_FLOWER = ("flower",)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_benchmark_can_be_imported(name: str) -> None:
+    if name in NEED_FLOWER and find_spec("flwr") is None:
+        pytest.skip("needs the extra flower")
+    assert importlib.import_module(f"benchmarks.{name}").__doc__
+
+
+def test_help_lists_benchmarks_that_exist(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--help"])
+    found = runpy.run_module("benchmarks", run_name="__main__")
+    assert set(found["NAMES"] + found["ON_REQUEST"]) <= set(NAMES)
+    assert "judging" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("criterion", ["cluster", "neighbourhood"])
+def test_judging_builds_a_ledger_of_the_present_format_and_judges_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, criterion: str
+) -> None:
+    for name, value in {"PARTICIPANTS": 100, "ASKED": 20, "LEFT_BEFORE": 2}.items():
+        monkeypatch.setattr(judging, name, value)
+    judging._build(tmp_path / "run", clients=200, rounds=6)
+    measured = judging._measure(tmp_path / "run", 200, 6, criterion)
+    assert measured["own_rounds"] == 3
+    assert measured["criterion"] == criterion
