@@ -16,7 +16,7 @@ from disavow.bench.passes import Contestant, OnPass, OnStart, interleaved
 from disavow.bench.peers import CACHE, CONTESTANTS, PEERS, Peer, PeerUnavailable, command, interpreter
 from disavow.bench.report import Report
 from disavow.bench.workload import prepare
-from disavow.engines.trainer import cores
+from disavow.federation.threads import cores
 from disavow.proof.keys import child_environment
 
 WARMUP = {"cpu": 1, "cuda": 3}

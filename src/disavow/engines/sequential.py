@@ -6,8 +6,7 @@ It is short and obvious on purpose. Other engines are tested against it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ from disavow.domain import Evaluation, Layout
 from disavow.engines.scores import EVALUATION_BATCH, evaluation_of, loss_of
 from disavow.engines.state import layout_of, model_of, put_model
 from disavow.engines.workload import Workload
+from disavow.federation.threads import one_thread
 from disavow.federation.vectors import Model, Updates, require_layout
 
 _SAFE_SIDE = 32
@@ -133,14 +133,3 @@ def layout_for(network: nn.Module, images: Tensor) -> torch.memory_format:
         for module in network.modules()
     )
     return torch.contiguous_format if large and any(strided) else torch.channels_last
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """How many threads share a sum changes its last bits; with one, the number of cores does not matter."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

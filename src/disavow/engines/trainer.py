@@ -6,7 +6,6 @@ audits put the asks of many federations (configs, seeds, shadow models) into one
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -37,8 +36,3 @@ class Trainer(Protocol):
 
     def close(self) -> None:
         """Let go of workers and memory; closing twice is harmless."""
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -15,8 +15,8 @@ from disavow import __version__
 from disavow.bench.report import processor
 from disavow.config import EngineSettings
 from disavow.engines.choice import device_of
-from disavow.engines.trainer import cores
 from disavow.experiments.lines import Versions
+from disavow.federation.threads import cores
 from disavow.proof.keys import child_environment
 
 VARIABLE = "DISAVOW_COMMIT"

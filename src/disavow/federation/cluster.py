@@ -16,6 +16,7 @@ from disavow.federation.clustering.kmeans import constrained_kmeans
 from disavow.federation.clustering.mdav import mdav
 from disavow.federation.clustering.sticky import sticky
 from disavow.federation.randomness import training_stream
+from disavow.federation.threads import one_thread
 from disavow.federation.vectors import Updates
 
 
@@ -42,7 +43,22 @@ def cluster(
     seed: int,
     round_number: int,
 ) -> Clusters:
-    """Cluster updates that are in id order. `previous` is the membership of the last standing round."""
+    """Cluster updates that are in id order. `previous` is the membership of the last standing round.
+
+    The same bits with any number of threads: see `federation.threads`.
+    """
+    with one_thread():
+        return _cluster(updates, policy, layout, previous, seed, round_number)
+
+
+def _cluster(
+    updates: Updates,
+    policy: Policy,
+    layout: Layout,
+    previous: Sequence[Sequence[str]],
+    seed: int,
+    round_number: int,
+) -> Clusters:
     vectors = updates.vectors
     stream = training_stream(seed, "clustering", round_number=round_number)
     geometry = geometry_of(updates, metric=policy.metric, layout=layout, stream=stream)

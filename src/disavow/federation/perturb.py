@@ -15,6 +15,7 @@ from disavow.domain import Policy
 from disavow.federation.cluster import Clusters
 from disavow.federation.clustering.distances import norms_of
 from disavow.federation.randomness import Secrets, Stream
+from disavow.federation.threads import one_thread
 from disavow.federation.vectors import Updates
 
 _SAFE = 1 - 1e-6
@@ -35,7 +36,8 @@ def clip(updates: Updates, policy: Policy) -> Updates:
     """In mode `calibrated`, updates shortened to the L2 norm `clip`; otherwise as they are."""
     if policy.noise != "calibrated" or policy.clip is None:
         return updates
-    norms = norms_of(updates.vectors)
+    with one_thread():
+        norms = norms_of(updates.vectors)
     factors = torch.where(norms > policy.clip, policy.clip / norms * _SAFE, torch.ones_like(norms))
     return replace(updates, vectors=(updates.vectors.double() * factors[:, None]).float())
 

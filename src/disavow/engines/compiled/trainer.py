@@ -19,8 +19,9 @@ from disavow.domain import Evaluation, escaped
 from disavow.engines.compiled.build import load
 from disavow.engines.compiled.chain import Chain, chain_of
 from disavow.engines.scores import evaluation_of
-from disavow.engines.trainer import Ask, cores
+from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
+from disavow.federation.threads import cores, one_thread
 from disavow.federation.vectors import Model, Updates, require_layout
 
 _SCORED = 512
@@ -131,7 +132,8 @@ class CompiledTrainer:
         ]
         for future in done:
             future.result()
-        return evaluation_of(torch.from_numpy(scores), workload.test_labels)
+        with one_thread():
+            return evaluation_of(torch.from_numpy(scores), workload.test_labels)
 
     def _ready(self, ask: Ask) -> Ask:
         """The same ask, laid out in memory as the kernels read it; they check nothing themselves."""

@@ -21,9 +21,10 @@ from disavow.engines.pool.seat import Job, Seat
 from disavow.engines.pool.worker import Evaluate, Train
 from disavow.engines.scores import EVALUATION_BATCH, answers_of
 from disavow.engines.state import layout_of
-from disavow.engines.trainer import Ask, cores
+from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError
+from disavow.federation.threads import cores
 from disavow.federation.vectors import Model, Updates, require_layout
 
 _Keep = Callable[[Job, Tensor | Evaluation], None]

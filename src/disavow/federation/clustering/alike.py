@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from disavow.config import PROJECTION_LIMIT
-from disavow.federation.clustering.distances import squared_l2
+from disavow.federation.clustering.distances import in_pieces, squared_l2
 from disavow.federation.clustering.geometry import ExactGeometry, Geometry, ProjectedGeometry, project
 from disavow.federation.randomness import Stream
 
@@ -57,12 +57,15 @@ def neighbours(
     lists: list[list[int]] = [[] for _ in range(len(vectors))]
     points = geometry.coordinates()
     squares = points.square().sum(dim=1)
-    for members in clusters:
+
+    def around(members: Tensor) -> list[list[int]]:
         joined = torch.cat([members, _candidates(points, squares, members, k)])
         squared = squared_l2(vectors[joined.to(vectors.device)])[: len(members)]
         # the very numbers that the spread was taken from, or the widest pair could miss Δ by a bit
         squared[:, : len(members)] = _pairs(vectors, geometry, members)
-        found = _first(squared.cpu(), members, joined, cluster_of, delta, 2 * k)
+        return _first(squared.cpu(), members, joined, cluster_of, delta, 2 * k)
+
+    for members, found in zip(clusters, in_pieces(around, clusters, vectors), strict=True):
         for item, listed in zip(members.tolist(), found, strict=True):
             lists[item] = listed
     return lists

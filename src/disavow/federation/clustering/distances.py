@@ -8,14 +8,22 @@ among themselves.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from disavow.domain import Layout
+from disavow.federation.threads import in_threads
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
 
 _COLUMNS = 1 << 13
-"""How many coordinates are converted to float64 at a time."""
+_NUMBERS = 1 << 23
+"""So many coordinates, and of many rows so many numbers, are converted to float64 at a time, in every thread."""
 
 _CLOSE = 1e-6
 """Below this ratio of squared distance to squared norms, a float64 matrix product loses too many digits."""
@@ -37,14 +45,32 @@ def squared_l2(vectors: Tensor, norms: Tensor | None = None) -> Tensor:
 
 def _by_products(vectors: Tensor, norms: Tensor | None) -> Tensor:
     """|a|² + |b|² - 2ab relative to the first row, so that equal rows are at distance 0 exactly."""
-    gram = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
-    for start in range(0, vectors.shape[1], _COLUMNS):
-        block = vectors[:, start : start + _COLUMNS].double()
+
+    def product(columns: slice) -> Tensor:
+        block = vectors[:, columns].double()
         if norms is not None:
             block = block / norms[:, None]
         block = block - block[0]
-        gram += block @ block.T
+        return block @ block.T
+
+    gram = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
+    # one after the other in the same order, however many threads work on them
+    for part in in_pieces(product, _column_blocks(vectors), vectors):
+        gram += part
     return _from_gram(gram)
+
+
+def _column_blocks(vectors: Tensor) -> Iterator[slice]:
+    """Slices that cover all columns. They depend on the numbers of rows and columns and on nothing else."""
+    columns = min(_COLUMNS, max(1, _NUMBERS // max(1, len(vectors))))
+    for start in range(0, vectors.shape[1], columns):
+        yield slice(start, start + columns)
+
+
+def in_pieces(work: Callable[[Piece], Result], pieces: Iterable[Piece], vectors: Tensor) -> Iterator[Result]:
+    """The work on pieces of the updates, in order: on several threads where that pays, which changes no bit."""
+    pays = vectors.device.type == "cpu" and vectors.numel() > _COLUMNS
+    return in_threads(work, pieces) if pays else map(work, pieces)
 
 
 def _from_gram(gram: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from disavow.config import PROJECTION_LIMIT
 from disavow.domain import Layout
-from disavow.federation.clustering.distances import norms_of, published, squared_l2
+from disavow.federation.clustering.distances import in_pieces, norms_of, published, squared_l2
 from disavow.federation.randomness import Stream
 from disavow.federation.vectors import Updates, row_blocks
 
@@ -111,8 +111,10 @@ def project(vectors: Tensor, norms: Tensor | None, stream: Stream) -> Tensor:
     matrix = torch.randn(vectors.shape[1], _DIMENSIONS, generator=generator, dtype=torch.float64)
     matrix = matrix.to(vectors.device) / _DIMENSIONS**0.5
     origin = vectors[0].double()
-    parts = []
-    for block in row_blocks(vectors):
+
+    def projected(block: slice) -> Tensor:
         rows = vectors[block].double()
-        parts.append((rows - origin if norms is None else rows / norms[block, None]) @ matrix)
-    return torch.cat(parts)
+        points: Tensor = (rows - origin if norms is None else rows / norms[block, None]) @ matrix
+        return points
+
+    return torch.cat(list(in_pieces(projected, row_blocks(vectors), vectors)))

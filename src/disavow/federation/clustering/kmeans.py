@@ -33,6 +33,7 @@ def constrained_kmeans(geometry: Geometry, items: Tensor, k: int, stream: Stream
     """Partition `items` into floor(n/k) clusters of at least k and fewer than 2k."""
     require_kmeans()
     from k_means_constrained import KMeansConstrained
+    from threadpoolctl import threadpool_limits
 
     count = len(items) // k
     if count == 1:
@@ -52,5 +53,6 @@ def constrained_kmeans(geometry: Geometry, items: Tensor, k: int, stream: Stream
         n_init=3,
         n_jobs=1,
     )
-    labels = torch.from_numpy(method.fit_predict(points.numpy()))
+    with threadpool_limits(1):  # the package computes with numpy, whose threads are not torch's
+        labels = torch.from_numpy(method.fit_predict(points.numpy()))
     return [items[labels == label] for label in range(count)]
