@@ -69,7 +69,8 @@ def tombstone(key: bytes, run_id: str, client: str) -> bytes:
 
 
 def another_key() -> LedgerError:
-    """What to do where the tombstones of a run were made with another key than the one at hand."""
+    """What to do where a run goes by another key than the one at hand."""
     return LedgerError(
-        "the tombstones of this run were made with another key: point DISAVOW_KEYS to the folder that holds it"
+        "the tombstones of this run, or who takes part in its rounds, were made with another key: "
+        "point DISAVOW_KEYS to the folder that holds it"
     )
