@@ -21,7 +21,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from disavow.domain import RequestState, VerdictKind
+from disavow import runs
+from disavow.domain import RequestState, TrainedBy, VerdictKind
 from disavow.engines.flower import KIPFedAvg
 from disavow.engines.flower.arrays import frame_of
 from disavow.engines.sequential import SequentialEngine
@@ -98,6 +99,37 @@ def test_an_argument_that_makes_no_sense_is_refused_by_name(
     with pytest.raises(ConfigError, match=re.escape(named)):
         strategy(tmp_path / "run", **wrong)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ({"training": {"batch_size": 64}}, "training.batch_size"),
+        ({"training": {"epochs": 2, "momentum": 0.9}}, "training.momentum"),
+        ({"data": {"clients": 5}}, "data"),
+        ({"model": {"name": "convnet"}}, "model"),
+        ({"requests": {"rate": 0.1}}, "requests"),
+        ({"engine": {"name": "sequential"}}, "engine"),
+    ],
+)
+def test_settings_that_only_the_nodes_know_are_refused(tmp_path: Path, more: dict[str, Any], name: str) -> None:
+    """The run's config.toml does not hold them: commands would take it for one that somebody has changed."""
+    with pytest.raises(ConfigError, match=re.escape(f"settings name {name}, ")):
+        strategy(tmp_path / "run", settings=more)
+
+
+def test_a_run_records_that_nodes_train_it(tmp_path: Path) -> None:
+    for rounds in (1, 2):
+        start(strategy(tmp_path / "run"), farm(5), rounds)
+        with Ledger.open(tmp_path / "run") as ledger:
+            assert ledger.trainer == TrainedBy("flower")
+
+
+def test_commands_know_the_settings_of_a_run_as_its_own(tmp_path: Path) -> None:
+    more = {"training": {"epochs": 2}, "clustering": {"metric": "cosine"}, "draws": "seeded"}
+    start(strategy(tmp_path / "run", settings=more), farm(5), 1)
+    with Ledger.open(tmp_path / "run") as ledger:
+        runs.refuse_changed(ledger, runs.settings_of(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("name", ["ledger", "keys", "openings"])

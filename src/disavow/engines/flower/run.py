@@ -26,15 +26,21 @@ _NOT_OURS = (
     "training.learning_rate",
     "training.momentum",
     "training.weight_decay",
-    "engine.device",
-    "engine.precision",
-    "engine.compile",
 )
-"""Settings that the nodes know, and not the server: left out of the run's config.toml."""
+"""Settings that the nodes know, and not the server: refused, and left out of the run's config.toml."""
+
+_ENGINE = ("engine.device", "engine.precision", "engine.compile")
+"""Left out as well: the engine is the nodes, and nothing else of it can be set."""
 
 
 def settings_from(values: Mapping[str, Any], more: Mapping[str, Any] | None) -> Settings:
     """The settings of a Flower run: `values`, and over them the tables of `more`, as in config.toml."""
+    for name in (*_NOT_OURS, "engine"):
+        if _is_set(more or {}, name):
+            raise ConfigError(
+                f"settings name {name}, which the nodes' own app decides; allowed: what the server decides, such "
+                "as noise, privacy, clustering, deniability, draws, ledger"
+            )
     merged: dict[str, Any] = {name: dict(v) if isinstance(v, Mapping) else v for name, v in values.items()}
     for name, value in (more or {}).items():
         if isinstance(value, Mapping):
@@ -45,6 +51,12 @@ def settings_from(values: Mapping[str, Any], more: Mapping[str, Any] | None) -> 
     return config.from_values(merged, source="KIPFedAvg")
 
 
+def _is_set(values: Mapping[str, Any], name: str) -> bool:
+    section, _, key = name.partition(".")
+    table = values.get(section)
+    return section in values and (not key or (isinstance(table, Mapping) and key in table))
+
+
 def open_run(directory: Path, settings: Settings, initial: Model, signer: Signer | None, keys: Path) -> Ledger:
     """The ledger in this directory, opened for writing; a new one where there is none yet.
 
@@ -52,7 +64,7 @@ def open_run(directory: Path, settings: Settings, initial: Model, signer: Signer
     """
     if settings.clustering.method == "constrained-kmeans":
         require_kmeans()
-    text = config.to_toml(settings, without=_NOT_OURS)
+    text = config.to_toml(settings, without=(*_NOT_OURS, *_ENGINE))
     if not directory.exists() or not any(directory.iterdir()):
         return Ledger.create(
             directory,
