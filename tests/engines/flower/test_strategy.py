@@ -29,9 +29,11 @@ from disavow.engines.sequential import SequentialEngine
 from disavow.erasure.mechanisms.federaser import FedEraser
 from disavow.erasure.mechanisms.retrain import Retrain, RetrainFromScratch
 from disavow.errors import ConfigError
+from disavow.federation.participation import Rank, participants, rank_by_key, rank_by_seed
 from disavow.federation.randomness import Secrets
 from disavow.federation.round import Conduct, run_round
 from disavow.ledger import Ledger, fsck
+from disavow.ledger.keys import tombstone_key
 from tests.engines.contract import a_case
 from tests.engines.flower.farm import farm, initial_arrays, learner, placing, rounds_asked, strategy
 from tests.engines.flower.loopback import LoopbackGrid, Node
@@ -285,6 +287,34 @@ def test_a_fraction_takes_part_and_never_fewer_than_min_train_nodes(tmp_path: Pa
     for name, count in (("half", 4), ("least", 6)):
         with Ledger.open(tmp_path / name) as ledger:
             assert len(members(ledger, 1)) == count
+
+
+@pytest.mark.parametrize("draws", ["fresh", "seeded"])
+def test_who_takes_part_goes_by_the_operators_key_and_by_the_seed_only_with_seeded_draws(
+    tmp_path: Path, draws: str
+) -> None:
+    """Eight rounds of four in eight: by chance both ways would agree once in 70^8 times."""
+    run, keys = tmp_path / "run", tmp_path / "operator"
+    asked = {"fraction_train": 0.5, "keys": keys, "settings": {"draws": draws}}
+    start(strategy(run, **asked), farm(8), 4)
+    start(strategy(run, **asked), farm(8), 8)  # nor does a restart change it
+    clients = [f"c{i}" for i in range(1, 9)]
+    with Ledger.open(run) as ledger:
+        taking_part = [tuple(sorted(members(ledger, number))) for number in range(1, 9)]
+        key = ledger.participation_key(tombstone_key(keys, run=run))
+
+    def schedule(rank: Rank) -> list[tuple[str, ...]]:
+        return [participants(clients, fraction=0.5, rank=rank, round_number=number) for number in range(1, 9)]
+
+    assert (taking_part == schedule(rank_by_key(key))) is (draws == "fresh")
+    assert (taking_part == schedule(rank_by_seed(1))) is (draws == "seeded")
+
+
+def test_a_run_that_goes_by_a_key_is_not_continued_without_it(tmp_path: Path) -> None:
+    start(strategy(tmp_path / "run", fraction_train=0.5, keys=tmp_path / "operator"), farm(8), 1)
+    with pytest.raises(ConfigError, match=r"tombstone\.key"):
+        start(strategy(tmp_path / "run", fraction_train=0.5, keys=tmp_path / "elsewhere"), farm(8), 2)
+    assert not (tmp_path / "elsewhere" / "tombstone.key").exists()
 
 
 def test_nobody_waits_for_clients_that_have_left(

@@ -32,7 +32,6 @@ from disavow.errors import BudgetSpent, ConfigError
 from disavow.federation.participation import participation_of
 from disavow.federation.randomness import Secrets
 from disavow.federation.round import Conduct
-from disavow.ledger import Ledger
 from disavow.ledger.keys import default_folder, tombstone_key
 from disavow.privacy.budget import Budget
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
@@ -156,6 +155,7 @@ class KIPFedAvg(FedAvg):
         with open_run(self.directory, settings, model_from(frame, initial_arrays), signer, self.keys) as ledger:
             for note in ledger.restored.notes:
                 warn(note)
+            participation = participation_of(settings, ledger, self.keys)  # refuses where the next line made a key
             key = tombstone_key(self.keys, run=self.directory)
             roster = Roster(grid, ledger, key=key, identity=self.identity)
             session = Session(
@@ -164,7 +164,7 @@ class KIPFedAvg(FedAvg):
                 frame=frame,
                 roster=roster,
                 letters=Letters(ledger, seed=settings.seed),
-                conduct=self._conduct(settings, ledger, roster, timeout),
+                conduct=self._conduct(settings, participation, roster, timeout),
                 mechanism=self.mechanism,
                 openings=self.openings,
                 timeout=timeout,
@@ -222,7 +222,7 @@ class KIPFedAvg(FedAvg):
             raise ConfigError("KIPFedAvg sends messages only while start() runs")
         return self._session
 
-    def _conduct(self, settings: Settings, ledger: Ledger, roster: Roster, timeout: float) -> Conduct:
+    def _conduct(self, settings: Settings, participation: bytes | None, roster: Roster, timeout: float) -> Conduct:
         at_least, privacy = max(settings.clustering.k, self.min_train_nodes), settings.privacy
         return Conduct(
             seed=settings.seed,
@@ -232,7 +232,7 @@ class KIPFedAvg(FedAvg):
             budget=None if privacy.epsilon is None else Budget(privacy.epsilon, privacy.delta),
             retention=None if settings.ledger.retention == "all" else settings.ledger.retention,
             at_least=at_least,
-            participation=participation_of(settings, ledger, self.keys),
+            participation=participation,
             reachable=lambda: roster.gather(self.min_available_nodes, self.min_train_nodes, timeout=timeout),
         )
 
