@@ -26,7 +26,7 @@ from disavow import config
 from disavow.domain import Evaluation, Layout, TensorSpec
 from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms.retrain import Retrain
-from disavow.erasure.prove import Proof, prove_what_if
+from disavow.erasure.prove import OpenedProof, Proof, prove_what_if
 from disavow.federation.round import Conduct, close_round, now, open_round
 from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger
@@ -99,7 +99,7 @@ def from_a_ledger(criterion: str, signer: Signer, *, rounds: int, clients: int) 
                 updates = torch.randn(clients, layout.size)
                 close_round(ledger, opening, Updates(taking_part, (10,) * clients, updates), conduct)
 
-            def make() -> tuple[bytes, Proof]:
+            def make() -> tuple[bytes, OpenedProof]:
                 proof = prove_what_if(ledger, names[0])
                 return proof.sealed(signer), proof
 
@@ -229,8 +229,7 @@ def made_up(signer: Signer, *, rounds: int, participants: int, k: int) -> dict[s
     }
     head = Checkpoint(origin_of(run_id), len(log), root_of([leaves.hash_of(leaf) for leaf in log]))
     opening = Opening(run_id, client, salts[0], tuple(opened))
-    proof = Proof(predicate, head, model, what_if=False, opening=opening)
-    sealed = proof.sealed(signer)
+    sealed = Proof(predicate, head, model, what_if=False).sealed(signer)
     return _line("made up, cluster", rounds, participants, sealed, opening, signer, None, what_if=False)
 
 

@@ -21,6 +21,7 @@ Each error carries a message that a person can act on, and the exit code of the 
     │   ├── IntegrityError   1   stored bytes are not what was recorded
     │   └── LedgerVersion    6   written in a format that this version does not read
     ├── VerificationError    1   a proof, receipt or checkpoint that does not hold
+    │   ├── OtherModel      13   the proof holds, but the model given is another than the one proved
     │   └── Unreadable       2   it cannot even be read
     └── RoundRefused         5   a round that must not be recorded; the run stays as it was
         └── BudgetSpent      9   it would exceed the privacy budget; the model stays in use
@@ -147,6 +148,12 @@ class LedgerVersion(LedgerError):
 
 class VerificationError(DisavowError):
     """A proof, receipt or checkpoint that does not hold."""
+
+
+class OtherModel(VerificationError):
+    """A proof that holds, and a model that is another than the one proved."""
+
+    exit_code = 13
 
 
 class Unreadable(VerificationError):

@@ -184,6 +184,7 @@ def test_receipts_were_written_for_every_round_and_for_their_owner_alone(
 def test_the_erasure_left_a_proof_in_the_run_and_an_opening_outside(story: dict[str, Any], world: World) -> None:
     [request] = story["erase"]["requests"]
     assert (request["client"], request["state"], request["verdict"]) == (LEAVER, "answered", "deniable")
+    assert (story["prove"]["renewed"], story["prove"]["request"]) == (False, 1)
     assert (world.run / "proofs" / "request-1.json").read_bytes() == world.proof.read_bytes()
     assert story["prove"]["kind"] == "erasure"
     assert stat.S_IMODE(world.opening.stat().st_mode) == 0o600
@@ -295,7 +296,7 @@ def test_a_tampered_proof_is_exit_1_and_the_check_is_named(world: World, tmp_pat
     assert checks(result) == {"readable": True, "signature": False}
 
 
-def test_another_key_model_opening_receipt_or_checkpoint_is_exit_1(world: World, tmp_path: Path) -> None:
+def test_another_key_opening_receipt_or_checkpoint_is_exit_1(world: World, tmp_path: Path) -> None:
     other = tmp_path / "other keys"
     assert disavow("keygen", "--folder", other, "--no-passphrase").returncode == 0
     shutil.copytree(world.receipts, tmp_path / "receipts")
@@ -306,7 +307,6 @@ def test_another_key_model_opening_receipt_or_checkpoint_is_exit_1(world: World,
     )
     wrong: list[tuple[str, tuple[str | Path, ...]]] = [
         ("signature", ("--key", other / "signing.pub")),
-        ("model", ("--key", world.key, "--model", world.proof)),
         ("opening", ("--key", world.key, "--opening", world.what_if_opening)),
         ("receipts", ("--key", world.key, "--opening", world.opening, "--receipts", tmp_path / "theirs")),
         ("history", ("--key", world.key, "--checkpoint", tmp_path / "note")),
@@ -645,6 +645,61 @@ def test_after_a_rotation_old_and_new_proofs_hold_under_the_list_of_keys(copied:
         assert f"about '{client}'" in result.stdout
     alone = disavow("verify", copied.run / "proofs" / "request-1.json", "--key", copied.key)
     assert alone.returncode == 1
+
+
+def test_after_one_more_round_a_good_proof_is_of_another_model_and_can_be_renewed(copied: World) -> None:
+    old = copied.run / "proofs" / "request-1.json"
+    config = copied.run / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 2", "rounds = 3"))
+    assert copied.call("resume", copied.run).status == 0
+    copied.made("export", copied.run, "-o", copied.model)
+    good = ("--key", copied.key, "--opening", copied.opening)
+    assert disavow("verify", old, *good).returncode == 0
+    result = disavow("verify", old, *good, "--model", copied.model)
+    assert result.returncode == 13
+    assert "ANOTHER MODEL" in result.stdout
+    assert "INVALID" not in result.stdout
+    assert not any(line.startswith("VALID") for line in result.stdout.splitlines())
+    told = json.loads(disavow("verify", old, *good, "--model", copied.model, "--json").stdout)
+    assert (told["outcome"], told["valid"], told["exit_code"]) == ("another model", False, 13)
+    head = told["as_of"]["leaves"]
+    for arguments in ((LEAVER,), ("--request", "1")):
+        made = copied.made("prove", copied.run, *arguments, "-o", copied.proof)
+        assert (made["kind"], made["request"], made["renewed"], made["as_of"] > head) == ("erasure", 1, True, True)
+        result = disavow("verify", copied.proof, *good, "--model", copied.model, "--receipts", copied.receipts)
+        assert result.returncode == 0, result.stdout
+        assert f"As of head {made['as_of']} " in result.stdout
+    assert fsck(copied.run) == []
+
+
+def test_without_a_key_to_sign_with_the_proof_is_given_out_as_it_was_kept(copied: World) -> None:
+    config = copied.run / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 2", "rounds = 3"))
+    assert copied.call("resume", copied.run).status == 0
+    for name in ("signing.pem", "signing.pub"):
+        (copied.keys / name).unlink()
+    made = copied.made("prove", copied.run, "--request", "1", "-o", copied.proof)
+    assert made["renewed"] is False
+    assert copied.proof.read_bytes() == (copied.run / "proofs" / "request-1.json").read_bytes()
+
+
+def test_prove_wants_one_client_or_one_answered_request(copied: World) -> None:
+    for arguments in ((), (LEAVER, "--request", "1"), ("--request", "2"), ("--request", "0")):
+        ended = copied.call("prove", copied.run, *arguments, "-o", copied.proof)
+        assert ended.status in (1, 2), ended.stderr
+        assert not copied.proof.exists()
+
+
+def test_without_a_model_the_model_is_not_checked_and_said_not_to_be(world: World) -> None:
+    result = disavow("verify", world.proof, "--key", world.key, "--opening", world.opening)
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("16  model")]
+    assert line.split()[2] == "-"
+    assert "not checked" in line
+    head = world.checkpoint.read_text(encoding="utf-8")
+    assert "As of head " in result.stdout
+    told = json.loads(disavow("verify", world.proof, "--key", world.key, "--json").stdout)
+    assert (told["outcome"], told["as_of"]["leaves"]) == ("names nobody", int(head.split("\n")[1]) + 1)
+    assert next(check["passed"] for check in told["checks"] if check["name"] == "model") is None
 
 
 def test_an_erasure_removes_the_opening_of_a_what_if_about_the_client_and_no_other(copied: World) -> None:

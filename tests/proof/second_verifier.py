@@ -31,6 +31,10 @@ class InvalidError(Exception):
     """It can be read and does not hold ("Notation")."""
 
 
+class AnotherModelError(Exception):
+    """It holds, for another model than the one given ("The result")."""
+
+
 class UnreadableError(Exception):
     """It cannot even be read ("Notation")."""
 
@@ -1146,9 +1150,12 @@ class Verification:
         if not self.what_if:
             found = request_commitment(run, unbase64(opening["salt"]), client)
             require(found == unbase64(self.request()["client"]), "another asked")
-        pairs = [(entry["leaf"], entry["slot"]) for entry in opening["rounds"]]
+        require(ascending([entry["leaf"] for entry in opening["rounds"]]), "rounds are not in order")
+        gone = [] if self.what_if else self.predicate["rounds"]["superseded"]
+        opened = [entry for entry in opening["rounds"] if entry["leaf"] not in set(gone)]
+        pairs = [(entry["leaf"], entry["slot"]) for entry in opened]
         require(pairs == [(cluster["leaf"], cluster["slot"]) for cluster in self.clusters], "other rounds")
-        for entry, cluster in zip(opening["rounds"], self.clusters, strict=True):
+        for entry, cluster in zip(opened, self.clusters, strict=True):
             number = self.leaves[entry["leaf"]]["number"]
             found = slot_commitment(run, number, unbase64(entry["salt"]), client, unbase64(entry["update"]))
             expected = unbase64(cluster["slots"][entry["slot"] - cluster["first"]])
@@ -1177,7 +1184,12 @@ class Verification:
     def served(self) -> None:
         """Check 16."""
         require(self.subject == self.final, "the subject is not the log's model")
-        require(self.model in (None, self.subject), "the model file is another")
+        if self.model in (None, self.subject):
+            return
+        standing = {self.leaves[0]["initial_model"], *(self.leaves[at]["after"] for at in self.standing)}
+        undone = {self.leaves[at]["after"] for at in self.rounds if at not in set(self.standing)} - standing
+        require(self.model not in undone, "the model file was undone")
+        raise AnotherModelError
 
     def checks(self) -> list[Callable[[], None]]:
         """All checks, in their order."""
@@ -1273,4 +1285,6 @@ def verify(
             return 1, number
         except UnreadableError:
             return 2, number
+        except AnotherModelError:
+            return 13, number
     return (0 if verification.client is not None else 3), None

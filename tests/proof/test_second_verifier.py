@@ -56,7 +56,8 @@ def first(
     report = examine(Asked(proof, trusted, opening, receipts or [], model, checkpoint, what_if, client))
     if report.failed is None:
         return (0 if report.named else 3), None
-    return (2 if isinstance(report.failure, Unreadable) else 1), report.failed.number
+    assert report.failure is not None
+    return report.failure.exit_code, report.failed.number
 
 
 def sign_note(origin: str, leaves: list[Object]) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from disavow.errors import Unreadable, VerificationError
+from disavow.errors import OtherModel, Unreadable, VerificationError
 from disavow.proof.envelope import seal
 from disavow.proof.verify import CHECKS, Asked, Report, TrustedKey, examine, verify
 from tests.cli.process import disavow
-from tests.proof.vectors.valid import LEAVER, OTHER, deniable, neighbours
+from tests.proof.vectors.valid import LEAVER, OTHER, deniable, mate, neighbours, rolled_back
 from tests.proof.world import NEXT, SERVER, STRANGER, Made, World, moment
 
 NAMES = (
@@ -118,13 +118,14 @@ def test_a_good_proof_passes_every_check() -> None:
 def test_what_is_not_given_is_not_checked_and_not_called_passed() -> None:
     report = verify(proof_of_leaver().asked(opening=None))
     unchecked = {result.name for result in report.results if result.passed is None}
-    assert unchecked == {"history", "opening", "receipts"}
+    assert unchecked == {"history", "opening", "receipts", "model"}
     assert not report.named
 
 
 def test_the_criterion_neighbourhood_does_not_ask_for_the_spread() -> None:
     report = verify(neighbours().proof(LEAVER).asked())
-    assert [result.name for result in report.results if result.passed is None] == ["history", "spread", "receipts"]
+    unchecked = [result.name for result in report.results if result.passed is None]
+    assert unchecked == ["history", "spread", "receipts", "model"]
 
 
 def test_what_cannot_be_read_has_an_exit_code_of_its_own() -> None:
@@ -292,6 +293,47 @@ def test_a_proof_in_the_place_of_another_file_is_called_a_proof() -> None:
         assert report.failed is not None
         assert isinstance(report.failure, Unreadable)
         assert report.failed.detail.startswith(f"this is a proof, not {name}")
+
+
+def test_another_model_than_the_one_proved_is_an_outcome_of_its_own() -> None:
+    """A good proof stays good when training goes on; but it says nothing of later models."""
+    made = deniable().proof(LEAVER)
+    later = deniable().train(1).model
+    first = made.predicate["leaves"][1]["after"]
+    for model in (later, first, made.predicate["leaves"][0]["initial_model"], "0" * 64):
+        report = examine(made.asked(model=model))
+        assert report.failed is not None
+        assert report.failed.name == "model"
+        assert isinstance(report.failure, OtherModel)
+        assert report.failure.exit_code == 13
+        assert report.named  # everything before was checked
+        assert f"as of head {len(made.predicate['leaves'])}" in report.failed.detail
+    assert verify(deniable().train(1).proof(LEAVER).asked(model=later)).valid
+
+
+def test_a_model_that_was_undone_is_refused_and_not_called_another_one() -> None:
+    world = rolled_back()
+    made, undone = world.proof(mate()), world.leaves[2]["after"]
+    report = examine(made.asked(model=undone))
+    assert report.failed is not None
+    assert (report.failed.name, report.failure and report.failure.exit_code) == ("model", 1)
+    assert not isinstance(report.failure, OtherModel)
+
+
+def test_an_opening_stays_good_for_a_proof_at_a_later_head() -> None:
+    """Rounds that it opens may be superseded by then; the proof must say so of each."""
+    earlier = World("rolled back", clients=8).train(2).leave(LEAVER)
+    opening = earlier.proof(LEAVER).opening
+    later = rolled_back().proof(LEAVER)  # its second round was superseded since
+    assert len(opening.rounds) == len(later.opening.rounds) + 1
+    assert verify(later.asked(opening=opening.to_bytes())).named
+    stranger = replace(opening, rounds=(*opening.rounds, replace(opening.rounds[-1], leaf=3)))
+    missing = replace(opening, rounds=opening.rounds[1:])
+    turned = replace(opening, rounds=opening.rounds[::-1])
+    for wrong in (stranger, missing, turned):
+        report = examine(later.asked(opening=wrong.to_bytes()))
+        assert report.failed is not None
+        assert report.failed.name == "opening"
 
 
 def test_survivors_are_counted_from_the_log() -> None:

@@ -59,8 +59,11 @@ def keygen(
 @app.command(rich_help_panel="Proofs")
 def prove(
     run: RunDirectory,
-    client: Annotated[str, typer.Argument(metavar="CLIENT", help="Whom the proof is about.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the proof.")],
+    client: Annotated[str | None, typer.Argument(metavar="CLIENT", help="Whom the proof is about.")] = None,
+    request: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="The request that it answers, in the place of CLIENT.")
+    ] = None,
     openings: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write the opening. [default: beside the run]")
     ] = None,
@@ -69,11 +72,16 @@ def prove(
 ) -> None:
     """Write the proof of an answered erasure; for a client still in, what it would be if it asked now.
 
+    The proof of an erasure is renewed: it is of the model served now, and of the log up to now. The opening that
+    the leaver was given stays good for it. What was proved with the answer stays in the run.
+
     **Example:** `disavow prove runs/first client-07 -o proof.json`
+
+    **Example:** `disavow prove runs/first --request 1 -o proof.json`
     """
     with needs("train"):
         from disavow.cli import prove as command
-    command.prove(run, client, output, openings, force=force, as_json=json)
+    command.prove(run, client, request, output, openings, force=force, as_json=json)
 
 
 @app.command(rich_help_panel="Proofs")
@@ -167,7 +175,8 @@ def verify(
     what_if: Annotated[bool, typer.Option("--what-if", help="Accept a what-if instead of an erasure.")] = False,
     json: Json = False,
 ) -> None:
-    """Check a proof offline. Exit 0: valid; 1: invalid; 2: unreadable; 3: valid, but without an opening.
+    """Check a proof offline. Exit 0: valid; 1: invalid; 2: unreadable; 3: valid, but without an opening; 13: a good
+    proof, but of another model than the one given.
 
     Two ids can look alike: with --client the id in the opening must be the one you mean, byte for byte.
 

@@ -28,7 +28,7 @@ OUTSIDE = (
 def not_claimed(report: Report) -> list[str]:
     """The sentences that go with a proof."""
     sentences, history = list(NOT_CLAIMED), report.history
-    noise = noise_in_words(total_ratio(report.bounds)) if report.valid else None
+    noise = noise_in_words(total_ratio(report.bounds)) if report.holds else None
     if noise is not None:
         sentences.append(noise)
     if history is not None and history.rebuilt:

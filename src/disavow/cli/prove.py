@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from disavow.cli.output import print_json, results
 from disavow.cli.passphrase import ask_passphrase
@@ -14,6 +16,7 @@ from disavow.erasure.prove import (
     check_openings,
     default_openings,
     prove_what_if,
+    renew,
     sign_late,
     what_if_path,
 )
@@ -25,47 +28,99 @@ from disavow.ledger.keys import default_folder, tombstone_key
 from disavow.ledger.models import digest_of, to_safetensors
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.requests import find
+from disavow.proof.envelope import read_envelope
 from disavow.proof.keys import load_signer
 from disavow.proof.notes import Signer
 
 
-def prove(directory: Path, client: str, output: Path, openings: Path | None, *, force: bool, as_json: bool) -> None:
-    """Write the proof of an erasure that was answered, or a what-if about a client that is still in."""
-    request = _request_of(directory, client)
+def prove(
+    directory: Path,
+    client: str | None,
+    number: int | None,
+    output: Path,
+    openings: Path | None,
+    *,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write the proof of an answered erasure, by client or request; or a what-if about a client who is still in."""
+    if (client is None) == (number is None):
+        raise ConfigError("prove wants a CLIENT, or --request and its number")
+    request = _request_of(directory, client) if client is not None else _request(directory, number or 0)
     if request is not None and request.judged:
-        _write(output, _proof_of(directory, request), force=force)
-        told = {"kind": "erasure", "request": request.number, "proof": str(output), "opening": None}
-        words = (
-            f"proof of request {request.number} written to {output}\n"
-            f"Its opening was written when it was answered (by default to {default_openings(directory)}), "
-            "and is kept nowhere else."
-        )
+        told, words = _erasure(directory, request, output, force=force)
+    elif client is not None:
+        told, words = _what_if(directory, client, output, openings, force=force)
     else:
-        folder = check_openings(openings or default_openings(directory), directory)
-        signer = _signer()
-        with Ledger.open(directory) as ledger, ledger.snapshot() as connection:
-            key = log.key_of(connection)
-            if key is not None and key != signer.public:
-                raise ConfigError(
-                    f"the log of {directory} is signed with key {key.id[:16]}, not with {signer.public.id[:16]}; "
-                    f"`disavow resume {directory}` takes up a new key"
-                )
-            proof = prove_what_if(ledger, client)
-        _write(output, proof.sealed(signer), force=force)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        opening = what_if_path(folder, ledger.run_id, client)
-        remove_temporaries(folder, re.escape(opening.name))
-        write_durably(opening, proof.opening.to_bytes(), mode=0o600)
-        told = {"kind": "what-if", "request": None, "proof": str(output), "opening": str(opening)}
-        words = f"what-if about {escaped(client)} written to {output}, its opening to {opening}; nothing was erased"
-        if folder.resolve() != default_openings(directory):
-            words += (
-                f"\nThe opening names the client: delete it when it leaves, or erase it with --openings {folder}."
-            )
+        raise LedgerError(f"request {number} is not answered yet: there is nothing to prove")
     if as_json:
         print_json({"run": str(directory), **told})
     else:
         results().print(words)
+
+
+def _erasure(directory: Path, request: ErasureRequest, output: Path, *, force: bool) -> tuple[dict[str, Any], str]:
+    """Write the proof of an answered request, for the present head if it can be signed."""
+    kept, newest = _kept_proof(directory, request), _newest(directory)
+    proof = None if _head_of(kept) == newest else _renewed(directory, kept)
+    _write(output, proof or kept, force=force)
+    head = _head_of(proof or kept)
+    told = {
+        "kind": "erasure",
+        "request": request.number,
+        "proof": str(output),
+        "opening": None,
+        "renewed": proof is not None,
+        "as_of": head,
+    }
+    words = (
+        f"proof of request {request.number} written to {output}, {'renewed, ' if proof else ''}as of head {head}"
+        f"{'' if head >= newest else f'; the log is at {newest}, and there is no key here to sign a newer proof'}\n"
+        f"Its opening was written when it was answered (by default to {default_openings(directory)}), still fits, "
+        "and is kept nowhere else."
+    )
+    return told, words
+
+
+def _what_if(
+    directory: Path, client: str, output: Path, openings: Path | None, *, force: bool
+) -> tuple[dict[str, Any], str]:
+    """Write what the answer would be if a client asked now, and its opening."""
+    folder = check_openings(openings or default_openings(directory), directory)
+    signer = _signer()
+    with Ledger.open(directory) as ledger:
+        _refuse_other_key(ledger, signer)
+        proof = prove_what_if(ledger, client)
+    _write(output, proof.sealed(signer), force=force)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    opening = what_if_path(folder, ledger.run_id, client)
+    remove_temporaries(folder, re.escape(opening.name))
+    write_durably(opening, proof.opening.to_bytes(), mode=0o600)
+    told = {"kind": "what-if", "request": None, "proof": str(output), "opening": str(opening)}
+    words = f"what-if about {escaped(client)} written to {output}, its opening to {opening}; nothing was erased"
+    if folder.resolve() != default_openings(directory):
+        words += f"\nThe opening names the client: delete it when it leaves, or erase it with --openings {folder}."
+    return told, words
+
+
+def _refuse_other_key(ledger: Ledger, signer: Signer) -> None:
+    with ledger.snapshot() as connection:
+        key = log.key_of(connection)
+    if key is not None and key != signer.public:
+        raise ConfigError(
+            f"the log of {ledger.directory} is signed with key {key.id[:16]}, not with {signer.public.id[:16]}; "
+            f"`disavow resume {ledger.directory}` takes up a new key"
+        )
+
+
+def _request(directory: Path, number: int) -> ErasureRequest:
+    with Ledger.open(directory) as ledger:
+        found = [request for request in ledger.requests() if request.number == number]
+    if not found:
+        raise ConfigError(
+            f"--request is {number}; allowed: the number of a request (`disavow requests {directory}`)"
+        )
+    return found[0]
 
 
 def _request_of(directory: Path, client: str) -> ErasureRequest | None:
@@ -75,7 +130,29 @@ def _request_of(directory: Path, client: str) -> ErasureRequest | None:
         return find(connection, client, key=tombstone_key(default_folder(), run=directory))
 
 
-def _proof_of(directory: Path, request: ErasureRequest) -> bytes:
+def _renewed(directory: Path, kept: bytes) -> bytes | None:
+    """The proof for the present head; None where there is no key to sign it with."""
+    signer = load_signer(default_folder(), ask_passphrase)
+    if signer is None:
+        return None
+    with Ledger.open(directory) as ledger:
+        _refuse_other_key(ledger, signer)
+        return renew(ledger, read_envelope(kept).payload, signer)
+
+
+def _newest(directory: Path) -> int:
+    """How many leaves the log has."""
+    with Ledger.open(directory) as ledger, ledger.snapshot() as connection:
+        return log.head_size(connection)
+
+
+def _head_of(proof: bytes) -> int:
+    """How many leaves a proof of ours has."""
+    return len(json.loads(read_envelope(proof).payload)["predicate"]["leaves"])
+
+
+def _kept_proof(directory: Path, request: ErasureRequest) -> bytes:
+    """The proof as it was made with the answer; signed now, if there was no key then."""
     proofs = ProofStore(directory)
     if (kept := proofs.read(request.number)) is not None:
         return kept

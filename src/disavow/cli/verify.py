@@ -11,9 +11,11 @@ import typer
 from disavow.cli.files import digest_of, read_bytes, receipts_in
 from disavow.cli.not_claimed import not_claimed, print_not_claimed
 from disavow.cli.output import print_json, results
-from disavow.errors import ConfigError, VerificationError
+from disavow.errors import ConfigError, Unreadable, VerificationError
 from disavow.proof.keys import trusted_keys
+from disavow.proof.leaves import latest_time
 from disavow.proof.opening import refuse_other_client
+from disavow.proof.reading import to_base64
 from disavow.proof.receipt import TYPE as RECEIPT
 from disavow.proof.receipt import check_receipt, read_receipt
 from disavow.proof.trust import index_of
@@ -28,6 +30,7 @@ _UNCHECKED = {
     "spread": "the criterion counts neighbours, not width",
     "opening": "none was given",
     "receipts": "none were given",
+    "model": "not checked: no model was given. The subject is the model of the last standing round",
 }
 
 
@@ -83,22 +86,46 @@ def _print_checks(report: Report) -> None:
     for result in report.results:
         detail = result.detail or _UNCHECKED[result.name]
         console.print(f"{result.number:2d}  {result.name:10s}  {_MARKS[result.passed]:6s}  {detail}")
-    if report.failed is not None:
+    if report.failed is not None and not report.holds:
         console.print(f"\nINVALID: check {report.failed.number} ({report.failed.name}): {report.failure}")
         return
     kind = "what-if" if report.statement is not None and report.statement.what_if else "proof"
-    if report.opening is None:
+    about = f" about {report.opening.client!r}" if report.opening else ", which names nobody"
+    if not report.valid:
+        console.print(f"\nANOTHER MODEL: a good {kind}{about}, but of {report.failure}.")
+    elif report.opening is None:
         console.print(f"\nVALID {kind}, but it names nobody: give the leaver's --opening to say whom it is about.")
     else:
-        console.print(f"\nVALID {kind} about {report.opening.client!r}.")
+        console.print(f"\nVALID {kind}{about}.")
+    as_of = _as_of(report)
+    head = f"{as_of['leaves']} (root {str(as_of['root'])[:16]})"
+    console.print(f"As of head {head}, whose last leaf is of {as_of['at']}; it says nothing of what came later.")
     for warning in report.warnings:
         console.print(f"WARNING: {warning}.")
     print_not_claimed(console, report)
 
 
+def _as_of(report: Report) -> dict[str, object]:
+    """The head that the proof speaks of: how many leaves, their root in base64, the time of the last."""
+    if report.head is None or report.history is None:
+        return {"leaves": None, "root": None, "at": None}
+    at = latest_time(report.history.leaves)
+    return {"leaves": report.head.size, "root": to_base64(report.head.root), "at": at}
+
+
+def _outcome(report: Report) -> str:
+    if not report.holds:
+        return "unreadable" if isinstance(report.failure, Unreadable) else "invalid"
+    if not report.valid:
+        return "another model"
+    return "valid" if report.named else "names nobody"
+
+
 def _as_json(report: Report, code: int) -> dict[str, Any]:
     return {
+        "outcome": _outcome(report),
         "valid": report.valid,
+        "as_of": _as_of(report),
         "names": report.opening.client if report.opening else None,
         "exit_code": code,
         "rebuilt_rounds": report.history.rebuilt if report.history else None,

@@ -27,6 +27,7 @@ from disavow.ledger import Ledger, database, log
 from disavow.ledger.clients import numbers_of
 from disavow.ledger.evidence import evidence
 from disavow.ledger.files import remove_temporaries, sync_folder, write_durably
+from disavow.ledger.journal import rebuilding
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.schema import clients, erasures, memberships, requests, rounds
 from disavow.ledger.schema import log as log_table
@@ -44,16 +45,18 @@ from disavow.proof.verify import Asked, TrustedKey, examine
 
 OPENINGS_SUFFIX = ".openings"
 
+_MADE_ANEW = ("checkpoint", "leaves", "maps", "clusters", "bounds", "rounds")
+"""What of a predicate changes when the proof is renewed."""
+
 
 @dataclass(frozen=True, eq=False)
 class Proof:
-    """A statement that only has to be signed, and the opening that goes with it."""
+    """A statement that only has to be signed."""
 
     predicate: dict[str, Any]
     head: Checkpoint
     model: str
     what_if: bool
-    opening: Opening
 
     def sealed(self, signer: Signer) -> bytes:
         """The proof as a file."""
@@ -64,6 +67,13 @@ class Proof:
         """The statement of a run that has no key, to be signed once there is one."""
         predicate = {**self.predicate, "checkpoint": self.head.body}
         return write_statement(predicate, model=self.model, what_if=self.what_if)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedProof(Proof):
+    """The same, with the opening that goes with it."""
+
+    opening: Opening
 
 
 def default_openings(run: Path) -> Path:
@@ -176,7 +186,7 @@ def _refuse_invalid(sealed: bytes, opening: bytes, signer: Signer, request: int)
         )
 
 
-def prove_erasure(connection: sa.Connection, ledger: Ledger, request: sa.Row[Any], *, at: datetime) -> Proof:
+def prove_erasure(connection: sa.Connection, ledger: Ledger, request: sa.Row[Any], *, at: datetime) -> OpenedProof:
     """The proof of a request that has been judged and whose client is still in the tables; it is answered now."""
     places = sa.select(log_table.c.position).where(log_table.c.erasure == request.erasure)
     withdrawal = connection.execute(places.order_by(log_table.c.position)).scalars().first()
@@ -196,10 +206,10 @@ def prove_erasure(connection: sa.Connection, ledger: Ledger, request: sa.Row[Any
         },
         "times": _times(connection, withdrawal, request.asked_at, erasure.opened_at, log.time_of(at)),
     }
-    return _prove(connection, ledger, request.client, told, what_if=False, salt_of_request=request.client_salt)
+    return _open(connection, ledger, request.client, told, what_if=False, salt=request.client_salt)
 
 
-def prove_what_if(ledger: Ledger, client: str) -> Proof:
+def prove_what_if(ledger: Ledger, client: str) -> OpenedProof:
     """The proof that a client who is still in could be denied, if it asked now."""
     with ledger.snapshot() as connection:
         number = numbers_of(connection, [client]).get(client)
@@ -223,7 +233,7 @@ def prove_what_if(ledger: Ledger, client: str) -> Proof:
             "verdict": {"kind": kind.value, "from": None},
             "times": None,
         }
-        return _prove(connection, ledger, number, told, what_if=True)
+        return _open(connection, ledger, number, told, what_if=True)
 
 
 def sign_late(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
@@ -244,6 +254,36 @@ def sign_late(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
     return sealed
 
 
+def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
+    """Prove an answered request again, for the present head and the model served now.
+
+    What a proof needs of what was deleted with the leaver is in the statement that was kept: its slots, and what
+    opens the commitment to its rounds. All else is in the log and in permanent tables: rounds, and who was taken
+    out of them since. The opening stays as it is; rounds that were superseded since are told as such.
+    """
+    value = json.loads(statement)
+    kept = value["predicate"]
+    with ledger.snapshot() as connection:
+        if kept["leaves"] != log.leaves_of(connection)[: len(kept["leaves"])] or value["predicateType"] != ERASURE:
+            raise IntegrityError("the proof that was kept is not one of this run; it is not renewed")
+        if rebuilding(connection) is not None:
+            raise LedgerError(
+                "a rebuild is unfinished, and no model is served that a proof could be of; renew it later"
+            )
+        rows = _standing_rounds(connection)
+        shown = [(each["leaf"], each["slot"]) for each in kept["clusters"]]
+        gone = [place for place, _ in shown if place not in rows]
+        told = {name: told for name, told in kept.items() if name not in _MADE_ANEW}
+        told["rounds"] = {**kept["rounds"], "superseded": sorted([*kept["rounds"]["superseded"], *gone])}
+        standing = [(place, rows[place], slot) for place, slot in shown if place in rows]
+        proof = _prove(connection, ledger, standing, told, what_if=False)
+    sealed = proof.sealed(signer)
+    report = examine(Asked(sealed, [TrustedKey(signer.public)]))
+    if report.failed is not None:
+        raise IntegrityError(f"the renewed proof does not hold ({report.failed.detail}); it is not written")
+    return sealed
+
+
 # -- from rows to a predicate --------------------------------------------------------------------------------------
 
 
@@ -253,43 +293,54 @@ def _times(connection: sa.Connection, withdrawal: int, asked: str, judged: str, 
     return {"asked_at": asked, "judged_at": judged, "answered_at": max(judged, answered)}
 
 
-def _prove(
+def _open(
     connection: sa.Connection,
     ledger: Ledger,
     client: int,
     told: dict[str, Any],
     *,
     what_if: bool,
-    salt_of_request: bytes | None = None,
+    salt: bytes | None = None,
+) -> OpenedProof:
+    """The proof about a client who is still in the tables, with its opening; `salt` is that of its request."""
+    mine = _standing(connection, client)
+    proof = _prove(connection, ledger, [(place, row, slot) for place, row, slot, *_ in mine], told, what_if=what_if)
+    name = connection.execute(sa.select(clients.c.id).where(clients.c.number == client)).scalar_one()
+    opened = tuple(OpenedSlot(place, slot, opens, update) for place, _, slot, opens, update in mine)
+    return OpenedProof(
+        proof.predicate, proof.head, proof.model, what_if, Opening(ledger.run_id, name, salt, opened)
+    )
+
+
+def _prove(
+    connection: sa.Connection,
+    ledger: Ledger,
+    standing: Sequence[tuple[int, int, int]],
+    told: dict[str, Any],
+    *,
+    what_if: bool,
 ) -> Proof:
+    """The proof that shows these slots: the place of the round's leaf, the round's row, the slot."""
     withdrawn = withdrawn_slots(connection)
     leaf_of = _withdrawal_leaves(connection)
-    shown, bounds, opened = [], [], []
-    for place, round_id, slot, salt, update in _standing(connection, client):
+    shown, bounds = [], []
+    for place, round_id, slot in standing:
         shower = Shower(connection, ledger, place, round_id, withdrawn.get(round_id, []), leaf_of)
         cluster = shower.cluster_of(slot)
         bounds.append(cluster.bounds)
         shown.append(shower.show(cluster, slot))
-        opened.append(OpenedSlot(place, slot, salt, update))
     ratio = total_ratio(bounds)
     predicate = {
         **told,
         "leaves": log.leaves_of(connection),
-        "maps": _maps(connection, withdrawn, leaf_of, {each.leaf for each in opened}),
+        "maps": _maps(connection, withdrawn, leaf_of, {place for place, *_ in standing}),
         "clusters": shown,
         "bounds": {
             "displacement": write_figure(total_displacement(bounds)),
             "ratio": None if ratio is None else write_figure(ratio),
         },
     }
-    name = connection.execute(sa.select(clients.c.id).where(clients.c.number == client)).scalar_one()
-    return Proof(
-        predicate=predicate,
-        head=log.head_of(connection, ledger.run_id),
-        model=_served(connection, ledger),
-        what_if=what_if,
-        opening=Opening(ledger.run_id, name, salt_of_request, tuple(opened)),
-    )
+    return Proof(predicate, log.head_of(connection, ledger.run_id), _served(connection, ledger), what_if)
 
 
 def _withdrawal_leaves(connection: sa.Connection) -> dict[int, int]:
@@ -334,6 +385,16 @@ def _standing(connection: sa.Connection, client: int) -> list[tuple[int, int, in
         .order_by(log_table.c.position)
     )
     return [tuple(row) for row in connection.execute(query)]
+
+
+def _standing_rounds(connection: sa.Connection) -> dict[int, int]:
+    """The rows of the rounds that stand, by the places of their leaves."""
+    query = (
+        sa.select(log_table.c.position, rounds.c.id)
+        .join(rounds, rounds.c.id == log_table.c.round_id)
+        .where(rounds.c.standing)
+    )
+    return {row.position: row.id for row in connection.execute(query)}
 
 
 def _served(connection: sa.Connection, ledger: Ledger) -> str:

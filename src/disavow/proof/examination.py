@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from disavow.errors import Unreadable, VerificationError
+from disavow.errors import OtherModel, Unreadable, VerificationError
 from disavow.proof.bounds import bounds_of, total_displacement, total_ratio
 from disavow.proof.clusters import check_cluster, count_survivors
 from disavow.proof.envelope import Envelope, read_envelope, signer_of
@@ -73,7 +73,7 @@ class Examination:
         head = open_checkpoint(self._said["checkpoint"], self._signer)
         if head.size != len(self._leaves):
             raise VerificationError(f"it covers {head.size} leaves; {len(self._leaves)} are shown")
-        self._head = head
+        self._head = self._report.head = head
         return f"of {head.size} leaves, by {self._signer.name}"
 
     def log(self) -> str:
@@ -228,12 +228,13 @@ class Examination:
         asked = None
         if not self._statement.what_if:
             asked = self._leaves[self._said["withdrawal"]]["requests"][self._said["request"]]["client"]
-        check_opening(opening, self._said["clusters"], self._history, asked)
+        clusters, rounds = self._said["clusters"], self._said["rounds"]
+        check_opening(opening, clusters, rounds["superseded"] if rounds else (), self._history, asked)
         refuse_other_client(opening.client, self._asked.client, "the opening")
         if asked is None and not opening.rounds:
             return "nothing in the log tells who it is: the client was in no round, and has not asked"
         self._report.opening = opening
-        return f"it names {opening.client!r} in {len(opening.rounds)} rounds that stand"
+        return f"it names {opening.client!r} in {len(clusters)} rounds that stand"
 
     def receipts(self) -> str | None:
         """15: what the client kept lies in this log, opened or superseded."""
@@ -265,12 +266,24 @@ class Examination:
         if (receipt.leaf, receipt.slot) not in shown:
             raise VerificationError(f"{where} shows a slot that the proof leaves out")
 
-    def model(self) -> str:
-        """16: the subject is the model served, and the file given."""
+    def model(self) -> str | None:
+        """16: the subject is the model of the last standing round; and it is the file given."""
         if self._statement.model != self._history.model:
             raise VerificationError("the subject is not the model that the last standing round produced")
         if self._asked.model is None:
-            return f"the subject is the model served, {self._statement.model[:16]}"
+            return None
         if self._asked.model != self._statement.model:
-            raise VerificationError(f"the model file has digest {self._asked.model[:16]}, not that of the subject")
+            raise self._other_model(self._asked.model)
         return f"the model file is the subject, {self._statement.model[:16]}"
+
+    def _other_model(self, given: str) -> VerificationError:
+        """What to say of a model file that is not the subject: a later model is no fault of the proof."""
+        made = {self._leaves[0]["initial_model"]: "it is the initial model"}
+        made |= {leaf["after"]: f"it is that of round {leaf['number']}" for leaf in self._history.standing_leaves}
+        if given not in made and given in self._history.undone:
+            return VerificationError(f"the model file, {given[:16]}, is that of a round that was undone")
+        where = made.get(given, "no round up to there made it, and a later one needs a renewed proof")
+        return OtherModel(
+            f"another model ({given[:16]}) than the one proved ({self._statement.model[:16]}), as of head "
+            f"{self._head.size}: {where}"
+        )

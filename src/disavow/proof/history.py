@@ -44,6 +44,11 @@ class History:
         """How many of the standing rounds were rebuilt approximately."""
         return sum(self.is_rebuilt(place) for place in self.standing)
 
+    @property
+    def standing_leaves(self) -> list[Leaf]:
+        """The leaves of the rounds that stand."""
+        return [self.leaves[place] for place in self.standing]
+
     def is_rebuilt(self, place: int) -> bool:
         """Whether a leaf is that of a rebuilt round."""
         return bool(self.leaves[place]["type"] == "rebuilt")

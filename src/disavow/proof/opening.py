@@ -91,10 +91,13 @@ def read_opening(data: bytes) -> Opening:
     return Opening(found["run"], found["client"], found["salt"], rounds)
 
 
-def check_opening(opening: Opening, clusters: Sequence[Leaf], history: History, asked: bytes | None) -> None:
+def check_opening(
+    opening: Opening, clusters: Sequence[Leaf], superseded: Sequence[int], history: History, asked: bytes | None
+) -> None:
     """The client of the opening is the one in every cluster shown, and the one who asked.
 
-    `asked` is the commitment to who asked; None for a what-if.
+    `asked` is the commitment to who asked; None for a what-if. The opening is made once, and the proof may be of a
+    later head: rounds of the leaver that were `superseded` since are open, but no longer shown.
     """
     if opening.run_id != history.run_id:
         raise VerificationError("the opening is of another run")
@@ -103,10 +106,12 @@ def check_opening(opening: Opening, clusters: Sequence[Leaf], history: History, 
     run_id, client = opening.run_id, opening.client
     if opening.salt is not None and commit_client(run_id=run_id, salt=opening.salt, client=client) != asked:
         raise VerificationError("it does not open the request: somebody else asked")
+    gone, leaves = set(superseded), [opened.leaf for opened in opening.rounds]
+    standing = [opened for opened in opening.rounds if opened.leaf not in gone]
     places = [(cluster["leaf"], cluster["slot"]) for cluster in clusters]
-    if [(opened.leaf, opened.slot) for opened in opening.rounds] != places:
+    if [(opened.leaf, opened.slot) for opened in standing] != places or leaves != sorted(set(leaves)):
         raise VerificationError("the opening is not of the slots that the proof shows")
-    for opened, cluster in zip(opening.rounds, clusters, strict=True):
+    for opened, cluster in zip(standing, clusters, strict=True):
         number = history.leaves[opened.leaf]["number"]
         made = commit(
             run_id=run_id, round_number=number, salt=opened.salt, client=client, update_digest=opened.update

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from disavow.errors import VerificationError
+from disavow.errors import OtherModel, VerificationError
 from disavow.proof.bounds import Bounds
 from disavow.proof.history import History
+from disavow.proof.notes import Checkpoint
 from disavow.proof.opening import Opening
 from disavow.proof.statement import Statement
 from disavow.proof.trust import TrustedKey
@@ -91,6 +92,7 @@ class Report:
     results: list[Result] = field(default_factory=list)
     failure: VerificationError | None = None
     statement: Statement | None = None
+    head: Checkpoint | None = None
     history: History | None = None
     opening: Opening | None = None
     survivors: list[int] = field(default_factory=list)
@@ -102,6 +104,11 @@ class Report:
     def valid(self) -> bool:
         """Whether every check passed."""
         return self.failure is None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the proof holds, be it of the model that was given or of another."""
+        return self.failure is None or isinstance(self.failure, OtherModel)
 
     @property
     def named(self) -> bool:

@@ -870,6 +870,18 @@ def _openings() -> Iterator[Vector]:
         ),
     ):
         yield _with(made, name, about, "opening", opening=opening.to_bytes())
+    before = World("rolled back", clients=8).train(2).leave(LEAVER).proof(LEAVER).opening
+    later = rolled_back().proof(LEAVER)  # one of the two rounds was superseded since
+    for name, about, opening in (
+        ("renewed-in-another-order", "rounds in another order", replace(before, rounds=before.rounds[::-1])),
+        ("renewed-without-a-round", "only the superseded round", replace(before, rounds=before.rounds[1:])),
+        (
+            "renewed-with-another-round",
+            "a round more, in which the leaver was not",
+            replace(before, rounds=(*before.rounds, replace(before.rounds[-1], leaf=6))),
+        ),
+    ):
+        yield _with(later, name, about, "opening", opening=opening.to_bytes())
     data = right.to_bytes()
     for name, about, broken in (
         ("opening-empty", "no bytes", b""),
@@ -1088,7 +1100,13 @@ def _models() -> Iterator[Vector]:
 
     yield _edited(made, "superseded-model-as-subject", "the model from before the rollback", "model", subject)
     yield _with(made, "superseded-model-served", "the file is the model from before", "model", model=superseded)
-    yield _with(made, "model-of-nothing", "the file is empty", "model", model=EMPTY)
+    for name, about, model in (
+        ("model-of-nothing", "the file is empty: no round of the log made it", EMPTY),
+        ("model-of-an-earlier-round", "the file is the model of a round that stands", world.leaves[1]["after"]),
+        ("initial-model", "the file is the model from which round 1 started", world.initial),
+        ("model-of-a-later-round", "training went on after the proof", rolled_back().train(1).model),
+    ):
+        yield _with(made, name, about, "model", model=model)
 
 
 def _several() -> Iterator[Vector]:

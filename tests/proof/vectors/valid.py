@@ -111,6 +111,12 @@ def _answers() -> Iterator[Vector]:
     world = rolled_back()
     yield genuine("rollback", "round 2 was superseded and trained again", world.proof(mate()))
     yield genuine("rollback-of-another", "a later rollback superseded one of its rounds", world.proof(LEAVER))
+    earlier = World("rolled back", clients=8).train(2).leave(LEAVER)
+    yield genuine(
+        "renewed",
+        "the same, with the opening from before the rollback: it opens a round that was superseded since",
+        replace(world.proof(LEAVER), opening=earlier.proof(LEAVER).opening),
+    )
     yield genuine(
         "rollback-not-retrained",
         "the model went back to the initial one and stayed there",
