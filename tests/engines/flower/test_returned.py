@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 from flwr.app import ArrayRecord, Message, MetricRecord
 
 from disavow.engines.flower import delivery
-from disavow.engines.flower.names import ATTEMPT, RECEIPT, ROUND
+from disavow.engines.flower.names import ATTEMPT, RECEIPT, ROUND, RUN
 from disavow.errors import RoundRefused
 from disavow.ledger import Ledger
 from disavow.proof.keys import generate
@@ -134,6 +134,8 @@ def test_nor_does_one_that_is_started_again_or_asks_twice(grid: LoopbackGrid, tm
         grid.nodes[number].tamper = in_round(2, lost)
     with pytest.raises(RoundRefused):
         start(grid, tmp_path, 2)  # in round 2 there are two replies, fewer than k
+    for node in grid.nodes.values():
+        node.context = None  # Flower's own run is another one now
     start(grid, tmp_path, 3)
     for client in ("c1", "c9"):
         assert complaints(tmp_path, client) == []
@@ -224,6 +226,36 @@ def test_a_server_that_does_not_say_which_round_it_is_is_complained_of(
     grid.nodes[1].falsify = says(**changed)
     start(grid, tmp_path, 1)
     assert "which round" in complaints(tmp_path, "c1")[0]
+
+
+def test_a_server_that_never_says_that_it_has_gone_on_is_seen_by_its_models(
+    grid: LoopbackGrid, tmp_path: Path
+) -> None:
+    """It withholds every receipt, and names the same round for ever, whose receipt is never overdue."""
+
+    def falsify(message: Message) -> None:
+        without_receipts(message)
+        says(round=1, attempt=1)(message)
+
+    grid.nodes[1].falsify = falsify
+    start(grid, tmp_path, 3)
+    assert any("round 1 again, from another model" in line for line in complaints(tmp_path, "c1"))
+
+
+def test_a_server_that_gives_its_run_a_new_name_is_complained_of(grid: LoopbackGrid, tmp_path: Path) -> None:
+    """Under each name the node would have returned one update, whose receipt is never overdue."""
+    names = iter(f"{number:032x}" for number in range(1, 100))
+
+    def falsify(message: Message) -> None:
+        without_receipts(message)
+        for record in message.content.config_records.values():
+            if RUN in record:
+                record[RUN] = next(names)
+
+    grid.nodes[1].falsify = falsify
+    start(grid, tmp_path, 2)
+    first = tmp_path / "evidence" / "c1" / f"{1:032x}"
+    assert f"{2:032x}" in (first / "complaints.txt").read_text()
 
 
 def test_a_receipt_for_an_own_update_of_another_round_is_disputed(grid: LoopbackGrid, tmp_path: Path) -> None:

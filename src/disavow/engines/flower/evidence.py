@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
 from disavow.domain import escaped
 from disavow.engines.flower.keeping import Keeping, is_run
@@ -28,14 +28,21 @@ from disavow.engines.flower.names import (
     VERIFIED,
 )
 from disavow.engines.flower.reporting import warn
-from disavow.engines.flower.returned import Returned, RoundAttempt, compare, round_of, update_digest
+from disavow.engines.flower.returned import (
+    Returned,
+    RoundAttempt,
+    compare,
+    model_digest,
+    round_of,
+    update_digest,
+)
 from disavow.errors import DisavowError, VerificationError
 from disavow.proof.notes import KeyIndex, PublicKey
 from disavow.proof.opening import Opening, read_opening
 from disavow.proof.receipt import Receipt, check_receipt, read_receipt
 from disavow.proof.verify import Asked, Report, TrustedKey, verify
 
-_CLIENT, _KEY, _SINCE = "client.txt", "server.pub", "since.txt"
+_CLIENT, _KEY, _SINCE, _ASKED = "client.txt", "server.pub", "since.txt", "asked.txt"
 _UPDATES, _RECEIPTS, _DISPUTED = "updates/", "receipts/", "disputed/"
 _ROUNDS, _COMPLAINTS, _VERIFICATION = "rounds.txt", "complaints.txt", "verification.txt"
 _OF_ROUND = re.compile(r"[a-z]+/round-([0-9]+)-attempt-([0-9]+)-(?:leaf-[0-9]+\.json|([0-9a-f]{64})\.txt)")
@@ -77,6 +84,9 @@ class Evidence:
         run, client = told.get(RUN), told.get(CLIENT)
         if not isinstance(run, str) or not is_run(run) or not isinstance(client, str):
             return  # not from us
+        first = self._keeping.first_run(run)
+        if first != run:
+            self._complain(first, f"the server names another run, {run}: it has given it a new name, or serves two")
         self._pin(run, _CLIENT, client, "called this client")
         public, receipt = told.get(PUBLIC_KEY), told.get(RECEIPT)
         if isinstance(public, str):
@@ -214,9 +224,22 @@ class Evidence:
         if at is None:
             self._complain(run, _NAMELESS)
         elif digest is not None:
+            self._compare_question(run, at, before[0])
             name = f"{_UPDATES}round-{at.number}-attempt-{at.attempt}-{digest.hex()}.txt"
             self._keeping.write(run, name, digest.hex().encode() + b"\n")
             self._list_rounds(run)
+
+    def _compare_question(self, run: str, at: RoundAttempt, asked: ArrayRecord) -> None:
+        """Complain of a server that asks twice running for one round, and from two models: it has gone on since."""
+        question = f"{at} from {model_digest(asked).hex()}"
+        last = self._pinned(run, _ASKED)
+        if last is not None and last != question and last.startswith(f"{at} from "):
+            self._complain(
+                run,
+                f"the server asked for {at} again, from another model: it hides rounds from this node, unless one "
+                "was undone in between",
+            )
+        self._write_lines(run, _ASKED, [question])
 
     # -- after leaving -----------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ FOLDER = "evidence-dir"
 """The key of the node config that names the folder."""
 
 _STATE = "disavow-evidence"
+_FIRST = "first-run"
 _RUN = re.compile(r"[0-9a-f]{32}")
 """What the ledger gives a run for an id. It comes from a server, and becomes a folder's name here."""
 
@@ -56,6 +57,11 @@ class Keeping:
             return kept if isinstance(kept, bytes) else None
         path = self._folder / place
         return path.read_bytes() if path.is_file() else None
+
+    def first_run(self, run: str) -> str:
+        """The run that was named first in this Flower run: this one, if none was before."""
+        _place(run, "")
+        return str(self._state.setdefault(_FIRST, run))
 
     def names(self, run: str) -> list[str]:
         """The names of all that is kept of a run."""

@@ -61,6 +61,16 @@ def update_digest(before: ArrayRecord, after: ArrayRecord) -> bytes | None:
     return hashlib.sha256(np.concatenate(rows).astype("<f4", copy=False).tobytes()).digest() if rows else None
 
 
+def model_digest(arrays: ArrayRecord) -> bytes:
+    """SHA-256 of the floating arrays of a model, in the server's order."""
+    digest = hashlib.sha256()
+    for array in arrays.values():
+        numbers = array.numpy()
+        if np.issubdtype(numbers.dtype, np.floating):
+            digest.update(numbers.astype("<f4").tobytes())
+    return digest.digest()
+
+
 @dataclass(frozen=True)
 class Comparison:
     """What a proof and its opening say of the updates that a node returned, each in a sentence.
