@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,9 @@ from disavow.federation.randomness import Secrets
 from disavow.federation.round import Conduct, run_round
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.keys import tombstone_key
+from disavow.ledger.tombstones import RESTORED
 from tests.engines.contract import a_case
-from tests.engines.flower.farm import farm, initial_arrays, learner, placing, rounds_asked, strategy
+from tests.engines.flower.farm import farm, initial_arrays, learner, place, placing, rounds_asked, strategy
 from tests.engines.flower.loopback import LoopbackGrid, Node
 from tests.engines.flower.test_contract import app_of
 from tests.federation.builders import ledger_of
@@ -239,6 +241,30 @@ def test_a_leaver_does_not_come_back_with_another_node(tmp_path: Path) -> None:
 
 
 # -- starting again ----------------------------------------------------------------------------------------
+
+
+def test_a_run_restored_from_a_backup_withdraws_its_leavers_again_and_admits_none_of_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, grid = tmp_path / "run", farm(7)
+    start(strategy(run), grid, 1)
+    backup = shutil.copytree(run, tmp_path / "backup")
+    grid.nodes[8] = Node(learner(), {"client-id": "c8"})  # joins after the backup
+    start(strategy(run), grid, 2)
+    place(run, ["c2", "c8"])
+    start(strategy(run), grid, 3)
+    shutil.rmtree(run)
+    backup.rename(run)
+    for number in (2, 8):
+        grid.nodes[number].asked.clear()
+    caplog.set_level(logging.WARNING)
+    start(strategy(run), grid, 3)
+    assert "restored from a backup" in caplog.text
+    assert (rounds_asked(grid.nodes[2]), rounds_asked(grid.nodes[8])) == ([], [])
+    with Ledger.open(run) as ledger:
+        assert [(r.state, r.remark) for r in ledger.requests()] == [(RequestState.ANSWERED, RESTORED)]
+        assert members(ledger, 3) == {f"c{i}" for i in (1, 3, 4, 5, 6, 7)}
+    assert fsck(run) == []
 
 
 def test_a_server_that_starts_again_goes_on_where_the_ledger_stands(tmp_path: Path) -> None:
