@@ -29,7 +29,7 @@ from disavow.errors import CannotRetrain, IntegrityError, NotConfirmed
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.keys import default_folder
 from disavow.proof.bounds import noise_in_words
-from disavow.proof.envelope import read_envelope
+from disavow.proof.envelope import LARGEST, read_envelope
 from disavow.proof.keys import PUBLIC
 from disavow.requests import Listener, Outcome
 
@@ -254,6 +254,7 @@ def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_jso
                 "cannot_retrain": str(asked.refusal) if asked.refusal else None,
                 "mechanism": runs.settings_of(directory).mechanism.name,
                 "approximate": forecast.approximate,
+                "proof_too_large": forecast.too_large,
             }
         )
         return
@@ -263,7 +264,16 @@ def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_jso
             f"That cannot be trained here: {asked.refusal}. The request would wait, with nothing undone for it; "
             "`--without-retraining` rolls back and serves the earlier model."
         )
+    if forecast.too_large is not None:
+        results().print(_too_large(forecast.too_large))
     results().print("Nothing was changed.")
+
+
+def _too_large(size_of_proof: int) -> str:
+    return (
+        f"A proof may have up to {size_of_proof:,} bytes, and a verifier reads {LARGEST:,}: the request may be "
+        "refused, with nothing undone (docs/erasure.md, proofs that are too large)."
+    )
 
 
 def foretold(forecast: Forecast) -> str:

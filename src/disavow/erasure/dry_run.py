@@ -11,6 +11,7 @@ from disavow.config import participants_of
 from disavow.domain import Cost, Verdict, VerdictKind
 from disavow.erasure.judge import judge
 from disavow.erasure.mechanisms import Mechanism, Step, Work, refuse_another
+from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
 from disavow.errors import UnknownClient
 from disavow.federation.round import Conduct
 from disavow.ledger import Ledger
@@ -19,6 +20,7 @@ from disavow.ledger.journal import never_present, rebuilding, waiting
 from disavow.ledger.requests import refuse_broken_text
 from disavow.ledger.retention import nearest
 from disavow.ledger.schema import clients, requests
+from disavow.proof.envelope import LARGEST
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class Forecast:
     """The verdict these clients would get together, and what it would take.
 
     `served` is the round whose model is served in the end; `obstacle` says why nothing more can be rebuilt.
-    `approximate`: what is rebuilt is not what training again would have come to.
+    `approximate`: what is rebuilt is not what training again would have come to. `too_large`: up to so many bytes
+    the proof of one of them may have; None where that is surely no more than a verifier reads.
     """
 
     verdict: Verdict
@@ -34,6 +37,7 @@ class Forecast:
     served: int
     obstacle: str | None = None
     approximate: bool = False
+    too_large: int | None = None
 
 
 def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mechanism) -> Forecast:
@@ -48,9 +52,19 @@ def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mec
             verdict = judged(connection, ledger, leavers, mechanism)
         first, last = _undone(connection, ledger, verdict)
         work = work_after(connection, ledger, leavers, verdict, conduct, mechanism)
+        sizes = ProofSizes.read(connection, ledger.policy)
+        proofs = [sizes.of(connection, each, before=verdict.undoes, leavers=len(leavers)) for each in asked]
+    size = max(proofs, default=0) + len(work.steps) * sealed_bytes(ROUND_LEAF)
     cost = _cost(ledger, conduct, work.steps)
     served = first - 1 + len(work.steps)
-    return Forecast(verdict, cost, served, work.obstacle, approximate=first <= last and not mechanism.exact)
+    return Forecast(
+        verdict,
+        cost,
+        served,
+        work.obstacle,
+        approximate=first <= last and not mechanism.exact,
+        too_large=size if size > LARGEST else None,
+    )
 
 
 def judged(connection: sa.Connection, ledger: Ledger, leavers: Sequence[int], mechanism: Mechanism) -> Verdict:

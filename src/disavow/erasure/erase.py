@@ -17,7 +17,7 @@ import torch
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
 from disavow.erasure.dry_run import judged, names_of, work_after
 from disavow.erasure.mechanisms import Mechanism, Work, refuse_another
-from disavow.erasure.prove import OnOpening, check_openings, default_openings, prove_leavers
+from disavow.erasure.prove import OnOpening, check_openings, default_openings, prove_leavers, refuse_too_large
 from disavow.errors import RoundRefused
 from disavow.federation.local_training import Engine, refuse_unfit
 from disavow.federation.round import Conduct
@@ -149,12 +149,14 @@ def _answer_some(
             ledger.model_before(
                 verdict.undoes
             )  # what is served from now on must be intact before anything is undone
-        erasure = journal.open_erasure(connection, requested, verdict, mechanism=mechanism.name, at=conduct.clock())
+        at = conduct.clock()
+        erasure = journal.open_erasure(connection, requested, verdict, mechanism=mechanism.name, at=at)
         if verdict.undoes is not None:
             journal.supersede(connection, verdict.undoes, erasure)
         elif journal.never_present(connection, leavers) == set(leavers):
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
         log.log_erasure(connection, erasure)
+        refuse_too_large(connection, ledger, erasure, at=at)
         ledger.sign_head(connection)
     on_verdict(verdict, len(leavers))
     return numbers

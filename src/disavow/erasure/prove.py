@@ -21,8 +21,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.domain import VerdictKind
 from disavow.erasure.judge import judge
+from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
 from disavow.erasure.showing import Shower
-from disavow.errors import ConfigError, IntegrityError, LedgerError, UnknownClient
+from disavow.errors import ConfigError, IntegrityError, LedgerError, ProofTooLarge, UnknownClient
 from disavow.ledger import Ledger, database, log
 from disavow.ledger.clients import numbers_of
 from disavow.ledger.evidence import evidence
@@ -37,7 +38,7 @@ from disavow.proof.envelope import LARGEST, seal
 from disavow.proof.keys import DEFAULT_NAME
 from disavow.proof.leaves import UNTOUCHED
 from disavow.proof.merkle import root_of
-from disavow.proof.notes import Checkpoint, Signer, origin_of
+from disavow.proof.notes import LONGEST_NAME, Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
 from disavow.proof.reading import to_base64, write_figure
 from disavow.proof.statement import ERASURE, write_statement
@@ -131,13 +132,12 @@ def prove_leavers(
         asked = sa.select(requests).where(requests.c.client.in_(leavers), requests.c.erasure.is_not(None))
         for request in connection.execute(asked.order_by(requests.c.id)).all():
             proof = prove_erasure(connection, ledger, request, at=at)
-            # the opening first: without it the proof would name nobody, ever
             opening = proof.opening.to_bytes()
-            path = _write_opening(opening, request, ledger, openings)
-            # without a key one is made up, so that what an unsigned statement says is examined all the same
-            signer = ledger.signer or Signer(DEFAULT_NAME, Ed25519PrivateKey.generate())
-            sealed = proof.sealed(signer)
+            signer = ledger.signer or _made_up()
+            sealed = _sealed(proof, signer, request.id, ledger)
             _refuse_invalid(sealed, opening, signer, request.id)
+            # the opening first: without it the proof would name nobody, ever
+            path = _write_opening(opening, request, ledger, openings)
             if ledger.signer is not None:
                 proofs.write(request.id, sealed)
             else:
@@ -175,9 +175,50 @@ def _remove_what_ifs(ledger: Ledger, client: str, openings: Path) -> None:
             sync_folder(folder)
 
 
+def _made_up() -> Signer:
+    """A key for runs that have none, so that what an unsigned statement says is examined all the same. No name is
+    longer: whoever signs it later, the proof is no larger.
+    """
+    return Signer(DEFAULT_NAME.ljust(LONGEST_NAME, "-"), Ed25519PrivateKey.generate())
+
+
+def _sealed(proof: Proof, signer: Signer, request: int, ledger: Ledger) -> bytes:
+    try:
+        return proof.sealed(signer)
+    except ProofTooLarge as reason:
+        raise ProofTooLarge(
+            f"request {request} cannot be proved: {reason}; nothing was deleted. A new run without the client can "
+            f"take the place of {ledger.directory} (docs/erasure.md, proofs that are too large)"
+        ) from None
+
+
+def refuse_too_large(connection: sa.Connection, ledger: Ledger, erasure: int, *, at: datetime) -> None:
+    """Refuse an erasure whose proofs no verifier would read, while its transaction can still be given up.
+
+    Rounds that are about to be rebuilt are counted as if they were in the log.
+    """
+    sizes = ProofSizes.read(connection, ledger.policy)
+    row = connection.execute(sa.select(erasures).where(erasures.c.id == erasure)).one()
+    ahead = 0 if row.rollback_to is None else (row.target - row.rollback_to + 1) * sealed_bytes(ROUND_LEAF)
+    mine = sa.select(requests).where(requests.c.erasure == erasure).order_by(requests.c.id)
+    for request in connection.execute(mine).all():
+        if sizes.of(connection, request.client) + ahead <= LARGEST:
+            continue
+        try:
+            found = len(prove_erasure(connection, ledger, request, at=at).sealed(_made_up()))
+            if found + ahead > LARGEST:
+                raise ProofTooLarge(
+                    f"it would have {found + ahead:,} bytes or more, and a verifier reads {LARGEST:,}"
+                )
+        except ProofTooLarge as reason:
+            raise ProofTooLarge(
+                f"request {request.id} cannot be proved: {reason}; nothing was undone or deleted, and it waits "
+                f"until `disavow cancel {ledger.directory} CLIENT` takes it back (docs/erasure.md, proofs that are "
+                "too large)"
+            ) from None
+
+
 def _refuse_invalid(sealed: bytes, opening: bytes, signer: Signer, request: int) -> None:
-    if len(sealed) > LARGEST:
-        return  # it is kept for verifiers that read more than ours
     report = examine(Asked(sealed, [TrustedKey(signer.public)], opening=opening))
     if report.failed is not None:
         raise IntegrityError(

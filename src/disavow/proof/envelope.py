@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from disavow.errors import VerificationError
+from disavow.errors import ProofTooLarge, VerificationError
 from disavow.proof import canonical
 from disavow.proof.kinds import PROOF, expecting
 from disavow.proof.notes import PublicKey, Signer
@@ -33,9 +33,15 @@ def to_be_signed(payload: bytes) -> bytes:
 
 
 def seal(payload: bytes, signer: Signer) -> bytes:
-    """The envelope as a file, in canonical form."""
+    """The envelope as a file, in canonical form; `ProofTooLarge` if no verifier would read it."""
     signature = {"keyid": signer.public.id, "sig": to_base64(signer.sign(to_be_signed(payload)))}
-    return canonical.encode({"payload": to_base64(payload), "payloadType": PAYLOAD_TYPE, "signatures": [signature]})
+    told = {"payload": to_base64(payload), "payloadType": PAYLOAD_TYPE, "signatures": [signature]}
+    sealed = canonical.encode(told)
+    if len(sealed) > LARGEST:
+        raise ProofTooLarge(
+            f"a proof would have {len(sealed):,} bytes, more than the {LARGEST:,} that a verifier reads"
+        )
+    return sealed
 
 
 def read_envelope(data: bytes) -> Envelope:

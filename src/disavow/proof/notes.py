@@ -22,7 +22,8 @@ _ED25519 = b"\x01"
 _HASH_BYTES = 4
 _SIGNATURE_BYTES = 64
 _KEY_BYTES = 32
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,99}")
+LONGEST_NAME = 100
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._:/@-]{{0,{LONGEST_NAME - 1}}}")
 _SIZE = re.compile(r"0|[1-9][0-9]{0,14}")
 _DASH = "\N{EM DASH}"
 
