@@ -17,6 +17,7 @@ import pytest
 
 from disavow import config, runs
 from disavow.domain import TrainedBy
+from disavow.erasure.prove import default_openings
 from disavow.federation.round import now
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.absent import files_with
@@ -171,6 +172,10 @@ def test_a_deniable_request_is_answered_in_a_sentence_and_asking_twice_repeats_i
     clean = disavow("fsck", run, "--absent", "client-03")
     assert clean.returncode == 0
     assert f"'client-03' is in no file of {run}" in clean.stdout
+    [opening] = default_openings(run).iterdir()
+    assert f"note: {opening}: " in clean.stdout
+    opening.unlink()
+    assert str(opening) not in disavow("fsck", run, "--absent", "client-03").stdout
 
 
 def test_a_rollback_is_answered_in_json_and_listed_so(run: Path, pair: list[str], disavow: Command) -> None:
@@ -197,7 +202,13 @@ def test_a_rollback_is_answered_in_json_and_listed_so(run: Path, pair: list[str]
     assert [one.pop("noise") for one in told["requests"]] == [None, None]  # no round that stands shows them
     assert [{**one, "client": None} for one in told["requests"]] == listed
     clean = disavow("fsck", run, *(word for client in pair for word in ("--absent", client)), "--json")
-    assert json.loads(clean.stdout) == {"run": str(run), "clean": True, "findings": []}
+    told = json.loads(clean.stdout)
+    assert (clean.returncode, told["run"], told["clean"]) == (0, str(run), True)
+    # only their openings name them still, beside the run: that is noted, each with whom it names
+    beside = {str(path) for path in default_openings(run).iterdir()}
+    assert {finding["where"] for finding in told["findings"]} == beside
+    assert len(told["findings"]) == len(pair)
+    assert not any(finding["fault"] for finding in told["findings"])
 
 
 def test_no_requests(run: Path, disavow: Command) -> None:

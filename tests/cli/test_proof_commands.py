@@ -213,6 +213,25 @@ def test_a_checkpoint_is_printed_or_written_and_is_the_head_that_receipts_were_m
     assert int(ended.stdout.split("\n")[1]) == int(kept.split("\n")[1]) + 1  # the erasure came after
 
 
+def test_fsck_binds_a_run_to_a_head_that_was_kept(world: World, tmp_path: Path) -> None:
+    assert world.call("fsck", world.run, "--checkpoint", world.checkpoint).status == 0
+    newest = tmp_path / "newest"
+    assert world.call("checkpoint", world.run, "-o", newest).status == 0
+    assert world.call("fsck", world.run, "--checkpoint", newest).status == 0
+    # another run of the same settings, by the same server: only the head tells them apart
+    other = World(world.driver, tmp_path)
+    shutil.copytree(world.keys, other.keys)
+    config = write_config(tmp_path / "config.toml", SETTINGS)
+    other.made("train", config, "--run", other.run)
+    assert world.call("fsck", other.run).status == 0
+    refused = world.call("fsck", other.run, "--checkpoint", world.checkpoint)
+    assert refused.status == 1
+    assert "fault: table log: " in refused.stdout
+    (tmp_path / "garbage").write_bytes(b"\xff")
+    assert world.call("fsck", world.run, "--checkpoint", tmp_path / "garbage").status == 2
+    assert world.call("fsck", world.run, "--checkpoint", tmp_path / "nowhere").status == 2
+
+
 def test_the_exported_model_has_the_digest_that_it_was_told_by(story: dict[str, Any], world: World) -> None:
     assert hashlib.sha256(world.model.read_bytes()).hexdigest() == story["export"]["model"]
     assert story["export"]["mean_of"] is None

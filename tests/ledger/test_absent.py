@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,3 +144,66 @@ def test_free_pages_are_bytes_like_any_other(tmp_path: Path) -> None:
         connection.execute("DROP TABLE t")
         connection.commit()
     assert found(tmp_path, "leaver-00042") == ["db"]
+
+
+# -- decoded contents ----------------------------------------------------------------------------------------------
+
+ENCODINGS = {
+    "base64": base64.b64encode,
+    "base64 for addresses": base64.urlsafe_b64encode,
+    "base64 in lines": base64.encodebytes,
+    "base64 without padding": lambda data: base64.b64encode(data).rstrip(b"="),
+    "base64 twice": lambda data: base64.b64encode(base64.b64encode(data)),
+    "an envelope": lambda data: json.dumps({"payload": base64.b64encode(data).decode()}).encode(),
+    "base64 in base64 of JSON": lambda data: base64.b64encode(
+        json.dumps({"salt": base64.b64encode(data).decode()}).encode()
+    ),
+    "zstandard": zstandard.ZstdCompressor(level=19).compress,
+    "two frames of zstandard": lambda data: (
+        zstandard.ZstdCompressor().compress(b"nobody") + zstandard.ZstdCompressor().compress(data)
+    ),
+    "base64 in zstandard": lambda data: zstandard.ZstdCompressor().compress(base64.b64encode(data)),
+}
+
+
+@pytest.mark.parametrize("encode", ENCODINGS.values(), ids=ENCODINGS.keys())
+@pytest.mark.parametrize("before", range(4))
+def test_an_id_is_found_in_what_is_encoded_wherever_it_begins(
+    tmp_path: Path, encode: Callable[[bytes], bytes], before: int
+) -> None:
+    for end in range(3):
+        data = b"client-0 " * before + b"-" * before + b"client-07" + b"." * end
+        (tmp_path / "a").write_bytes(encode(data))
+        assert found(tmp_path, "client-07") == ["a"], end
+        assert found(tmp_path, "client-08") == []
+        # a longer one that is still in hides only itself there, too
+        assert found(tmp_path, "client-0", "client-07") == (["a"] if before else [])
+
+
+@pytest.mark.parametrize("border", [1 << 16, 1 << 24])
+def test_an_encoded_id_across_the_border_of_two_pieces_is_found(tmp_path: Path, border: int) -> None:
+    encoded = base64.b64encode(b"....client-07....")
+    for start in range(border - len(encoded), border + 1, 3):
+        sparse(tmp_path / "a", encoded, start)
+        assert found(tmp_path, "client-07") == ["a"], start
+
+
+def test_what_is_compressed_is_looked_at_piece_by_piece(tmp_path: Path) -> None:
+    border = 1 << 24
+    for start in (border - 5, 2 * border + 7):
+        data = bytes(start) + b"client-07" + bytes(border)
+        (tmp_path / "a").write_bytes(zstandard.ZstdCompressor().compress(data))
+        assert found(tmp_path, "client-07") == ["a"], start
+
+
+def test_what_only_looks_compressed_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "cut").write_bytes(zstandard.ZstdCompressor().compress(b"client-07" * 1000)[:-9])
+    (tmp_path / "magic").write_bytes(zstandard.FRAME_HEADER + b"client-07")
+    assert "magic" in found(tmp_path, "client-07")
+
+
+def test_an_id_of_a_few_bytes_is_looked_for_as_it_is_only(tmp_path: Path) -> None:
+    """Decoded bytes are as good as random: in a megabyte of them any three turn up by chance."""
+    (tmp_path / "encoded").write_bytes(base64.b64encode(b"bob"))
+    (tmp_path / "plain").write_bytes(b"bob")
+    assert found(tmp_path, "bob") == ["plain"]

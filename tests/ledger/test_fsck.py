@@ -19,6 +19,7 @@ from disavow.ledger.database import NAME
 from tests.cli import process
 from tests.cli.forked import disavow
 from tests.cli.process import only_error
+from tests.erasure.mechanisms.contract import leave, reopen_toy, start_toy, toy_settings
 from tests.ledger.making import TABLES, all_rows, by_hand, change, create, files_of, record_next
 
 Damage = Callable[[Path], None]
@@ -469,3 +470,49 @@ def test_fsck_changes_no_byte_of_what_a_crash_left(tmp_path: Path) -> None:
     assert {n: d for n, d in after.items() if "-shm" not in n} == {
         n: d for n, d in before.items() if "-shm" not in n
     }
+
+
+# -- the schema ----------------------------------------------------------------------------------------------------
+
+KEEPER = (
+    "CREATE TABLE diary (id TEXT)",
+    "CREATE TRIGGER keeper BEFORE DELETE ON clients BEGIN INSERT INTO diary VALUES (old.id); END",
+)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["CREATE TABLE diary (id TEXT)"],
+        ["CREATE TRIGGER keeper AFTER INSERT ON rounds BEGIN DELETE FROM evaluations; END"],
+        ["CREATE VIEW everybody AS SELECT id FROM clients"],
+        ["CREATE INDEX by_name ON clients (id, number)"],
+        ["ALTER TABLE clients ADD COLUMN address TEXT"],
+        ["ALTER TABLE rounds DROP COLUMN seconds"],
+        ["DROP INDEX ix_memberships_client_round_id"],
+        ["DROP TABLE evaluations"],
+        ["ALTER TABLE clients RENAME TO people", "CREATE VIEW clients AS SELECT * FROM people"],
+        ["ANALYZE"],
+        ["CREATE TABLE `\u202e` (id TEXT)"],
+    ],
+    ids=lambda statements: statements[-1][:40],
+)
+def test_whatever_the_format_does_not_have_is_a_fault(run_dir: Path, statements: list[str]) -> None:
+    with by_hand(run_dir) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    found = [finding for finding in fsck(run_dir) if finding.fault]
+    assert found
+    assert {finding.where for finding in found} == {f"{NAME}, schema"}
+    assert all(str(finding).isascii() for finding in found)
+
+
+def test_a_trigger_that_keeps_who_was_erased_does_not_pass(tmp_path: Path) -> None:
+    with start_toy(tmp_path / "run", toy_settings(rounds=2)) as run:
+        run.train()
+    with by_hand(tmp_path / "run") as connection:
+        for statement in KEEPER:
+            connection.execute(statement)
+    with reopen_toy(tmp_path / "run") as run:
+        leave(run, "client-01")
+    assert {finding.where for finding in fsck(tmp_path / "run") if finding.fault} == {f"{NAME}, schema"}

@@ -89,15 +89,21 @@ def fsck(
         list[str] | None,
         typer.Option(metavar="ID", help="Also prove that no file of the run contains this id; may be repeated."),
     ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="HEAD", help="A head that was kept (`disavow checkpoint`): the log must go on from it."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Check a run from its stored bytes: every digest, every invariant. Exit 1 names what is wrong.
 
-    **Example:** `disavow fsck runs/first --absent client-07`
+    **Example:** `disavow fsck runs/first --absent client-07 --checkpoint head.txt`
     """
     with needs("train"):
         from disavow.cli import fsck as command
-    command.fsck(run, absent=absent or [], as_json=json)
+    command.fsck(run, absent=absent or [], checkpoint=checkpoint, as_json=json)
 
 
 @app.command(rich_help_panel="Runs and erasures")

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import typer
 
+from disavow.cli.files import read_bytes
 from disavow.cli.output import bar, print_json, progress, results
+from disavow.erasure.prove import default_openings
 from disavow.errors import ConfigError
 from disavow.ledger import Finding, Ledger
 from disavow.ledger import fsck as check
@@ -17,15 +19,15 @@ from disavow.ledger.requests import refuse_broken_text
 from disavow.ledger.tombstones import restored
 
 
-def fsck(directory: Path, *, absent: list[str], as_json: bool) -> None:
+def fsck(directory: Path, *, absent: list[str], checkpoint: Path | None, as_json: bool) -> None:
     """Check a run, and that ids are absent from it; exit 1 when something is wrong."""
-    console = progress()
+    console, head = progress(), read_bytes(checkpoint) if checkpoint else None
     with bar(console, "checking", 1) as shown:
 
         def on_progress(done: int, total: int) -> None:
             shown.update(shown.task_ids[0], completed=done, total=total)
 
-        found = check(directory, on_progress)
+        found = check(directory, on_progress, checkpoint=head)
     found += _forgotten(directory, found)
     found += _still_there(directory, absent)
     faults = [finding for finding in found if finding.fault]
@@ -64,8 +66,19 @@ def _still_there(directory: Path, ids: list[str]) -> list[Finding]:
         raise ConfigError("--absent is empty; allowed: a client id")
     with Ledger.open(directory) as ledger:
         known = ledger.clients()
-    return [
+    inside = [
         Finding(str(path.relative_to(directory)), f"{client!r} is in this file")
         for client in ids
         for path in files_with(directory, client, known)
+    ]
+    beside = default_openings(directory)
+    return inside + [
+        Finding(
+            str(path),
+            f"this file beside the run names {client!r}: hand it over to whom it names, then delete it",
+            fault=False,
+        )
+        for client in ids
+        for path in files_with(beside, client, known)
+        if path.is_file()
     ]

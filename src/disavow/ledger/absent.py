@@ -1,18 +1,34 @@
-"""Is an id really gone? Look for it in every byte of every file of a run, free pages and log included."""
+"""Is an id really gone? Look for it in every byte of every file of a run, free pages and log included.
+
+Looked into are also what base64 hides (proofs are envelopes of it) and what zstandard has compressed.
+"""
 
 from __future__ import annotations
 
-import os
+import binascii
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
+
+import zstandard
 
 from disavow.ledger.files import kind_of
 
 _CHUNK = 1 << 24
 
+SHORTEST_DECODED = 4
+"""Bytes of an id that is looked for in decoded contents: shorter ones turn up by chance where bytes are many."""
+
+_DEEP = 3
+"""How often base64 within base64 is decoded."""
+
+_FRAME = zstandard.FRAME_HEADER
+_FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+
 
 def files_with(directory: Path, client: str, others: Iterable[str] = ()) -> list[Path]:
-    """The files that contain the whole id, in their bytes or their names.
+    """The files that contain the whole id: in their bytes, in their decoded contents, or in their names.
 
     `others` are the ids of clients still in. Where one of them contains this id (client-1 in client-10), its
     occurrences do not count; every other occurrence does.
@@ -34,18 +50,44 @@ def _contains(path: Path, wanted: bytes, longer: list[bytes]) -> bool:
         if kind_of(path) != "a file":
             return False
         with path.open("rb") as file:
-            return any(_pieces(file.fileno(), wanted, longer))
-    except FileNotFoundError:
-        return False  # a run at work deletes files of its own
+            if any(_found(file, wanted, longer)):
+                return True
+            file.seek(0)
+            if len(wanted) < SHORTEST_DECODED or file.read(len(_FRAME)) != _FRAME:
+                return False
+            file.seek(0)
+            unpacked = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False)
+            return any(_found(unpacked, wanted, longer))
+    except (FileNotFoundError, zstandard.ZstdError):
+        return False  # a run at work deletes files of its own; and what is damaged is said by fsck
 
 
-def _pieces(descriptor: int, wanted: bytes, longer: list[bytes]) -> Iterator[bool]:
-    """Whether the id starts in each piece of a file; a margin on both sides shows the longer ids around it."""
-    margin = max(map(len, [wanted, *longer]))
-    for start in range(0, os.fstat(descriptor).st_size, _CHUNK):
-        before = min(margin, start)
-        data = os.pread(descriptor, before + _CHUNK + margin, start - before)
-        yield _whole(data, wanted, longer, range(before, before + _CHUNK))
+def _found(file: BinaryIO, wanted: bytes, longer: list[bytes]) -> Iterator[bool]:
+    """Whether the id starts in each piece of a file, as it is or encoded.
+
+    A margin on both sides shows what stands around it: the longer ids, and the rest of what is encoded.
+    """
+    margin = 2 * max(map(len, [wanted, *longer])) + 4
+    before, piece = b"", file.read(_CHUNK)
+    while piece:
+        following = file.read(_CHUNK)
+        data = before + piece + following[:margin]
+        yield _whole(data, wanted, longer, range(len(before), len(before) + len(piece)))
+        if len(wanted) >= SHORTEST_DECODED:
+            yield any(_whole(decoded, wanted, longer) for decoded in _decoded(data, len(wanted)))
+        before, piece = (before + piece)[-margin:], following
+
+
+def _decoded(data: bytes, length: int, deep: int = _DEEP) -> Iterator[bytes]:
+    """What any base64 in the data stands for that is long enough for so many bytes, wherever it begins and ends."""
+    encoded = re.compile(rb"[A-Za-z0-9+/_-]{%d,}" % (-(-8 * length // 6)))
+    for match in encoded.finditer(data.translate(None, b"\r\n")):
+        text = match.group().translate(_FROM_URL_SAFE)
+        for start in range(4):
+            content = binascii.a2b_base64(text[start:] + b"A" * (-(len(text) - start) % 4))
+            yield content
+            if deep > 1:
+                yield from _decoded(content, length, deep - 1)
 
 
 def _whole(data: bytes, wanted: bytes, longer: list[bytes], within: range | None = None) -> bool:

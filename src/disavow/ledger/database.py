@@ -244,6 +244,16 @@ def make_empty(path: Path) -> None:
         _empty().backup(file)
 
 
+SCHEMA_OBJECTS = "SELECT type, name, sql FROM sqlite_master"
+"""Every table, index, view and trigger of a database, with the statement that made it."""
+
+
+@cache
+def schema_objects() -> dict[tuple[str, str], str | None]:
+    """Those of this format."""
+    return {(kind, name): definition for kind, name, definition in _empty().execute(SCHEMA_OBJECTS)}
+
+
 @cache
 def _empty() -> sqlite3.Connection:
     """An empty ledger in memory, migrated once a process: an audit makes a ledger for each of its worlds."""

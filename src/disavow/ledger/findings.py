@@ -21,7 +21,7 @@ _NAMED = 5
 class Finding:
     """Something fsck noticed. A fault means the run cannot be trusted; a note needs no action.
 
-    `spare` is a fault of what only an approximate rebuild needs: no reason not to honour a request.
+    `spare` is a fault of what only an approximate rebuild needs, or of a proof: no reason not to honour a request.
     """
 
     where: str

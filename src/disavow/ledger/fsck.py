@@ -20,10 +20,13 @@ from disavow.errors import ConfigError, IntegrityError, LedgerError, LedgerVersi
 from disavow.ledger import database, rows, updates
 from disavow.ledger.creation import CONFIG, MODELS
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
-from disavow.ledger.fsck_log import check_log, check_round_leaf
+from disavow.ledger.fsck_log import check_kept_head, check_log, check_round_leaf, read_kept_head
+from disavow.ledger.fsck_proofs import check_proofs
 from disavow.ledger.fsck_rebuilt import check_interval, check_kept_rounds, check_rebuilt, check_updates
 from disavow.ledger.fsck_rounds import check_round
+from disavow.ledger.fsck_schema import added_to_schema, changed_in_schema
 from disavow.ledger.models import ModelStore, from_safetensors
+from disavow.ledger.proofs import PROOFS
 from disavow.ledger.run_files import exposed_in, unsafe_in
 from disavow.ledger.schema import erasures, models, requests, rounds, run
 from disavow.ledger.updates import UPDATES, UpdateStore
@@ -31,11 +34,15 @@ from disavow.ledger.updates import UPDATES, UpdateStore
 Progress = Callable[[int, int], None]
 
 
-def fsck(directory: Path, progress: Progress = lambda done, total: None) -> list[Finding]:
+def fsck(
+    directory: Path, progress: Progress = lambda done, total: None, *, checkpoint: bytes | None = None
+) -> list[Finding]:
     """Everything that is wrong with a run; an empty list when nothing is. Changes nothing.
 
-    `progress` is called with what has been checked so far and the total, in models and rounds.
+    `progress` is called with what has been checked so far and the total, in models and rounds. `checkpoint` is a
+    head of the log that somebody kept: the log must go on from it.
     """
+    kept = None if checkpoint is None else read_kept_head(checkpoint)
     path = directory / database.NAME
     unsafe = [
         Finding(found.name, f"is {kind}, which a run never holds there") for found, kind in unsafe_in(directory)
@@ -47,7 +54,7 @@ def fsck(directory: Path, progress: Progress = lambda done, total: None) -> list
     engine = database.connect(path, write=False)
     try:
         with engine.connect() as connection:
-            return _check(directory, connection, progress)
+            return _check(directory, connection, progress, kept)
     except (sa.exc.DatabaseError, sqlite3.DatabaseError, UnicodeDecodeError, LedgerError) as error:
         if isinstance(error, LedgerVersion):
             raise
@@ -56,11 +63,12 @@ def fsck(directory: Path, progress: Progress = lambda done, total: None) -> list
         engine.dispose()
 
 
-def _check(directory: Path, connection: sa.Connection, progress: Progress) -> list[Finding]:
+def _check(directory: Path, connection: sa.Connection, progress: Progress, kept_head: str | None) -> list[Finding]:
     database.check_revision(directory)
-    found = list(_database(directory / database.NAME, connection))
+    found = [*_database(directory / database.NAME, connection), *changed_in_schema(connection)]
     if found:
         return found  # nothing read from a damaged file means anything
+    found += added_to_schema(connection)
     if not (directory / MODELS).is_dir():
         return [*found, Finding(MODELS, "the folder is missing")]
     try:
@@ -80,6 +88,8 @@ def _check(directory: Path, connection: sa.Connection, progress: Progress) -> li
     found += _readable("table models", partial(_kept, checked, present))
     found += _readable("table erasures", partial(_erasures, checked))
     found += _readable("table log", partial(check_log, checked))
+    if kept_head is not None:
+        found += _readable("table log", partial(check_kept_head, checked, kept_head))
     for done, header in enumerate(checked.rounds):
         progress(len(digests) + done, total)
         check = check_round if header.clusters else check_rebuilt
@@ -88,6 +98,7 @@ def _check(directory: Path, connection: sa.Connection, progress: Progress) -> li
     found += _readable("table updates", partial(check_updates, checked))
     found += _readable("table updates", partial(check_kept_rounds, checked))
     found += _readable("table updates", partial(_due_updates, checked))
+    found += _readable(PROOFS, partial(check_proofs, checked))
     found += _leftovers(checked, present)
     progress(total, total)
     return found

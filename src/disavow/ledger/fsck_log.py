@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from disavow.errors import VerificationError
+from disavow.errors import Unreadable, VerificationError
 from disavow.ledger import log
 from disavow.ledger.findings import Checked, Finding, gaps
 from disavow.ledger.leaves import cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
@@ -20,11 +20,12 @@ from disavow.proof import canonical
 from disavow.proof.commitment import commit_client
 from disavow.proof.history import History, replay
 from disavow.proof.leaves import Leaf, commit_rounds, hash_of, map_root, read_leaf, time_of
-from disavow.proof.merkle import Growing
-from disavow.proof.notes import PublicKey, open_checkpoint, origin_of
+from disavow.proof.merkle import Growing, root_of
+from disavow.proof.notes import KeyIndex, PublicKey, open_checkpoint, open_with_any, origin_of, read_note
 from disavow.proof.reading import day_of, to_base64
 
 _WHERE = "table log"
+_KEPT = "the checkpoint that was kept"
 _MOST_BYTES = 1 << 24
 
 
@@ -153,6 +154,32 @@ def _requests(checked: Checked, erasure: int, leaf: Leaf, place: int) -> Iterato
         who = commit_client(run_id=checked.run_id, salt=request.client_salt, client=request.client_id)
         if (logged["rounds"], logged["client"]) != (to_base64(where), to_base64(who)):
             yield Finding(f"request {request.id}", "does not open its commitments in the log")
+
+
+def read_kept_head(note: bytes) -> str:
+    """The text of a checkpoint that somebody kept; `Unreadable` where it is none."""
+    try:
+        text = note.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Unreadable(f"{_KEPT} is not UTF-8") from None
+    read_note(text, _KEPT, cosigned=True)
+    return text
+
+
+def check_kept_head(checked: Checked, note: str) -> Iterator[Finding]:
+    """A head that somebody kept was signed by a key of this log, and its leaves are the first ones of it."""
+    hashes = log.hashes_of(checked.connection)
+    try:
+        kept = open_with_any(note, KeyIndex(log.keys_of(checked.connection)), _KEPT, cosigned=True)
+    except VerificationError:
+        yield Finding(_WHERE, f"{_KEPT} is not signed by a key of this log")
+        return
+    if kept.origin != origin_of(checked.run_id):
+        yield Finding(_WHERE, f"{_KEPT} is of another run's log")
+    elif kept.size > len(hashes):
+        yield Finding(_WHERE, f"{_KEPT} has {kept.size} leaves, this log only {len(hashes)}: it was cut short")
+    elif root_of(hashes[: kept.size]) != kept.root:
+        yield Finding(_WHERE, f"its first {kept.size} leaves are not those of {_KEPT}: it was rewritten")
 
 
 def check_round_leaf(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from disavow.ledger.creation import Beginning, make
 from disavow.ledger.keys import participation_key, tombstone, tombstone_key
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import Vector
+from disavow.ledger.proofs import ProofStore
 from disavow.ledger.requests import bind_key, cancel, check_key, place, refuse_leavers
 from disavow.ledger.run_files import make_private, refuse_unsafe
 from disavow.ledger.schema import models, requests, run
@@ -175,11 +176,13 @@ class Ledger(View):
 
     def remove_leftovers(self) -> None:
         """Delete model and update files that no row keeps: superseded ones, leavers', and those of rounds never
-        recorded, which could be a second draw of the same round.
+        recorded, which could be a second draw of the same round. And proofs that were half written.
 
         A commit that failed may have reached SQLite's log all the same, and a recovery then brings its rows back,
         with the files they name. The next commit that succeeds takes its place in the log: so there is one first.
         """
+        with database.room_to_write(self.directory):
+            ProofStore(self.directory).remove_halves()
         if not any(self._leftovers()):
             return
         with self.transaction() as connection:

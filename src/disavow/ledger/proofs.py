@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from disavow.ledger.files import Folder
 
 PROOFS = "proofs"
-_NAMES = r"request-[1-9][0-9]*(\.unsigned)?\.json"
+_NAMES = r"request-[1-9][0-9]{0,17}(?:\.unsigned)?\.json"
+_NAME = re.compile(r"request-([0-9]+)(\.unsigned)?\.json")
+
+
+@dataclass(frozen=True)
+class KeptProof:
+    """A file in the folder of proofs: of which request, and whether it is signed."""
+
+    name: str
+    request: int
+    signed: bool
 
 
 class ProofStore:
@@ -32,3 +44,20 @@ class ProofStore:
             return self._files.read(self.path(request, signed=signed).name)
         except FileNotFoundError:
             return None
+
+    def kept(self) -> list[KeptProof]:
+        """All files that are named like a proof."""
+        named = ((name, _NAME.fullmatch(name)) for name in self._files.names())
+        return [KeptProof(name, int(match[1]), signed=match[2] is None) for name, match in named if match]
+
+    def halves(self) -> list[str]:
+        """The names of those that a killed process was writing."""
+        return [name for name in self._files.names() if name.startswith(".")]
+
+    def strangers(self) -> list[str]:
+        """The names of what lies here and is no proof; it is left alone."""
+        return self._files.others()
+
+    def remove_halves(self) -> None:
+        """Delete what a killed process was writing."""
+        self._files.remove(self.halves())

@@ -1,0 +1,87 @@
+"""The part of fsck that checks the folder of proofs: each holds, and is that of its request in this run's log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import sqlalchemy as sa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from disavow.domain import RequestState
+from disavow.errors import IntegrityError, VerificationError
+from disavow.ledger import log
+from disavow.ledger.findings import Checked, Finding
+from disavow.ledger.proofs import PROOFS, KeptProof, ProofStore
+from disavow.ledger.schema import erasures, requests
+from disavow.ledger.schema import log as log_table
+from disavow.proof.envelope import read_envelope, seal
+from disavow.proof.leaves import hash_of
+from disavow.proof.merkle import root_of
+from disavow.proof.notes import Checkpoint, Signer, origin_of
+from disavow.proof.statement import read_statement, write_statement
+from disavow.proof.verify import Asked, TrustedKey, verify
+
+
+def check_proofs(checked: Checked) -> Iterator[Finding]:
+    """Everything that is wrong with the proofs; no reason, though, not to honour another request."""
+    store = ProofStore(checked.directory)
+    for name in store.strangers():
+        yield Finding(f"{PROOFS}/{name}", "is no proof of a run; no command reads or removes it", spare=True)
+    for name in store.halves():
+        what = "was left half-written; the next command that writes to the run removes it"
+        yield Finding(f"{PROOFS}/{name}", what, fault=False)
+    kept = store.kept()
+    for proof in kept:
+        try:
+            _check(checked, store, proof)
+        except (VerificationError, IntegrityError) as error:
+            yield Finding(f"{PROOFS}/{proof.name}", str(error), spare=True)
+    yield from _missing(checked, {proof.request for proof in kept})
+
+
+def _missing(checked: Checked, proved: set[int]) -> Iterator[Finding]:
+    done = (RequestState.PURGING.value, RequestState.ANSWERED.value)
+    query = sa.select(requests.c.id).join(erasures).where(erasures.c.state.in_(done)).order_by(requests.c.id)
+    for request in checked.connection.execute(query).scalars():
+        if request not in proved:
+            what = "has no proof in the run: it was removed, or the run is a copy without proofs"
+            yield Finding(f"request {request}", what, fault=False)
+
+
+def _check(checked: Checked, store: ProofStore, proof: KeptProof) -> None:
+    """Raise what is wrong with one proof."""
+    data = store.read(proof.request, signed=proof.signed)
+    if data is None:
+        return  # a run at work has taken it away
+    payload = read_envelope(data).payload if proof.signed else data
+    statement = read_statement(payload)
+    with checked.connection.engine.connect() as fresh:  # it may be younger than what fsck looks at
+        keys, leaves, place = log.keys_of(fresh), log.leaves_of(fresh), _place(fresh, proof.request)
+    if statement.written != leaves[: len(statement.written)]:
+        raise IntegrityError("is about another log than this run's")
+    if place != (statement.predicate["withdrawal"], statement.predicate["request"]):
+        raise IntegrityError(f"is not about request {proof.request}")
+    head = Checkpoint(
+        origin_of(checked.run_id), len(statement.written), root_of([hash_of(leaf) for leaf in statement.written])
+    )
+    if not proof.signed and statement.predicate["checkpoint"] != head.body:
+        raise IntegrityError("has another head than that of its leaves")
+    if proof.signed and any(leaf.get("key") for leaf in statement.written):
+        verify(Asked(data, [TrustedKey(key) for key in keys]))
+        return
+    # no key of this log has signed, at most a later one: what it says is examined under one that is made up
+    signer = Signer("fsck", Ed25519PrivateKey.generate())
+    predicate = json.loads(payload)["predicate"] | {"checkpoint": head.signed(signer)}
+    sealed = seal(write_statement(predicate, model=statement.model, what_if=statement.what_if), signer)
+    verify(Asked(sealed, [TrustedKey(signer.public)]))
+
+
+def _place(connection: sa.Connection, request: int) -> tuple[int, int]:
+    """Which leaf of the log withdraws the client of a request, and which of the requests in it this is."""
+    erasure = connection.execute(sa.select(requests.c.erasure).where(requests.c.id == request)).scalar()
+    if erasure is None:
+        raise IntegrityError(f"there is no request {request} that was answered")
+    together = sa.select(requests.c.id).where(requests.c.erasure == erasure).order_by(requests.c.id)
+    first = sa.select(sa.func.min(log_table.c.position)).where(log_table.c.erasure == erasure)
+    return connection.execute(first).scalar_one(), list(connection.execute(together).scalars()).index(request)
