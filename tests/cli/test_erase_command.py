@@ -145,6 +145,7 @@ def test_a_dry_run_says_what_it_costs_and_changes_no_byte(run: Path, pair: list[
         "served_round": 3,
         "obstacle": None,
         "cannot_retrain": None,
+        "proof_too_large": None,
     }
     assert told["cost"]["exchanged_bytes"] % (2 * 3 * left * 4) == 0
     assert contents(run) == before

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from disavow.cli import erase as command
 from disavow.domain import RequestState
 from disavow.erasure import dry_run, prove
 from disavow.erasure.dry_run import foresee
@@ -114,7 +115,9 @@ def test_a_what_if_that_no_verifier_would_read_is_refused(tmp_path: Path, monkey
             made.sealed(SERVER)
 
 
-def test_the_dry_run_foresees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dry_run_foresees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with trained(tmp_path / "run", **CLUSTER) as run:
         client = deniable_client(run)
         assert foresee(run.ledger, [client], run.conduct, run.mechanism).too_large is None
@@ -123,6 +126,10 @@ def test_the_dry_run_foresees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert foresee(run.ledger, [client], run.conduct, run.mechanism).too_large is None
         limit(monkeypatch, foreseen - 1)
         assert foresee(run.ledger, [client], run.conduct, run.mechanism).too_large == foreseen
+    told: dict[str, Any] = {"wait": 0.0, "retrain": True, "check": False, "yes": False, "openings": None}
+    for as_json, words in ((False, f"up to {foreseen:,} bytes"), (True, f'"proof_too_large": {foreseen}')):
+        command.erase(tmp_path / "run", [client], dry_run=True, as_json=as_json, **told)
+        assert words in capsys.readouterr().out
 
 
 def test_whoever_is_surely_small_enough_is_not_proved_twice(

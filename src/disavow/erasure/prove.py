@@ -208,7 +208,7 @@ def refuse_too_large(connection: sa.Connection, ledger: Ledger, erasure: int, *,
             found = len(prove_erasure(connection, ledger, request, at=at).sealed(_made_up()))
             if found + ahead > LARGEST:
                 raise ProofTooLarge(
-                    f"it would have {found + ahead:,} bytes or more, and a verifier reads {LARGEST:,}"
+                    f"a proof would have {found + ahead:,} bytes or more, and a verifier reads {LARGEST:,}"
                 )
         except ProofTooLarge as reason:
             raise ProofTooLarge(
