@@ -184,8 +184,8 @@ def test_a_million_damaged_inputs_are_refused(sources: Sources, part: int) -> No
 
 def test_damaged_keys_and_lists_of_keys_are_refused(tmp_path: Path) -> None:
     chance = random.Random(5)
-    entries = [{"key": str(SERVER.public), "from": moment(0), "until": None}]
-    listed = canonical.encode({"type": "disavow/keys/v1", "keys": entries})
+    entries = [{"key": str(SERVER.public), "from": moment(0), "until": None, "revoked": None}]
+    listed = canonical.encode({"type": "disavow/keys/v2", "keys": entries})
     path = tmp_path / "key"
     path.write_bytes(listed)
     assert trusted_keys(path) == [TrustedKey(SERVER.public, moment(0), None)]
