@@ -170,6 +170,7 @@ class EngineContract(ABC):
         assert updates.vectors.shape == (2, case.model.layout.size)
         assert updates.vectors.dtype == torch.float32
         assert bool((updates.vectors != 0).any(dim=1).all())
+        assert updates.trainer  # the ledger records who trained a round
 
     def test_when_nobody_takes_part_there_are_no_updates(self, case: Case) -> None:
         # so that the round refuses them, as it does whenever there are fewer than k

@@ -79,8 +79,7 @@ def _let_leave(run: runs.Run, leavers: list[str], console: Console) -> None:
     console.print(f"\n{names}: forget me.\nForeseen: {foretold(forecast)}.")
     started = time.monotonic()
     numbers = run.ledger.place_requests(leavers, key=run.tombstone_key(), at=run.conduct.clock())
-    standing = run.ledger.next_round()[0] - 1
-    with Watch(console, "retraining", total=standing, done=standing) as watch:
+    with Watch.of(console, "retraining", run.ledger) as watch:
         run.honour_requests(watch.on_round, watch.on_verdict)
     [request] = run.ledger.requests(numbers[:1])
     console.print(f"{names}: {sentence(request)} ({time.monotonic() - started:.1f} s)")

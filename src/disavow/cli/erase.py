@@ -138,8 +138,7 @@ class _Shown:
     def _watching(self) -> Watch:
         if self._rounds is None:
             with Ledger.open(self._directory) as ledger:
-                standing = ledger.next_round()[0] - 1
-            self._rounds = self._watch.enter_context(Watch(progress(), "retraining", total=standing, done=standing))
+                self._rounds = self._watch.enter_context(Watch.of(progress(), "retraining", ledger))
         return self._rounds
 
     def _stop_watching(self) -> None:

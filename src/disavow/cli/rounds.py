@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -10,7 +12,7 @@ from rich.console import Console
 
 from disavow.cli.output import bar
 from disavow.domain import ErasureRequest, Verdict
-from disavow.ledger import RoundSummary
+from disavow.ledger import Ledger, RoundSummary
 
 HEADER = " round   accuracy      loss   clusters   participants     spread"
 
@@ -38,11 +40,28 @@ def as_json(summary: RoundSummary) -> dict[str, Any]:
         "delta": summary.delta,
         "spread": summary.spread,
         "rebuilt": summary.rebuilt,
+        "trainer": summary.trainer,
         "model": summary.after,
         "recorded_at": summary.recorded_at.isoformat(),
         "accuracy": evaluation.accuracy if evaluation else None,
         "loss": evaluation.loss if evaluation else None,
     }
+
+
+def trainers(summaries: Sequence[RoundSummary]) -> str | None:
+    """What trained these rounds; None where nobody has said.
+
+    Runs of rounds by the same one are put together, such as "compiled (rounds 1 to 7), pool (round 8)".
+    """
+    known = [summary for summary in summaries if summary.trainer is not None]
+    runs = [list(group) for _, group in groupby(known, key=lambda summary: summary.trainer)]
+    if len(runs) < 2:  # noqa: PLR2004 - one, or none
+        return runs[0][0].trainer if runs else None
+    return ", ".join(f"{run[0].trainer} ({_span(run[0].number, run[-1].number)})" for run in runs)
+
+
+def _span(first: int, last: int) -> str:
+    return f"round {first}" if first == last else f"rounds {first} to {last}"
 
 
 def rebuilt(request: ErasureRequest) -> str:
@@ -52,12 +71,25 @@ def rebuilt(request: ErasureRequest) -> str:
 
 
 class Watch:
-    """Shows a run at work: a row for each round, a line for each verdict, and a bar below them."""
+    """Shows a run at work: a row for each round, a line for each verdict, and a bar below them.
 
-    def __init__(self, console: Console, what: str, *, total: int, done: int = 0) -> None:
+    `trainer` is what trained the last round that stands; where another one trains, that is said.
+    """
+
+    def __init__(
+        self, console: Console, what: str, *, total: int, done: int = 0, trainer: str | None = None
+    ) -> None:
         self._console = console
+        self._trainer = trainer
         self._bar = bar(console, what, total, done)
         self._headed = False
+
+    @classmethod
+    def of(cls, console: Console, what: str, ledger: Ledger, *, total: int | None = None) -> Self:
+        """Watch a run from where it stands now, up to `total` rounds, or as many as stand."""
+        standing = ledger.next_round()[0] - 1
+        trainer = ledger.summary(standing).trainer if standing else None
+        return cls(console, what, total=total or standing, done=standing, trainer=trainer)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -73,6 +105,10 @@ class Watch:
         if not self._headed:
             self._console.print(HEADER, style="bold")
             self._headed = True
+        if summary.trainer not in (None, self._trainer):
+            before = f", the rounds before it by {self._trainer}" if self._trainer else ""
+            self._console.print(f"       round {summary.number}: trained by {summary.trainer}{before}")
+            self._trainer = summary.trainer
         self._console.print(line(summary))
         self._bar.update(self._bar.task_ids[0], completed=summary.number)
 

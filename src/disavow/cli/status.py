@@ -81,6 +81,7 @@ def _print(directory: Path, ledger: Ledger, settings: Settings, open_work: Unset
         + (f"; {rebuilt_in_words(rebuilt)}" if rebuilt else ""),
         "rebuild": open_work.unfinished,
         "restored": open_work.forgotten,
+        "trainer": rounds.trainers(standing),
         "mechanism": settings.mechanism.name,
         "log": _log(ledger),
         "on disk": size(ledger.stored_bytes()),

@@ -62,8 +62,7 @@ def _warn_unsigned(run: Run) -> None:
 def go_on(run: Run, directory: Path) -> BudgetSpent | None:
     """Train to the end, to an interruption from the keyboard, or until the privacy budget is spent."""
     try:
-        standing = run.ledger.next_round()[0] - 1
-        with Watch(progress(), "training", total=run.settings.rounds, done=standing) as watch:
+        with Watch.of(progress(), "training", run.ledger, total=run.settings.rounds) as watch:
             run.train(watch.on_round, watch.on_verdict, watch.on_answer, watch.on_opening)
     except KeyboardInterrupt:
         print(f"interrupted; `disavow resume {directory}` goes on", file=sys.stderr)

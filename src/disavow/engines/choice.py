@@ -41,8 +41,10 @@ def trainer_for(workload: Workload, settings: EngineSettings) -> Trainer:
         try:
             _refuse_attributes(workload)
             return CompiledTrainer(workload.network, _shape(workload))
-        except (NotAChain, NoKernels) as reason:
+        except NotAChain as reason:
             _log.info("no compiled kernels for %s: %s", type(workload.network).__name__, reason)
+        except NoKernels as reason:
+            _log.warning("no compiled kernels, so worker processes train: %s", reason)
     from disavow.engines.pool import PoolTrainer
 
     return PoolTrainer()

@@ -50,7 +50,7 @@ class SequentialEngine:
             rows = [self._train_one(model, client, round_number, epochs) - model.vector for client in clients]
         samples = tuple(len(self._held[client][1]) for client in clients)
         vectors = torch.stack(rows) if rows else torch.zeros(0, model.layout.size)
-        return Updates(tuple(clients), samples, vectors)
+        return Updates(tuple(clients), samples, vectors, "sequential")
 
     def _train_one(self, model: Model, client: str, round_number: int, epochs: int | None) -> Tensor:
         """The client's model after its local epochs, as a vector."""

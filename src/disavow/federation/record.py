@@ -57,6 +57,7 @@ def record(
         clusters_of_round=_filled(order, updates, clusters, digests),
         at=at,
         seconds=(at - broadcast.opened_at).total_seconds(),
+        trainer=updates.trainer,
         repeats=_repeats(ledger.policy, updates, clusters, previous),
         kept=dict(zip(digests, on_cpu(updates.vectors).numpy(), strict=True)) if keep else None,
         compress=compress,

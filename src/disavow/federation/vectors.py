@@ -61,11 +61,16 @@ def _named(spec: TensorSpec | None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Updates:
-    """What the clients of a round returned: one row each, their model minus the broadcast model."""
+    """What the clients of a round returned: one row each, their model minus the broadcast model.
+
+    `trainer` names what trained them, such as compiled or pool: the same clients trained by another have other last
+    bits. None where nobody says.
+    """
 
     clients: tuple[str, ...]
     samples: tuple[int, ...]
     vectors: Tensor
+    trainer: str | None = None
 
     def __len__(self) -> int:
         return len(self.clients)

@@ -294,15 +294,16 @@ class Ledger(View):
         clusters_of_round: tuple[Cluster, ...],
         at: datetime,
         seconds: float | None = None,
+        trainer: str | None = None,
         repeats: bool = False,
         kept: Mapping[bytes, Vector] | None = None,
         compress: bool = True,
     ) -> Round:
         """Store a round and its model: all of it, or nothing. Only the next round can be recorded.
 
-        `seconds` is what it took, from broadcast to now; `kept` are the updates to keep, by their digests,
-        compressed or not. `repeats` says that its clusters are those of the round before, less leavers: it never
-        breaks first.
+        `seconds` is what it took, from broadcast to now; `trainer` names what trained its clients; `kept` are the
+        updates to keep, by their digests, compressed or not. `repeats` says that its clusters are those of the
+        round before, less leavers: it never breaks first.
         """
         if kept and self.policy.mechanism not in MECHANISMS:
             raise LedgerError(
@@ -312,8 +313,8 @@ class Ledger(View):
 
         def insert(connection: sa.Connection, digest: str, sizes: Mapping[bytes, int]) -> Round:
             record = Round(number, attempt, before, digest, delta, clusters_of_round, at)
-            measured = {"seconds": seconds, "repeats": repeats}
-            rounds.insert(connection, record, run_id=self.run_id, policy=self.policy, sizes=sizes, noted=measured)
+            noted = {"seconds": seconds, "trainer": trainer, "repeats": repeats}
+            rounds.insert(connection, record, run_id=self.run_id, policy=self.policy, sizes=sizes, noted=noted)
             return record
 
         return self._store((number, attempt, before), after, kept or {}, insert, compress=compress)
@@ -332,14 +333,15 @@ class Ledger(View):
         kept: Mapping[bytes, Vector],
         at: datetime,
         seconds: float | None = None,
+        trainer: str | None = None,
         compress: bool = True,
     ) -> Rebuilt:
         """Store a rebuilt round, its model and all contributions to it: see `domain.Rebuilt`."""
 
         def insert(connection: sa.Connection, digest: str, sizes: Mapping[bytes, int]) -> Rebuilt:
             record = Rebuilt(number, attempt, before, digest, mechanism, source, epochs, slots, at)
-            policy = self.policy
-            rebuilt.insert(connection, record, run_id=self.run_id, policy=policy, seconds=seconds, sizes=sizes)
+            noted = {"seconds": seconds, "trainer": trainer}
+            rebuilt.insert(connection, record, run_id=self.run_id, policy=self.policy, noted=noted, sizes=sizes)
             return record
 
         return self._store((number, attempt, before), after, kept, insert, compress=compress)

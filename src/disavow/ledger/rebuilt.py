@@ -41,10 +41,13 @@ def insert(
     *,
     run_id: str,
     policy: Policy,
-    seconds: float | None,
+    noted: Mapping[str, float | str | None],
     sizes: Mapping[bytes, int],
 ) -> None:
-    """Store the rows of a rebuilt round, its event, what is kept of it, and its leaf in the log."""
+    """Store the rows of a rebuilt round, its event, what is kept of it, and its leaf in the log.
+
+    `noted` is what its row holds beside the record: its `seconds`, and its `trainer`.
+    """
     _refuse_undone(connection, record)
     known = numbers_of(connection, [slot.member.client for slot in record.slots if slot.member is not None])
     parts = rows.slot_rows(record.number, record.slots, run_id=run_id, numbers=known)
@@ -58,7 +61,7 @@ def insert(
         "clusters": 0,
         "recorded_at": rows.time_to_text(record.recorded_at),
         "standing": True,
-        "seconds": seconds,
+        **noted,
     }
     made = {"mechanism": record.mechanism, "source": record.source, "epochs": record.epochs}
     header["digest"] = rows.rebuilt_digest(run_id, header, made, parts["slots"])

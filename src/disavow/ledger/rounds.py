@@ -48,6 +48,7 @@ class RoundSummary:
     after: str
     recorded_at: datetime
     evaluation: Evaluation | None
+    trainer: str | None = None
 
     @property
     def rebuilt(self) -> bool:
@@ -76,6 +77,7 @@ def _summary(row: sa.Row[Any]) -> RoundSummary:
         after=row.after,
         recorded_at=datetime.fromisoformat(row.recorded_at),
         evaluation=None if row.accuracy is None else Evaluation(row.accuracy, _number(row.loss)),
+        trainer=row.trainer,
     )
 
 
@@ -105,12 +107,12 @@ def insert(
     *,
     run_id: str,
     policy: Policy,
-    noted: Mapping[str, float | bool | None],
+    noted: Mapping[str, float | bool | str | None],
     sizes: Mapping[bytes, int],
 ) -> None:
     """Store the rows of a round, its event, what is kept of its updates, and its leaf in the log.
 
-    `noted` is what its row holds beside the record: its `seconds`, and whether it `repeats` clusters.
+    `noted` is what its row holds beside the record: its `seconds`, its `trainer`, whether it `repeats` clusters.
     """
     members = [slot.member.client for slot in record.slots if slot.member is not None]
     parts = rows.rows_of(record, run_id=run_id, numbers=numbers_of(connection, members))

@@ -111,6 +111,7 @@ class CompiledTrainer:
                 ask.clients,
                 tuple(len(ask.workload.parts[client]) for client in ask.clients),
                 torch.from_numpy(rows),
+                "compiled",
             )
             for ask, rows in zip(asks, vectors, strict=True)
         ]

@@ -95,4 +95,4 @@ def updates_of(returned: Mapping[str, Returned], model: Model) -> Updates:
     clients = tuple(returned)
     rows = [torch.from_numpy(returned[client].update) for client in clients]
     vectors = torch.stack(rows) if rows else torch.zeros(0, model.layout.size)
-    return Updates(clients, tuple(returned[client].samples for client in clients), vectors)
+    return Updates(clients, tuple(returned[client].samples for client in clients), vectors, "flower")

@@ -72,7 +72,7 @@ class FusedTrainer:
             clients.sort(key=lambda client: (-client.steps, -client.largest))
             self._train_all(asks, clients, vectors)
         return [
-            Updates(ask.clients, tuple(len(ask.workload.parts[c]) for c in ask.clients), rows)
+            Updates(ask.clients, tuple(len(ask.workload.parts[c]) for c in ask.clients), rows, "fused")
             for ask, rows in zip(asks, vectors, strict=True)
         ]
 

@@ -197,7 +197,7 @@ def _unanswered(ask: Ask) -> Updates:
     """The ask's updates, their numbers still to be filled in."""
     samples = tuple(len(ask.workload.parts[client]) for client in ask.clients)
     vectors = torch.empty(len(samples), ask.model.layout.size, dtype=torch.float32)
-    return Updates(tuple(ask.clients), samples, vectors)
+    return Updates(tuple(ask.clients), samples, vectors, "pool")
 
 
 def _training(ask: Ask, number: int) -> Iterator[Job]:

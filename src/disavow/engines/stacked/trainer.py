@@ -76,8 +76,9 @@ class StackedTrainer:
                 stack = self._stack(kind, asks[numbers[0]].workload)
                 trained = self._train(stack, [asks[number] for number in numbers])
                 vectors.update(zip(numbers, trained, strict=True))
+        name = "stacked" if self._precision == "float32" else f"stacked {self._precision}"
         return [
-            Updates(ask.clients, tuple(len(ask.workload.parts[client]) for client in ask.clients), vectors[number])
+            Updates(ask.clients, tuple(len(ask.workload.parts[c]) for c in ask.clients), vectors[number], name)
             for number, ask in enumerate(asks)
         ]
 

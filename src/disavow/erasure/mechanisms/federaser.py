@@ -87,7 +87,7 @@ class FedEraser:
         epochs = 0 if _fresh(ledger, opening.number) else self.epochs(conduct)
         kept = _kept(ledger, source, opening.number)
         made = _calibrated(ledger, engine, opening, source, kept, epochs) if epochs else _as_they_are(source, kept)
-        members, contributions = made
+        members, contributions, trainer = made
         before = opening.model.vector.numpy()
         after = model_from(ledger.layout, before, contributions, [member.samples for member in members])
         refuse_overflow(Model(ledger.layout, torch.from_numpy(after)), round_number=opening.number)
@@ -106,6 +106,7 @@ class FedEraser:
             kept={member.update_digest: each for member, each in zip(members, contributions, strict=True)},
             at=at,
             seconds=(at - opening.opened_at).total_seconds(),
+            trainer=trainer,
             compress=conduct.compress,
         )
 
@@ -118,12 +119,12 @@ def _kept(ledger: Ledger, source: KeptRound, number: int) -> list[Vector]:
         raise RoundRefused(f"round {number} cannot be rebuilt: {error}") from None
 
 
-Made = tuple[Sequence[Member], Sequence[Vector]]
-"""Who contributes, in id order, and what."""
+Made = tuple[Sequence[Member], Sequence[Vector], str | None]
+"""Who contributes, in id order, what, and what trained it; None where nothing was trained."""
 
 
 def _as_they_are(source: KeptRound, kept: Sequence[Vector]) -> Made:
-    return source.members, kept
+    return source.members, kept, None
 
 
 def _calibrated(
@@ -143,7 +144,7 @@ def _calibrated(
         Member(client, samples, digest_of(contribution))
         for client, samples, contribution in zip(fresh.clients, fresh.samples, contributions, strict=True)
     ]
-    return members, contributions
+    return members, contributions, fresh.trainer
 
 
 def calibrate(then: Vector, now: Vector) -> Vector:
