@@ -155,7 +155,7 @@ def test_an_erasure_removes_what_an_interrupted_audit_left_and_its_client_cannot
     left = tmp_path / "run.audit" / "0123456789abcdef" / "3-rounds"
     left.mkdir(parents=True)
     (left / "with-000.json").write_text("{}")
-    done = process.disavow("erase", directory, "client-01")
+    done = process.disavow("erase", directory, "client-01", "--yes")
     assert done.returncode == 0, done.stderr
     assert "which an interrupted audit left" in done.stderr
     assert not (tmp_path / "run.audit").exists()

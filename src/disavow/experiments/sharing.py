@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import torch
 
-from disavow.domain import Evaluation
-from disavow.federation.local_training import Engine
+from disavow.domain import Evaluation, Layout
+from disavow.federation.local_training import ChecksRuns, Engine
 from disavow.federation.vectors import Model, Updates, on_cpu
 
 _Key = tuple[bytes, tuple[str, ...], int, int]
@@ -76,6 +76,11 @@ class SharedEngine:
         self._size += trained.size
         while self._size > self._room and self._kept:
             self._size -= self._kept.popitem(last=False)[1].size
+
+    def refuse_run(self, layout: Layout, clients: Sequence[str]) -> None:
+        """See `ChecksRuns`: a trial would be counted as training."""
+        if isinstance(self._engine, ChecksRuns):
+            self._engine.refuse_run(layout, clients)
 
     def evaluate(self, model: Model) -> Evaluation | None:
         """See `Engine`."""
