@@ -318,7 +318,12 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
         told["rounds"] = {**kept["rounds"], "superseded": sorted([*kept["rounds"]["superseded"], *gone])}
         standing = [(place, rows[place], slot) for place, slot in shown if place in rows]
         proof = _prove(connection, ledger, standing, told, what_if=False)
-    sealed = proof.sealed(signer)
+    try:
+        sealed = proof.sealed(signer)
+    except ProofTooLarge as reason:
+        raise ProofTooLarge(
+            f"the proof cannot be renewed: {reason}; the one that was kept stays good, as of its head"
+        ) from None
     report = examine(Asked(sealed, [TrustedKey(signer.public)]))
     if report.failed is not None:
         raise IntegrityError(f"the renewed proof does not hold ({report.failed.detail}); it is not written")
