@@ -15,7 +15,7 @@ Each error carries a message that a person can act on, and the exit code of the 
     │   ├── RunUnsafe        2   it holds a link or a special file: it may lead to files that are not its own
     │   ├── ModelNotReady   11   the model it serves now is not the one that it will serve
     │   ├── NotConfirmed    12   a rollback that nobody has confirmed; nothing was placed
-    │   ├── ProofTooLarge   13   a proof that no verifier would read; nothing was deleted
+    │   ├── ProofTooLarge   15   a proof that no verifier would read; nothing was deleted
     │   └── RunInUse         4   another process holds it
     ├── CannotRetrain       10   rounds that cannot be trained here; nothing was undone, and who asked for it waits
     ├── LedgerError          1   the ledger cannot be trusted, or does not hold what was asked
@@ -121,7 +121,7 @@ class NotConfirmed(RunError):
 class ProofTooLarge(RunError):
     """A proof with more bytes than a verifier reads. Nothing is deleted without a proof that can be verified."""
 
-    exit_code = 13
+    exit_code = 15
 
 
 class RunInUse(RunError):
