@@ -15,7 +15,7 @@ import secrets
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,12 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow import config
-from disavow.domain import Evaluation, Layout, TensorSpec
-from disavow.erasure.erase import erase
+from disavow.domain import Layout, TensorSpec
+from disavow.erasure.erase import answer_without_training
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.erasure.prove import OpenedProof, Proof, prove_what_if
 from disavow.federation.round import Conduct, close_round, now, open_round
-from disavow.federation.vectors import Model, Updates
+from disavow.federation.vectors import Updates
 from disavow.ledger import Ledger
 from disavow.proof import leaves
 from disavow.proof.bounds import bounds_of, total_displacement, total_ratio
@@ -52,23 +52,6 @@ def main() -> None:
         for line in from_a_ledger(criterion, signer, rounds=50, clients=50):
             print(json.dumps(line), flush=True)
     print(json.dumps(made_up(signer, rounds=1000, participants=10_000, k=10)), flush=True)
-
-
-class Nobody:
-    """An engine that is never asked: no erasure here takes a retraining."""
-
-    def train(
-        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
-    ) -> Updates:
-        """See `Engine`."""
-        raise NotImplementedError
-
-    def evaluate(self, model: Model) -> Evaluation:
-        """See `Engine`."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """See `Engine`."""
 
 
 def from_a_ledger(criterion: str, signer: Signer, *, rounds: int, clients: int) -> Iterator[dict[str, Any]]:
@@ -107,7 +90,7 @@ def from_a_ledger(criterion: str, signer: Signer, *, rounds: int, clients: int) 
             yield _line(f"ledger, {criterion}", rounds, clients, data, proof.opening, signer, made, what_if=True)
             for name in names[1 : LEAVERS + 1]:
                 ledger.place_requests([name], key=bytes(32), at=now())
-                erase(ledger, Nobody(), conduct, Retrain(), openings=Path(folder) / "openings")
+                answer_without_training(ledger, conduct, Retrain(), openings=Path(folder) / "openings")
             made, (data, proof) = _timed(make)
             what = f"ledger, {criterion}, after {LEAVERS} withdrawals"
             yield _line(what, rounds, clients, data, proof.opening, signer, made, what_if=True)
@@ -142,6 +125,7 @@ def made_up(signer: Signer, *, rounds: int, participants: int, k: int) -> dict[s
     policy = {
         "k": k, "x": 3, "criterion": "cluster", "delta": None, "clustering": "mdav", "sticky": True, "metric": "l2",
         "noise": "paper", "distribution": "gaussian", "sigma": 0.02, "clip": None, "tau": None, "draws": "fresh",
+        "mechanism": "retrain",
     }  # fmt: skip
     model = hashlib.sha256(b"model 0").hexdigest()
     log = [leaves.run_leaf(run_id=run_id, created_at=MOMENT, initial_model=model, policy=policy, key=signer.public)]
@@ -226,6 +210,7 @@ def made_up(signer: Signer, *, rounds: int, participants: int, k: int) -> dict[s
             "ratio": None if ratio is None else write_figure(ratio),
         },
         "verdict": {"kind": "deniable", "from": None},
+        "times": dict.fromkeys(("asked_at", "judged_at", "answered_at"), MOMENT),
     }
     head = Checkpoint(origin_of(run_id), len(log), root_of([leaves.hash_of(leaf) for leaf in log]))
     opening = Opening(run_id, client, salts[0], tuple(opened))

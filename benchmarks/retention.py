@@ -12,6 +12,7 @@ python -m benchmarks.retention 200 mnist 2400000      on other data, with anothe
 from __future__ import annotations
 
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -147,6 +148,8 @@ def more(thinned: Sequence[int], full: Sequence[int]) -> tuple[float, float, flo
     pairs = np.array([thinned, full]).T
     drawn = pairs[np.random.default_rng(1).integers(len(pairs), size=(10_000, len(pairs)))].mean(axis=1)
     drawn = drawn[drawn[:, 1] > 0]
+    if not len(drawn):  # nobody had to retrain anything
+        return math.nan, math.nan, math.nan
     low, high = np.quantile(drawn[:, 0] / drawn[:, 1] - 1, [0.025, 0.975])
     return float(pairs[:, 0].mean() / pairs[:, 1].mean() - 1), float(low), float(high)
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import math
 import runpy
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from benchmarks import judging
+from benchmarks import judging, proofs, retention
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from disavow.proof.notes import Signer
 
 FOLDER = Path(judging.__file__).parent
 NAMES = sorted(path.stem for path in FOLDER.glob("[a-z]*.py"))
@@ -42,3 +46,18 @@ def test_judging_builds_a_ledger_of_the_present_format_and_judges_on_it(
     measured = judging._measure(tmp_path / "run", 200, 6, criterion)
     assert measured["own_rounds"] == 3
     assert measured["criterion"] == criterion
+
+
+def test_proofs_are_made_and_verified() -> None:
+    signer = Signer("bench", Ed25519PrivateKey.generate())
+    lines = [
+        *proofs.from_a_ledger("cluster", signer, rounds=2, clients=50),
+        proofs.made_up(signer, rounds=2, participants=100, k=10),
+    ]
+    assert len(lines) == 3
+    assert all(line["verified_seconds"] > 0 for line in lines)
+
+
+def test_retention_counts_what_thinning_costs() -> None:
+    assert retention.more([3, 5], [2, 2])[0] == 1.0
+    assert math.isnan(retention.more([0, 0], [0, 0])[0])
