@@ -488,7 +488,7 @@ def test_a_run_that_is_being_trained_answers_between_its_rounds(
         (False, 100_000),  # too small for the ledger file: the deletion cannot be moved into it
     ],
 )
-def test_files_that_may_not_grow_are_exit_13_and_resume_completes_what_they_stopped(
+def test_files_that_may_not_grow_are_exit_14_and_resume_completes_what_they_stopped(
     run: Path, pair: list[str], rollback: bool, limit: int, disavow: Command
 ) -> None:
     assert (run / NAME).stat().st_size > limit
