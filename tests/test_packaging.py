@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import disavow
+from disavow.errors import how_to_install
 from tests.cli.process import environment
 
 # distribution -> the module it brings
@@ -114,7 +115,7 @@ def test_a_command_that_needs_the_extra_train_says_so_in_one_line(arguments: str
     assert result.returncode == 2
     assert result.stdout == ""
     [line] = result.stderr.splitlines()
-    assert re.fullmatch(r'error: this command needs \w+: pip install "disavow\[train\]"', line)
+    assert re.fullmatch(rf"error: this command needs \w+; {re.escape(how_to_install('train'))}", line)
 
 
 def test_every_folder_of_code_is_a_package_and_types_are_marked() -> None:

@@ -33,13 +33,13 @@ def main() -> None:
     except DisavowError as error:
         _refuse(error)
     except BrokenPipeError:
-        _end_unheard()
+        _end_broken_pipe()
     except SystemExit as ended:
         _end(ended)
     except OSError as error:
-        _refuse(_refusal_of(error))
+        _refuse(_error_of(error))
     except Exception as error:
-        _confess(error)
+        _report_internal_error(error)
 
 
 def _refuse(error: DisavowError) -> None:
@@ -48,7 +48,7 @@ def _refuse(error: DisavowError) -> None:
     sys.exit(error.exit_code)
 
 
-def _refusal_of(error: OSError) -> DisavowError:
+def _error_of(error: OSError) -> DisavowError:
     """What the operating system refused, as an error of ours: it is no defect of disavow."""
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
     what = f"{where}{error.strerror or error}"
@@ -63,19 +63,19 @@ def _end(ended: SystemExit) -> None:
 
     match ended.__context__:
         case BrokenPipeError():
-            _end_unheard()
+            _end_broken_pipe()
         case click.Abort():  # an end of input where a question was asked
             sys.exit(INTERRUPTED)
     raise ended
 
 
-def _end_unheard() -> None:
+def _end_broken_pipe() -> None:
     # there is nobody to tell; and what is still in the buffer must not be tried again when Python ends
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(BROKEN_PIPE)
 
 
-def _confess(error: Exception) -> None:
+def _report_internal_error(error: Exception) -> None:
     """Say that this is a defect of disavow, and how to show more of it."""
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
