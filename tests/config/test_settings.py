@@ -101,6 +101,7 @@ def test_the_policy_holds_every_promise() -> None:
         "clip": None,
         "tau": None,
         "draws": "seeded",
+        "mechanism": "retrain",
     }
     assert Settings().policy.delta is None
 

@@ -314,7 +314,8 @@ def test_a_clean_run_has_no_findings_and_exits_0(trained: Path) -> None:
 
 def test_findings_are_json_too(run_dir: Path) -> None:
     delete_model(run_dir)
-    (run_dir / "models" / "stray").write_bytes(b"")
+    stray = run_dir / "models" / "stray"
+    stray.touch(mode=0o600)
     result = disavow("fsck", run_dir, "--json")
     assert result.returncode == 1
     told = json.loads(result.stdout)
