@@ -33,14 +33,14 @@ from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.prove import OnOpening
 from disavow.erasure.stream import place_from_stream
-from disavow.errors import CannotRetrain, ConfigError, RunMissing
+from disavow.errors import CannotRetrain, ConfigError, RunError, RunMissing
 from disavow.federation.clustering.kmeans import require_kmeans
 from disavow.federation.local_training import Engine
 from disavow.federation.participation import needs_participation_key, participation_of
 from disavow.federation.randomness import Secrets
 from disavow.federation.round import Clock, Conduct, now
 from disavow.federation.training import OnRound, train
-from disavow.ledger import Ledger
+from disavow.ledger import Ledger, database
 from disavow.ledger.creation import CONFIG, refuse_existing
 from disavow.ledger.keys import default_folder, tombstone_key
 from disavow.ledger.run_files import refuse_unsafe
@@ -304,6 +304,8 @@ def settings_of(directory: Path) -> Settings:
     path = directory / CONFIG
     refuse_unsafe(directory)
     if not path.exists():
+        if (directory / database.NAME).exists():
+            raise RunError(f"{path} is missing: put it back, the run cannot be used without its settings")
         raise RunMissing(f"{directory} holds no run; `disavow train CONFIG.toml --run {directory}` starts one")
     return config.load(path)
 

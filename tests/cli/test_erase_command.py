@@ -175,6 +175,7 @@ def test_a_deniable_request_is_answered_in_a_sentence_and_asking_twice_repeats_i
     assert f"'client-03' is in no file of {run}" in clean.stdout
     [opening] = default_openings(run).iterdir()
     assert f"note: {opening}: " in clean.stdout
+    assert str(opening) not in disavow("fsck", run, "--absent", "client-0").stdout  # another id that it contains
     opening.unlink()
     assert str(opening) not in disavow("fsck", run, "--absent", "client-03").stdout
 

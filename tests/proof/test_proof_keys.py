@@ -570,6 +570,14 @@ def test_a_damaged_key_file_is_unreadable(tmp_path: Path, content: bytes) -> Non
         trusted_keys(tmp_path / "key")
 
 
+def test_a_private_key_given_by_mistake_is_not_repeated_in_the_error(folder: Path) -> None:
+    generate(folder, name="server.example", passphrase=None, at=THEN)
+    secret = (folder / "signing.pem").read_text().splitlines()[1]
+    with pytest.raises(Unreadable) as refused:
+        trusted_keys(folder / "signing.pem")
+    assert not any(secret[i : i + 8] in str(refused.value) for i in range(len(secret) - 8))
+
+
 @pytest.mark.parametrize("name", ["signing.pub", "keys.json"])
 def test_a_pipe_is_read_once(folder: Path, name: str) -> None:
     """As the shell gives it for `--key <(...)`."""

@@ -86,6 +86,11 @@ def erase(
                 noise = _noise_of(directory, request.number)
                 if noise is not None:
                     results().print(f"  {noise}")
+        if any(request.verdict and request.verdict.undoes for request in outcome.requests.values()):
+            results().print(
+                "The model has changed: export it again, and take out of service what was exported before, which "
+                "contains the leavers."
+            )
     if outcome.refusal is not None:
         raise _not_here(outcome)
 
@@ -195,7 +200,7 @@ def _confirm(directory: Path, clients: list[str], asked: requests_flow.Asked) ->
     if forecast is None or forecast.verdict.undoes is None:
         return
     asking = ", ".join(escaped(client) for client in dict.fromkeys(clients) if client not in asked.before)
-    unplaced = "nothing was placed for them"
+    unplaced = "nothing was changed"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise NotConfirmed(
             f"{asking}: {foretold(forecast)}; {unplaced}: `--yes` confirms it, `--dry-run` only says what it costs"

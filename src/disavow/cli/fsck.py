@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,13 +11,14 @@ import typer
 from disavow.cli.files import read_bytes
 from disavow.cli.output import bar, print_json, progress, results
 from disavow.erasure.prove import default_openings
-from disavow.errors import ConfigError
+from disavow.errors import ConfigError, VerificationError
 from disavow.ledger import Finding, Ledger
 from disavow.ledger import fsck as check
 from disavow.ledger.absent import files_with
 from disavow.ledger.keys import default_folder
 from disavow.ledger.requests import refuse_broken_text
 from disavow.ledger.tombstones import restored
+from disavow.proof.opening import read_opening
 
 
 def fsck(directory: Path, *, absent: list[str], checkpoint: Path | None, as_json: bool) -> None:
@@ -39,9 +41,13 @@ def fsck(directory: Path, *, absent: list[str], checkpoint: Path | None, as_json
         for client in absent:
             if not any(finding.what.startswith(repr(client)) for finding in found):
                 results().print(f"{client!r} is in no file of {directory}")
-        results().print(f"{directory}: {f'{len(faults)} faults' if faults else 'clean'}")
+        results().print(f"{directory}: {_count(faults)}")
     if faults:
         raise typer.Exit(1)
+
+
+def _count(faults: list[Finding]) -> str:
+    return f"{len(faults)} fault{'s' if len(faults) > 1 else ''}" if faults else "clean"
 
 
 def _forgotten(directory: Path, found: list[Finding]) -> list[Finding]:
@@ -72,13 +78,23 @@ def _still_there(directory: Path, ids: list[str]) -> list[Finding]:
         for path in files_with(directory, client, known)
     ]
     beside = default_openings(directory)
+    others = {*known, *_named_by_openings(beside)}
     return inside + [
         Finding(
             str(path),
-            f"this file beside the run names {client!r}: hand it over to whom it names, then delete it",
+            f"names {client!r}, beside the run: give it to that client, then delete it",
             fault=False,
         )
         for client in ids
-        for path in files_with(beside, client, known)
+        for path in files_with(beside, client, others)
         if path.is_file()
     ]
+
+
+def _named_by_openings(folder: Path) -> set[str]:
+    """The ids that the openings in a folder are about: one may contain another, client-1 and client-10."""
+    named = set()
+    for path in folder.glob("*.json"):
+        with suppress(VerificationError, OSError):
+            named.add(read_opening(read_bytes(path)).client)
+    return named

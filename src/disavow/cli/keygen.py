@@ -47,7 +47,8 @@ def keygen(folder: Path | None, *, name: str, rotate: bool, no_passphrase: bool,
         f"list of keys  {folder / LIST}\n"
         f"key id        {made.public.id}\n\n"
         f"{made.public}\n\n"
-        "Publish the public key: whoever verifies a proof needs it. Runs are signed with this key from now on."
+        "Publish the public key: whoever verifies a proof needs it. New runs are signed with this key; a "
+        "run that is there already takes it up with `disavow resume`."
     )
     if made.replaced:
         console.print(

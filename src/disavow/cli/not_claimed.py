@@ -9,8 +9,8 @@ from disavow.proof.report import Report, rebuilt_in_words
 
 NOT_CLAIMED = (
     "It does not say that the client never took part: most clients are drawn at some time.",
-    "That survivors are real, spreads, shares and noise true, draws honest, and rounds that are not opened free of "
-    "the client is the server's word, except where receipts say otherwise.",
+    "Taken on the server's word, except where receipts say otherwise: that survivors are real; that spreads, "
+    "shares and noise are as stated; that draws were honest; and that the client was in no other round.",
 )
 SEEDED = (
     "Draws were seeded: whoever knows the seed knows who took part and who was drawn, and nothing is deniable to "

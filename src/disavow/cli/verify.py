@@ -99,7 +99,10 @@ def _print_checks(report: Report) -> None:
         console.print(f"\nVALID {kind}{about}.")
     as_of = _as_of(report)
     head = f"{as_of['leaves']} (root {str(as_of['root'])[:16]})"
-    console.print(f"As of head {head}, whose last leaf is of {as_of['at']}; it says nothing of what came later.")
+    console.print(
+        f"As of head {head}, whose last leaf with a time of day is of {as_of['at']}; it says nothing of what came "
+        "later."
+    )
     for warning in report.warnings:
         console.print(f"WARNING: {warning}.")
     print_not_claimed(console, report)

@@ -71,4 +71,7 @@ def signer_of(envelope: Envelope, trusted: Sequence[PublicKey]) -> PublicKey:
             if not key.holds(envelope.signature, to_be_signed(envelope.payload)):
                 raise VerificationError(f"the signature of {key.name} ({key.id[:16]}) does not fit the proof")
             return key
-    raise VerificationError(f"the proof is signed by key {envelope.key_id[:16]}, which is not among those given")
+    raise VerificationError(
+        f"the proof is signed by key {envelope.key_id[:16]}, which is not among those given; "
+        "a key that was replaced since stands in the server's list of keys"
+    )

@@ -58,10 +58,12 @@ class PublicKey:
     @classmethod
     def parse(cls, text: str, where: str = "the public key") -> PublicKey:
         """Read what `str` wrote."""
+        # nothing of the text is repeated in an error: it may be a private key, given by mistake
+        if "PRIVATE KEY-----" in text:
+            raise Unreadable(f"{where} is a private key, which is to be shown to nobody; give the public one")
         parts = text.split("+", 2)
-        if len(parts) != 3:  # noqa: PLR2004
+        if len(parts) != 3 or not _NAME.fullmatch(parts[0]):  # noqa: PLR2004
             raise Unreadable(f"{where} is not of the form name+hash+base64")
-        check_name(parts[0])
         data = from_base64(parts[2], where)
         key = cls(parts[0], data[1:])
         if data[:1] != _ED25519 or len(key.raw) != _KEY_BYTES or str(key) != text:
