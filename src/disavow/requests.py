@@ -27,7 +27,7 @@ from disavow.erasure.erase import Remark, answer_without_training, training_due
 from disavow.erasure.erase import erase as erase_with
 from disavow.erasure.mechanisms import Mechanism, WithoutRetraining, refuse_another
 from disavow.erasure.mechanisms import build as build_mechanism
-from disavow.erasure.prove import check_openings
+from disavow.erasure.prove import check_openings, default_openings
 from disavow.erasure.repetition import repetition
 from disavow.errors import CannotRetrain, ConfigError, RunInUse
 from disavow.federation.local_training import Engine
@@ -118,7 +118,8 @@ def erase(
     """
     settings, clients = runs.settings_of(directory), list(dict.fromkeys(clients))
     if openings is not None:
-        openings = check_openings(openings.expanduser().absolute(), directory)
+        openings = openings.expanduser().absolute()
+    check_openings(openings or default_openings(directory), directory)
     opened = open_keys(directory, keys, ask)
     with Ledger.open(directory, shared=True, keys=opened.folder) as ledger:
         for note in ledger.restored.notes:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from disavow.domain import RequestState
 from disavow.ledger import Ledger
 from disavow.ledger.absent import files_with
 from disavow.ledger.tombstones import RESTORED
@@ -57,6 +58,24 @@ def test_export_refuses_the_model_with_the_leaver_in_it(restored: Restored) -> N
     assert not (restored.run.parent / "model.safetensors").exists()
     given = restored("export", restored.run, "-o", "model.safetensors", "--anyway", "--json")
     assert (given.status, json.loads(given.stdout)["restored"]["clients"]) == (0, [LEAVER])
+
+
+def test_a_request_that_only_waits_again_does_not_hide_it_and_cannot_be_cancelled(restored: Restored) -> None:
+    keys = restored.run.parent / "keys"
+    with Ledger.open(restored.run, shared=True, keys=keys) as ledger:  # as a command does that then refuses
+        assert [request.state for request in ledger.requests()] == [RequestState.WAITING]
+    assert restored("export", restored.run, "-o", "model.safetensors").status == 11
+    assert restored("fsck", restored.run).status == 1
+    assert LEAVER in restored("status", restored.run, "--json").stdout
+    assert restored("cancel", restored.run, LEAVER).status == 2
+    assert restored("resume", restored.run).status == 0
+    assert LEAVER not in clients(restored.run)
+
+
+def test_without_the_key_nothing_is_written_to_a_restored_run(restored: Restored) -> None:
+    (restored.run.parent / "keys" / "tombstone.key").unlink()
+    assert restored("resume", restored.run).status != 0
+    assert LEAVER in clients(restored.run)
 
 
 @pytest.mark.parametrize("command", ["resume", "erase"])

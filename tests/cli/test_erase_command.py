@@ -180,6 +180,33 @@ def test_a_deniable_request_is_answered_in_a_sentence_and_asking_twice_repeats_i
     assert str(opening) not in disavow("fsck", run, "--absent", "client-03").stdout
 
 
+@pytest.mark.parametrize("kind", ["file", "dangling link"])
+def test_openings_that_are_no_folder_are_refused_before_anything_is_placed(
+    run: Path, kind: str, disavow: Command
+) -> None:
+    openings = default_openings(run)
+    openings.touch() if kind == "file" else openings.symlink_to("nowhere")
+    assert disavow("erase", run, "client-03").returncode == 2
+    assert states(run) == []
+    openings.unlink()
+    assert disavow("erase", run, "client-03").returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "empty payload"])
+def test_a_proof_that_is_none_does_not_change_an_answer(run: Path, kind: str, disavow: Command) -> None:
+    assert disavow("erase", run, "client-03").returncode == 0
+    [proof] = (run / "proofs").iterdir()
+    proof.unlink()
+    if kind == "fifo":
+        os.mkfifo(proof)
+    elif kind == "link":
+        proof.symlink_to("/etc/passwd")
+    else:
+        proof.write_bytes(b"{}")
+    assert disavow("erase", run, "client-03").returncode == 0
+    assert disavow("fsck", run).returncode == 1
+
+
 def test_a_rollback_is_answered_in_json_and_listed_so(run: Path, pair: list[str], disavow: Command) -> None:
     result = disavow("erase", run, *pair, "--yes", "--json")
     assert result.returncode == 0, result.stderr
@@ -236,7 +263,8 @@ def test_too_few_to_retrain_is_said_first_and_afterwards(run: Path, disavow: Com
     result = disavow("erase", run, *everyone, "--yes")
     assert result.returncode == 0, result.stderr
     remark = "not retrained: 2 participants are left, fewer than k = 3; the initial model is served"
-    assert [remark in line for line in result.stdout.splitlines()[::2]] == [True] * 6
+    assert [remark in line for line in result.stdout.splitlines()[:12:2]] == [True] * 6
+    assert "export it again" in result.stdout.splitlines()[-1]
     assert models(run) == []
     assert fsck(run) == []
 

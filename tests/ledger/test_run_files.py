@@ -96,6 +96,19 @@ def test_a_file_that_is_a_link_is_refused_and_its_target_is_as_it_was(
     assert [(finding.where, finding.fault) for finding in fsck(run)] == [(name, True)]
 
 
+@pytest.mark.parametrize("name", ["lock", "ledger.sqlite3"])
+def test_a_hard_link_to_somebodys_file_is_refused_and_the_file_is_as_it_was(run: Path, name: str) -> None:
+    theirs = run.with_name("theirs")
+    shutil.copyfile(run / name, theirs)
+    theirs.write_bytes(theirs.read_bytes() + b"precious")
+    before = theirs.read_bytes()
+    (run / name).unlink()
+    (run / name).hardlink_to(theirs)
+    with pytest.raises(RunUnsafe):
+        Ledger.open(run, write=True)
+    assert theirs.read_bytes() == before
+
+
 @pytest.mark.parametrize("name", [*FOLDERS, *FILES])
 def test_a_dangling_link_is_refused_and_nothing_comes_into_being_at_its_end(
     run: Path, tmp_path: Path, name: str

@@ -188,12 +188,13 @@ def test_a_cancelled_request_does_not_answer_for_who_left(tmp_path: Path, keys: 
         assert ledger.restored.clients == ("ada",)
 
 
-def test_without_the_key_nobody_is_recognised_and_that_is_said(tmp_path: Path, keys: Path) -> None:
+def test_without_the_key_nobody_is_recognised_so_that_nothing_is_written(tmp_path: Path, keys: Path) -> None:
     backup = backup_and_leave(tmp_path / "run", keys, ["dora"])
     (keys / "tombstone.key").unlink()
-    with reopen(backup, keys) as ledger:
-        assert (ledger.restored, ledger.requests()) == (Restored(strangers=1), ())
-        assert ledger.restored.notes
+    with pytest.raises(LedgerError):
+        reopen(backup, keys)
+    with Ledger.open(backup) as ledger, ledger.snapshot() as connection:
+        assert restored(connection, keys, directory=backup) == Restored(strangers=1)
     assert not (keys / "tombstone.key").exists()
 
 

@@ -570,6 +570,16 @@ def test_a_damaged_key_file_is_unreadable(tmp_path: Path, content: bytes) -> Non
         trusted_keys(tmp_path / "key")
 
 
+def test_a_revoked_key_in_the_environment_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = generate(folder, name="server.example", passphrase=None, at=THEN).public
+    monkeypatch.setenv("DISAVOW_SIGNING_KEY", (folder / "signing.pem").read_text())
+    assert load_signer(folder) is not None
+    generate(folder, name="server.example", passphrase=None, at=LATER, rotate=True)
+    revoke(folder, old.id, at=LATER)
+    with pytest.raises(ConfigError):
+        load_signer(folder)
+
+
 def test_a_private_key_given_by_mistake_is_not_repeated_in_the_error(folder: Path) -> None:
     generate(folder, name="server.example", passphrase=None, at=THEN)
     secret = (folder / "signing.pem").read_text().splitlines()[1]

@@ -7,13 +7,23 @@ from pathlib import Path
 from disavow.cli.erase import request_as_json, sentence
 from disavow.cli.output import print_json, results
 from disavow.domain import escaped
+from disavow.errors import RunError
 from disavow.federation.round import now
 from disavow.ledger import Ledger
+from disavow.ledger.keys import default_folder
+from disavow.ledger.tombstones import restored
 
 
 def cancel(directory: Path, client: str, *, as_json: bool) -> None:
     """Cancel the request of a client that waits; whoever holds the run is not disturbed."""
     with Ledger.open(directory, shared=True) as ledger:
+        with ledger.snapshot() as connection:
+            back = restored(connection, default_folder(), directory=directory).clients
+        if client in back:
+            raise RunError(
+                f"{escaped(client)} left this run before it was restored from a backup, and has its proof: "
+                "the request cannot be cancelled"
+            )
         number = ledger.cancel_request(client, at=now())
         [request] = ledger.requests([number])
     if as_json:

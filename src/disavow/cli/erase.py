@@ -25,9 +25,11 @@ from disavow.domain import ErasureRequest, RequestState, escaped, model_name
 from disavow.erasure.dry_run import Forecast
 from disavow.erasure.mechanisms import DECLINED
 from disavow.erasure.prove import default_openings, opening_path, proof_path, unsigned_path
-from disavow.errors import CannotRetrain, IntegrityError, NotConfirmed
+from disavow.errors import CannotRetrain, IntegrityError, NotConfirmed, RunUnsafe, VerificationError
 from disavow.ledger import Ledger, fsck
+from disavow.ledger.files import kind_of
 from disavow.ledger.keys import default_folder
+from disavow.ledger.proofs import ProofStore
 from disavow.proof.bounds import noise_in_words
 from disavow.proof.envelope import LARGEST, read_envelope
 from disavow.proof.keys import PUBLIC
@@ -155,6 +157,8 @@ def _proof_of(directory: Path, number: int, openings: Path | None, client: str) 
     """Where the proof of an answered request lies, its opening, and the command that checks both."""
     proof, unsigned = proof_path(directory, number), unsigned_path(directory, number)
     opening = _opening_of(directory, number, openings)
+    if any(kind_of(path) not in (None, "a file") for path in (proof, unsigned)):
+        return f"  proof: {proof} is not a file; `disavow fsck {directory}` says more"
     named = f"; its opening, for the leaver alone: {opening}" if opening.exists() else ""
     if proof.exists():
         told = f"  proof: {proof}{named}"
@@ -182,15 +186,18 @@ def _verify_command(proof: Path, opening: Path, client: str) -> str:
 
 
 def _noise_of(directory: Path, number: int) -> str | None:
-    """What the proof of a request says of noise that protects nobody; None where it protects, or there is none."""
-    proof, unsigned = proof_path(directory, number), unsigned_path(directory, number)
-    if proof.exists():
-        payload = read_envelope(proof.read_bytes()).payload
-    elif unsigned.exists():
-        payload = unsigned.read_bytes()
-    else:
-        return None
-    ratio = json.loads(payload)["predicate"]["bounds"]["ratio"]
+    """What the proof of a request says of noise that protects nobody; None where it protects or there is none."""
+    proofs = ProofStore(directory)
+    try:
+        if (sealed := proofs.read(number)) is not None:
+            payload = read_envelope(sealed).payload
+        elif (unsigned := proofs.read(number, signed=False)) is not None:
+            payload = unsigned
+        else:
+            return None
+        ratio = json.loads(payload)["predicate"]["bounds"]["ratio"]
+    except (RunUnsafe, VerificationError, ValueError, KeyError, TypeError):
+        return None  # what became of the file is for fsck to say: the request is answered
     return noise_in_words(None if ratio is None else float(ratio))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -31,6 +30,7 @@ from disavow.ledger.requests import find
 from disavow.proof.envelope import read_envelope
 from disavow.proof.keys import load_signer
 from disavow.proof.notes import Signer
+from disavow.proof.statement import read_statement
 
 
 def prove(
@@ -148,7 +148,7 @@ def _newest(directory: Path) -> int:
 
 def _head_of(proof: bytes) -> int:
     """How many leaves a proof of ours has."""
-    return len(json.loads(read_envelope(proof).payload)["predicate"]["leaves"])
+    return len(read_statement(read_envelope(proof).payload).written)
 
 
 def _kept_proof(directory: Path, request: ErasureRequest) -> bytes:

@@ -84,7 +84,9 @@ def default_openings(run: Path) -> Path:
 
 
 def check_openings(folder: Path, run: Path) -> Path:
-    """Refuse a folder for openings or receipts that lies inside the run."""
+    """Refuse a folder for openings or receipts that lies inside the run, or is no folder."""
+    if (folder.exists() or folder.is_symlink()) and not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder; openings and receipts need one")
     if folder.resolve().is_relative_to(run.resolve()):
         raise ConfigError(f"{folder} lies inside {run}; openings and receipts are never kept in the run")
     return folder

@@ -102,6 +102,8 @@ def unsafe_files(path: Path) -> Iterator[tuple[Path, str]]:
     for end in ("", "-wal", "-shm"):
         file = path.with_name(path.name + end)
         kind = kind_of(file)
+        if kind == "a file" and file.lstat().st_nlink > 1:
+            kind = "a hard link"
         if kind not in (None, "a file"):
             yield file, kind
     # A ledger has a write-ahead log instead. A journal can name any other file, which SQLite then deletes.

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from disavow.errors import RunInUse
-from disavow.ledger.files import open_file, open_folder
+from disavow.ledger.files import open_file, open_folder, unsafe
 
 NAME = "lock"
 
@@ -33,6 +33,9 @@ class Lock:
     def __init__(self, directory: Path) -> None:
         with open_folder(directory, follow=True) as folder:
             self._descriptor = open_file(directory / NAME, os.O_RDWR | os.O_CREAT, folder)
+        if os.fstat(self._descriptor).st_nlink > 1:  # it is written over: it must be nobody else's
+            os.close(self._descriptor)
+            raise unsafe(directory / NAME, "a hard link")
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

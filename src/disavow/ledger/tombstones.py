@@ -95,19 +95,21 @@ def remember(keys: Path, run_id: str, key: str, stones: Sequence[bytes]) -> None
 def restored(connection: sa.Connection, keys: Path, *, directory: Path, write: bool = False) -> Restored:
     """Whom a run has forgotten. Linear in its clients, and only where there is somebody.
 
-    To `write` to it, the list must be readable, and a key that is there be the one that it was made with.
+    To `write` to it, the list must be readable and its key be there; then those who wait already are left out.
     """
     run_id: str = connection.execute(sa.select(run.c.run_id)).scalar_one()
     if not write and not os.access(keys, os.R_OK | os.X_OK):
         return Restored()  # somebody else's keys
     made_with, stones = listed(keys, run_id)
-    asked = set(
-        connection.execute(sa.select(requests.c.tombstone).where(requests.c.cancelled_at.is_(None))).scalars()
-    )
+    # a tombstone is listed once there is a verdict: a request that only waits is from before, or was placed again
+    again = requests.c.cancelled_at.is_(None) if write else requests.c.erasure.is_not(None)
+    asked = set(connection.execute(sa.select(requests.c.tombstone).where(again)).scalars())
     missing = [stone for stone in stones if stone not in asked]
     if not missing:
         return Restored()
     if not has_tombstone_key(keys):
+        if write:
+            raise another_key()
         return Restored(strangers=len(missing))
     key = tombstone_key(keys, run=directory)
     if fingerprint(key) != made_with:

@@ -246,7 +246,10 @@ def load_signer(folder: Path, ask: AskPassphrase = nobody_to_ask) -> Signer | No
     given = os.environ.get(KEY_VARIABLE)
     if given:
         name = check_name(os.environ.get(NAME_VARIABLE) or DEFAULT_NAME)
-        return Signer(name, _unlock(given.encode(), KEY_VARIABLE, os.environ.get(PASSPHRASE_VARIABLE)))
+        signer = Signer(name, _unlock(given.encode(), KEY_VARIABLE, os.environ.get(PASSPHRASE_VARIABLE)))
+        if _is_revoked(folder, signer.public):
+            raise ConfigError(f"{KEY_VARIABLE} holds a key that was revoked: nothing that it signs is accepted")
+        return signer
     path = folder / PRIVATE
     with contextlib.suppress(OSError):  # the folder may be read-only
         _finish_rotation(folder)

@@ -204,11 +204,11 @@ def test_too_few_nodes_are_waited_for_and_then_refused(tmp_path: Path) -> None:
         start(farm(2), tmp_path / "run")
 
 
-def test_the_weight_of_a_client_is_its_number_of_samples(tmp_path: Path) -> None:
+def test_the_weight_of_a_client_is_the_class_of_its_number_of_samples(tmp_path: Path) -> None:
     grid = farm(6)
-    grid.nodes[2].tamper = metric(SAMPLES * 5)
+    grid.nodes[2].tamper = metric(SAMPLES * 4)  # two doublings: exactly four times the class of the others
     start(grid, tmp_path / "run", noise="none")
     with Ledger.open(tmp_path / "run") as ledger:
         weights = {c: cluster.weight for cluster in ledger.round(1).clusters for c in cluster.clients}
     others = sum(weight == pytest.approx(weights["c2"]) for weight in weights.values())
-    assert weights["c2"] == pytest.approx((5 + others - 1) / 10)
+    assert weights["c2"] == pytest.approx((4 + others - 1) / 9)
