@@ -354,6 +354,20 @@ def test_a_rotation_that_is_killed_leaves_a_key_that_signs_and_is_listed(
     assert files(folder).keys() == {"signing.pem", "signing.pub", "keys.json"}
 
 
+def test_what_a_killed_rotation_left_does_not_come_back_with_an_encryption_anew(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public = made(folder, passphrase=SECRET)
+    for name in ("signing.pem", "signing.pub"):  # killed before its renames
+        (folder / f".{name}").write_bytes(b"of the key that was to come")
+    monkeypatch.setenv("DISAVOW_PASSPHRASE", SECRET)
+    assert rewrap(folder) == public
+    signer = load_signer(folder)
+    assert signer is not None
+    assert signer.public == public
+    assert files(folder).keys() == {"signing.pem", "signing.pub", "keys.json"}
+
+
 # -- revocation --------------------------------------------------------------------------------------------------
 
 

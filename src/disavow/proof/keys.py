@@ -80,7 +80,7 @@ def generate(folder: Path, *, name: str, passphrase: str | None, at: str, rotate
     replaced = None
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _finish_rotation(folder)
+        _clear(folder)
         if not rotate and (private.exists() or public.exists()):
             raise ConfigError(
                 f"{private} is there and is never overwritten; `disavow keygen --rotate` replaces the key"
@@ -130,7 +130,8 @@ def _replace_private(folder: Path, *names: str) -> None:
         with contextlib.suppress(FileNotFoundError):  # it may have been lost
             old = stack.enter_context((folder / PRIVATE).open("r+b"))
         for name in names:
-            _next(folder, name).replace(folder / name)
+            with contextlib.suppress(FileNotFoundError):  # whoever loads the key may have completed the rotation
+                _next(folder, name).replace(folder / name)
         _sync(folder)
         if old is not None:
             _overwrite(old)
@@ -140,6 +141,13 @@ def _finish_rotation(folder: Path) -> None:
     """Complete a rotation that was killed between the private key and the public one; the list is mended later."""
     if _next(folder, PUBLIC).exists() and not _next(folder, PRIVATE).exists():
         _next(folder, PUBLIC).replace(folder / PUBLIC)
+
+
+def _clear(folder: Path) -> None:
+    """Complete a rotation that was killed between its renames, and forget one that was killed before them."""
+    _finish_rotation(folder)
+    for name in (PUBLIC, PRIVATE):  # in this order: a public key alone looks like a rotation to be completed
+        _next(folder, name).unlink(missing_ok=True)
 
 
 def _overwrite(file: BinaryIO) -> None:
@@ -166,6 +174,7 @@ def rewrap(folder: Path, ask: AskPassphrase = nobody_to_ask) -> PublicKey:
         private = folder / PRIVATE
         if not private.exists():
             raise ConfigError(f"{folder} holds no key; `disavow keygen` makes one")
+        _clear(folder)
         data, public = private.read_bytes(), read_public(folder / PUBLIC)
         if not _is_encrypted(data):
             raise ConfigError(f"{private} is not encrypted; `disavow keygen --rotate` makes a key that is")
