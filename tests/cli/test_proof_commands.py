@@ -380,7 +380,7 @@ def test_what_cannot_be_read_is_exit_2(world: World, tmp_path: Path, content: by
     assert checks(result) == {"readable": False}
     result = disavow("verify", world.proof, "--key", world.key, "--opening", tmp_path / "file")
     assert (result.returncode, result.stderr) == (2, "")
-    assert "INVALID: check 14 (opening): " in result.stdout
+    assert "UNREADABLE: check 14 (opening): " in result.stdout
     result = disavow("verify", world.proof, "--key", tmp_path / "file")
     assert result.returncode == 2
     only_error(result)

@@ -87,7 +87,9 @@ def _print_checks(report: Report) -> None:
         detail = result.detail or _UNCHECKED[result.name]
         console.print(f"{result.number:2d}  {result.name:10s}  {_MARKS[result.passed]:6s}  {detail}")
     if report.failed is not None and not report.holds:
-        console.print(f"\nINVALID: check {report.failed.number} ({report.failed.name}): {report.failure}")
+        console.print(
+            f"\n{_outcome(report).upper()}: check {report.failed.number} ({report.failed.name}): {report.failure}"
+        )
         return
     kind = "what-if" if report.statement is not None and report.statement.what_if else "proof"
     about = f" about {report.opening.client!r}" if report.opening else ", which names nobody"
