@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from disavow.erasure.mechanisms.mechanism import Mechanism, Work
+from disavow.errors import RoundRefused
 from disavow.federation.local_training import Engine
 from disavow.federation.round import Conduct
 from disavow.ledger import Ledger
@@ -53,5 +54,6 @@ class WithoutRetraining:
         return Work(obstacle=DECLINED if first <= last else None)
 
     def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
-        """Never called: there is nothing ahead."""
-        raise NotImplementedError
+        """Refuse: there is nothing ahead."""
+        del ledger, engine, conduct
+        raise RoundRefused(f"no round is rebuilt: {DECLINED}")
