@@ -28,6 +28,7 @@ TRAIN = {
     "matplotlib": "matplotlib",
     "dp-accounting": "dp_accounting",
     "k-means-constrained": "k_means_constrained",
+    "threadpoolctl": "threadpoolctl",
     "datasets": "datasets",
     "flwr-datasets": "flwr_datasets",
     "pyarrow": "pyarrow",
