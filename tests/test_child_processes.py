@@ -44,8 +44,11 @@ def test_a_child_gets_everything_else_and_what_is_added() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_a_worker_of_the_pool() -> None:
     seat = Seat(Catalogue())
+    environment = Path(f"/proc/{seat._process.pid}/environ")
     try:
-        found = names_in(Path(f"/proc/{seat._process.pid}/environ").read_text())
+        # The kernel closes the pipe that tells Popen of the new program just before it fills this file.
+        while not (found := names_in(environment.read_text())):
+            assert seat._process.poll() is None
     finally:
         seat.end()
     assert "INHERITED" in found
