@@ -68,7 +68,13 @@ class Oracle:
         )
         secrets = self.conduct.secrets
         perturbed = choose_and_perturb(
-            updates, found, policy=self.policy, secrets=secrets, round_number=number, attempt=attempt
+            updates,
+            found,
+            policy=self.policy,
+            layout=before.layout,
+            secrets=secrets,
+            round_number=number,
+            attempt=attempt,
         )
         opening = Broadcast(number, attempt, before, "", self.conduct.clock())
         self.models.append(aggregate(opening, found, perturbed, policy=self.policy, secrets=secrets))

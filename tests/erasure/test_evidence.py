@@ -204,7 +204,7 @@ def test_a_leaver_whom_another_cluster_needed_is_noticed(four: Ledger) -> None:
     withdrawn(four, "ed")
     assert verdict_on(four, "bo") == Verdict(VerdictKind.ROLLBACK, 1)
     # the paper's own criterion looks at the leaver's clusters alone and does not notice
-    assert verdict_on(four, "bo", criterion="cluster") == Verdict(VerdictKind.DENIABLE)
+    assert verdict_on(four, "bo") == Verdict(VerdictKind.DENIABLE)
     # nobody lists al from the other cluster
     assert verdict_on(four, "al") == Verdict(VerdictKind.DENIABLE)
 
@@ -251,7 +251,7 @@ def test_each_cluster_is_shown_once_even_when_it_loses_several(four: Ledger) -> 
 
 def test_nobody_leaving_is_no_evidence(four: Ledger) -> None:
     with four.snapshot() as connection:
-        assert list(evidence(connection, [], criterion="cluster")) == []
+        assert list(evidence(connection, [])) == []
         assert list(evidence(connection, [], criterion="neighbourhood")) == []
 
 

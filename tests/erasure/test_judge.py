@@ -50,17 +50,17 @@ def test_without_evidence_there_is_nothing_to_deny(criterion: str, x: int) -> No
     ("survivors", "verdict"), [(1, rollback(1)), (2, DENIABLE), (3, DENIABLE), (0, rollback(1))]
 )
 def test_a_cluster_needs_x_survivors_and_x_are_enough(survivors: int, verdict: Verdict) -> None:
-    assert judge([counted(survivors)], x=2, criterion="cluster") == verdict
+    assert judge([counted(survivors)], x=2) == verdict
 
 
 @pytest.mark.parametrize(("spread", "verdict"), [(0.0, DENIABLE), (1.0, DENIABLE), (1.0000001, rollback(1))])
 def test_a_cluster_may_be_as_wide_as_delta_and_no_wider(spread: float, verdict: Verdict) -> None:
-    assert judge([counted(9, spread=spread)], x=2, criterion="cluster") == verdict
+    assert judge([counted(9, spread=spread)], x=2) == verdict
 
 
 def test_a_cluster_that_lost_nobody_is_judged_like_any_other() -> None:
     """The judge trusts whoever gathered the evidence: what it is shown counts."""
-    assert judge([counted(1, lost=0)], x=2, criterion="cluster") == rollback(1)
+    assert judge([counted(1, lost=0)], x=2) == rollback(1)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_the_slot_of_a_leaver_must_hold_like_every_other() -> None:
 def test_neighbourhoods_do_not_ask_how_wide_the_cluster_is() -> None:
     wide = near((True, 5), (False, 5), spread=9.0, delta=1.0)
     assert judge([wide], x=2, criterion="neighbourhood") == DENIABLE
-    assert judge([wide], x=1, criterion="cluster") == rollback(1)
+    assert judge([wide], x=1) == rollback(1)
 
 
 @pytest.mark.parametrize("criterion", sorted(CRITERIA))

@@ -35,7 +35,6 @@ MOMENT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 POLICY = Policy(
     k=3,
     x=2,
-    criterion="cluster",
     delta=None,
     clustering="mdav",
     sticky=True,

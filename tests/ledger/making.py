@@ -26,7 +26,6 @@ IDS = ("ada", "bela", "cleo", "dora")
 POLICY = Policy(
     k=2,
     x=2,
-    criterion="cluster",
     delta=None,
     clustering="mdav",
     sticky=True,

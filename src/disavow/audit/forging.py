@@ -102,7 +102,7 @@ def forge(ledger: Ledger, updates_of: UpdatesOf, *, forgings: int, seed: int) ->
             left_out += 1
             continue
         record = ledger.round(number)
-        if not all(cluster.clients for cluster in record.clusters):
+        if min(len(cluster.clients) for cluster in record.clusters) < ledger.policy.representatives:
             left_out += 1
             continue
         if not {number, number + 1} <= kept:
@@ -117,6 +117,7 @@ def forge(ledger: Ledger, updates_of: UpdatesOf, *, forgings: int, seed: int) ->
         ]
         distance = max(float((model.vector.cpu().double() - after).norm()) for model in made)
         identical = _identical(record, updates)
+        # all representatives of a cluster may be others, so their mean may move by the whole spread
         displacement = sum(cluster.weight * cluster.spread for cluster in record.clusters)
         noise = _noise(record, ledger.policy, ledger.layout.size)
         forged.append(ForgedRound(number, len(members), identical, distance, displacement, noise))
@@ -135,13 +136,14 @@ def _again(before: Model, record: Round, updates: Updates, policy: Policy, secre
         members=tuple(tuple(position[client] for client in cluster.clients) for cluster in record.clusters),
         weights=tuple(cluster.weight for cluster in record.clusters),
         spreads=tuple(cluster.spread for cluster in record.clusters),
-        neighbours=(),
         delta=record.delta,
+        places=tuple(len(cluster.clients) for cluster in record.clusters),
     )
     perturbed = choose_and_perturb(
         clip(updates, policy),
         clusters,
         policy=policy,
+        layout=before.layout,
         secrets=secrets,
         round_number=record.number,
         attempt=record.attempt,
@@ -162,7 +164,8 @@ def _identical(record: Round, updates: Updates) -> int:
 def _noise(record: Round, policy: Policy, size: int) -> float:
     """How far two draws of the noise lie apart at most, all but surely."""
     if policy.noise == "paper":
-        tau = math.hypot(*(cluster.weight * policy.sigma * cluster.spread for cluster in record.clusters))
+        sigma = policy.sigma / policy.representatives
+        tau = math.hypot(*(cluster.weight * sigma * cluster.spread for cluster in record.clusters))
         spread = _FOURTH_MOMENT[policy.distribution]
     else:
         tau = (policy.tau or 0.0) if policy.noise == "calibrated" else 0.0

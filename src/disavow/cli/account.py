@@ -17,6 +17,7 @@ from disavow.cli.claims import (
     say,
 )
 from disavow.cli.curves import Curve, figure
+from disavow.cli.odds import drawn_in_words, odds_in_words
 from disavow.cli.options import check_plot, require, write_plot
 from disavow.cli.output import print_json, results
 from disavow.cli.prospect import DELTA, POINTS, Asked, calibrate, foretell
@@ -83,7 +84,7 @@ def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) 
         settings, policy, events = settings_of(directory), ledger.policy, ledger.events()
         superseded = sum(not summary.standing for summary in ledger.summaries())
         rebuilt = sum(summary.rebuilt for summary in ledger.summaries())
-        parameters = ledger.layout.size
+        parameters, odds = ledger.layout.size, ledger.odds()
     delta = asked.delta or settings.privacy.delta
     claims, budget = account(events, delta), budget_of(settings)
     spent = budget.spent(events) if budget else None
@@ -109,6 +110,7 @@ def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) 
             "parameters": parameters,
             "void": policy.draws == "seeded",
             "budget": {**asdict(budget), "spent": spent} if budget else None,
+            "log10_odds": asdict(odds) if odds else None,
             "claims": [asdict(claim) for claim in claims],
             "events": [asdict(event) for event in events],
         }
@@ -118,6 +120,9 @@ def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) 
     if budget:
         say(f"Budget: ε = {spent:.4g} of {budget.epsilon:g} is spent at δ = {budget.delta:g}.")
     _print(policy, claims, parameters)
+    for name, told in (("odds", odds_in_words(odds)), ("drawn", drawn_in_words(odds))):
+        if told is not None:
+            say(f"{name}: {told}.")
 
 
 def _print(policy: Policy, claims: Sequence[Claim], parameters: int) -> None:

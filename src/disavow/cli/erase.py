@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Iterator
@@ -33,6 +32,8 @@ from disavow.ledger.proofs import ProofStore
 from disavow.proof.bounds import noise_in_words
 from disavow.proof.envelope import LARGEST, read_envelope
 from disavow.proof.keys import PUBLIC
+from disavow.proof.statement import read_statement
+from disavow.proof.summary import Summary, summarise, summary_in_words
 from disavow.requests import Listener, Outcome
 
 _INTERRUPTED = 130
@@ -76,7 +77,12 @@ def erase(
         progress().print(f"removed {default_work(directory)}, which an interrupted audit left: it named clients")
     if as_json:
         told_of = [
-            {**request_as_json(request), "client": client, "noise": _noise_of(directory, request.number)}
+            {
+                **request_as_json(request),
+                "client": client,
+                "summary": asdict(summary) if (summary := _summary_of(directory, request.number)) else None,
+                "noise": _noise_in_words(summary),
+            }
             for client, request in outcome.requests.items()
         ]
         print_json({"run": str(directory), "requests": told_of})
@@ -85,8 +91,10 @@ def erase(
             results().print(f"{escaped(client)}: {sentence(request)}")
             if request.state is RequestState.ANSWERED:
                 results().print(_proof_of(directory, request.number, openings, client))
-                noise = _noise_of(directory, request.number)
-                if noise is not None:
+                summary = _summary_of(directory, request.number)
+                for line in summary_in_words(summary) if summary is not None else ():
+                    results().print(f"  {line}")
+                if (noise := _noise_in_words(summary)) is not None:
                     results().print(f"  {noise}")
         if any(request.verdict and request.verdict.undoes for request in outcome.requests.values()):
             results().print(
@@ -185,20 +193,20 @@ def _verify_command(proof: Path, opening: Path, client: str) -> str:
     return shlex.join(["disavow", *map(str, parts)])
 
 
-def _noise_of(directory: Path, number: int) -> str | None:
-    """What the proof of a request says of noise that protects nobody; None where it protects or there is none."""
+def _summary_of(directory: Path, number: int) -> Summary | None:
+    """What the proof of a request says in numbers; None where there is no proof that can be read."""
     proofs = ProofStore(directory)
     try:
         if (sealed := proofs.read(number)) is not None:
-            payload = read_envelope(sealed).payload
-        elif (unsigned := proofs.read(number, signed=False)) is not None:
-            payload = unsigned
-        else:
-            return None
-        ratio = json.loads(payload)["predicate"]["bounds"]["ratio"]
-    except (RunUnsafe, VerificationError, ValueError, KeyError, TypeError):
+            return summarise(read_statement(read_envelope(sealed).payload))
+        unsigned = proofs.read(number, signed=False)
+        return None if unsigned is None else summarise(read_statement(unsigned))
+    except (RunUnsafe, VerificationError):
         return None  # what became of the file is for fsck to say: the request is answered
-    return noise_in_words(None if ratio is None else float(ratio))
+
+
+def _noise_in_words(summary: Summary | None) -> str | None:
+    return noise_in_words(summary.composed) if summary is not None and summary.rounds else None
 
 
 def _confirm(directory: Path, clients: list[str], asked: requests_flow.Asked) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from disavow.proof.bounds import noise_in_words, total_ratio
+from disavow.proof.bounds import log10_odds, noise_in_words, total_ratio
 from disavow.proof.report import Report, rebuilt_in_words
+from disavow.proof.summary import summarise
 
 NOT_CLAIMED = (
-    "It does not say that the client never took part: most clients are drawn at some time.",
     "Taken on the server's word, except where receipts say otherwise: that survivors are real; that spreads, "
     "shares and noise are as stated; that draws were honest; and that the client was in no other round.",
 )
@@ -20,26 +20,35 @@ KEPT_UPDATES = (
     "The run keeps what its clients returned (mechanism federaser): whoever has its directory can find out who was "
     "drawn, and nothing is deniable to them."
 )
-OUTSIDE = (
-    "A neighbour outside the cluster could not have been drawn; it shows that the model is one that others explain."
+AVERAGED = (
+    "Running statistics of batch norm, where the model has any, are means over all members of each cluster, the "
+    "client among them: for these numbers nobody else could have been in its place, and only noise hides its share."
 )
 
 
 def not_claimed(report: Report) -> list[str]:
     """The sentences that go with a proof."""
-    sentences, history = list(NOT_CLAIMED), report.history
-    noise = noise_in_words(total_ratio(report.bounds)) if report.holds else None
+    sentences, history = [_drawn(report), *NOT_CLAIMED], report.history
+    noise = noise_in_words(log10_odds(total_ratio(report.bounds))) if report.holds else None
     if noise is not None:
         sentences.append(noise)
     if history is not None and history.rebuilt:
         sentences.append(f"{rebuilt_in_words(history.rebuilt)}.")
-    if history is not None and history.policy["criterion"] == "neighbourhood":
-        sentences.append(OUTSIDE)
+    if history is not None and report.bounds and history.policy["statistics"] == "mean":
+        sentences.append(AVERAGED)
     if history is not None and history.policy["draws"] == "seeded":
         sentences.append(SEEDED)
     if history is not None and history.policy["mechanism"] == "federaser":
         sentences.append(KEPT_UPDATES)
     return sentences
+
+
+def _drawn(report: Report) -> str:
+    """That deniable is not unused."""
+    if not report.holds or report.statement is None or not report.bounds:
+        return "It does not say that the client never took part."
+    chance = summarise(report.statement).drawn
+    return f"The client was drawn at least once with a chance of {chance:.1%}: deniable does not mean not used."
 
 
 def print_not_claimed(console: Console, report: Report) -> None:

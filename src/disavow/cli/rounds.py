@@ -38,6 +38,8 @@ def as_json(summary: RoundSummary) -> dict[str, Any]:
         "participants": summary.participants,
         "clusters": summary.clusters,
         "delta": summary.delta,
+        "update_norm": summary.update_norm,
+        "pairs_within_delta": summary.pairs_within,
         "spread": summary.spread,
         "rebuilt": summary.rebuilt,
         "trainer": summary.trainer,

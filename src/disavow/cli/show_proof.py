@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,17 @@ from disavow.errors import VerificationError
 from disavow.proof import envelope
 from disavow.proof.bounds import NO_PROTECTION
 from disavow.proof.keys import trusted_keys
-from disavow.proof.report import rebuilt_in_words
+from disavow.proof.report import delta_in_words, rebuilt_in_words
 from disavow.proof.statement import TIMES, Statement, read_statement
+from disavow.proof.summary import summarise, summary_in_words
 from disavow.proof.verdict import unchanged
 from disavow.proof.verify import Asked, Report, TrustedKey, examine
 
-_PROMISED = ("k", "x", "criterion", "noise", "draws", "mechanism")
+_HEADER = "round  slots  withdrawn  survivors  spread/update  pairs within Δ  displacement  log10 of the odds"
+_PROMISED = (
+    *("k", "x", "representatives", "delta", "relative_delta", "odds"),
+    *("noise", "statistics", "draws", "mechanism"),
+)
 
 
 def show(proof: Path, *, key: Path | None, as_json: bool) -> None:
@@ -72,6 +78,10 @@ def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, A
                 "slots": cluster["size"],
                 "withdrawn": sum(entry["position"] == cluster["position"] for entry in cluster["withdrawn"]),
                 "survivors": survivors,
+                "spread": cluster["spread"],
+                "delta": history.leaves[cluster["leaf"]]["delta"],
+                "update_norm": history.leaves[cluster["leaf"]]["update_norm"],
+                "pairs_within_delta": history.leaves[cluster["leaf"]]["pairs_within"],
                 "displacement": cluster["displacement"],
                 "log10_odds": cluster["log10_odds"],
             }
@@ -79,6 +89,7 @@ def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, A
         ],
         "displacement": said["bounds"]["displacement"],
         "ratio": said["bounds"]["ratio"],
+        "summary": asdict(summarise(statement)),
         "not_claimed": not_claimed(report),
     }
 
@@ -98,24 +109,34 @@ def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None
     console.print(
         f"verdict    {told['verdict']}{_afterwards(told)}\n"
         f"model      {told['model']}\n"
-        f"promised   k = {policy['k']}, x = {policy['x']}, criterion {policy['criterion']}, "
-        f"noise {policy['noise']}, draws {policy['draws']}, mechanism {policy['mechanism']}"
+        f"promised   k = {policy['k']}, x = {policy['x']}, {policy['representatives']} drawn of each cluster, "
+        f"Δ {delta_in_words(policy)}, noise {policy['noise']}, draws {policy['draws']}, "
+        f"mechanism {policy['mechanism']}"
         f"{'; signed late: no key bound the server when the run began' if told['signed_late'] else ''}\n"
         f"rounds     {told['standing_rounds']} stand; the client was in {len(told['rounds'])} of them"
         f"{f'; {rebuilt}' if told['rebuilt_rounds'] else ''}"
     )
     if told["rounds"]:
-        console.print("\nround  slots  withdrawn  survivors  displacement  log10 of the odds", style="bold")
+        console.print(f"\n{_HEADER}", style="bold")
         for row in told["rounds"]:
-            console.print(
-                f"{row['round']:5d}  {row['slots']:5d}  {row['withdrawn']:9d}  {row['survivors']:9d}  "
-                f"{row['displacement']:>12s}  {_odds(row['log10_odds'])}"
-            )
+            console.print(_row(row))
         console.print(
-            "\nOther representatives in all these rounds would have moved the model by at most "
-            f"{told['displacement']}; √Σs² = {told['ratio'] or 'not bounded: there is no Gaussian noise'}.\n"
+            "\nAnother representative in each of these rounds would have moved the model by at most "
+            f"{told['displacement']}."
         )
+        for line in summary_in_words(summarise(report.statement)) if report.statement else ():
+            console.print(line)
+        console.print()
     print_not_claimed(console, report)
+
+
+def _row(row: dict[str, Any]) -> str:
+    """One line under `_HEADER`."""
+    width = f"{row['spread'] / row['update_norm']:.2f}" if row["update_norm"] else "-"
+    return (
+        f"{row['round']:5d}  {row['slots']:5d}  {row['withdrawn']:9d}  {row['survivors']:9d}  {width:>13s}  "
+        f"{row['pairs_within_delta']:>14.0%}  {row['displacement']:>12s}  {_odds(row['log10_odds'])}"
+    )
 
 
 def _afterwards(told: dict[str, Any]) -> str:

@@ -9,16 +9,18 @@ from typing import Any
 from rich.text import Text
 
 from disavow.cli import rounds
+from disavow.cli.odds import delta_of, drawn_in_words, likeness_in_words, odds_in_words
 from disavow.cli.output import print_json, results, size
 from disavow.cli.unsettled import Unsettled, unsettled
 from disavow.config import Settings
+from disavow.domain import Policy
 from disavow.errors import DisavowError
 from disavow.federation.participation import participation_of
 from disavow.federation.round import room_for
 from disavow.ledger import Ledger, log
 from disavow.ledger.keys import default_folder
 from disavow.ledger.retention import checkpoints
-from disavow.proof.bounds import Bounds, noise_in_words, total_ratio
+from disavow.proof.bounds import noise_in_words
 from disavow.proof.report import rebuilt_in_words
 from disavow.runs import budget_of, conduct_of, on_nodes, settings_of
 
@@ -48,7 +50,7 @@ def status(directory: Path, *, as_json: bool) -> None:
                     "models": _models_as_json(ledger, settings),
                     "model": ledger.digest_before(len(standing) + 1),
                     "budget": _budget_as_json(ledger, settings),
-                    "log10_odds": Bounds(0.0, total_ratio(ledger.worst_bounds())).log10_odds,
+                    "log10_odds": asdict(odds) if (odds := ledger.odds()) else None,
                     "rounds": [rounds.as_json(summary) for summary in summaries],
                 }
             )
@@ -61,7 +63,7 @@ def _print(directory: Path, ledger: Ledger, settings: Settings, open_work: Unset
     standing = [summary for summary in ledger.summaries() if summary.standing]
     superseded = len(ledger.summaries()) - len(standing)
     rebuilt = sum(summary.rebuilt for summary in standing)
-    delta = "adaptive" if policy.delta is None else f"{policy.delta:g}"
+    odds = ledger.odds()
     left = len(ledger.clients())
     further = "its Flower server app goes on" if on_nodes(settings) else f"`disavow resume {directory}` goes on"
     state = "complete" if len(standing) >= wanted else further
@@ -71,9 +73,12 @@ def _print(directory: Path, ledger: Ledger, settings: Settings, open_work: Unset
         state = "no more can be trained: the privacy budget is spent"
     facts = {
         "run": f"{ledger.run_id}, started {ledger.created_at:%Y-%m-%d %H:%M} UTC by {ledger.created_by}",
-        "policy": f"k = {policy.k}, x = {policy.x}, criterion {policy.criterion}, Δ {delta}",
+        "policy": _policy(policy),
         "clusters": f"{'sticky ' if policy.sticky else ''}{policy.clustering} by {policy.metric}",
         "noise": _noise(ledger),
+        "likeness": likeness_in_words(policy, standing),
+        "odds": odds_in_words(odds),
+        "drawn": drawn_in_words(odds),
         "budget": _budget(ledger, settings),
         "clients": str(left),
         "rounds": f"{len(standing)} of {wanted}; {state}"
@@ -92,13 +97,19 @@ def _print(directory: Path, ledger: Ledger, settings: Settings, open_work: Unset
         if fact is None:
             continue
         console.print(Text.assemble((f"{name:>9}", "bold"), f"  {fact}"))
-    protection = noise_in_words(total_ratio(ledger.worst_bounds()))
+    protection = None if odds is None else noise_in_words(odds.worst_composed)
     if protection is not None:
         console.print(f"\n{protection}")
     if standing:
         console.print(f"\n{rounds.HEADER}", style="bold")
         for summary in standing:
             console.print(rounds.line(summary))
+
+
+def _policy(policy: Policy) -> str:
+    drawn = f"{policy.representatives} drawn of each cluster"
+    limit = "" if policy.odds is None else f", odds below {policy.odds:g}"
+    return f"k = {policy.k}, x = {policy.x}, {drawn}, Δ {delta_of(policy)}{limit}"
 
 
 def _budget_is_spent(ledger: Ledger, settings: Settings, number: int) -> bool:

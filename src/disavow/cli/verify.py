@@ -27,7 +27,6 @@ _MARKS = {True: "ok", False: "FAILED", None: "-"}
 
 _UNCHECKED = {
     "history": "no older checkpoint was given: nothing shows that this log was told before the request",
-    "spread": "the criterion counts neighbours, not width",
     "opening": "none was given",
     "receipts": "none were given",
     "model": "not checked: no model was given. The subject is the model of the last standing round",

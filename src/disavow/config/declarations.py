@@ -23,6 +23,8 @@ Positive = Annotated[float, Field(ge=SMALLEST, le=LARGEST)]
 NotNegative = Annotated[float, Field(ge=0, le=LARGEST)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
+Odds = Annotated[float, Field(gt=1, le=LARGEST)]
+RelativeDelta = Annotated[str, Field(pattern=r"^\d{1,6}(\.\d{1,6})?x$")]
 Bytes = Annotated[int, Field(ge=1, le=10**15)]
 
 
@@ -88,6 +90,11 @@ class ClusteringSettings(Section):
         description="every cluster has at least k and fewer than 2k members; 1: everybody is a cluster, which is "
         "plain federated averaging, and nobody is deniable",
     )
+    representatives: Count = Field(
+        1,
+        description="members of each cluster that are drawn; their mean is released, with noise divided by their "
+        "number. 1: the paper's; fewer than k",
+    )
     method: Literal["mdav", "constrained-kmeans", "fixed"] = Field(
         "mdav", description="mdav; constrained-kmeans (needs the extra kmeans); fixed: by a hash of ids"
     )
@@ -103,15 +110,28 @@ class ClusteringSettings(Section):
 class DeniabilitySettings(Section):
     """When a request can be answered at once."""
 
-    x: Count = Field(2, description="survivors a cluster must keep for a leaver to be deniable; at most k")
-    criterion: Literal["cluster", "neighbourhood"] = Field(
-        "cluster",
-        description="count survivors in the leaver's clusters, or in the neighbourhood of each slot",
+    x: Count = Field(
+        2,
+        description="survivors a cluster must keep for a leaver to be deniable; with s representatives x + s - 1, "
+        "which is at most k",
     )
-    delta: Positive | Literal["adaptive"] = Field(
+    delta: Positive | RelativeDelta | Literal["adaptive"] = Field(
         "adaptive",
-        description="how near counts as alike: a distance, or adaptive (each round's largest spread)",
+        description="how wide a leaver's cluster may be: a distance; a multiple of the round's median update norm, "
+        'such as "0.5x"; or adaptive: each round\'s largest spread, which excludes nobody',
     )
+    odds: Odds | None = Field(
+        None,
+        description="what the leaver's odds over all its rounds (docs/erasure.md) must stay below, such as 100; "
+        "not set: they are not asked for",
+    )
+
+    @property
+    def relative_delta(self) -> float | None:
+        """Δ as a multiple of the median update norm; None where it is not given so."""
+        if isinstance(self.delta, str) and self.delta != "adaptive":
+            return float(self.delta.removesuffix("x"))
+        return None
 
 
 class NoiseSettings(Section):
@@ -124,6 +144,12 @@ class NoiseSettings(Section):
     sigma: NotNegative = Field(
         0.02,
         description="mode paper: standard deviation per coordinate, as a multiple of the cluster's spread",
+    )
+    statistics: Literal["mean", "drawn"] = Field(
+        "mean",
+        description="running statistics of batch norm. mean: over all members of a cluster, with noise divided by "
+        "k; drawn: those of the representatives, with the same noise as all else, as in the paper. Mode "
+        "calibrated: always as drawn",
     )
     clip: Positive | None = Field(None, description="mode calibrated: largest L2 norm of an update")
     tau: Positive | None = Field(

@@ -68,8 +68,9 @@ class Settings(Section):
         return Policy(
             k=self.clustering.k,
             x=self.deniability.x,
-            criterion=self.deniability.criterion,
-            delta=None if self.deniability.delta == "adaptive" else float(self.deniability.delta),
+            delta=self.deniability.delta if isinstance(self.deniability.delta, float) else None,
+            relative_delta=self.deniability.relative_delta,
+            odds=self.deniability.odds,
             clustering=self.clustering.method,
             sticky=self.clustering.sticky and self.clustering.method != "fixed",
             metric=self.clustering.metric,
@@ -79,6 +80,8 @@ class Settings(Section):
             clip=self.noise.clip,
             tau=self.noise.tau,
             draws=self.draws,
+            representatives=self.clustering.representatives,
+            statistics="drawn" if self.noise.mode == "calibrated" else self.noise.statistics,
             mechanism=self.mechanism.name,
         )
 
@@ -90,8 +93,16 @@ class Settings(Section):
                 f"clustering.k is {k}; allowed: 1 to {participants}, the participants of a round "
                 f"(data.clients {self.data.clients}, training.fraction {self.training.fraction:g})"
             )
-        if self.deniability.x > k:
-            raise ValueError(f"deniability.x is {self.deniability.x}; allowed: 1 to clustering.k, which is {k}")
+        drawn, x = self.clustering.representatives, self.deniability.x
+        if drawn >= k and drawn > 1:
+            raise ValueError(
+                f"clustering.representatives is {drawn}; allowed: fewer than clustering.k, which is {k}"
+            )
+        if x + drawn - 1 > k:
+            raise ValueError(
+                f"deniability.x is {x}; allowed: 1 to {k - drawn + 1} (clustering.k {k}, of whom "
+                f"{drawn} are drawn: x + {drawn} - 1 must be left)"
+            )
         if self.clustering.metric == "published" and participants > PROJECTION_LIMIT:
             raise ValueError(
                 f'clustering.metric is "published" with {participants} participants; allowed: up to '

@@ -5,7 +5,7 @@ cluster holds *slots*, and a slot is filled by one *member*. When a client leave
 """
 
 from disavow.domain.escaping import escaped
-from disavow.domain.evidence import ClusterEvidence, RebuiltEvidence, SlotEvidence
+from disavow.domain.evidence import ClusterEvidence, RebuiltEvidence
 from disavow.domain.layout import VARIANCE_FLOOR, VARIANCE_SUFFIX, Layout, TensorSpec
 from disavow.domain.policy import Policy
 from disavow.domain.request import Cost, ErasureRequest, RequestState
@@ -32,7 +32,6 @@ __all__ = [
     "RequestState",
     "Round",
     "Slot",
-    "SlotEvidence",
     "TensorSpec",
     "TrainedBy",
     "Verdict",

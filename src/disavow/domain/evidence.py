@@ -6,18 +6,6 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class SlotEvidence:
-    """One slot of a cluster as the judge sees it, after the withdrawal.
-
-    `surviving_neighbours` counts the participants still in whose updates lay within Δ of this slot's, itself
-    left out; None where the criterion does not ask.
-    """
-
-    survives: bool
-    surviving_neighbours: int | None = None
-
-
-@dataclass(frozen=True)
 class RebuiltEvidence:
     """A standing rebuilt round that a leaver contributed to. It has no clusters, so nobody is deniable in it."""
 
@@ -26,14 +14,16 @@ class RebuiltEvidence:
 
 @dataclass(frozen=True)
 class ClusterEvidence:
-    """A cluster of a standing round that a withdrawal touches."""
+    """A cluster of a standing round that held leavers, after the withdrawal.
+
+    `survivors` is how many of its members are still in, `leavers` who of those that leave now was in it. `ratio` is
+    how far another representative would have moved the model, in standard deviations of the noise on it; None
+    where there is no Gaussian noise.
+    """
 
     round: int
     delta: float
     spread: float
-    slots: tuple[SlotEvidence, ...]
-
-    @property
-    def survivors(self) -> int:
-        """How many of its members are still in."""
-        return sum(slot.survives for slot in self.slots)
+    survivors: int
+    ratio: float | None
+    leavers: tuple[int, ...]

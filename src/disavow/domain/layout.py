@@ -11,6 +11,9 @@ from functools import cached_property
 VARIANCE_SUFFIX = "running_var"
 """Tensors of this name are variances: noise must not push them below zero."""
 
+STATISTICS = ("running_mean", VARIANCE_SUFFIX)
+"""Names of the running statistics of batch norm. Training never reads them, only evaluation does."""
+
 VARIANCE_FLOOR = 1e-5
 """Running variances stay at or above this, or batch norm would take the root of a negative."""
 
@@ -50,6 +53,12 @@ class Layout:
         for spec in self.tensors:
             yield spec, start, start + spec.size
             start += spec.size
+
+    def running_statistics(self) -> Iterator[tuple[int, int]]:
+        """The stretches that hold batch-norm running statistics: means and variances."""
+        for spec, start, end in self.spans():
+            if spec.name.rpartition(".")[2] in STATISTICS:
+                yield start, end
 
     def variances(self) -> Iterator[tuple[int, int]]:
         """The stretches that hold batch-norm running variances."""

@@ -9,13 +9,18 @@ from dataclasses import dataclass
 class Policy:
     """What the server promises before the first round. Part of the ledger, never of a single round.
 
-    `delta` is a fixed distance, or None for *adaptive*: each round's largest spread. `mechanism` is what rebuilds a
-    model after a rollback: it decides what the run keeps beside its models.
+    `representatives` (s) members of each cluster are drawn, and their mean is released. `statistics` says what is
+    released of the running statistics of batch norm: those of the drawn (`drawn`), or the mean over all members of
+    the cluster (`mean`).
+
+    `delta` is a fixed distance; `relative_delta` a multiple of the round's median update norm; with both None, Δ is
+    *adaptive*: each round's largest spread, which excludes nobody. `odds`, where given, is what the leaver's odds
+    over all its rounds must stay below. `mechanism` is what rebuilds a model after a rollback: it decides what the
+    run keeps beside its models.
     """
 
     k: int
     x: int
-    criterion: str
     delta: float | None
     clustering: str
     sticky: bool
@@ -26,4 +31,24 @@ class Policy:
     clip: float | None
     tau: float | None
     draws: str
+    representatives: int = 1
+    statistics: str = "mean"
+    relative_delta: float | None = None
+    odds: float | None = None
     mechanism: str = "retrain"
+
+    def delta_at(self, update_norm: float) -> float | None:
+        """Δ of a round whose median update norm this is; None where it is adaptive."""
+        if self.relative_delta is not None:
+            return self.relative_delta * update_norm
+        return self.delta
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether Δ is each round's largest spread."""
+        return self.delta is None and self.relative_delta is None
+
+    @property
+    def survivors_needed(self) -> int:
+        """How many survivors a cluster must keep: x to take the leaver's place beside the s - 1 drawn with it."""
+        return self.x + self.representatives - 1

@@ -25,14 +25,9 @@ class Member:
 
 @dataclass(frozen=True)
 class Slot:
-    """One place in a cluster. `member` is None once its client has been withdrawn.
-
-    `neighbours` are the numbers of the slots of the same round whose updates lay within Δ of this one's:
-    those of the same cluster first, then the nearest, at most 2k. A slot that is not listed is no neighbour.
-    """
+    """One place in a cluster. `member` is None once its client has been withdrawn."""
 
     member: Member | None
-    neighbours: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -40,7 +35,7 @@ class Cluster:
     """At least k clients of one round. `weight` is its members' share of the data, by size classes (`size_class`).
 
     `spread` is the largest L2 distance between the updates of two members, whatever the metric that grouped
-    them.
+    them (for models with batch norm: see `clustering.alike.spreads`).
     """
 
     weight: float
@@ -58,7 +53,8 @@ class Round:
     """One broadcast, local training, clustering, choice, perturbation, aggregation and record.
 
     `before` and `after` are the digests of the model broadcast in it and of the model it produced. Slots are
-    numbered through the clusters, from 0. The representative of a cluster is in none of this: it is never
+    numbered through the clusters, from 0. `update_norm` is the median L2 norm of the updates, `pairs_within` the
+    share of all pairs of them that lie within Δ of each other. Who was drawn is in none of this: it is never
     stored.
     """
 
@@ -67,6 +63,8 @@ class Round:
     before: str
     after: str
     delta: float
+    update_norm: float
+    pairs_within: float
     clusters: tuple[Cluster, ...]
     recorded_at: datetime
 

@@ -71,9 +71,7 @@ def judged(connection: sa.Connection, ledger: Ledger, leavers: Sequence[int], me
     """The verdict on these clients, with the round that the mechanism goes back to, which may be before the one
     that broke; and where the model broadcast in it has been thinned, with the nearest earlier one that is kept.
     """
-    policy = ledger.policy
-    touched = evidence(connection, leavers, criterion=policy.criterion)
-    verdict = judge(touched, x=policy.x, criterion=policy.criterion)
+    verdict = judge(evidence(connection, leavers, ledger.policy), ledger.policy)
     if verdict.round is None:
         return verdict
     kept = nearest(connection, mechanism.goes_back_to(verdict.round))

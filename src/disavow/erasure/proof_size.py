@@ -15,7 +15,7 @@ ROUND_LEAF = 512
 
 _HASH = len('"",') + 44
 _SUPERSEDED = len("1000000,")
-_CLUSTER, _CLOSED_CLUSTER, _WITHDRAWN, _LISTED = 400, 280, 120, 110
+_CLUSTER, _WITHDRAWN = 400, 120
 _STATEMENT, _ENVELOPE = 2_000, 400
 
 
@@ -80,9 +80,4 @@ class ProofSizes:
 
     def _cluster(self, size: int, count: int) -> int:
         path = (count - 1).bit_length() * _HASH
-        shown = _CLUSTER + path + size * _HASH
-        if self.policy.criterion == "neighbourhood":
-            steps = (2 * self.policy.k - 1).bit_length()
-            each = _LISTED + steps * _HASH + _CLOSED_CLUSTER + path
-            shown += size * (_HASH + self.policy.x * each)
-        return shown
+        return _CLUSTER + path + size * _HASH

@@ -33,7 +33,7 @@ from disavow.ledger.proofs import ProofStore
 from disavow.ledger.schema import clients, erasures, memberships, requests, rounds
 from disavow.ledger.schema import log as log_table
 from disavow.ledger.withdrawn import Withdrawn, map_of, withdrawn_slots
-from disavow.proof.bounds import total_displacement, total_ratio
+from disavow.proof.bounds import chance_drawn, total_displacement, total_ratio
 from disavow.proof.envelope import LARGEST, seal
 from disavow.proof.keys import DEFAULT_NAME
 from disavow.proof.leaves import UNTOUCHED
@@ -258,10 +258,7 @@ def prove_what_if(ledger: Ledger, client: str) -> OpenedProof:
         number = numbers_of(connection, [client]).get(client)
         if number is None:
             raise UnknownClient(f"{client!r} is not a client of this run; nothing can be proved about it")
-        policy = ledger.policy
-        verdict = judge(
-            evidence(connection, [number], criterion=policy.criterion), x=policy.x, criterion=policy.criterion
-        )
+        verdict = judge(evidence(connection, [number], ledger.policy), ledger.policy)
         if verdict.kind is VerdictKind.ROLLBACK:
             raise LedgerError(
                 f"{client!r} is not deniable now: round {verdict.round} does not keep enough look-alikes without "
@@ -386,6 +383,9 @@ def _prove(
         "bounds": {
             "displacement": write_figure(total_displacement(bounds)),
             "ratio": None if ratio is None else write_figure(ratio),
+            "drawn": write_figure(
+                chance_drawn((cluster["size"] for cluster in shown), ledger.policy.representatives)
+            ),
         },
     }
     return Proof(predicate, log.head_of(connection, ledger.run_id), _served(connection, ledger), what_if)

@@ -23,7 +23,7 @@ from disavow.proof.receipt import TYPE
 
 _ROWS = (
     sa.select(memberships, rounds.c.number, rounds.c.clusters, log_table.c.position.label("leaf_position"))
-    .add_columns(log_table.c.leaf, log_table.c.clusters.label("hashes"), log_table.c.list_key)
+    .add_columns(log_table.c.leaf, log_table.c.clusters.label("hashes"))
     .join(rounds, rounds.c.id == memberships.c.round_id)
     .join(log_table, log_table.c.round_id == rounds.c.id)
     .where(rounds.c.standing)
@@ -121,8 +121,7 @@ def _way(connection: sa.Connection, row: sa.Row[Any]) -> Shown:
 
 def _cluster(connection: sa.Connection, row: sa.Row[Any]) -> Shown:
     group, places = cluster_at(connection, row.round_id, row.slot)
-    participants = json.loads(row.leaf)["participants"]
-    [leaf] = cluster_leaves(participants, [group], places, row.list_key)
+    [leaf] = cluster_leaves([group], places)
     return {
         **leaf,
         "slots": [to_base64(place["commitment"]) for place in places],

@@ -45,14 +45,14 @@ _SPREAD: Mapping[str, Mapping[str, Any]] = {
 }
 
 _PLAIN: Mapping[str, Any] = {"clustering": {"k": 1}, "deniability": {"x": 1}}
-_STICKY: Mapping[str, Any] = {"clustering": {"sticky": True}, "deniability": {"criterion": "neighbourhood"}}
+_STICKY: Mapping[str, Any] = {"clustering": {"sticky": True}}
 
 METHODS: Mapping[Method, Mapping[str, Any]] = {
     "fedavg": {**_PLAIN, "mechanism": {"name": "retrain-from-scratch"}},
     "federaser": {**_PLAIN, "mechanism": {"name": "federaser"}},
     "federaser-1": {**_PLAIN, "mechanism": {"name": "federaser", "interval": 1}},
     "federaser-plain": {**_PLAIN, "mechanism": {"name": "federaser", "interval": 1, "compress": False}},
-    "published": {"clustering": {"sticky": False}, "deniability": {"criterion": "cluster"}},
+    "published": {"clustering": {"sticky": False}, "noise": {"statistics": "drawn"}},
     "sticky": _STICKY,
     "retention": _STICKY,
 }

@@ -198,13 +198,14 @@ class _Outcome:
 
 
 def _hidden(ledger: Ledger) -> _Hidden:
-    sigma = ledger.policy.sigma
+    drawn = ledger.policy.representatives
+    sigma = ledger.policy.sigma / drawn
     bounds: dict[str, list[Bounds]] = {}
     for summary in ledger.summaries():
         clusters = ledger.round(summary.number).clusters
         tau = math.sqrt(sum((each.weight * sigma * each.spread) ** 2 for each in clusters))
         for each in clusters:
-            mine = bounds_of(weight=each.weight, spread=each.spread, tau=tau)
+            mine = bounds_of(weight=each.weight, spread=each.spread, tau=tau, representatives=drawn)
             for client in each.clients:
                 bounds.setdefault(client, []).append(mine)
     per_round = [each.log10_odds for many in bounds.values() for each in many]

@@ -1,4 +1,4 @@
-"""⑤ Aggregate: w_{t+1} = Σ_c p_c (w_t + u_{r_c} + noise)."""
+"""⑤ Aggregate: w_{t+1} = w_t + Σ_c p_c (mean of the drawn updates of c + noise)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ def aggregate(
         noise = secrets.stream(broadcast.number, broadcast.attempt, "noise")
         step += policy.tau * noise.normal(len(step), step.device)
     vector = broadcast.model.vector.to(step.device).double() + step
-    return floor_variances(Model(broadcast.model.layout, vector.float()), _noise(clusters, policy))
+    return floor_variances(Model(broadcast.model.layout, vector.float()), _noise_on_variances(clusters, policy))
 
 
-def _noise(clusters: Clusters, policy: Policy) -> float:
-    """The standard deviation of the noise on each coordinate of the aggregate."""
+def _noise_on_variances(clusters: Clusters, policy: Policy) -> float:
+    """The standard deviation of the noise on each running variance of the aggregate."""
     if policy.noise == "calibrated":
         return policy.tau or 0.0
     if policy.noise == "none":
         return 0.0
     parts = zip(clusters.weights, clusters.spreads, strict=True)
-    return policy.sigma * math.sqrt(sum((weight * spread) ** 2 for weight, spread in parts))
+    averaged = policy.k if policy.statistics == "mean" else policy.representatives
+    return policy.sigma * math.sqrt(sum((weight * spread) ** 2 for weight, spread in parts)) / averaged

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 from torch import Tensor
 
 from disavow.domain import Layout, Policy, size_class
-from disavow.federation.clustering.alike import l2_geometry, neighbours, spreads
+from disavow.federation.clustering.alike import l2_geometry, share_within, spreads
+from disavow.federation.clustering.distances import norms_of
 from disavow.federation.clustering.fixed import fixed
-from disavow.federation.clustering.geometry import Geometry, geometry_of
+from disavow.federation.clustering.geometry import geometry_of
 from disavow.federation.clustering.kmeans import constrained_kmeans
 from disavow.federation.clustering.mdav import mdav
 from disavow.federation.clustering.sticky import sticky
@@ -24,14 +26,19 @@ from disavow.federation.vectors import Updates
 class Clusters:
     """A partition of a round's participants, who are numbered in id order.
 
-    Clusters are sorted by their first member. `delta` is how near counted as alike in this round.
+    Clusters are sorted by their first member. `delta` is how near counted as alike in this round. `places` is the
+    number of places of each cluster that representatives are drawn from: that of its members, and more where
+    members of fixed clusters have left a gap. `update_norm` is the median L2 norm of the updates, `pairs_within`
+    the share of all pairs of them that lie within Δ of each other: what Δ is to be read against.
     """
 
     members: tuple[tuple[int, ...], ...]
     weights: tuple[float, ...]
     spreads: tuple[float, ...]
-    neighbours: tuple[tuple[int, ...], ...]
     delta: float
+    places: tuple[int, ...]
+    update_norm: float = 0.0
+    pairs_within: float = 1.0
 
 
 def cluster(
@@ -69,8 +76,15 @@ def _cluster(
             return constrained_kmeans(geometry, items, policy.k, stream)
         return mdav(geometry, items, policy.k)
 
+    norm = median(norms_of(vectors).tolist())
+    delta = policy.delta_at(norm)
+    averaged = list(layout.running_statistics()) if policy.statistics == "mean" else []
+
+    def widths(groups: Sequence[Tensor]) -> list[float]:
+        return spreads(vectors, euclidean, groups, averaged)
+
     def too_wide(items: Tensor) -> bool:
-        return policy.delta is not None and spreads(vectors, euclidean, [items])[0] > policy.delta
+        return delta is not None and widths([items])[0] > delta
 
     if policy.k == 1:
         groups = list(torch.arange(len(updates)).split(1))
@@ -80,25 +94,21 @@ def _cluster(
         groups = sticky(geometry, updates.clients, previous, policy.k, partition=partition, too_wide=too_wide)
     else:
         groups = partition(torch.arange(len(updates)))
-    return _describe(updates, groups, euclidean, policy)
-
-
-def _describe(updates: Updates, groups: list[Tensor], euclidean: Geometry, policy: Policy) -> Clusters:
     groups = sorted((group.cpu().sort().values for group in groups), key=lambda group: int(group[0]))
     members = tuple(tuple(group.tolist()) for group in groups)
     _check(members, len(updates), policy.k)
-    widths = spreads(updates.vectors, euclidean, groups) if policy.k > 1 else [0.0] * len(groups)
-    delta = policy.delta if policy.delta is not None else max(widths)
-    near: list[list[int]] = [[] for _ in updates.clients]
-    if policy.k > 1 or policy.delta is not None:  # clusters of one client each make no two alike
-        near = neighbours(updates.vectors, euclidean, groups, delta=delta, k=policy.k)
+    found = widths(groups) if policy.k > 1 else [0.0] * len(groups)
+    if delta is None:
+        delta = max(found)
     classes = [size_class(samples) for samples in updates.samples]
     return Clusters(
         members=members,
         weights=tuple(sum(classes[i] for i in group) / sum(classes) for group in members),
-        spreads=tuple(widths),
-        neighbours=tuple(map(tuple, near)),
+        spreads=tuple(found),
         delta=delta,
+        places=tuple(map(len, members)),
+        update_norm=norm,
+        pairs_within=share_within(vectors, euclidean, delta),
     )
 
 

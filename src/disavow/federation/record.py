@@ -54,6 +54,8 @@ def record(
         before=broadcast.digest,
         after=after.vector.cpu().numpy(),
         delta=clusters.delta,
+        update_norm=clusters.update_norm,
+        pairs_within=clusters.pairs_within,
         clusters_of_round=_filled(order, updates, clusters, digests),
         at=at,
         seconds=(at - broadcast.opened_at).total_seconds(),
@@ -75,12 +77,10 @@ def _shuffled(clusters: Clusters, stream: Stream) -> list[tuple[int, list[int]]]
 def _filled(
     order: Sequence[tuple[int, Sequence[int]]], updates: Updates, clusters: Clusters, digests: Sequence[bytes]
 ) -> tuple[Cluster, ...]:
-    """The clusters in this order, their slots filled, and neighbours named by the numbers of their slots."""
-    slot_of = {item: slot for slot, item in enumerate(item for _, items in order for item in items)}
+    """The clusters in this order, their slots filled."""
 
     def slot(item: int) -> Slot:
-        member = Member(updates.clients[item], updates.samples[item], digests[item])
-        return Slot(member, tuple(slot_of[other] for other in clusters.neighbours[item]))
+        return Slot(Member(updates.clients[item], updates.samples[item], digests[item]))
 
     return tuple(Cluster(clusters.weights[c], clusters.spreads[c], tuple(map(slot, items))) for c, items in order)
 
@@ -88,9 +88,9 @@ def _filled(
 def _repeats(policy: Policy, updates: Updates, clusters: Clusters, previous: Sequence[Sequence[str]]) -> bool:
     """Whether these clusters break only together with those of the round before: the same members, none too wide.
 
-    By the criterion `neighbourhood` they may break alone, because who is near whom is new in every round.
+    Where the leaver's odds over all rounds are limited too, every round adds to them, and may break alone.
     """
-    if not previous or policy.criterion != "cluster" or max(clusters.spreads) > clusters.delta:
+    if not previous or policy.odds is not None or max(clusters.spreads) > clusters.delta:
         return False
     now = {frozenset(updates.clients[item] for item in members) for members in clusters.members}
     return now == {frozenset(members) for members in previous if members}

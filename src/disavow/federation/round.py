@@ -149,7 +149,13 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
     )
     _keep_to_budget(ledger, opening, clusters, conduct)
     perturbed = choose_and_perturb(
-        clipped, clusters, policy=policy, secrets=conduct.secrets, round_number=number, attempt=attempt
+        clipped,
+        clusters,
+        policy=policy,
+        layout=ledger.layout,
+        secrets=conduct.secrets,
+        round_number=number,
+        attempt=attempt,
     )
     after = aggregate(opening, clusters, perturbed, policy=policy, secrets=conduct.secrets)
     refuse_overflow(after, round_number=number)

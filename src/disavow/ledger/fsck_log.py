@@ -199,14 +199,10 @@ def check_round_leaf(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]
         ).scalar()
         yield from _compare(checked, row, leaf_of_rebuilt(dict(header._mapping), str(mechanism), places), where)
         return
-    if (row.list_key is not None) != (checked.policy.criterion == "neighbourhood"):
-        yield Finding(_WHERE, f"{where} has a seed for neighbour lists that it should not have, or lacks it")
-        return
-    made = cluster_leaves(header.participants, groups, places, row.list_key)
+    made = cluster_leaves(groups, places)
     if b"".join(hash_of(leaf) for leaf in made) != row.clusters:
         yield Finding(_WHERE, f"{where} keeps other clusters than those recorded")
-    due = leaf_of_round(dict(header._mapping), groups, made, checked.policy)
-    yield from _compare(checked, row, due, where)
+    yield from _compare(checked, row, leaf_of_round(dict(header._mapping), made), where)
 
 
 def _compare(checked: Checked, row: sa.Row[Any], due: Leaf, where: str) -> Iterator[Finding]:

@@ -1,10 +1,11 @@
-"""The part of fsck that checks a recorded round: rows, digest, clusters, neighbours, members."""
+"""The part of fsck that checks a recorded round: rows, digest, clusters, members."""
 
 from __future__ import annotations
 
 import math
 import struct
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,6 +18,7 @@ from disavow.ledger.rounds import membership
 from disavow.ledger.schema import clients, clusters, erasures, events, memberships, slots, withdrawals
 from disavow.privacy.events import Event
 from disavow.proof.commitment import commit
+from disavow.proof.noise import noise_of
 
 _TOLERANCE = 1e-9
 _DELETED = (RequestState.PURGING, RequestState.ANSWERED)
@@ -42,7 +44,6 @@ def check_round(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
         yield Finding(where, "its rows are not those that were recorded: they have another digest")
         return
     yield from _clusters(checked.policy, header, groups, where)
-    yield from _neighbours(header.participants, places, where)
     yield from check_members(checked, header, places, where)
     yield from _weights(checked, header, groups, where)
     yield from check_event(
@@ -99,24 +100,16 @@ def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where
         yield Finding(where, f"its clusters hold {expected} slots, its participants were {header.participants}")
     if abs(sum(row["weight"] for row in groups) - 1) > _TOLERANCE:
         yield Finding(where, "the weights of its clusters do not sum to 1")
-    due = policy.delta if policy.delta is not None else max(row["spread"] for row in groups)
+    due = policy.delta_at(header.update_norm)
+    if due is None:
+        due = max(row["spread"] for row in groups)
     if header.delta != due:
         yield Finding(where, f"Δ is {header.delta}, the policy makes it {due}")
-
-
-def _neighbours(participants: int, places: list[rows.Row], where: str) -> Iterator[Finding]:
-    lists = [rows.unpack_slots(row["neighbours"], participants) for row in places]
-    for slot, row in enumerate(places):
-        if len(row["listed_by"]) % len(rows.pack_slots([0], participants)):
-            yield Finding(where, f"the reverse index of slot {slot} cannot be read")
-            return
-    for slot, listed in enumerate(lists):
-        if len(set(listed)) != len(listed) or slot in listed or any(n >= participants for n in listed):
-            yield Finding(where, f"the neighbour list of slot {slot} is impossible")
-            return
-    for slot, (row, due) in enumerate(zip(places, rows.inverse(lists), strict=True)):
-        if rows.unpack_slots(row["listed_by"], participants) != tuple(due):
-            yield Finding(where, f"slot {slot} is listed by other slots than its reverse index says")
+    tau = noise_of(asdict(policy), [(row["weight"], row["spread"]) for row in groups])
+    if header.tau != tau:
+        yield Finding(where, f"its noise is said to be {header.tau}; its clusters and the policy make it {tau}")
+    if not (header.update_norm >= 0 and 0 <= header.pairs_within <= 1):
+        yield Finding(where, "the norm of its updates, or the share of pairs within Δ, cannot be")
 
 
 def _members(checked: Checked, header: sa.Row[Any]) -> dict[int, sa.Row[Any]]:

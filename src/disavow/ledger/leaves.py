@@ -8,11 +8,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from disavow.domain import Policy
 from disavow.ledger import rows
-from disavow.proof.leaves import Leaf, cluster_leaf, joined, list_entries, rebuilt_leaf, round_leaf, run_leaf, sized
-from disavow.proof.merkle import HASH_BYTES, root_of
-from disavow.proof.noise import noise_of
+from disavow.proof.leaves import Leaf, cluster_leaf, joined, rebuilt_leaf, round_leaf, run_leaf
+from disavow.proof.merkle import HASH_BYTES
 from disavow.proof.notes import PublicKey
 
 
@@ -27,18 +25,17 @@ def promises(row: sa.Row[Any], key: PublicKey | None) -> Leaf:
     )
 
 
-def leaf_of_round(
-    header: Mapping[str, Any], groups: Iterable[Mapping[str, Any]], made: Sequence[Leaf], policy: Policy
-) -> Leaf:
-    """A round's leaf, from its rows and the leaves of its clusters."""
-    tau = noise_of(asdict(policy), [(row["weight"], row["spread"]) for row in groups])
+def leaf_of_round(header: Mapping[str, Any], made: Sequence[Leaf]) -> Leaf:
+    """A round's leaf, from its row and the leaves of its clusters."""
     return round_leaf(
         number=header["number"],
         attempt=header["attempt"],
         before=header["before"],
         after=header["after"],
         delta=header["delta"],
-        tau=tau,
+        update_norm=header["update_norm"],
+        pairs_within=header["pairs_within"],
+        tau=header["tau"],
         participants=header["participants"],
         clusters=made,
         at=header["recorded_at"],
@@ -58,36 +55,20 @@ def leaf_of_rebuilt(header: Mapping[str, Any], mechanism: str, places: Sequence[
     )
 
 
-def cluster_leaves(
-    participants: int, groups: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]], seed: bytes | None
-) -> list[Leaf]:
+def cluster_leaves(groups: Iterable[Mapping[str, Any]], places: Iterable[Mapping[str, Any]]) -> list[Leaf]:
     """The leaves of a round's clusters. `places` are its slots, or those of the clusters in `groups`."""
-    by_number = {place["slot"]: place for place in places}
-    made = []
-    for row in groups:
-        mine = [by_number[number] for number in range(row["first_slot"], row["first_slot"] + row["size"])]
-        lists = None if seed is None else joined(list_digests(participants, mine, seed))
-        made.append(
-            cluster_leaf(
-                position=row["position"],
-                first=row["first_slot"],
-                size=row["size"],
-                weight=row["weight"],
-                spread=row["spread"],
-                slots=joined(place["commitment"] for place in mine),
-                lists=lists,
-            )
+    commitments = {place["slot"]: place["commitment"] for place in places}
+    return [
+        cluster_leaf(
+            position=row["position"],
+            first=row["first_slot"],
+            size=row["size"],
+            weight=row["weight"],
+            spread=row["spread"],
+            slots=joined(commitments[slot] for slot in range(row["first_slot"], row["first_slot"] + row["size"])),
         )
-    return made
-
-
-def list_digests(participants: int, places: Iterable[Mapping[str, Any]], seed: bytes) -> list[bytes]:
-    """For each slot what its cluster holds of its neighbour list."""
-    found = []
-    for place in places:
-        entries = list_entries(seed, place["slot"], rows.unpack_slots(place["neighbours"], participants))
-        found.append(sized(len(entries), root_of(entries)))
-    return found
+        for row in groups
+    ]
 
 
 def cluster_hashes(data: bytes) -> list[bytes]:

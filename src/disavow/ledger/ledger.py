@@ -291,6 +291,8 @@ class Ledger(View):
         before: str,
         after: Vector,
         delta: float,
+        update_norm: float,
+        pairs_within: float,
         clusters_of_round: tuple[Cluster, ...],
         at: datetime,
         seconds: float | None = None,
@@ -312,7 +314,7 @@ class Ledger(View):
             )
 
         def insert(connection: sa.Connection, digest: str, sizes: Mapping[bytes, int]) -> Round:
-            record = Round(number, attempt, before, digest, delta, clusters_of_round, at)
+            record = Round(number, attempt, before, digest, delta, update_norm, pairs_within, clusters_of_round, at)
             noted = {"seconds": seconds, "trainer": trainer, "repeats": repeats}
             rounds.insert(connection, record, run_id=self.run_id, policy=self.policy, sizes=sizes, noted=noted)
             return record

@@ -13,7 +13,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from disavow.domain import Policy
 from disavow.ledger import rows
 from disavow.ledger.leaves import cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
 from disavow.ledger.schema import clients, erasures, log, memberships, requests, rounds, run, withdrawals
@@ -38,14 +37,11 @@ def log_round(
     round_id: int,
     header: rows.Row,
     parts: Mapping[str, Sequence[rows.Row]],
-    policy: Policy,
 ) -> None:
     """The leaf of a round that was just stored."""
-    seed = secrets.token_bytes(SALT_BYTES) if policy.criterion == "neighbourhood" else None
-    made = cluster_leaves(header["participants"], parts["clusters"], parts["slots"], seed)
-    leaf = leaf_of_round(header, parts["clusters"], made, policy)
+    made = cluster_leaves(parts["clusters"], parts["slots"])
     hashes = b"".join(hash_of(cluster) for cluster in made)
-    append(connection, leaf, round_id=round_id, clusters=hashes, list_key=seed)
+    append(connection, leaf_of_round(header, made), round_id=round_id, clusters=hashes)
 
 
 def log_rebuilt(

@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
@@ -28,7 +27,6 @@ from disavow.ledger.schema import (
     withdrawals,
 )
 from disavow.privacy.events import Event
-from disavow.proof.bounds import Bounds, bounds_of
 from disavow.proof.noise import noise_of
 
 _RECENT = 10
@@ -44,6 +42,8 @@ class RoundSummary:
     participants: int
     clusters: int
     delta: float
+    update_norm: float
+    pairs_within: float
     spread: float | None
     after: str
     recorded_at: datetime
@@ -73,6 +73,8 @@ def _summary(row: sa.Row[Any]) -> RoundSummary:
         participants=row.participants,
         clusters=row.clusters,
         delta=row.delta,
+        update_norm=row.update_norm,
+        pairs_within=row.pairs_within,
         spread=row.spread,
         after=row.after,
         recorded_at=datetime.fromisoformat(row.recorded_at),
@@ -122,6 +124,9 @@ def insert(
         "before": record.before,
         "after": record.after,
         "delta": record.delta,
+        "update_norm": record.update_norm,
+        "pairs_within": record.pairs_within,
+        "tau": noise_of(asdict(policy), [(cluster.weight, cluster.spread) for cluster in record.clusters]),
         "participants": len(record.slots),
         "clusters": len(record.clusters),
         "recorded_at": rows.time_to_text(record.recorded_at),
@@ -135,7 +140,7 @@ def insert(
     updates.insert(connection, round_id, parts["memberships"], sizes)
     event = rows.event_of_round(header, parts["clusters"], policy)
     connection.execute(events.insert().values(rows.event_row(event, round_id)))
-    log.log_round(connection, round_id, header, parts, policy)
+    log.log_round(connection, round_id, header, parts)
 
 
 def _insert_many(connection: sa.Connection, table: sa.Table, many: list[rows.Row]) -> None:
@@ -151,7 +156,7 @@ def load(connection: sa.Connection, number: int) -> Round:
     if header.clusters == 0:
         raise LedgerError(f"round {number} was rebuilt: it has no clusters")
     members = (
-        sa.select(slots.c.neighbours, clients.c.id, memberships.c.samples, memberships.c.update_digest)
+        sa.select(clients.c.id, memberships.c.samples, memberships.c.update_digest)
         .outerjoin(memberships, (memberships.c.round_id == slots.c.round_id) & (memberships.c.slot == slots.c.slot))
         .outerjoin(withdrawals, (withdrawals.c.round_id == slots.c.round_id) & (withdrawals.c.slot == slots.c.slot))
         .outerjoin(clients, (clients.c.number == memberships.c.client) & withdrawals.c.slot.is_(None))
@@ -159,10 +164,7 @@ def load(connection: sa.Connection, number: int) -> Round:
         .order_by(slots.c.slot)
     )
     loaded = [
-        Slot(
-            None if row.id is None else Member(row.id, row.samples, row.update_digest),
-            rows.unpack_slots(row.neighbours, header.participants),
-        )
+        Slot(None if row.id is None else Member(row.id, row.samples, row.update_digest))
         for row in connection.execute(members)
     ]
     groups = sa.select(clusters).where(clusters.c.round_id == header.id).order_by(clusters.c.position)
@@ -172,6 +174,8 @@ def load(connection: sa.Connection, number: int) -> Round:
         before=header.before,
         after=header.after,
         delta=header.delta,
+        update_norm=header.update_norm,
+        pairs_within=header.pairs_within,
         clusters=tuple(
             Cluster(row.weight, row.spread, tuple(loaded[row.first_slot : row.first_slot + row.size]))
             for row in connection.execute(groups)
@@ -241,23 +245,6 @@ def note_evaluation(connection: sa.Connection, number: int, evaluation: Evaluati
     loss = evaluation.loss if math.isfinite(evaluation.loss) else None
     connection.execute(evaluations.delete().where(evaluations.c.round_id == round_id))
     connection.execute(evaluations.insert().values(round_id=round_id, accuracy=evaluation.accuracy, loss=loss))
-
-
-def worst_bounds(connection: sa.Connection, policy: Policy) -> tuple[Bounds, ...]:
-    """For each standing round with clusters, in order: the bounds of the one whose representative shows best."""
-    query = (
-        sa.select(clusters.c.round_id, clusters.c.weight, clusters.c.spread)
-        .join(rounds, rounds.c.id == clusters.c.round_id)
-        .where(rounds.c.standing)
-        .order_by(rounds.c.number)
-    )
-    worst = []
-    for _, rows_of_round in groupby(connection.execute(query), key=lambda row: row.round_id):
-        shares = [(row.weight, row.spread) for row in rows_of_round]
-        tau = noise_of(asdict(policy), shares)
-        each = (bounds_of(weight=weight, spread=spread, tau=tau) for weight, spread in shares)
-        worst.append(max(each, key=lambda bounds: bounds.displacement))
-    return tuple(worst)
 
 
 def unevaluated(connection: sa.Connection) -> tuple[int, ...]:

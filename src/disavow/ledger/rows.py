@@ -6,8 +6,6 @@ import hashlib
 import json
 import secrets
 import struct
-import sys
-from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -19,43 +17,6 @@ from disavow.privacy.events import Event, event_of
 from disavow.proof.commitment import SALT_BYTES, commit
 
 Row = dict[str, Any]
-
-_SHORT = 1 << 16
-"""Rounds of at most this many slots store slot numbers in two bytes, larger ones in four."""
-
-
-def pack_slots(numbers: Iterable[int], participants: int) -> bytes:
-    """Slot numbers as little-endian bytes, two or four for each.
-
-    >>> pack_slots([1, 258], participants=300).hex()
-    '01000201'
-    """
-    packed = array("H" if participants <= _SHORT else "I", numbers)
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return packed.tobytes()
-
-
-def unpack_slots(data: bytes, participants: int) -> tuple[int, ...]:
-    """Read back what `pack_slots` wrote."""
-    packed = array("H" if participants <= _SHORT else "I")
-    packed.frombytes(data)
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return tuple(packed)
-
-
-def inverse(neighbours: Sequence[Sequence[int]]) -> list[list[int]]:
-    """For each slot, the slots whose lists name it.
-
-    >>> inverse([[1], [], [1, 0]])
-    [[2], [0, 2], []]
-    """
-    listed_by: list[list[int]] = [[] for _ in neighbours]
-    for slot, listed in enumerate(neighbours):
-        for other in listed:
-            listed_by[other].append(slot)
-    return listed_by
 
 
 def rows_of(record: Round, *, run_id: str, numbers: dict[str, int]) -> dict[str, list[Row]]:
@@ -72,7 +33,6 @@ def slot_rows(
 ) -> dict[str, list[Row]]:
     """The rows of a round's slots and of their members, by table."""
     participants = len(filled)
-    listed_by = inverse([slot.neighbours for slot in filled])
     salts = memoryview(secrets.token_bytes(SALT_BYTES * participants))
     slots: list[Row] = []
     memberships: list[Row] = []
@@ -87,14 +47,7 @@ def slot_rows(
             client=slot.member.client,
             update_digest=slot.member.update_digest,
         )
-        slots.append(
-            {
-                "slot": number,
-                "commitment": commitment,
-                "neighbours": pack_slots(slot.neighbours, participants),
-                "listed_by": pack_slots(listed_by[number], participants),
-            }
-        )
+        slots.append({"slot": number, "commitment": commitment})
         row = {
             "slot": number,
             "client": numbers[slot.member.client],
@@ -120,16 +73,15 @@ def round_digest(run_id: str, header: Row, clusters: Iterable[Row], slots: Itera
 
     What a withdrawal deletes is bound through the slots' commitments, so the digest outlives it.
     """
-    hashed = hashlib.sha256(b"disavow/round/v1\x00")
+    hashed = hashlib.sha256(b"disavow/round/v2\x00")
     hashed.update(json.dumps([*_head(run_id, header), header["participants"], header["clusters"]]).encode())
-    hashed.update(struct.pack(">d", header["delta"]))
+    hashed.update(struct.pack(">dddd", *(header[c] for c in ("delta", "update_norm", "pairs_within", "tau"))))
     for row in clusters:
         hashed.update(
             struct.pack(">QQQdd", *(row[c] for c in ("position", "first_slot", "size", "weight", "spread")))
         )
     for row in slots:
-        for part in (row["commitment"], row["neighbours"]):
-            hashed.update(struct.pack(">I", len(part)) + part)
+        hashed.update(row["commitment"])
     return hashed.digest()
 
 

@@ -71,6 +71,9 @@ rounds = sa.Table(
     sa.Column("before", sa.ForeignKey("models.digest"), nullable=False),
     sa.Column("after", sa.ForeignKey("models.digest"), nullable=False),
     sa.Column("delta", sa.Float, nullable=False, comment="how near counted as alike"),
+    sa.Column("update_norm", sa.Float, nullable=False, comment="median L2 norm of the updates"),
+    sa.Column("pairs_within", sa.Float, nullable=False, comment="share of all pairs of updates within delta"),
+    sa.Column("tau", sa.Float, nullable=False, comment="Gaussian noise on each parameter; 0 without any"),
     sa.Column("participants", sa.Integer, nullable=False),
     sa.Column("clusters", sa.Integer, nullable=False, comment="0: it was rebuilt"),
     sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the record; see ledger/rows.py"),
@@ -106,7 +109,7 @@ clusters = sa.Table(
     sa.Column("first_slot", sa.Integer, nullable=False),
     sa.Column("size", sa.Integer, nullable=False, comment="slots, whether or not their members still are in"),
     sa.Column("weight", sa.Float, nullable=False, comment="its members' share of the data, by size classes"),
-    sa.Column("spread", sa.Float, nullable=False, comment="largest L2 distance between two members' updates"),
+    sa.Column("spread", sa.Float, nullable=False, comment="how far two members' updates lie apart at most"),
     sa.Index("ix_clusters_round_id_first_slot", "round_id", "first_slot", unique=True),
     sqlite_with_rowid=False,
 )
@@ -117,8 +120,6 @@ slots = sa.Table(
     sa.Column("round_id", sa.ForeignKey("rounds.id"), primary_key=True),
     sa.Column("slot", sa.Integer, primary_key=True, comment="from 0 through all clusters of the round"),
     sa.Column("commitment", sa.LargeBinary, nullable=False, comment="to who filled it; see proof/commitment.py"),
-    sa.Column("neighbours", sa.LargeBinary, nullable=False, comment="slots within Δ; see ledger/rows.py"),
-    sa.Column("listed_by", sa.LargeBinary, nullable=False, comment="slots that list this one: the inverse"),
     sqlite_with_rowid=False,
 )
 
@@ -251,6 +252,5 @@ log = sa.Table(
     sa.Column("round_id", sa.ForeignKey("rounds.id"), unique=True, comment="the round it logs"),
     sa.Column("erasure", sa.ForeignKey("erasures.id"), comment="the erasure whose withdrawal or rollback it logs"),
     sa.Column("clusters", sa.LargeBinary, comment="the leaf hashes of a round's clusters"),
-    sa.Column("list_key", sa.LargeBinary, comment="makes the salts of a round's neighbour lists"),
     sa.Column("head", sa.Text, comment="the checkpoint signed when this was the last leaf; NULL if it was not"),
 )

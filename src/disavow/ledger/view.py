@@ -18,12 +18,12 @@ from disavow.ledger import clients as registry
 from disavow.ledger import rounds, rows, updates
 from disavow.ledger.creation import MODELS
 from disavow.ledger.models import ModelStore, Vector, mean_of
+from disavow.ledger.odds import Odds, odds
 from disavow.ledger.requests import listed
 from disavow.ledger.rounds import RoundSummary
 from disavow.ledger.schema import models, run
 from disavow.ledger.updates import UPDATES, KeptRound, UpdateStore
 from disavow.privacy.events import Event
-from disavow.proof.bounds import Bounds
 
 
 class View:
@@ -186,10 +186,10 @@ class View:
         with self.snapshot() as connection:
             return rounds.executed(connection)
 
-    def worst_bounds(self) -> tuple[Bounds, ...]:
-        """For each standing round the bounds of the cluster whose representative its model shows best."""
+    def odds(self) -> Odds | None:
+        """What the models of the standing rounds say about who was drawn; None where nobody could have been."""
         with self.snapshot() as connection:
-            return rounds.worst_bounds(connection, self.policy)
+            return odds(connection, self.policy)
 
     def latest_samples(self) -> dict[str, int]:
         """How many samples each participant of the round recorded last held; none before the first."""

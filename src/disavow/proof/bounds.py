@@ -13,27 +13,40 @@ Z = 1.645
 NO_PROTECTION = 3.0
 """log10 of the odds above which a rendering says "no protection by noise"."""
 
-_MOST_SHOWN = 1000
+MOST_SHOWN = 1000
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Of one cluster: how far another representative moves the round's model, and s = displacement / τ."""
+    """Of one cluster: how far one other representative moves the round's model, and that over τ: the ratio."""
 
     displacement: float
     ratio: float | None
 
     @property
     def log10_odds(self) -> float | None:
-        """log10 of γ = exp(s²/2 + s·z): by how much the leaver explains the model better than another member."""
-        if self.ratio is None:
-            return None
-        return _finite((self.ratio * self.ratio / 2 + self.ratio * Z) / math.log(10))
+        """log10 of γ = exp(ratio²/2 + ratio·z): by how much the leaver explains the model better than another
+        member. Against the member least like it, and for 95 of 100 draws of the noise.
+        """
+        return log10_odds(self.ratio)
 
 
-def bounds_of(*, weight: float, spread: float, tau: float) -> Bounds:
+def log10_odds(ratio: float | None) -> float | None:
+    """log10 of γ for one round's ratio, or for the root of the sum of squared ratios over rounds."""
+    if ratio is None:
+        return None
+    return _finite((ratio * ratio / 2 + ratio * Z) / math.log(10))
+
+
+def within_odds(ratio: float | None, odds: float) -> bool:
+    """Whether the odds over all rounds, from `total_ratio`, are no more than `odds`; never without a ratio."""
+    found = log10_odds(ratio)
+    return found is not None and found <= math.log10(odds)
+
+
+def bounds_of(*, weight: float, spread: float, tau: float, representatives: int) -> Bounds:
     """With no Gaussian noise there are no odds, except where there is nothing to tell apart."""
-    displacement = _finite(weight * spread)
+    displacement = _finite(weight * spread / representatives)
     if displacement == 0:
         return Bounds(0.0, 0.0)
     return Bounds(displacement, _finite(displacement / tau) if tau > 0 else None)
@@ -45,25 +58,36 @@ def total_displacement(each: Iterable[Bounds]) -> float:
 
 
 def total_ratio(each: Iterable[Bounds]) -> float | None:
-    """√Σs² over rounds; None if one of them has no odds."""
+    """√Σratio² over rounds; None if one of them has no odds."""
     ratios = [bounds.ratio for bounds in each]
     if any(ratio is None for ratio in ratios):
         return None
     return math.sqrt(_sum(ratio * ratio for ratio in ratios if ratio is not None))
 
 
-def noise_in_words(ratio: float | None) -> str | None:
-    """Say that noise protects nobody, given √Σs² over all rounds of a leaver; None where it protects.
+def chance_drawn(sizes: Iterable[int], representatives: int) -> float:
+    """The chance that a client was drawn at least once, from the sizes of its clusters: 1 - Π(1 - s/m).
+
+    >>> f"{chance_drawn([10] * 50, 1):.3f}"
+    '0.995'
+    """
+    never = 1.0
+    for size in sizes:
+        never *= 1 - min(1.0, representatives / size)
+    return 1 - never
+
+
+def noise_in_words(odds: float | None) -> str | None:
+    """Say that noise protects nobody, given log10 of the odds over all rounds of a leaver; None where it protects.
 
     >>> noise_in_words(1.0), noise_in_words(25.0)[:26]
     (None, 'No protection by noise: wh')
     """
-    odds = Bounds(0.0, ratio).log10_odds
     if odds is not None and odds <= NO_PROTECTION:
         return None
     told = "there is no Gaussian noise"
     if odds is not None:
-        told = f"odds up to 10^{odds:.0f}" if odds <= _MOST_SHOWN else f"odds beyond 10^{_MOST_SHOWN}"
+        told = f"odds up to 10^{odds:.0f}" if odds <= MOST_SHOWN else f"odds beyond 10^{MOST_SHOWN}"
     return (
         "No protection by noise: whoever knows the updates of a cluster can tell from the models who was drawn "
         f"({told}), and nothing is deniable to them."

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from disavow.errors import OtherModel, Unreadable, VerificationError
-from disavow.proof.bounds import bounds_of, total_displacement, total_ratio
-from disavow.proof.clusters import check_cluster, count_survivors
+from disavow.proof.bounds import bounds_of, chance_drawn, total_displacement, total_ratio, within_odds
+from disavow.proof.clusters import check_cluster, count_survivors, survivors_needed
 from disavow.proof.envelope import Envelope, read_envelope, signer_of
 from disavow.proof.history import History, replay
 from disavow.proof.leaves import VERSION, Leaf, hash_of, latest_time, time_of
@@ -21,7 +21,7 @@ from disavow.proof.notes import PublicKey, open_checkpoint, open_with_any, origi
 from disavow.proof.opening import check_opening, read_opening, refuse_other_client
 from disavow.proof.reading import write_figure
 from disavow.proof.receipt import Receipt, check_receipt, read_receipt
-from disavow.proof.report import Asked, Report, rebuilt_in_words
+from disavow.proof.report import Asked, Report, delta_in_words, rebuilt_in_words
 from disavow.proof.statement import Statement, read_statement
 from disavow.proof.trust import index_of
 from disavow.proof.verdict import check_verdict, unchanged
@@ -110,8 +110,11 @@ class Examination:
     def policy(self) -> str:
         """7: the promises and the key are those of the log."""
         policy = self._leaves[0]["policy"]
-        if not policy["x"] <= policy["k"]:
-            raise VerificationError(f"x = {policy['x']} is more than k = {policy['k']}")
+        k, x, drawn = policy["k"], policy["x"], policy["representatives"]
+        if survivors_needed(policy) > k or (drawn >= k and drawn > 1):
+            raise VerificationError(f"k = {k}, x = {x} and {drawn} representatives do not go together")
+        if policy["delta"] is not None and policy["relative_delta"] is not None:
+            raise VerificationError("Δ is said to be fixed and relative")
         keys = [leaf["key"] for leaf in self._leaves if leaf["type"] in ("run", "key")]
         if keys[-1] is not None and keys[-1] != self._signer:
             raise VerificationError("the log is to be signed with another key than the one that signed the proof")
@@ -124,7 +127,7 @@ class Examination:
         if not allowed:
             raise VerificationError(f"the key that signed was not in use at {last}, the time of the last leaf")
         late = "; signed late: no key bound the server when the run began" if keys[0] is None else ""
-        return f"k = {policy['k']}, x = {policy['x']}, criterion {policy['criterion']}, from leaf 0{late}"
+        return f"k = {k}, x = {x}, {drawn} drawn of each cluster, Δ {delta_in_words(policy)}, from leaf 0{late}"
 
     def rounds(self) -> str:
         """8: standing rounds run from 1 to the head without gap, each from the model before it."""
@@ -177,18 +180,17 @@ class Examination:
         counts = self._report.survivors
         if not counts:
             return "the leaver was in no round that stands"
-        return f"at least {min(counts)} in each of {len(counts)} rounds; x = {policy['x']}"
+        return f"at least {min(counts)} in each of {len(counts)} rounds; {survivors_needed(policy)} are needed"
 
-    def spread(self) -> str | None:
+    def spread(self) -> str:
         """11: no cluster is wider than Δ."""
-        if self._history.policy["criterion"] != "cluster":
-            return None
         for cluster in self._said["clusters"]:
             leaf = self._leaves[cluster["leaf"]]
             if not cluster["spread"] <= leaf["delta"]:
                 wide = f"{cluster['spread']} wide, more than Δ {leaf['delta']}"
                 raise VerificationError(f"in round {leaf['number']} the cluster is {wide}")
-        return "no cluster is wider than Δ"
+        adaptive = self._history.policy["delta"] is None and self._history.policy["relative_delta"] is None
+        return "no cluster is wider than Δ" + ("; adaptive Δ excludes nobody" if adaptive else "")
 
     def bounds(self) -> str:
         """12: the bounds are those of the clusters shown."""
@@ -196,7 +198,12 @@ class Examination:
         for cluster in self._said["clusters"]:
             leaf = self._leaves[cluster["leaf"]]
             check_noise(policy, cluster, leaf)
-            bounds = bounds_of(weight=cluster["weight"], spread=cluster["spread"], tau=leaf["tau"])
+            bounds = bounds_of(
+                weight=cluster["weight"],
+                spread=cluster["spread"],
+                tau=leaf["tau"],
+                representatives=policy["representatives"],
+            )
             odds = None if bounds.log10_odds is None else write_figure(bounds.log10_odds)
             if (cluster["displacement"], cluster["log10_odds"]) != (write_figure(bounds.displacement), odds):
                 raise VerificationError(f"the bounds of round {leaf['number']} are not those of its cluster")
@@ -205,10 +212,15 @@ class Examination:
         total = {
             "displacement": write_figure(displacement),
             "ratio": None if ratio is None else write_figure(ratio),
+            "drawn": write_figure(
+                chance_drawn((cluster["size"] for cluster in self._said["clusters"]), policy["representatives"])
+            ),
         }
         if self._said["bounds"] != total:
             raise VerificationError("the bounds over all rounds are not those of its clusters")
-        return f"displacement {total['displacement']}, √Σs² {total['ratio'] or 'without Gaussian noise'}"
+        if policy["odds"] is not None and not within_odds(ratio, policy["odds"]):
+            raise VerificationError(f"the odds over all rounds are more than the policy's {policy['odds']:g}")
+        return f"displacement {total['displacement']}, √Σratio² {total['ratio'] or 'without Gaussian noise'}"
 
     def verdict(self) -> str:
         """13: the answer is the one in the log, and shows every round that it committed to."""

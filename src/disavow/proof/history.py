@@ -118,10 +118,14 @@ def _follows(history: History, place: int, leaf: Leaf, attempt: int) -> None:
 
 def _round(history: History, _: int, leaf: Leaf) -> None:
     number, k, delta = leaf["number"], history.policy["k"], history.policy["delta"]
+    if history.policy["relative_delta"] is not None:
+        delta = history.policy["relative_delta"] * leaf["update_norm"]
     if not k * leaf["clusters"] <= leaf["participants"] < 2 * k * leaf["clusters"]:
         raise VerificationError(f"round {number} cannot have clusters of at least {k} and fewer than {2 * k}")
     if delta is not None and leaf["delta"] != delta:
-        raise VerificationError(f"round {number} has Δ {leaf['delta']}; the policy says {delta}")
+        raise VerificationError(f"round {number} has Δ {leaf['delta']}; the policy makes it {delta}")
+    if leaf["pairs_within"] > 1:
+        raise VerificationError(f"round {number} has more pairs within Δ than there are")
     if leaf["tau"] > 0 and leaf["after"] in history.undone and leaf["after"] != leaf["before"]:
         raise VerificationError(
             f"round {number} ends, noise and all, in a model that was undone: it was not retrained"

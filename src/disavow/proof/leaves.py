@@ -39,7 +39,7 @@ from disavow.proof.reading import (
 
 Leaf = dict[str, Any]
 
-VERSION = 2
+VERSION = 3
 
 MECHANISMS = ("federaser",)
 """What rebuilds rounds approximately."""
@@ -48,20 +48,22 @@ VERDICTS = ("never present", "deniable", "rollback")
 MOST_REQUESTS = 10_000
 
 _ROUNDS_TAG = b"disavow/rounds/v1\x00"
-_LIST_TAG = b"disavow/neighbours/v1\x00"
 _WITHDRAWN_TAG = b"disavow/withdrawn/v1\x00"
 
 POLICY = {
     "k": positive,
     "x": positive,
-    "criterion": one_of("cluster", "neighbourhood"),
+    "representatives": positive,
     "delta": optional(decimal),
+    "relative_delta": optional(decimal),
+    "odds": optional(decimal),
     "clustering": one_of("mdav", "constrained-kmeans", "fixed"),
     "sticky": boolean,
     "metric": one_of("l2", "cosine", "published"),
     "noise": one_of("paper", "calibrated", "none"),
     "distribution": one_of("gaussian", "laplace"),
     "sigma": decimal,
+    "statistics": one_of("mean", "drawn"),
     "clip": optional(decimal),
     "tau": optional(decimal),
     "draws": one_of("fresh", "seeded"),
@@ -92,6 +94,8 @@ KINDS: dict[str, dict[str, Any]] = {
         "before": digest,
         "after": digest,
         "delta": decimal,
+        "update_norm": decimal,
+        "pairs_within": decimal,
         "tau": decimal,
         "participants": positive,
         "clusters": positive,
@@ -170,6 +174,8 @@ def round_leaf(
     before: str,
     after: str,
     delta: float,
+    update_norm: float,
+    pairs_within: float,
     tau: float,
     participants: int,
     clusters: Sequence[Leaf],
@@ -183,6 +189,8 @@ def round_leaf(
         "before": before,
         "after": after,
         "delta": write_decimal(delta),
+        "update_norm": write_decimal(update_norm),
+        "pairs_within": write_decimal(pairs_within),
         "tau": write_decimal(tau),
         "participants": participants,
         "clusters": len(clusters),
@@ -240,10 +248,8 @@ def key_leaf(*, key: PublicKey, at: str) -> Leaf:
 # -- inside a round ------------------------------------------------------------------------------------------------
 
 
-def cluster_leaf(
-    *, position: int, first: int, size: int, weight: float, spread: float, slots: bytes, lists: bytes | None
-) -> Leaf:
-    """A cluster, with digests of its slots' commitments and of their neighbour lists."""
+def cluster_leaf(*, position: int, first: int, size: int, weight: float, spread: float, slots: bytes) -> Leaf:
+    """A cluster, with the digest of its slots' commitments."""
     return {
         "position": position,
         "first": first,
@@ -251,28 +257,12 @@ def cluster_leaf(
         "weight": write_decimal(weight),
         "spread": write_decimal(spread),
         "slots": to_base64(slots),
-        "lists": None if lists is None else to_base64(lists),
     }
 
 
 def joined(hashes: Iterable[bytes]) -> bytes:
     """SHA-256 over hashes, one behind the other."""
     return hashlib.sha256(b"".join(hashes)).digest()
-
-
-def list_salt(seed: bytes, slot: int, index: int) -> bytes:
-    """The salt of one entry of a slot's neighbour list, from the round's secret seed."""
-    return hashlib.sha256(_LIST_TAG + seed + struct.pack(">II", slot, index)).digest()
-
-
-def list_entry(salt: bytes, neighbour: int) -> bytes:
-    """The leaf hash of one entry of a neighbour list."""
-    return leaf_hash(salt + struct.pack(">I", neighbour))
-
-
-def list_entries(seed: bytes, slot: int, neighbours: Sequence[int]) -> list[bytes]:
-    """The leaf hashes of a whole list."""
-    return [list_entry(list_salt(seed, slot, i), other) for i, other in enumerate(neighbours)]
 
 
 def sized(size: int, root: bytes) -> bytes:

@@ -22,7 +22,7 @@ def noise_of(policy: Mapping[str, Any], clusters: Iterable[tuple[float, float]])
         return float(policy["tau"] or 0.0)
     if policy["noise"] != "paper" or policy["distribution"] != "gaussian":
         return 0.0
-    sigma = float(policy["sigma"])
+    sigma = float(policy["sigma"]) / int(policy["representatives"])
     return min(math.hypot(*(weight * sigma * spread for weight, spread in clusters)), sys.float_info.max)
 
 
@@ -32,9 +32,9 @@ def check_noise(policy: Mapping[str, Any], cluster: Leaf, leaf: Leaf) -> None:
     if policy["noise"] == "calibrated":
         due = tau == (policy["tau"] or 0.0)
     elif policy["noise"] == "paper" and policy["distribution"] == "gaussian":
-        own, sigma = cluster["weight"] * cluster["spread"], policy["sigma"]
+        own, sigma = cluster["weight"] * cluster["spread"], policy["sigma"] / policy["representatives"]
         due = tau * (1 + _ROUNDING) >= own * sigma
-        if policy["delta"] is None:
+        if policy["delta"] is None and policy["relative_delta"] is None:
             # no other cluster is wider than Δ, and all their shares together are what this one leaves
             due = due and tau <= sigma * _hypotenuse(own, (1 - cluster["weight"]) * leaf["delta"]) * (1 + _ROUNDING)
     else:

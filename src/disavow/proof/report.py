@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from disavow.errors import OtherModel, VerificationError
 from disavow.proof.bounds import Bounds
@@ -32,6 +33,17 @@ CHECKS = (
     "model",
 )
 """The names of the checks, which are numbered from 1."""
+
+
+def delta_in_words(policy: Mapping[str, Any]) -> str:
+    """How near counts as alike, by the policy of leaf 0.
+
+    >>> delta_in_words({"delta": None, "relative_delta": 0.5})
+    '0.5x the median update norm'
+    """
+    if policy["relative_delta"] is not None:
+        return f"{policy['relative_delta']:g}x the median update norm"
+    return "adaptive" if policy["delta"] is None else f"{policy['delta']:g}"
 
 
 def rebuilt_in_words(rounds: int) -> str:

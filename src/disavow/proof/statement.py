@@ -27,15 +27,13 @@ from disavow.proof.reading import (
 )
 
 STATEMENT = "https://in-toto.io/Statement/v1"
-ERASURE = "urn:disavow:proof-of-deniability:v2"
-WHAT_IF = "urn:disavow:what-if:v2"
+ERASURE = "urn:disavow:proof-of-deniability:v3"
+WHAT_IF = "urn:disavow:what-if:v3"
 MODEL = "model.safetensors"
 
 _MOST_LEAVES = 1_000_000
 _MOST_SLOTS = 1_000_000
 _PATH = 64
-
-_path = list_of(hashed, most=_PATH)
 
 _WITHDRAWN = {
     "leaf": positive,
@@ -45,34 +43,17 @@ _WITHDRAWN = {
     "inner": optional(hashed),
 }
 
-_PLACED = {
+CLUSTER = {
+    "leaf": positive,
     "position": whole,
     "first": whole,
     "size": positive,
     "weight": decimal,
     "spread": decimal,
-    "lists": optional(hashed),
-    "path": _path,
-}
-
-OTHER = {**_PLACED, "slots": hashed}
-"""A cluster that lends neighbours: its slots stay closed."""
-
-_LISTED = record({"slot": whole, "index": whole, "size": positive, "salt": hashed, "path": _path})
-
-NEIGHBOURS = {
-    "lists": list_of(hashed, most=_MOST_SLOTS),
-    "listed": list_of(list_of(_LISTED, most=_MOST_SLOTS), most=_MOST_SLOTS),
-    "others": list_of(record(OTHER), most=_MOST_SLOTS),
-}
-
-CLUSTER = {
-    **_PLACED,
-    "leaf": positive,
+    "path": list_of(hashed, most=_PATH),
     "slot": whole,
     "slots": list_of(hashed, most=_MOST_SLOTS),
     "withdrawn": list_of(record(_WITHDRAWN), most=_MOST_SLOTS),
-    "neighbours": optional(record(NEIGHBOURS)),
     "displacement": figure,
     "log10_odds": optional(figure),
 }
@@ -88,7 +69,7 @@ PREDICATE = {
     "rounds": optional(record({"salt": hashed, "superseded": list_of(positive, most=_MOST_LEAVES)})),
     "maps": list_of(list_of(optional(hashed), most=_MOST_LEAVES), most=_MOST_LEAVES),
     "clusters": list_of(record(CLUSTER), most=_MOST_LEAVES),
-    "bounds": record({"displacement": figure, "ratio": optional(figure)}),
+    "bounds": record({"displacement": figure, "ratio": optional(figure), "drawn": figure}),
     "verdict": record({"kind": one_of(*VERDICTS), "from": optional(positive)}),
     "times": optional(record(TIMES)),
 }

@@ -45,8 +45,8 @@ class KIPFedAvg(FedAvg):
     Takes what `FedAvg` takes, with the same meaning, and beyond it:
 
     ledger: the run directory, an absolute path (`~` will do); made on the first start, continued ever after.
-    k, x, criterion, noise, sigma, seed: as in config.toml (docs/configuration.md). `settings` takes any other of
-        its tables, such as `{"noise": {"mode": "calibrated", "clip": 1.0, "tau": 0.1}, "draws": "seeded"}`.
+    k, x, representatives, noise, sigma, seed: as in config.toml (docs/configuration.md). `settings` takes any other
+        of its tables, such as `{"noise": {"mode": "calibrated", "clip": 1.0, "tau": 0.1}, "draws": "seeded"}`.
     local_epochs: what clients train in a round; only for the cost of an erasure, in client-epochs.
     identity: where stable client ids come from, see `identity.Identity`.
     repeats: how often a round with fewer than k good replies asks again before it is refused.
@@ -73,7 +73,7 @@ class KIPFedAvg(FedAvg):
         ledger: str | Path,
         k: int = 4,
         x: int = 2,
-        criterion: Literal["cluster", "neighbourhood"] = "cluster",
+        representatives: int = 1,
         noise: Literal["paper", "calibrated", "none"] = "paper",
         sigma: float = 0.02,
         seed: int = 1,
@@ -103,8 +103,8 @@ class KIPFedAvg(FedAvg):
         told = {
             "seed": seed,
             "training": {"fraction": fraction_train, "epochs": local_epochs},
-            "clustering": {"k": k},
-            "deniability": {"x": x, "criterion": criterion},
+            "clustering": {"k": k, "representatives": representatives},
+            "deniability": {"x": x},
             "noise": {"mode": noise, "sigma": sigma},
         }
         if mechanism is not None:  # not past the settings, which say what goes with it, and which the run keeps
@@ -210,8 +210,8 @@ class KIPFedAvg(FedAvg):
         super().summary()
         policy = self.settings.policy
         inform(
-            f"k = {policy.k}, x = {policy.x}, criterion {policy.criterion}, noise {policy.noise}; "
-            f"ledger {self.directory.resolve()}"
+            f"k = {policy.k}, x = {policy.x}, {policy.representatives} drawn of each cluster, "
+            f"noise {policy.noise}; ledger {self.directory.resolve()}"
         )
 
     # -- a session -------------------------------------------------------------------------------------------

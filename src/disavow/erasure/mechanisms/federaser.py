@@ -102,7 +102,7 @@ class FedEraser:
             mechanism=self.name,
             source=source.round_id,
             epochs=epochs,
-            slots=tuple(Slot(members[i], ()) for i in order),
+            slots=tuple(Slot(members[i]) for i in order),
             kept={member.update_digest: each for member, each in zip(members, contributions, strict=True)},
             at=at,
             seconds=(at - opening.opened_at).total_seconds(),

@@ -95,12 +95,11 @@ def _close_groups(distances: Tensor) -> list[list[int]]:
 
 
 def norms_of(vectors: Tensor) -> Tensor:
-    """The L2 norm of each row in float64; 1 for a row of zeros, which has no direction."""
+    """The L2 norm of each row in float64."""
     norms = torch.zeros(len(vectors), dtype=torch.float64, device=vectors.device)
     for start in range(0, vectors.shape[1], _COLUMNS):
         norms += vectors[:, start : start + _COLUMNS].double().square().sum(dim=1)
-    norms = norms.sqrt()
-    return torch.where(norms > 0, norms, torch.ones_like(norms))
+    return norms.sqrt()
 
 
 def published(vectors: Tensor, layout: Layout) -> Tensor:

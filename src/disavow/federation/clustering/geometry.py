@@ -1,7 +1,7 @@
 """What a clustering method sees of the updates: distances, exact for small rounds, projected for large ones.
 
 Up to `PROJECTION_LIMIT` participants every pair is measured exactly. Above it, assignment works on a random
-projection; what is recorded (spreads, neighbours) is always exact, and computed in `alike.py`.
+projection; the spreads that are recorded are always exact, and computed in `alike.py`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,10 @@ def geometry_of(updates: Updates, *, metric: str, layout: Layout, stream: Stream
     """The geometry of a round under a metric. `stream` draws the projection of a large round."""
     if metric == "published":
         return ExactGeometry(published(updates.vectors, layout).square())
-    norms = norms_of(updates.vectors) if metric == "cosine" else None
+    norms = None
+    if metric == "cosine":
+        norms = norms_of(updates.vectors)
+        norms[norms == 0] = 1  # a row of zeros has no direction
     if len(updates) <= PROJECTION_LIMIT:
         return ExactGeometry(squared_l2(updates.vectors, norms))
     return ProjectedGeometry(project(updates.vectors, norms, stream))

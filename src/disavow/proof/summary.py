@@ -1,0 +1,91 @@
+"""What a proof says about the leaver in numbers: odds, chance to have been drawn, likeness of its clusters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from disavow.proof.bounds import MOST_SHOWN, bounds_of, chance_drawn, log10_odds, total_ratio
+from disavow.proof.statement import Statement
+
+EXCLUDES_NOBODY = "adaptive Δ excludes nobody"
+_FEW = 3
+"""Up to ten to this, odds are written out."""
+
+
+def as_odds(log10: float | None) -> str:
+    """Odds from their logarithm.
+
+    >>> as_odds(0.9), as_odds(38.2), as_odds(None)
+    ('7.9', '10^38', 'unbounded')
+    """
+    if log10 is None:
+        return "unbounded"
+    if log10 > MOST_SHOWN:
+        return f"beyond 10^{MOST_SHOWN}"
+    return f"{10**log10:.3g}" if log10 <= _FEW else f"10^{log10:.0f}"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Over the standing rounds that the leaver was in. Odds are log10, 95 % quantiles; None: not bounded.
+
+    `widest` is its widest cluster over the median update norm of that round, `pairs_within` the smallest share of
+    all pairs of a round that lie within Δ. Both are None where it was in no round, or where all updates were zero.
+    `adaptive` says that Δ is each round's largest spread, which excludes nobody; `averaged` that running statistics
+    are means over all members.
+    """
+
+    rounds: int
+    worst_round: float | None
+    median_round: float | None
+    composed: float | None
+    drawn: float
+    widest: float | None
+    pairs_within: float | None
+    adaptive: bool
+    averaged: bool
+
+
+def summarise(statement: Statement) -> Summary:
+    """The numbers of a statement, computed from its clusters."""
+    said = statement.predicate
+    leaves, clusters = said["leaves"], said["clusters"]
+    policy = leaves[0]["policy"]
+    drawn = policy["representatives"]
+    mine = [leaves[cluster["leaf"]] for cluster in clusters]
+    bounds = [
+        bounds_of(weight=each["weight"], spread=each["spread"], tau=leaf["tau"], representatives=drawn)
+        for each, leaf in zip(clusters, mine, strict=True)
+    ]
+    ratios = [each.ratio for each in bounds if each.ratio is not None]
+    known = bool(bounds) and len(ratios) == len(bounds)
+    norms = [(each["spread"], leaf["update_norm"]) for each, leaf in zip(clusters, mine, strict=True)]
+    return Summary(
+        rounds=len(clusters),
+        worst_round=log10_odds(max(ratios)) if known else None,
+        median_round=log10_odds(median(ratios)) if known else None,
+        composed=log10_odds(total_ratio(bounds)) if bounds else None,
+        drawn=chance_drawn((each["size"] for each in clusters), drawn),
+        widest=max((spread / norm for spread, norm in norms if norm > 0), default=None),
+        pairs_within=min((leaf["pairs_within"] for leaf in mine), default=None),
+        adaptive=policy["delta"] is None and policy["relative_delta"] is None,
+        averaged=policy["statistics"] == "mean",
+    )
+
+
+def summary_in_words(summary: Summary) -> list[str]:
+    """What a proof says of the leaver in numbers, a line each; none where it was in no round that stands."""
+    if not summary.rounds:
+        return []
+    odds = (
+        f"odds: worst round {as_odds(summary.worst_round)}, median round {as_odds(summary.median_round)}, over all "
+        f"{summary.rounds} rounds {as_odds(summary.composed)} (95 % quantiles)"
+    )
+    drawn = f"drawn at least once with a chance of {summary.drawn:.1%}: deniable does not mean not used"
+    parts = [
+        "" if summary.widest is None else f"widest cluster {summary.widest:.2f}x the median update",
+        "" if summary.pairs_within is None else f"at least {summary.pairs_within:.0%} of all pairs are within Δ",
+        EXCLUDES_NOBODY if summary.adaptive else "",
+    ]
+    return [odds, drawn, "likeness: " + "; ".join(part for part in parts if part)]
