@@ -1,10 +1,9 @@
-"""How often the model rolls back, with real training: fresh against sticky clusters, both criteria.
+"""How often the model rolls back, with real training: fresh against sticky clusters.
 
 50 clients of digits, 50 rounds, a request after each round with probability 0.2, everything else by default; the
 same request streams for every row.
 
-python -m benchmarks.rollbacks 100            that many streams, a Markdown table; goes on where it was interrupted
-python -m benchmarks.rollbacks 100 cluster    one criterion only
+python -m benchmarks.rollbacks 100    that many streams, a Markdown table; goes on where it was interrupted
 """
 
 from __future__ import annotations
@@ -28,10 +27,9 @@ from disavow.config import Settings
 from disavow.domain import VerdictKind
 
 CHOICES = ((4, 2), (6, 3))
-CRITERIA = ("cluster", "neighbourhood")
 STREAMS = 100
 RESULTS = Path("bench-results") / "rollbacks.jsonl"
-Key = tuple[int, int, bool, str]
+Key = tuple[int, int, bool]
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Outcome:
 
 def settings_of(choice: Key, seed: int) -> Settings:
     """What a run of this row is told."""
-    k, x, sticky, criterion = choice
+    k, x, sticky = choice
     return config.from_values(
         {
             "seed": seed,
@@ -54,7 +52,7 @@ def settings_of(choice: Key, seed: int) -> Settings:
             "draws": "seeded",
             "data": {"clients": 50},
             "clustering": {"k": k, "sticky": sticky},
-            "deniability": {"x": x, "criterion": criterion},
+            "deniability": {"x": x},
             "requests": {"rate": 0.2},
         },
         source="benchmark",
@@ -76,9 +74,9 @@ def one(choice: Key, seed: int) -> Outcome:
     return Outcome(len(asked), rollbacks, retrained, evaluation.accuracy if evaluation else 0.0)
 
 
-def main(streams: int, criteria: Sequence[str]) -> None:
+def main(streams: int) -> None:
     """Run every choice on every stream and print the table. Runs that were finished before are not repeated."""
-    choices: list[Key] = [(*c, s, t) for t, c, s in product(criteria, CHOICES, (False, True))]
+    choices: list[Key] = [(*choice, sticky) for choice, sticky in product(CHOICES, (False, True))]
     found = _finished()
     jobs = [(c, s) for s in range(1, streams + 1) for c in choices if (c, s) not in found]
     RESULTS.parent.mkdir(exist_ok=True)
@@ -96,14 +94,14 @@ def main(streams: int, criteria: Sequence[str]) -> None:
             print(f"\r{done} of {len(jobs)} runs", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     print(f"{streams} request streams; 95 % intervals in brackets\n")
-    print("| k | x | criterion | clusters | rollbacks | retrained rounds | of fresh | accuracy |")
-    print("|---|---|---|---|---|---|---|---|")
-    for k, x, sticky, criterion in choices:
+    print("| k | x | clusters | rollbacks | retrained rounds | of fresh | accuracy |")
+    print("|---|---|---|---|---|---|---|")
+    for k, x, sticky in choices:
         seeds = range(1, streams + 1)
-        mine = [found[(k, x, sticky, criterion), seed] for seed in seeds]
-        fresh = [found[(k, x, False, criterion), seed] for seed in seeds]
+        mine = [found[(k, x, sticky), seed] for seed in seeds]
+        fresh = [found[(k, x, False), seed] for seed in seeds]
         print(
-            f"| {k} | {x} | {criterion} | {'sticky' if sticky else 'fresh'} | {_mean([o.rollbacks for o in mine])} "
+            f"| {k} | {x} | {'sticky' if sticky else 'fresh'} | {_mean([o.rollbacks for o in mine])} "
             f"| {_mean([o.retrained_rounds for o in mine])} | {_ratio(mine, fresh) if sticky else '1'} "
             f"| {np.mean([o.accuracy for o in mine]):.3f} |"
         )
@@ -116,9 +114,10 @@ def _finished() -> dict[tuple[Key, int], Outcome]:
     found = {}
     for line in RESULTS.read_text().splitlines():
         row = json.loads(line)
-        (k, x, sticky, criterion), seed = row.pop("choice"), row.pop("seed")
-        key = (k, x, sticky, criterion)
-        if row.pop("of", None) == _digest(key, seed):
+        choice, seed = row.pop("choice"), row.pop("seed")
+        k, x, sticky, *more = choice
+        key = (k, x, sticky)
+        if not more and row.pop("of", None) == _digest(key, seed):
             found[key, seed] = Outcome(**row)
     return found
 
@@ -150,4 +149,4 @@ def _ratio(mine: list[Outcome], fresh: list[Outcome]) -> str:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else STREAMS, sys.argv[2:] or CRITERIA)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else STREAMS)

@@ -36,16 +36,14 @@ def test_help_lists_benchmarks_that_exist(
     assert "judging" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("criterion", ["cluster", "neighbourhood"])
 def test_judging_builds_a_ledger_of_the_present_format_and_judges_on_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, criterion: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"PARTICIPANTS": 100, "ASKED": 20, "LEFT_BEFORE": 2}.items():
         monkeypatch.setattr(judging, name, value)
     judging._build(tmp_path / "run", clients=200, rounds=6)
-    measured = judging._measure(tmp_path / "run", 200, 6, criterion)
+    measured = judging._measure(tmp_path / "run", 200, 6)
     assert measured["own_rounds"] == 3
-    assert measured["criterion"] == criterion
 
 
 def test_proofs_are_made_and_verified() -> None:

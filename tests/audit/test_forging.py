@@ -227,22 +227,6 @@ def test_who_has_left_is_never_a_representative_of_a_forgery(tmp_path: Path) -> 
     assert all(each.recomputed == each.identical == 7 for each in forgery.rounds)
 
 
-def test_rounds_with_a_cluster_without_survivors_are_left_out(tmp_path: Path) -> None:
-    """Possible where neighbourhoods count: everybody is everybody's neighbour, in whatever cluster."""
-    policy = replace(
-        POLICY, k=2, x=2, criterion="neighbourhood", delta=1e6, clustering="fixed", sticky=False, **NOISE["none"]
-    )
-    with trained(tmp_path / "run", policy, Homes()) as ledger:
-        group = ledger.membership(2)[0]
-        assert set(left(ledger, Homes(), *group)) == {"deniable"}
-        emptied = [t for t in (1, 2, 3) if any(not cluster.clients for cluster in ledger.round(t).clusters)]
-        assert 2 in emptied
-        forgery = forge(ledger, Homes().train, forgings=2, seed=1)
-    assert forgery.left_out == len(emptied)
-    assert [each.number for each in forgery.rounds] == [t for t in (1, 2, 3) if t not in emptied]
-    assert bool(forgery.models) == (3 not in emptied)
-
-
 def test_rounds_whose_models_were_thinned_cannot_be_forged(tmp_path: Path) -> None:
     with trained(tmp_path / "run", replace(POLICY, **NOISE["none"]), Homes()) as ledger:
         thin(ledger, 1)

@@ -36,8 +36,8 @@ SETTINGS: dict[str, Any] = {
 def first_broken(ledger: Ledger, leavers: tuple[str, ...]) -> int | None:
     policy = ledger.policy
     with ledger.snapshot() as connection:
-        touched = evidence(connection, list(numbers_of(connection, leavers).values()), criterion=policy.criterion)
-        return judge(touched, x=policy.x, criterion=policy.criterion).round
+        touched = evidence(connection, list(numbers_of(connection, leavers).values()), policy)
+        return judge(touched, policy).round
 
 
 @pytest.fixture(scope="module")

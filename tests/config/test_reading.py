@@ -21,7 +21,7 @@ from tests.config.refusing import complaints
         ("sede = 1", "sede is not a setting; allowed: seed, rounds, draws, data, model, training, clustering, "),
         ("[dta]\nclients = 3", "dta is not a setting; allowed: seed, "),
         ("[data]\nclinets = 3", "data.clinets is not a setting; allowed: name, clients, partition, alpha, "),
-        ("[noise.extra]\na = 1", "noise.extra is not a setting; allowed: mode, distribution, sigma, clip, tau"),
+        ("[noise.extra]\na = 1", "noise.extra is not a setting; allowed: mode, distribution, sigma, statistics, "),
         ('seed = "1"', 'seed is "1"; allowed: a whole number of at least 0 and below 4,294,967,296'),
         ("seed = -1", "seed is -1; allowed: a whole number of at least 0"),
         (

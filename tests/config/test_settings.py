@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from disavow import config
 from disavow.config import PROJECTION_LIMIT, Settings
+from disavow.errors import ConfigError
 from tests.config.refusing import complaints
 
 
@@ -23,7 +24,9 @@ from tests.config.refusing import complaints
             "[training]\nfraction = 0.1\n[clustering]\nk = 3\n",
             "clustering.k is 3; allowed: 1 to 2, the participants of a round (data.clients 20, training.frac",
         ),
-        ("[deniability]\nx = 5", "deniability.x is 5; allowed: 1 to clustering.k, which is 4"),
+        ("[deniability]\nx = 5", "deniability.x is 5; allowed: 1 to 4 (clustering.k 4"),
+        ("[clustering]\nrepresentatives = 2\n[deniability]\nx = 4", "deniability.x is 4; allowed: 1 to 3 "),
+        ("[clustering]\nrepresentatives = 4", "clustering.representatives is 4; allowed: "),
         (
             '[noise]\nmode = "calibrated"\ntau = 1.0',
             'noise.clip is not set; noise.mode "calibrated" needs a number',
@@ -82,28 +85,49 @@ def test_a_whole_number_serves_as_a_number() -> None:
 
 def test_the_policy_holds_every_promise() -> None:
     settings = config.parse(
-        'draws = "seeded"\n[clustering]\nk = 5\nmetric = "cosine"\n'
-        '[deniability]\nx = 3\ncriterion = "neighbourhood"\ndelta = 0.5\n'
+        'draws = "seeded"\n[clustering]\nk = 5\nmetric = "cosine"\nrepresentatives = 2\n'
+        "[deniability]\nx = 3\ndelta = 0.5\nodds = 100\n"
         '[noise]\ndistribution = "laplace"\nsigma = 0.3\n',
         source="run.toml",
     )
     assert dataclasses.asdict(settings.policy) == {
         "k": 5,
         "x": 3,
-        "criterion": "neighbourhood",
+        "representatives": 2,
         "delta": 0.5,
+        "relative_delta": None,
+        "odds": 100.0,
         "clustering": "mdav",
         "sticky": True,
         "metric": "cosine",
         "noise": "paper",
         "distribution": "laplace",
         "sigma": 0.3,
+        "statistics": "mean",
         "clip": None,
         "tau": None,
         "draws": "seeded",
         "mechanism": "retrain",
     }
-    assert Settings().policy.delta is None
+    assert Settings().policy.adaptive
+
+
+def test_a_relative_delta_is_read_as_a_multiple() -> None:
+    policy = config.parse('[deniability]\ndelta = "0.5x"', source="run.toml").policy
+    assert (policy.delta, policy.relative_delta, policy.adaptive) == (None, 0.5, False)
+    assert policy.delta_at(3.0) == 1.5
+
+
+@pytest.mark.parametrize("wrong", ['"x"', '"-1x"', '"0.5"', '"1e3x"', '"adaptively"', "0.0", '"0x"', '"0.0x"'])
+def test_a_delta_that_is_none_is_refused(wrong: str) -> None:
+    with pytest.raises(ConfigError):
+        config.parse(f"[deniability]\ndelta = {wrong}", source="run.toml")
+
+
+def test_calibrated_noise_releases_running_statistics_as_drawn() -> None:
+    """The account covers what is drawn; a mean over the whole cluster would be released with certainty."""
+    calibrated = config.parse('[noise]\nmode = "calibrated"\nclip = 1.0\ntau = 1.0', source="run.toml")
+    assert (calibrated.policy.statistics, Settings().policy.statistics) == ("drawn", "mean")
 
 
 def test_fixed_clusters_are_never_sticky() -> None:

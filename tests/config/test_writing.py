@@ -32,6 +32,8 @@ def values_of(kind: Any, metadata: Iterable[Any] = ()) -> st.SearchStrategy[Any]
         found = numbers(kind, metadata)
     elif kind is bool:
         found = st.booleans()
+    elif kind is str and (patterns := [m.pattern for m in metadata if getattr(m, "pattern", None)]):
+        found = st.from_regex(patterns[0], fullmatch=True).filter(lambda text: len(text) <= 16)
     elif kind is str:
         found = st.text(st.characters(codec="utf-8"))
     elif kind is type(None):
@@ -66,8 +68,11 @@ def any_settings(draw: st.DrawFn) -> Settings:
     k = draw(st.integers(2, participants))
     values["data"] |= {"clients": clients}
     values["training"] |= {"fraction": share}
-    values["clustering"] |= {"k": k} | ({"metric": "l2"} if participants > PROJECTION_LIMIT else {})
-    values["deniability"] |= {"x": draw(st.integers(1, k))}
+    drawn = draw(st.integers(1, k - 1))
+    values["clustering"] |= {"k": k, "representatives": drawn} | (
+        {"metric": "l2"} if participants > PROJECTION_LIMIT else {}
+    )
+    values["deniability"] |= {"x": draw(st.integers(1, k - drawn + 1))}
     if noise["mode"] == "calibrated":
         noise |= {"clip": noise["clip"] or 1.5, "tau": noise["tau"] or 0.1}
         values["mechanism"]["name"] = "retrain"
@@ -104,4 +109,4 @@ def test_the_defaults_as_toml_show_every_key_with_its_meaning() -> None:
 
 def test_without_comments_there_are_only_keys_and_sections() -> None:
     for line in config.to_toml(Settings(), comments=False).splitlines():
-        assert re.fullmatch(r"|\[\w+\]|\w+ = \S+|# (dir|digest|clip|tau|epsilon) = ", line)
+        assert re.fullmatch(r"|\[\w+\]|\w+ = \S+|# (dir|digest|odds|clip|tau|epsilon) = ", line)

@@ -12,7 +12,7 @@ from disavow.domain import Cluster, Member, Round, Slot
 
 def a_round() -> Round:
     def slot(client: str | None) -> Slot:
-        return Slot(None if client is None else Member(client, 3, bytes(32)), ())
+        return Slot(None if client is None else Member(client, 3, bytes(32)))
 
     return Round(
         number=1,
@@ -20,6 +20,8 @@ def a_round() -> Round:
         before="before",
         after="after",
         delta=2.0,
+        update_norm=1.0,
+        pairs_within=0.5,
         clusters=(
             Cluster(0.5, 1.0, (slot("a"), slot(None), slot("b"))),
             Cluster(0.5, 2.0, (slot("d"), slot("c"))),

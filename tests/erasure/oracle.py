@@ -6,8 +6,9 @@ and the erasure do with files, rows and crashes must come to the same bits.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -29,7 +30,7 @@ class RememberedRound:
 
     clusters: tuple[frozenset[str], ...]
     spreads: tuple[float, ...]
-    near: dict[str, frozenset[str]]
+    weights: tuple[float, ...]
     delta: float
 
 
@@ -82,10 +83,7 @@ class Oracle:
             RememberedRound(
                 clusters=tuple(frozenset(updates.clients[i] for i in group) for group in found.members),
                 spreads=found.spreads,
-                near={
-                    updates.clients[i]: frozenset(updates.clients[j] for j in listed)
-                    for i, listed in enumerate(found.neighbours)
-                },
+                weights=found.weights,
                 delta=found.delta,
             )
         )
@@ -98,14 +96,14 @@ class Oracle:
         Of the models only those broadcast in the rounds `kept` can be gone back to; without it, all of them.
         """
         self.clients -= leavers
-        gone_before = set(self.gone)
         self.gone |= leavers
         broken = [
             number
             for number, remembered in enumerate(self.rounds, start=1)
             for group, spread in zip(remembered.clusters, remembered.spreads, strict=True)
-            if self._touched(remembered, group, leavers, gone_before) and not self._holds(remembered, group, spread)
+            if group & leavers and not self._holds(remembered, group, spread)
         ]
+        broken += [number for leaver in leavers for number in self._beyond_odds(leaver)]
         if not broken:
             return None
         first, now = 1 if from_scratch else min(broken), len(self.rounds)
@@ -116,19 +114,22 @@ class Oracle:
             self.train(now)
         return first
 
-    def _touched(
-        self, remembered: RememberedRound, group: frozenset[str], leavers: set[str], before: set[str]
-    ) -> bool:
-        if group & leavers:
-            return True
-        if self.policy.criterion == "cluster":
-            return False
-        return bool(group & before) and any(remembered.near[client] & leavers for client in group)
-
     def _holds(self, remembered: RememberedRound, group: frozenset[str], spread: float) -> bool:
-        if self.policy.criterion == "cluster":
-            return len(group - self.gone) >= self.policy.x and spread <= remembered.delta
-        return all(len((remembered.near[client] | {client}) - self.gone) >= self.policy.x for client in group)
+        needed = self.policy.x + self.policy.representatives - 1
+        return len(group - self.gone) >= needed and spread <= remembered.delta
+
+    def _beyond_odds(self, leaver: str) -> Iterator[int]:
+        """The rounds up to which the leaver's odds are more than the policy allows; mode paper, Gaussian."""
+        squares = 0.0
+        for number, remembered in enumerate(self.rounds, start=1):
+            moved = [weight * spread for weight, spread in zip(remembered.weights, remembered.spreads, strict=True)]
+            tau = self.policy.sigma * math.hypot(*moved)  # s divides both, and cancels out
+            for group, each in zip(remembered.clusters, moved, strict=True):
+                squares += (each / tau) ** 2 if leaver in group else 0.0
+            if self.policy.odds is not None and squares / 2 + 1.645 * math.sqrt(squares) > math.log(
+                self.policy.odds
+            ):
+                yield number
 
     def vectors(self) -> list[Tensor]:
         return [model.vector for model in self.models]

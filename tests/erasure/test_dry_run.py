@@ -35,7 +35,7 @@ from tests.ledger.making import files_of
 VARIETY: list[dict[str, Any]] = [
     {},
     {"clustering": {"sticky": False}},
-    {"clustering": {"sticky": False}, "deniability": {"criterion": "neighbourhood"}},
+    {"clustering": {"sticky": False, "representatives": 2}},
     {"deniability": {"delta": 0.3}},
     {"training": {"fraction": 0.6, "epochs": 5}},
     {"clients": 5, "deniability": {"x": 3}},

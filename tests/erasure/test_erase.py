@@ -229,12 +229,39 @@ def test_a_cluster_wider_than_a_fixed_delta_breaks_whoever_leaves_it(tmp_path: P
     assert fsck(tmp_path / "run") == []
 
 
-def test_neighbourhoods_decide_where_the_policy_says_so(tmp_path: Path) -> None:
-    """Nobody is within a tiny Δ of anybody: under `neighbourhood` x = 1 the leaver's own slot breaks at once."""
-    with toy(tmp_path / "run", deniability={"x": 1, "criterion": "neighbourhood", "delta": 1e-6}) as run:
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("representatives", [1, 2])
+def test_when_a_whole_cluster_leaves_the_model_rolls_back(
+    tmp_path: Path, together: bool, representatives: int
+) -> None:
+    """In every round the representative was with certainty one of them: nobody else could have been drawn."""
+    clustering = {"k": 3, "representatives": representatives}
+    with toy(tmp_path / "run", clustering=clustering, deniability={"x": 1}) as run:
+        leavers = run.ledger.membership(1)[0]
+        if together:
+            assert {request.verdict for request in leave(run, *leavers)} == {rollback(1)}
+            return
+        verdicts = [leave(run, client)[0].verdict for client in leavers]
+    survivors = [len(leavers) - 1 - i for i in range(len(leavers))]
+    enough = [left >= representatives for left in survivors]  # x + s - 1, with x = 1
+    assert verdicts[: enough.index(False) + 1] == [DENIABLE] * enough.index(False) + [rollback(1)]
+
+
+def test_a_relative_delta_decides_who_is_alike(tmp_path: Path) -> None:
+    with toy(tmp_path / "run", deniability={"x": 1, "delta": "0.01x"}) as run:
         assert leave(run, "client-05")[0].verdict == rollback(1)
-    with toy(tmp_path / "wide", deniability={"x": 3, "criterion": "neighbourhood", "delta": 1e6}) as run:
-        # everybody is within a huge Δ of everybody listed: lists hold 2k = 6 others
+    with toy(tmp_path / "wide", deniability={"x": 1, "delta": "100x"}) as run:
+        assert leave(run, "client-05")[0].verdict == DENIABLE
+
+
+def test_odds_decide_where_they_are_limited(tmp_path: Path) -> None:
+    """Enough survive; the limit on the odds over all rounds makes it a rollback to the first round beyond it."""
+    noise = {"sigma": 1.0}
+    with toy(tmp_path / "free", deniability={"x": 1}, noise=noise) as run:
+        assert leave(run, "client-05")[0].verdict == DENIABLE
+    with toy(tmp_path / "strict", deniability={"x": 1, "odds": 1.01}, noise=noise) as run:
+        assert leave(run, "client-05")[0].verdict == rollback(1)
+    with toy(tmp_path / "loose", deniability={"x": 1, "odds": 1e30}, noise=noise) as run:
         assert leave(run, "client-05")[0].verdict == DENIABLE
 
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disavow.domain import Cluster, ClusterEvidence, RebuiltEvidence, Slot, Verdict, VerdictKind
+from disavow.domain import Cluster, ClusterEvidence, Policy, RebuiltEvidence, Slot, Verdict, VerdictKind
 from disavow.erasure.judge import judge
 from disavow.ledger import Ledger, fsck, journal, log
 from disavow.ledger.evidence import evidence
@@ -33,7 +33,6 @@ class Remembered:
 
     groups: tuple[tuple[str, ...], ...]
     spreads: tuple[float, ...]
-    near: dict[str, frozenset[str]]
     delta: float
 
 
@@ -54,13 +53,6 @@ class Story:
         spreads = tuple(self.rng.choice([0.25, 0.5, 1.0]) for _ in groups)
         delta = self.delta if self.delta is not None else max(spreads)
         order = [client for group in groups for client in group]
-        slot_of = {client: slot for slot, client in enumerate(order)}
-        near = {
-            client: frozenset(
-                self.rng.sample([c for c in order if c != client], self.rng.randint(0, len(order) - 1))
-            )
-            for client in order
-        }
         record_next(
             self.ledger,
             after=np.full(LAYOUT.size, self.rng.random(), dtype=np.float32),
@@ -69,12 +61,12 @@ class Story:
                 Cluster(
                     len(group) / len(order),
                     spread,
-                    tuple(Slot(member(c), tuple(sorted(slot_of[n] for n in near[c]))) for c in group),
+                    tuple(Slot(member(c)) for c in group),
                 )
                 for group, spread in zip(groups, spreads, strict=True)
             ),
         )
-        self.standing.append(Remembered(groups, spreads, near, delta))
+        self.standing.append(Remembered(groups, spreads, delta))
 
     def _partition(self, taking_part: list[str]) -> tuple[tuple[str, ...], ...]:
         found, left = [], list(taking_part)
@@ -85,29 +77,18 @@ class Story:
             left = left[size:]
         return tuple(found)
 
-    def naive(self, leavers: set[str], x: int, criterion: str) -> Verdict:
+    def naive(self, leavers: set[str], needed: int) -> Verdict:
         """The definition over the whole ledger, without any index."""
         gone = self.gone | leavers
         for number, remembered in enumerate(self.standing, start=1):
             for group, spread in zip(remembered.groups, remembered.spreads, strict=True):
-                held = bool(set(group) & leavers)
-                if criterion == "cluster":
-                    broken = held and (len(set(group) - gone) < x or spread > remembered.delta)
-                else:
-                    lists = any(remembered.near[client] & leavers for client in group)
-                    concerned = held or (bool(set(group) & self.gone) and lists)
-                    broken = concerned and any(
-                        len((remembered.near[client] | {client}) - gone) < x for client in group
-                    )
-                if broken:
+                if set(group) & leavers and (len(set(group) - gone) < needed or spread > remembered.delta):
                     return Verdict(VerdictKind.ROLLBACK, number)
         return Verdict(VerdictKind.DENIABLE)
 
-    def judged(self, leavers: set[str], x: int, criterion: str) -> Verdict:
+    def judged(self, leavers: set[str], policy: Policy) -> Verdict:
         with self.ledger.snapshot() as connection:
-            return judge(
-                evidence(connection, numbers_of(connection, leavers), criterion=criterion), x=x, criterion=criterion
-            )
+            return judge(evidence(connection, numbers_of(connection, leavers), policy), policy)
 
     def withdraw(self, leavers: set[str], rollback_to: int | None, *, delete: bool) -> None:
         """As an erasure does it, whatever the verdict; half of the time also delete the rows that name them."""
@@ -140,10 +121,10 @@ def test_random_ledgers_are_judged_as_the_definition_says(tmp_path_factory: pyte
     verdicts: set[str] = set()
 
     @settings(PROPERTY, max_examples=12)
-    @given(st.integers(0, 2**32 - 1), st.sampled_from(["cluster", "neighbourhood"]), st.booleans())
-    def property_holds(seed: int, criterion: str, fixed: bool) -> None:
+    @given(st.integers(0, 2**32 - 1), st.booleans())
+    def property_holds(seed: int, fixed: bool) -> None:
         rng = random.Random(seed)
-        policy = replace(POLICY, criterion=criterion, delta=0.5 if fixed else None)
+        policy = replace(POLICY, delta=0.5 if fixed else None)
         with create(tmp_path_factory.mktemp("story") / "run", clients=POPULATION, policy=policy) as ledger:
             story = Story(ledger, rng, policy.delta, [], set())
             while len(POPULATION) - len(story.gone) > 4:
@@ -152,12 +133,17 @@ def test_random_ledgers_are_judged_as_the_definition_says(tmp_path_factory: pyte
                 present = sorted(set(POPULATION) - story.gone)
                 # many questions on each state: asking is cheap, and changes nothing
                 for _ in range(12):
-                    asked, x = set(rng.sample(present, rng.randint(1, 3))), rng.randint(1, 4)
-                    due = story.naive(asked, x, criterion)
-                    assert story.judged(asked, x, criterion) == due, (seed, sorted(asked), x)
+                    asked, x, drawn = (
+                        set(rng.sample(present, rng.randint(1, 3))),
+                        rng.randint(1, 4),
+                        rng.randint(1, 2),
+                    )
+                    due = story.naive(asked, x + drawn - 1)
+                    found = story.judged(asked, replace(policy, x=x, representatives=drawn))
+                    assert found == due, (seed, sorted(asked), x, drawn)
                     verdicts.add(str(due))
                 leavers = set(rng.sample(present, rng.randint(1, 2)))
-                due = story.naive(leavers, 1, criterion)
+                due = story.naive(leavers, 1)
                 # now and then an earlier rollback than due, so that superseded rounds lie about
                 undone = rng.choice([due.round, rng.randint(1, len(story.standing)) if story.standing else None])
                 story.withdraw(leavers, undone, delete=rng.random() < 0.5)
@@ -171,42 +157,30 @@ def test_random_ledgers_are_judged_as_the_definition_says(tmp_path_factory: pyte
 
 @pytest.fixture
 def four(tmp_path: Path) -> Iterator[Ledger]:
-    """Two clusters of three and two; the second one's neighbourhoods lean on the first cluster's "bo"."""
+    """Two clusters of three and two, twice."""
     ids = ("al", "bo", "cy", "di", "ed")
-    ledger = create(tmp_path / "run", clients=ids, policy=replace(POLICY, criterion="neighbourhood"))
+    ledger = create(tmp_path / "run", clients=ids)
     al, bo, cy, di, ed = (member(client) for client in ids)
     for _ in range(2):
         record_next(
             ledger,
             clusters_of_round=(
-                Cluster(0.6, 0.25, (Slot(al, (1, 2)), Slot(bo, (0, 2)), Slot(cy, (0, 1)))),
-                Cluster(0.4, 0.25, (Slot(di, (4, 1)), Slot(ed, (3, 1)))),
+                Cluster(0.6, 0.25, (Slot(al), Slot(bo), Slot(cy))),
+                Cluster(0.4, 0.25, (Slot(di), Slot(ed))),
             ),
         )
     with ledger:
         yield ledger
 
 
-def verdict_on(ledger: Ledger, *leavers: str, x: int = 2, criterion: str = "neighbourhood") -> Verdict:
+def verdict_on(ledger: Ledger, *leavers: str, x: int = 2) -> Verdict:
+    policy = replace(POLICY, x=x)
     with ledger.snapshot() as connection:
-        told = evidence(connection, numbers_of(connection, set(leavers)), criterion=criterion)
-        return judge(told, x=x, criterion=criterion)
+        return judge(evidence(connection, numbers_of(connection, set(leavers)), policy), policy)
 
 
 def withdrawn(ledger: Ledger, *leavers: str) -> None:
     Story(ledger, random.Random(), None, [], set()).withdraw(set(leavers), None, delete=True)
-
-
-def test_a_leaver_whom_another_cluster_needed_is_noticed(four: Ledger) -> None:
-    """After ed, di's cluster lives on bo: bo's own cluster holds without bo, and the other one does not."""
-    assert verdict_on(four, "bo") == Verdict(VerdictKind.DENIABLE)
-    assert verdict_on(four, "ed") == Verdict(VerdictKind.DENIABLE)
-    withdrawn(four, "ed")
-    assert verdict_on(four, "bo") == Verdict(VerdictKind.ROLLBACK, 1)
-    # the paper's own criterion looks at the leaver's clusters alone and does not notice
-    assert verdict_on(four, "bo") == Verdict(VerdictKind.DENIABLE)
-    # nobody lists al from the other cluster
-    assert verdict_on(four, "al") == Verdict(VerdictKind.DENIABLE)
 
 
 def clusters_of(told: Iterable[ClusterEvidence | RebuiltEvidence]) -> list[ClusterEvidence]:
@@ -216,15 +190,39 @@ def clusters_of(told: Iterable[ClusterEvidence | RebuiltEvidence]) -> list[Clust
     return [each for each in found if isinstance(each, ClusterEvidence)]
 
 
-def test_leaving_together_is_noticed_too(four: Ledger) -> None:
-    assert verdict_on(four, "bo", "ed") == Verdict(VerdictKind.ROLLBACK, 1)
+def test_leaving_together_is_judged_together(four: Ledger) -> None:
+    assert verdict_on(four, "bo") == verdict_on(four, "al") == Verdict(VerdictKind.DENIABLE)
+    assert verdict_on(four, "al", "bo") == Verdict(VerdictKind.ROLLBACK, 1)
+    withdrawn(four, "al")
+    assert verdict_on(four, "bo") == Verdict(VerdictKind.ROLLBACK, 1)
 
 
-def test_a_cluster_that_has_lost_nobody_is_not_judged_again(four: Ledger) -> None:
-    """di and ed are both still in: any of their models is denied by nobody, so nothing is owed for it yet."""
+@pytest.mark.parametrize("x", [1, 2])
+def test_when_a_whole_cluster_leaves_nobody_in_it_is_deniable(four: Ledger, x: int) -> None:
+    """Only its members could have been drawn: others like them, in another cluster, do not count."""
+    assert verdict_on(four, "al", "bo", "cy", x=x) == Verdict(VerdictKind.ROLLBACK, 1)
+    withdrawn(four, "al")
+    withdrawn(four, "bo")
+    assert verdict_on(four, "cy", x=x) == Verdict(VerdictKind.ROLLBACK, 1)
+
+
+def test_only_clusters_that_held_a_leaver_are_judged(four: Ledger) -> None:
+    withdrawn(four, "ed")
     with four.snapshot() as connection:
-        told = clusters_of(evidence(connection, numbers_of(connection, {"bo"}), criterion="neighbourhood"))
-    assert sorted((cluster.round, len(cluster.slots)) for cluster in told) == [(1, 3), (2, 3)]
+        numbers = numbers_of(connection, {"bo"})
+        told = clusters_of(evidence(connection, numbers, POLICY))
+    assert sorted((cluster.round, cluster.survivors, cluster.leavers) for cluster in told) == [
+        (1, 2, tuple(numbers)),
+        (2, 2, tuple(numbers)),
+    ]
+
+
+def test_the_ratio_is_that_of_the_proof(four: Ledger) -> None:
+    """displacement / τ: 0.6·0.25 over σ·√((0.6·0.25)² + (0.4·0.25)²), whatever the number of representatives."""
+    due = 0.15 / (POLICY.sigma * (0.15**2 + 0.1**2) ** 0.5)
+    with four.snapshot() as connection:
+        told = clusters_of(evidence(connection, numbers_of(connection, {"bo"}), POLICY))
+    assert [cluster.ratio for cluster in told] == pytest.approx([due, due])
 
 
 def test_superseded_rounds_are_no_evidence(four: Ledger) -> None:
@@ -235,28 +233,22 @@ def test_superseded_rounds_are_no_evidence(four: Ledger) -> None:
         erasure = journal.open_erasure(connection, waiting, verdict, mechanism="retrain", at=MOMENT)
         journal.supersede(connection, 2, erasure)
     with four.snapshot() as connection:
-        for criterion in ("cluster", "neighbourhood"):
-            told = evidence(connection, numbers_of(connection, {"al", "di"}), criterion=criterion)
-            assert {cluster.round for cluster in told} == {1}
+        told = evidence(connection, numbers_of(connection, {"al", "di"}), POLICY)
+        assert {cluster.round for cluster in told} == {1}
 
 
 def test_each_cluster_is_shown_once_even_when_it_loses_several(four: Ledger) -> None:
     with four.snapshot() as connection:
-        for criterion in ("cluster", "neighbourhood"):
-            told = clusters_of(
-                evidence(connection, numbers_of(connection, {"al", "bo", "cy"}), criterion=criterion)
-            )
-            assert [cluster.survivors for cluster in told if len(cluster.slots) == 3] == [0, 0]
+        told = clusters_of(evidence(connection, numbers_of(connection, {"al", "bo", "cy"}), POLICY))
+        assert [(cluster.survivors, len(cluster.leavers)) for cluster in told] == [(0, 3), (0, 3)]
 
 
 def test_nobody_leaving_is_no_evidence(four: Ledger) -> None:
     with four.snapshot() as connection:
-        assert list(evidence(connection, [])) == []
-        assert list(evidence(connection, [], criterion="neighbourhood")) == []
+        assert list(evidence(connection, [], POLICY)) == []
 
 
-@pytest.mark.parametrize("criterion", ["cluster", "neighbourhood"])
-def test_more_leavers_than_one_statement_can_carry(tmp_path: Path, criterion: str) -> None:
+def test_more_leavers_than_one_statement_can_carry(tmp_path: Path) -> None:
     """1,200 leave at once, in one round of 1,400; every one of them is in the evidence."""
     ids = [f"n{i:04d}" for i in range(1400)]
     pairs = [ids[i : i + 2] for i in range(0, 1400, 2)]
@@ -264,36 +256,29 @@ def test_more_leavers_than_one_statement_can_carry(tmp_path: Path, criterion: st
         record_next(
             ledger,
             clusters_of_round=tuple(
-                Cluster(
-                    2 / 1400,
-                    0.25,
-                    (Slot(member(one), (2 * i + 1,)), Slot(member(two), (2 * i, (2 * i + 2) % 1400))),
-                )
-                for i, (one, two) in enumerate(pairs)
+                Cluster(2 / 1400, 0.25, (Slot(member(one)), Slot(member(two)))) for one, two in pairs
             ),
         )
         with ledger.snapshot() as connection:
             everyone = {row.id: row.number for row in connection.execute(sa.select(clients))}
-            told = clusters_of(evidence(connection, [everyone[c] for c in ids[:1200]], criterion=criterion))
+            told = clusters_of(evidence(connection, [everyone[c] for c in ids[:1200]], POLICY))
     assert len(told) == 600
     assert sum(cluster.survivors for cluster in told) == 0
 
 
-@pytest.mark.parametrize("criterion", ["cluster", "neighbourhood"])
-def test_it_only_reads(four: Ledger, criterion: str) -> None:
+def test_it_only_reads(four: Ledger) -> None:
     withdrawn(four, "ed")
     four.close()
     before = files_of(four.directory)
     with Ledger.open(four.directory) as ledger:  # nothing can be written through this one
-        assert verdict_on(ledger, "bo", "di", criterion=criterion).round == 1
+        assert verdict_on(ledger, "bo", "di").round == 1
     assert files_of(four.directory) == before
 
 
 SCAN = re.compile(r"\bSCAN (memberships|slots|withdrawals|clusters|rounds)\b")
 
 
-@pytest.mark.parametrize("criterion", ["cluster", "neighbourhood"])
-def test_it_is_answered_from_indexes(four: Ledger, criterion: str) -> None:
+def test_it_is_answered_from_indexes(four: Ledger) -> None:
     """The cost of asking grows with the leavers' rounds, not with the ledger: no table is walked through."""
     withdrawn(four, "ed")
     plans: list[str] = []
@@ -307,27 +292,26 @@ def test_it_is_answered_from_indexes(four: Ledger, criterion: str) -> None:
             cursor.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
             plans.extend(row[3] for row in cursor.fetchall())
 
-        told = list(evidence(connection, leavers, criterion=criterion))
+        told = list(evidence(connection, leavers, POLICY))
     assert told
     assert len(asked) > 2
     assert any("SEARCH" in plan for plan in plans)
     assert [plan for plan in plans if SCAN.search(plan)] == []
 
 
-@pytest.mark.parametrize("criterion", ["cluster", "neighbourhood"])
-def test_its_cost_does_not_grow_with_rounds_without_the_leaver(tmp_path: Path, criterion: str) -> None:
+def test_its_cost_does_not_grow_with_rounds_without_the_leaver(tmp_path: Path) -> None:
     """Counted in SQLite's own steps, not in seconds."""
 
     def steps(others: int) -> int:
         ids = ("al", "bo", "cy", "di", "leaver", "friend")
-        with create(tmp_path / f"{criterion}-{others}", clients=ids) as ledger:
+        with create(tmp_path / f"{others}", clients=ids) as ledger:
 
             def round_of(names: tuple[str, ...]) -> None:
                 record_next(
                     ledger,
                     clusters_of_round=tuple(
-                        Cluster(0.5, 0.25, (Slot(member(one), (2 * i + 1,)), Slot(member(two), (2 * i,))))
-                        for i, (one, two) in enumerate((names[:2], names[2:]))
+                        Cluster(0.5, 0.25, (Slot(member(one)), Slot(member(two))))
+                        for one, two in (names[:2], names[2:])
                     ),
                 )
 
@@ -347,7 +331,7 @@ def test_its_cost_does_not_grow_with_rounds_without_the_leaver(tmp_path: Path, c
                 numbers = numbers_of(connection, {"leaver"})
                 raw: Any = connection.connection.driver_connection
                 raw.set_progress_handler(tick, 1)
-                assert len(list(evidence(connection, numbers, criterion=criterion))) == 2
+                assert len(list(evidence(connection, numbers, POLICY))) == 2
                 raw.set_progress_handler(None, 0)
             return count
 

@@ -86,25 +86,25 @@ def run_that_never_had(leavers: set[str], settings: Settings, directory: Path) -
 
 
 @pytest.mark.parametrize(
-    ("criterion", "sticky", "method", "fraction", "noise", "engine"),
+    ("representatives", "sticky", "method", "fraction", "noise", "engine"),
     [
-        ("cluster", True, "mdav", 1.0, "paper", "sequential"),
-        ("cluster", False, "mdav", 1.0, "paper", "sequential"),
-        ("neighbourhood", True, "mdav", 0.8, "paper", "sequential"),
-        ("neighbourhood", False, "constrained-kmeans", 1.0, "paper", "sequential"),
-        ("cluster", False, "fixed", 1.0, "none", "sequential"),
-        ("cluster", True, "mdav", 1.0, "paper", "vectorised"),
+        (1, True, "mdav", 1.0, "paper", "sequential"),
+        (2, False, "mdav", 1.0, "paper", "sequential"),
+        (2, True, "mdav", 0.8, "paper", "sequential"),
+        (1, False, "constrained-kmeans", 1.0, "paper", "sequential"),
+        (1, False, "fixed", 1.0, "none", "sequential"),
+        (1, True, "mdav", 1.0, "paper", "vectorised"),
     ],
 )
 def test_from_round_1_it_is_the_run_that_never_had_the_leavers(
-    tmp_path: Path, criterion: str, sticky: bool, method: str, fraction: float, noise: str, engine: str
+    tmp_path: Path, representatives: int, sticky: bool, method: str, fraction: float, noise: str, engine: str
 ) -> None:
     settings = settings_of(
         13,
         rounds=4,
         training={**TRAINING, "fraction": fraction},
-        clustering={"k": 3, "sticky": sticky, "method": method},
-        deniability={"x": 3, "criterion": criterion, "delta": 1e-6},  # nothing is that alike: always round 1
+        clustering={"k": 3, "sticky": sticky, "method": method, "representatives": representatives},
+        deniability={"x": 2, "delta": 1e-6},  # nothing is that alike: always round 1
         noise={"mode": noise},
         engine={"name": engine, "device": "cpu"},
     )
@@ -132,16 +132,17 @@ SCENARIOS: list[dict[str, Any]] = [
     {"clustering": {"k": 2, "sticky": True}, "deniability": {"x": 2}},
     {"clustering": {"k": 2, "sticky": False}, "deniability": {"x": 2}},
     {"clustering": {"k": 3, "sticky": True}, "deniability": {"x": 2}},
-    {"clustering": {"k": 3, "sticky": False}, "deniability": {"x": 2, "criterion": "neighbourhood"}},
-    {"clustering": {"k": 3, "sticky": True}, "deniability": {"x": 3, "criterion": "neighbourhood"}},
+    {"clustering": {"k": 3, "sticky": False, "representatives": 2}, "deniability": {"x": 2}},
+    {"clustering": {"k": 4, "sticky": True, "representatives": 3}, "deniability": {"x": 2}},
     {"clustering": {"k": 3, "sticky": True, "metric": "cosine"}, "deniability": {"x": 2, "delta": 0.4}},
-    {"clustering": {"k": 3, "sticky": False}, "deniability": {"x": 2, "criterion": "neighbourhood", "delta": 0.05}},
+    {"clustering": {"k": 3, "sticky": False}, "deniability": {"x": 2, "delta": "1.2x"}},
+    {"clustering": {"k": 3}, "deniability": {"x": 1, "odds": 1e8}, "noise": {"sigma": 0.5}},
     {"clustering": {"k": 3, "method": "fixed"}, "deniability": {"x": 3}},
     {"clustering": {"k": 3, "method": "constrained-kmeans"}, "deniability": {"x": 3}},
     {"clustering": {"k": 3}, "deniability": {"x": 2}, "training": {**TRAINING, "fraction": 0.7}},
     {"clustering": {"k": 3}, "deniability": {"x": 3}, "noise": {"mode": "calibrated", "clip": 0.5, "tau": 0.001}},
     {"clustering": {"k": 3}, "deniability": {"x": 3}, "noise": {"distribution": "laplace", "sigma": 0.1}},
-    {"clustering": {"k": 3}, "deniability": {"x": 3}, "model": {"name": "resnet-mini"}},
+    {"clustering": {"k": 3, "representatives": 2}, "deniability": {"x": 2}, "model": {"name": "resnet-mini"}},
     {"clustering": {"k": 3}, "deniability": {"x": 3}, "data": {"partition": "dirichlet"}},
     {"clustering": {"k": 4, "sticky": False}, "deniability": {"x": 2}},
     {"clustering": {"k": 3}, "deniability": {"x": 3}, "engine": {"name": "vectorised", "device": "cpu"}},

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disavow.domain import ClusterEvidence, RebuiltEvidence, SlotEvidence, Verdict, VerdictKind
-from disavow.erasure.judge import CRITERIA, judge
-from tests.federation.builders import PROPERTY
+from disavow.domain import ClusterEvidence, RebuiltEvidence, Verdict, VerdictKind
+from disavow.erasure.judge import judge
+from tests.federation.builders import POLICY, PROPERTY
 
 DENIABLE = Verdict(VerdictKind.DENIABLE)
+LEAVER = 7
 
 
 def rollback(number: int) -> Verdict:
@@ -20,124 +23,115 @@ def rollback(number: int) -> Verdict:
 
 
 def counted(
-    survivors: int, *, lost: int = 1, number: int = 1, spread: float = 1.0, delta: float = 1.0
+    survivors: int,
+    *,
+    number: int = 1,
+    spread: float = 1.0,
+    delta: float = 1.0,
+    ratio: float | None = 1.0,
+    leavers: tuple[int, ...] = (LEAVER,),
 ) -> ClusterEvidence:
-    """A cluster as the criterion `cluster` sees it."""
-    states = (SlotEvidence(True),) * survivors + (SlotEvidence(False),) * lost
-    return ClusterEvidence(number, delta, spread, states)
+    return ClusterEvidence(number, delta, spread, survivors, ratio, leavers)
 
 
-def near(*slots: tuple[bool, int], number: int = 1, spread: float = 1.0, delta: float = 1.0) -> ClusterEvidence:
-    """A cluster as the criterion `neighbourhood` sees it: who survives, and how many neighbours do."""
-    return ClusterEvidence(number, delta, spread, tuple(SlotEvidence(*slot) for slot in slots))
+def test_nobody_is_deniable_in_a_rebuilt_round() -> None:
+    assert judge([counted(9)], POLICY) == DENIABLE
+    assert judge([counted(9), RebuiltEvidence(4)], POLICY) == rollback(4)
+    assert judge([RebuiltEvidence(4), RebuiltEvidence(2)], POLICY) == rollback(2)
 
 
-@pytest.mark.parametrize("criterion", sorted(CRITERIA))
-def test_nobody_is_deniable_in_a_rebuilt_round(criterion: str) -> None:
-    holds = near((True, 9), (False, 9), number=1)
-    assert judge([holds], x=1, criterion=criterion) == DENIABLE
-    assert judge([holds, RebuiltEvidence(4)], x=1, criterion=criterion) == rollback(4)
-    assert judge([RebuiltEvidence(4), RebuiltEvidence(2)], x=1, criterion=criterion) == rollback(2)
-
-
-@pytest.mark.parametrize("criterion", sorted(CRITERIA))
-@pytest.mark.parametrize("x", [1, 2, 100])
-def test_without_evidence_there_is_nothing_to_deny(criterion: str, x: int) -> None:
-    assert judge([], x=x, criterion=criterion) == DENIABLE
+def test_without_evidence_there_is_nothing_to_deny() -> None:
+    assert judge([], POLICY) == DENIABLE
 
 
 @pytest.mark.parametrize(
     ("survivors", "verdict"), [(1, rollback(1)), (2, DENIABLE), (3, DENIABLE), (0, rollback(1))]
 )
 def test_a_cluster_needs_x_survivors_and_x_are_enough(survivors: int, verdict: Verdict) -> None:
-    assert judge([counted(survivors)], x=2) == verdict
+    assert judge([counted(survivors)], POLICY) == verdict
+
+
+@pytest.mark.parametrize(("survivors", "verdict"), [(3, rollback(1)), (4, DENIABLE)])
+def test_with_three_representatives_two_more_are_needed(survivors: int, verdict: Verdict) -> None:
+    assert judge([counted(survivors)], replace(POLICY, k=5, representatives=3)) == verdict
 
 
 @pytest.mark.parametrize(("spread", "verdict"), [(0.0, DENIABLE), (1.0, DENIABLE), (1.0000001, rollback(1))])
 def test_a_cluster_may_be_as_wide_as_delta_and_no_wider(spread: float, verdict: Verdict) -> None:
-    assert judge([counted(9, spread=spread)], x=2) == verdict
+    assert judge([counted(9, spread=spread)], POLICY) == verdict
 
 
-def test_a_cluster_that_lost_nobody_is_judged_like_any_other() -> None:
-    """The judge trusts whoever gathered the evidence: what it is shown counts."""
-    assert judge([counted(1, lost=0)], x=2) == rollback(1)
+def test_the_earliest_broken_round_wins_whatever_the_order() -> None:
+    holding = {7: False, 2: True, 4: False, 9: False, 1: True}
+    told = [counted(5 * holds, number=number) for number, holds in holding.items()]
+    for seed in range(10):
+        random.Random(seed).shuffle(told)
+        assert judge(iter(told), POLICY) == rollback(4)
 
 
-@pytest.mark.parametrize(
-    ("slot", "verdict"),
-    [
-        ((True, 1), DENIABLE),  # itself counts while it survives
-        ((True, 0), rollback(1)),
-        ((False, 2), DENIABLE),
-        ((False, 1), rollback(1)),  # the leaver is no generator of its own model any more
-    ],
-)
-def test_a_slot_needs_x_who_survive_itself_included(slot: tuple[bool, int], verdict: Verdict) -> None:
-    enough = (True, 5)
-    assert judge([near(enough, slot, enough)], x=2, criterion="neighbourhood") == verdict
+# -- odds over all rounds ------------------------------------------------------------------------------------------
 
 
-def test_the_slot_of_a_leaver_must_hold_like_every_other() -> None:
-    """Any slot may have been the representative, and the leaver's most of all."""
-    assert judge([near((True, 9), (True, 9), (False, 0))], x=1, criterion="neighbourhood") == rollback(1)
+def test_the_first_round_that_takes_the_odds_beyond_the_limit_is_undone() -> None:
+    """γ = exp(S²/2 + 1.645·S) with S² the sum of squared ratios: 8.5 after one round of ratio 1, 27.8 after two."""
+    told = [counted(9, number=number) for number in (3, 5, 8)]
+    assert judge(told, POLICY) == DENIABLE
+    for limit, verdict in ((8.0, rollback(3)), (9.0, rollback(5)), (30.0, rollback(8)), (80.0, DENIABLE)):
+        assert judge(reversed(told), replace(POLICY, odds=limit)) == verdict
+    assert math.exp(0.5 + 1.645) == pytest.approx(8.5, abs=0.1)
 
 
-def test_neighbourhoods_do_not_ask_how_wide_the_cluster_is() -> None:
-    wide = near((True, 5), (False, 5), spread=9.0, delta=1.0)
-    assert judge([wide], x=2, criterion="neighbourhood") == DENIABLE
-    assert judge([wide], x=1) == rollback(1)
+def test_each_leaver_has_odds_of_its_own() -> None:
+    apart = [counted(9, number=1, leavers=(1,)), counted(9, number=2, leavers=(2,))]
+    together = [counted(9, number=1, leavers=(1, 2)), counted(9, number=2, leavers=(2,))]
+    assert judge(apart, replace(POLICY, odds=10.0)) == DENIABLE
+    assert judge(together, replace(POLICY, odds=10.0)) == rollback(2)
 
 
-@pytest.mark.parametrize("criterion", sorted(CRITERIA))
-def test_the_earliest_broken_round_wins_whatever_the_order(criterion: str) -> None:
-    def evidence(number: int, holds: bool) -> ClusterEvidence:
-        return near((holds, 5 * holds), (holds, 5 * holds), number=number)
-
-    told = [evidence(7, False), evidence(2, True), evidence(4, False), evidence(9, False), evidence(1, True)]
-    for _ in range(10):
-        random.Random(_).shuffle(told)
-        assert judge(iter(told), x=2, criterion=criterion) == rollback(4)
+def test_without_gaussian_noise_no_limit_holds() -> None:
+    assert judge([counted(9, ratio=None)], POLICY) == DENIABLE
+    assert judge([counted(9, ratio=None)], replace(POLICY, odds=1e30)) == rollback(1)
+    assert judge([counted(9, ratio=0.0)], replace(POLICY, odds=1.01)) == DENIABLE
 
 
-def test_an_unknown_criterion_is_no_verdict() -> None:
-    with pytest.raises(KeyError):
-        judge([], x=1, criterion="gut feeling")
-
-
-slot_evidence = st.builds(SlotEvidence, st.booleans(), st.integers(0, 5))
 cluster_evidence = st.builds(
     ClusterEvidence,
     round=st.integers(1, 6),
     delta=st.sampled_from([0.5, 1.0, 2.0]),
     spread=st.sampled_from([0.25, 1.0, 3.0]),
-    slots=st.lists(slot_evidence, min_size=1, max_size=6).map(tuple),
+    survivors=st.integers(0, 6),
+    ratio=st.sampled_from([None, 0.0, 0.5, 2.0]),
+    leavers=st.sets(st.integers(1, 3), min_size=1).map(tuple),
 )
 
 
 @PROPERTY
-@given(st.lists(cluster_evidence, max_size=6), st.integers(1, 5), st.sampled_from(sorted(CRITERIA)))
-def test_it_is_the_definition_word_for_word(told: list[ClusterEvidence], x: int, criterion: str) -> None:
+@given(
+    st.lists(cluster_evidence, max_size=6, unique_by=lambda each: each.round),
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.sampled_from([None, 2.0, 100.0]),
+)
+def test_it_is_the_definition_word_for_word(
+    told: list[ClusterEvidence], x: int, drawn: int, odds: float | None
+) -> None:
     """Round by round from the first, as a person would go through it."""
-    expected = DENIABLE
-    for number in (6, 5, 4, 3, 2, 1):
-        for cluster in told:
-            if cluster.round != number:
-                continue
-            if criterion == "cluster":
-                alive = len([slot for slot in cluster.slots if slot.survives])
-                broken = alive < x or cluster.spread > cluster.delta
-            else:
-                counts = [(slot.surviving_neighbours or 0) + (1 if slot.survives else 0) for slot in cluster.slots]
-                broken = min(counts) < x
-            if broken:
-                expected = rollback(number)
-    assert judge(told, x=x, criterion=criterion) == expected
+    expected, squares = DENIABLE, dict.fromkeys((1, 2, 3), 0.0)
+    for cluster in sorted(told, key=lambda each: each.round):
+        broken = cluster.survivors < x + drawn - 1 or cluster.spread > cluster.delta
+        for leaver in cluster.leavers:
+            squares[leaver] += math.inf if cluster.ratio is None else cluster.ratio**2
+            root = math.sqrt(squares[leaver])
+            broken = broken or (odds is not None and root**2 / 2 + 1.645 * root > math.log(odds))
+        if broken:
+            expected = rollback(cluster.round)
+            break
+    policy = replace(POLICY, k=9, x=x, representatives=drawn, odds=odds)
+    assert judge(told, policy) == expected
 
 
 @PROPERTY
-@given(st.lists(cluster_evidence, min_size=1, max_size=6), st.integers(1, 5), st.sampled_from(sorted(CRITERIA)))
-def test_asking_for_more_survivors_never_makes_anything_deniable(
-    told: list[ClusterEvidence], x: int, criterion: str
-) -> None:
-    lax, strict = (judge(told, x=asked, criterion=criterion).round or 99 for asked in (x, x + 1))
+@given(st.lists(cluster_evidence, min_size=1, max_size=6), st.integers(1, 5))
+def test_asking_for_more_survivors_never_makes_anything_deniable(told: list[ClusterEvidence], x: int) -> None:
+    lax, strict = (judge(told, replace(POLICY, k=9, x=asked)).round or 99 for asked in (x, x + 1))
     assert strict <= lax

@@ -59,8 +59,8 @@ def test_methods_differ_in_what_they_promise_only(tmp_path: Path) -> None:
     }
     assert len(shared) == 1
     published, sticky = points[2].settings, points[4].settings
-    assert (published.clustering.sticky, published.deniability.criterion) == (False, "cluster")
-    assert (sticky.clustering.sticky, sticky.deniability.criterion) == (True, "neighbourhood")
+    assert (published.clustering.sticky, published.noise.statistics) == (False, "drawn")
+    assert (sticky.clustering.sticky, sticky.noise.statistics) == (True, "mean")
     assert {point.method for point in points if point.k == 1} == PLAIN & {point.method for point in points}
 
 

@@ -34,8 +34,8 @@ def aggregated(
         members=tuple((i,) for i in range(count)),
         weights=weights,
         spreads=(1.0,) * count,
-        neighbours=((),) * count,
         delta=1.0,
+        places=(1,) * count,
     )
     opening = Broadcast(3, attempt, Model(layout or layout_of_size(len(model)), model), "digest", MOMENT)
     made = Perturbed(steps.double())
@@ -98,10 +98,12 @@ def test_running_variances_are_floored_after_noise() -> None:
     [
         (replace(POLICY, noise="none"), 1e-5),
         # sigma times the root of the sum of squares of weight times spread
-        (replace(POLICY, noise="paper", sigma=0.02), 0.02 * np.sqrt(0.25**2 + 0.75**2)),
+        (replace(POLICY, noise="paper", sigma=0.02, statistics="drawn"), 0.02 * np.sqrt(0.25**2 + 0.75**2)),
+        # a mean over the cluster's members, of whom there are three at least
+        (replace(POLICY, noise="paper", sigma=0.02), 0.02 * np.sqrt(0.25**2 + 0.75**2) / 3),
         (CALIBRATED, 0.25),
     ],
-    ids=["none", "paper", "calibrated"],
+    ids=["none", "paper, drawn", "paper, mean", "calibrated"],
 )
 def test_running_variances_are_floored_at_the_noise_of_the_aggregate(policy: Policy, floor: float) -> None:
     layout = Layout((TensorSpec("norm.running_var", (1000,)),))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from disavow.config import PROJECTION_LIMIT
 from disavow.data import client_ids
 from disavow.domain import Layout, Policy, TensorSpec, size_class
 from disavow.federation.cluster import Clusters, cluster
@@ -21,8 +22,10 @@ METHODS = ["mdav", "constrained-kmeans", "fixed"]
 METRICS = ["l2", "cosine", "published"]
 
 
-def clustered(updates: Updates, policy: Policy, previous: Sequence[Sequence[str]] = ()) -> Clusters:
-    layout = layout_of_size(updates.vectors.shape[1])
+def clustered(
+    updates: Updates, policy: Policy, previous: Sequence[Sequence[str]] = (), layout: Layout | None = None
+) -> Clusters:
+    layout = layout or layout_of_size(updates.vectors.shape[1])
     return cluster(updates, policy=policy, layout=layout, previous=previous, seed=3, round_number=2)
 
 
@@ -46,14 +49,14 @@ def keeps_the_promise(clusters: Clusters, updates: Updates, k: int) -> None:
     assert clusters.spreads == pytest.approx(spreads, rel=1e-6, abs=0.0)
     assert clusters.delta == max(clusters.spreads)
 
-    cluster_of = {i: group for group in clusters.members for i in group}
-    for item, listed in enumerate(clusters.neighbours):
-        own = set(cluster_of[item]) - {item}
-        # Δ is the largest spread here, so that the whole cluster is near
-        assert set(listed[: len(own)]) == own
-        assert item not in listed
-        assert len(set(listed)) == len(listed) <= 2 * k
-        assert bool((distances[item, list(listed)] <= clusters.delta * (1 + 1e-9)).all())
+    assert clusters.places == tuple(sizes)
+    median = float(updates.vectors.double().norm(dim=1).quantile(0.5))
+    assert clusters.update_norm == pytest.approx(median, rel=1e-6)
+    if count <= PROJECTION_LIMIT and k > 1:
+        pairs = distances[torch.triu(torch.ones(count, count), diagonal=1).bool()]
+        # distances are good to 1e-6
+        least, most = (float((pairs <= clusters.delta * slack).double().mean()) for slack in (1 - 1e-6, 1 + 1e-6))
+        assert least - 1e-12 <= clusters.pairs_within <= most + 1e-12
 
 
 @st.composite
@@ -169,12 +172,38 @@ def test_fixed_clusters_do_not_stick() -> None:
     assert clustered(updates, policy, [ids[:6], ids[6:]]).members == clustered(updates, policy).members
 
 
-def test_a_fixed_delta_is_recorded_as_it_is_and_bounds_the_neighbours() -> None:
+def test_a_fixed_delta_is_recorded_as_it_is_and_counts_the_pairs_within_it() -> None:
     updates = updates_of(torch.tensor([[0.0], [1.0], [2.0], [10.0], [11.0], [12.5]]))
     clusters = clustered(updates, replace(POLICY, delta=1.25))
     assert clusters.delta == 1.25
     assert clusters.spreads == (2.0, 2.5)
-    assert clusters.neighbours == ((1,), (0, 2), (1,), (4,), (3,), ())
+    assert clusters.pairs_within == 3 / 15
+    assert clusters.update_norm == 6.0
+
+
+def test_a_relative_delta_is_a_multiple_of_the_median_update_norm() -> None:
+    updates = updates_of(torch.tensor([[0.0], [1.0], [2.0], [10.0], [11.0], [12.5]]))
+    clusters = clustered(updates, replace(POLICY, relative_delta=0.5))
+    assert (clusters.update_norm, clusters.delta) == (6.0, 3.0)
+    assert clusters.pairs_within == 6 / 15
+    # and it takes apart what is wider, as a fixed one does
+    ids = updates.clients
+    previous = [[ids[0], ids[3], ids[1]], [ids[2], ids[4], ids[5]]]
+    assert clustered(updates, POLICY, previous).members == ((0, 1, 3), (2, 4, 5))
+    assert clustered(updates, replace(POLICY, relative_delta=0.5), previous).members == ((0, 1, 2), (3, 4, 5))
+
+
+def test_running_statistics_are_part_of_the_spread_whichever_pair_differs_in_them() -> None:
+    layout = Layout((TensorSpec("weight", (1,)), TensorSpec("bn.running_mean", (1,))))
+    updates = updates_of(torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0]]))
+    for statistics, spread in (("mean", 5.0), ("drawn", 5.0)):
+        found = clustered(updates, replace(POLICY, statistics=statistics), layout=layout)
+        assert found.spreads == (spread,)
+    # 3 apart in the weight and 4 in the mean, but no one pair is both
+    updates = updates_of(torch.tensor([[0.0, 0.0], [3.0, 0.0], [1.5, 4.0]]))
+    assert clustered(updates, replace(POLICY, statistics="mean"), layout=layout).spreads == (5.0,)
+    drawn = clustered(updates, replace(POLICY, statistics="drawn"), layout=layout).spreads
+    assert drawn == pytest.approx((18.25**0.5,))
 
 
 def test_sticky_takes_apart_a_cluster_wider_than_a_fixed_delta_and_no_other() -> None:
@@ -226,8 +255,8 @@ def test_plain_averaging_compares_nobody(monkeypatch: pytest.MonkeyPatch) -> Non
         raise AssertionError("updates were compared")
 
     monkeypatch.setattr("disavow.federation.cluster.spreads", compared)
-    monkeypatch.setattr("disavow.federation.cluster.neighbours", compared)
+    monkeypatch.setattr("disavow.federation.cluster.share_within", compared)
     updates = updates_of(gaussian(7, 12))
     found = clustered(updates, replace(POLICY, k=1, x=1, delta=None), ())
     assert found.members == tuple((i,) for i in range(7))
-    assert (found.delta, set(found.spreads), set(found.neighbours)) == (0.0, {0.0}, {()})
+    assert (found.delta, set(found.spreads), found.pairs_within) == (0.0, {0.0}, 0.0)

@@ -11,25 +11,36 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disavow.domain import Policy
+from disavow.domain import Layout, Policy, TensorSpec
 from disavow.federation.cluster import Clusters
 from disavow.federation.perturb import choose_and_perturb, clip
 from disavow.federation.randomness import Secrets
 from disavow.federation.vectors import Updates
-from tests.federation.builders import POLICY, PROPERTY, gaussian, updates_of
+from tests.federation.builders import POLICY, PROPERTY, gaussian, layout_of_size, updates_of
 
 SIZE = 20_000
-TWO = Clusters(
-    members=((0, 1, 2), (3, 4, 5)), weights=(0.5, 0.5), spreads=(2.0, 0.5), neighbours=((),) * 6, delta=2.0
-)
+TWO = Clusters(members=((0, 1, 2), (3, 4, 5)), weights=(0.5, 0.5), spreads=(2.0, 0.5), delta=2.0, places=(3, 3))
 CALIBRATED = replace(POLICY, noise="calibrated", clip=1.5, tau=0.1)
 
 
 def perturbed(
-    updates: Updates, policy: Policy, *, attempt: int = 1, number: int = 1, secrets: Secrets | None = None
+    updates: Updates,
+    policy: Policy,
+    *,
+    attempt: int = 1,
+    number: int = 1,
+    secrets: Secrets | None = None,
+    clusters: Clusters = TWO,
+    layout: Layout | None = None,
 ) -> torch.Tensor:
     made = choose_and_perturb(
-        updates, TWO, policy=policy, secrets=secrets or Secrets(5), round_number=number, attempt=attempt
+        updates,
+        clusters,
+        policy=policy,
+        layout=layout or layout_of_size(updates.vectors.shape[1]),
+        secrets=secrets or Secrets(5),
+        round_number=number,
+        attempt=attempt,
     )
     return made.vectors
 
@@ -70,16 +81,9 @@ def test_without_paper_noise_a_representative_is_a_member_as_it_is(policy: Polic
 
 def test_a_cluster_of_spread_0_gets_no_noise_and_the_other_does() -> None:
     updates = updates_of(torch.ones(6, 30))
-    made = choose_and_perturb(
-        updates,
-        replace(TWO, spreads=(0.0, 1.0)),
-        policy=POLICY,
-        secrets=Secrets(5),
-        round_number=1,
-        attempt=1,
-    )
-    assert torch.equal(made.vectors[0], torch.ones(30, dtype=torch.float64))
-    assert bool((made.vectors[1] != 1).all())
+    made = perturbed(updates, POLICY, clusters=replace(TWO, spreads=(0.0, 1.0)))
+    assert torch.equal(made[0], torch.ones(30, dtype=torch.float64))
+    assert bool((made[1] != 1).all())
 
 
 def test_representatives_are_drawn_uniformly_and_independently() -> None:
@@ -117,9 +121,86 @@ def test_the_draw_does_not_depend_on_the_noise() -> None:
 
 def test_nothing_that_is_returned_names_the_drawn() -> None:
     updates = updates_of(gaussian(6, 4))
-    made = choose_and_perturb(updates, TWO, policy=POLICY, secrets=Secrets(5), round_number=1, attempt=1)
+    made = choose_and_perturb(
+        updates, TWO, policy=POLICY, layout=layout_of_size(4), secrets=Secrets(5), round_number=1, attempt=1
+    )
     assert list(vars(made)) == ["vectors"]
     assert "client" not in repr(made)
+
+
+# -- several representatives ---------------------------------------------------------------------------------
+
+
+def drawn_pairs(attempts: int) -> Counter[frozenset[int]]:
+    """Which two of the first cluster were drawn, read from their mean: each update is a power of two."""
+    updates = updates_of(2.0 ** torch.arange(6.0)[:, None])
+    policy = replace(POLICY, noise="none", representatives=2)
+    pairs = {(2.0**i + 2.0**j) / 2: frozenset((i, j)) for i in range(3) for j in range(i)}
+    return Counter(
+        pairs[float(perturbed(updates, policy, attempt=attempt)[0, 0])] for attempt in range(1, attempts + 1)
+    )
+
+
+def test_several_are_drawn_uniformly_without_replacement_and_averaged() -> None:
+    found = drawn_pairs(3000)
+    assert len(found) == 3
+    assert scipy.stats.chisquare(list(found.values())).pvalue > 1e-4
+
+
+def test_one_representative_is_drawn_as_before_there_could_be_several() -> None:
+    """The numbers that version 0.1 drew with this seed, bit for bit."""
+    updates = updates_of(gaussian(6, 4, seed=3))
+    for attempt in range(1, 20):
+        stream, noise = Secrets(5).stream(1, attempt, "representatives"), Secrets(5).stream(1, attempt, "noise")
+        chosen = torch.tensor([members[stream.below(len(members))] for members in TWO.members])
+        expected = updates.vectors[chosen].double()
+        scales = torch.tensor(TWO.spreads, dtype=torch.float64) * POLICY.sigma
+        expected += scales[:, None] * noise.normal(8).view(2, 4)
+        assert torch.equal(perturbed(updates, POLICY, attempt=attempt), expected)
+
+
+@pytest.mark.parametrize("representatives", [2, 3])
+def test_noise_is_divided_by_the_number_of_representatives(representatives: int) -> None:
+    policy = replace(POLICY, sigma=1.0, representatives=representatives)
+    vectors = perturbed(updates_of(torch.full((6, SIZE), 8.0)), policy)
+    for vector, spread in zip(vectors, TWO.spreads, strict=True):
+        assert float(np.std(vector.numpy() - 8)) == pytest.approx(spread / representatives, rel=0.04)
+
+
+def test_a_place_that_nobody_fills_counts_as_an_update_of_zeros() -> None:
+    """Of four places three are filled: each member is drawn as often as the gap, which contributes nothing."""
+    updates = updates_of(torch.arange(1.0, 7.0)[:, None])
+    gap = replace(TWO, places=(4, 3))
+    found = Counter(
+        float(perturbed(updates, replace(POLICY, noise="none"), attempt=attempt, clusters=gap)[0, 0])
+        for attempt in range(1, 4001)
+    )
+    assert sorted(found) == [0.0, 1.0, 2.0, 3.0]
+    assert scipy.stats.chisquare(list(found.values())).pvalue > 1e-4
+
+
+# -- running statistics --------------------------------------------------------------------------------------
+
+NORMED = Layout((TensorSpec("weight", (SIZE,)), TensorSpec("bn.running_var", (SIZE,))))
+
+
+def test_running_statistics_are_the_mean_over_the_cluster_with_noise_over_k() -> None:
+    updates = updates_of(torch.arange(6.0)[:, None].repeat(1, 2 * SIZE))
+    vectors = perturbed(updates, replace(POLICY, sigma=1.0), layout=NORMED)
+    for vector, members, spread in zip(vectors, TWO.members, TWO.spreads, strict=True):
+        statistics = vector[SIZE:].numpy()
+        assert float(np.mean(statistics)) == pytest.approx(sum(members) / 3, abs=0.05)
+        assert float(np.std(statistics)) == pytest.approx(spread / POLICY.k, rel=0.04)
+        assert float(np.std(vector[:SIZE].numpy())) == pytest.approx(spread, rel=0.04)
+
+
+@pytest.mark.parametrize("noise", ["paper", "none"])
+def test_running_statistics_may_be_those_of_the_drawn(noise: str) -> None:
+    updates = updates_of(torch.arange(6.0)[:, None].repeat(1, 2 * SIZE))
+    policy = replace(POLICY, noise=noise, statistics="drawn")
+    assert torch.equal(
+        perturbed(updates, policy, layout=NORMED), perturbed(updates, policy, layout=layout_of_size(2 * SIZE))
+    )
 
 
 # -- clipping ------------------------------------------------------------------------------------------------

@@ -229,8 +229,9 @@ def test_nothing_recorded_or_returned_depends_on_who_was_drawn_but_the_model(tmp
 def test_a_round_has_no_place_for_a_representative() -> None:
     assert {field.name for kind in (Round, Cluster, Slot, Member) for field in fields(kind)} == {
         *("number", "attempt", "before", "after", "delta", "clusters", "recorded_at"),
+        *("update_norm", "pairs_within"),
         *("weight", "spread", "slots"),
-        *("member", "neighbours"),
+        "member",
         *("client", "samples", "update_digest"),
     }
 

@@ -6,7 +6,6 @@ import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -66,11 +65,11 @@ def member(client: str, samples: int = 10) -> Member:
 
 
 def two_clusters(ids: Sequence[str] = IDS) -> tuple[Cluster, ...]:
-    """Four clients in two clusters, each the neighbour of the other one of its cluster."""
+    """Four clients in two clusters."""
     a, b, c, d = (member(client) for client in ids)
     return (
-        Cluster(0.5, 0.25, (Slot(a, (1,)), Slot(b, (0, 2)))),
-        Cluster(0.5, 0.125, (Slot(c, (3,)), Slot(d, (2,)))),
+        Cluster(0.5, 0.25, (Slot(a), Slot(b))),
+        Cluster(0.5, 0.125, (Slot(c), Slot(d))),
     )
 
 
@@ -83,15 +82,12 @@ def record_next(ledger: Ledger, after: Vector | None = None, **changed: Any) -> 
         "before": ledger.digest_before(number),
         "after": vector(number) if after is None else after,
         "delta": 0.25,
+        "update_norm": 0.5,
+        "pairs_within": 0.75,
         "clusters_of_round": two_clusters(),
         "at": MOMENT,
     }
     return ledger.record(**{**told, **changed})
-
-
-def without_neighbours(cluster: Cluster) -> Cluster:
-    """The cluster with empty neighbour lists."""
-    return replace(cluster, slots=tuple(replace(slot, neighbours=()) for slot in cluster.slots))
 
 
 @contextmanager

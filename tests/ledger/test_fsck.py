@@ -196,7 +196,9 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         r"round 2: no standing round",
     ),
     "standing flag of the last round": (sql("UPDATE rounds SET standing = 0 WHERE id = 3"), r"round 3"),
-    "neighbours": (sql(f"UPDATE slots SET neighbours = x'0100' {OF_SLOT}"), OTHER_DIGEST),
+    "update norm": (sql("UPDATE rounds SET update_norm = 9.0"), OTHER_DIGEST),
+    "pairs within": (sql("UPDATE rounds SET pairs_within = 0.5"), OTHER_DIGEST),
+    "tau": (sql("UPDATE rounds SET tau = 9.0"), OTHER_DIGEST),
     "commitment": (sql(f"UPDATE slots SET commitment = zeroblob(32) {OF_SLOT}"), OTHER_DIGEST),
     "listed_by": (
         sql(f"UPDATE slots SET listed_by = x'' {OF_SLOT}"),

@@ -70,7 +70,7 @@ def roll(number: int) -> Verdict:
 
 def three_left(gone: str) -> tuple[Cluster, ...]:
     left = [client for client in IDS if client != gone]
-    return (Cluster(1.0, 0.25, tuple(Slot(member(client), ()) for client in left)),)
+    return (Cluster(1.0, 0.25, tuple(Slot(member(client)) for client in left)),)
 
 
 def number_of(connection: sa.Connection, client: str) -> int:

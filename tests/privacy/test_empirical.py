@@ -61,8 +61,9 @@ def released(world: World, policy: Policy, *, rounds: int, draws: int, seed: int
         copies = tuple(members for members in world.clusters.members for _ in range(draws))
         chosen = choose_and_perturb(
             clipped,
-            replace(world.clusters, members=copies),
+            replace(world.clusters, members=copies, places=tuple(map(len, copies))),
             policy=policy,
+            layout=layout,
             secrets=Secrets(seed),
             round_number=number,
             attempt=1,
@@ -156,7 +157,7 @@ def with_client(present: bool, *, mates: int, others: int) -> World:
     places = [[5.0]] * present + [[-5.0]] * mates + [[0.3]] * others
     members = (tuple(range(mates + present)), tuple(range(mates + present, mates + present + others)))
     weight = (mates + 1) / (mates + 1 + others)
-    clusters = Clusters(members, (weight, 1 - weight), (0.0, 0.0), (), 0.0)
+    clusters = Clusters(members, (weight, 1 - weight), (0.0, 0.0), 0.0, tuple(map(len, members)))
     return World(updates_of(torch.tensor(places)), clusters)
 
 

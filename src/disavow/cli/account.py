@@ -120,9 +120,9 @@ def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) 
     if budget:
         say(f"Budget: ε = {spent:.4g} of {budget.epsilon:g} is spent at δ = {budget.delta:g}.")
     _print(policy, claims, parameters)
-    for name, told in (("odds", odds_in_words(odds)), ("drawn", drawn_in_words(odds))):
-        if told is not None:
-            say(f"{name}: {told}.")
+    if odds is not None:
+        say(f"Odds: {odds_in_words(odds)}.")
+        say(f"Drawn {drawn_in_words(odds)}.")
 
 
 def _print(policy: Policy, claims: Sequence[Claim], parameters: int) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from disavow.domain import Layout, Policy, size_class
 from disavow.federation.clustering.alike import l2_geometry, share_within, spreads
-from disavow.federation.clustering.distances import norms_of
+from disavow.federation.clustering.distances import lengths_of
 from disavow.federation.clustering.fixed import fixed
 from disavow.federation.clustering.geometry import geometry_of
 from disavow.federation.clustering.kmeans import constrained_kmeans
@@ -76,7 +76,7 @@ def _cluster(
             return constrained_kmeans(geometry, items, policy.k, stream)
         return mdav(geometry, items, policy.k)
 
-    norm = median(norms_of(vectors).tolist())
+    norm = median(lengths_of(vectors).tolist())
     delta = policy.delta_at(norm)
     averaged = list(layout.running_statistics()) if policy.statistics == "mean" else []
 
@@ -108,7 +108,7 @@ def _cluster(
         delta=delta,
         places=tuple(map(len, members)),
         update_norm=norm,
-        pairs_within=share_within(vectors, euclidean, delta),
+        pairs_within=share_within(vectors, euclidean, delta) if policy.k > 1 else 0.0,
     )
 
 

@@ -95,6 +95,12 @@ def _close_groups(distances: Tensor) -> list[list[int]]:
 
 
 def norms_of(vectors: Tensor) -> Tensor:
+    """The L2 norm of each row in float64; 1 for a row of zeros, which has no direction."""
+    norms = lengths_of(vectors)
+    return torch.where(norms > 0, norms, torch.ones_like(norms))
+
+
+def lengths_of(vectors: Tensor) -> Tensor:
     """The L2 norm of each row in float64."""
     norms = torch.zeros(len(vectors), dtype=torch.float64, device=vectors.device)
     for start in range(0, vectors.shape[1], _COLUMNS):

@@ -98,10 +98,7 @@ def geometry_of(updates: Updates, *, metric: str, layout: Layout, stream: Stream
     """The geometry of a round under a metric. `stream` draws the projection of a large round."""
     if metric == "published":
         return ExactGeometry(published(updates.vectors, layout).square())
-    norms = None
-    if metric == "cosine":
-        norms = norms_of(updates.vectors)
-        norms[norms == 0] = 1  # a row of zeros has no direction
+    norms = norms_of(updates.vectors) if metric == "cosine" else None
     if len(updates) <= PROJECTION_LIMIT:
         return ExactGeometry(squared_l2(updates.vectors, norms))
     return ProjectedGeometry(project(updates.vectors, norms, stream))
