@@ -747,7 +747,7 @@ def test_all_forty_clients_leave_one_by_one_and_no_file_names_any(tmp_path: Path
             assert request.state is RequestState.ANSWERED
             assert len(run.ledger.clients()) == 40 - done
             # while the run is still open: the log counts
-            for gone in left[:done]:
+            for gone in left[:done] if done % 8 == 0 else [client]:
                 assert files_with(tmp_path / "run", gone) == []
             if done % 8 == 0:
                 assert faults(tmp_path / "run") == []

@@ -132,11 +132,10 @@ SCENARIOS: list[dict[str, Any]] = [
     {"clustering": {"k": 2, "sticky": True}, "deniability": {"x": 2}},
     {"clustering": {"k": 2, "sticky": False}, "deniability": {"x": 2}},
     {"clustering": {"k": 3, "sticky": True}, "deniability": {"x": 2}},
-    {"clustering": {"k": 3, "sticky": False, "representatives": 2}, "deniability": {"x": 2}},
+    {"clustering": {"k": 4, "sticky": False, "representatives": 2}, "deniability": {"x": 1}},
     {"clustering": {"k": 4, "sticky": True, "representatives": 3}, "deniability": {"x": 2}},
     {"clustering": {"k": 3, "sticky": True, "metric": "cosine"}, "deniability": {"x": 2, "delta": 0.4}},
     {"clustering": {"k": 3, "sticky": False}, "deniability": {"x": 2, "delta": "1.2x"}},
-    {"clustering": {"k": 3}, "deniability": {"x": 1, "odds": 1e8}, "noise": {"sigma": 0.5}},
     {"clustering": {"k": 3, "method": "fixed"}, "deniability": {"x": 3}},
     {"clustering": {"k": 3, "method": "constrained-kmeans"}, "deniability": {"x": 3}},
     {"clustering": {"k": 3}, "deniability": {"x": 2}, "training": {**TRAINING, "fraction": 0.7}},
@@ -157,11 +156,12 @@ SCENARIOS: list[dict[str, Any]] = [
         "ledger": {"retention": 130_000},  # three models
     },
     {"clustering": {"k": 3}, "deniability": {"x": 2}, "training": {"fraction": 0.7}, "ledger": {"retention": 1}},
+    {"clustering": {"k": 3}, "deniability": {"x": 1, "odds": 100.0}, "noise": {"sigma": 0.5}},
 ]
 
 
 # histories with these seeds roll back to a round after the first, so that a checkpoint is continued
-LATER = {(3, 4), (9, 2)}
+LATER = {(3, 8), (9, 2), (22, 1)}
 
 # and with these to an earlier one than the first broken, because its checkpoint has been thinned
 FURTHER = {(20, 1), (21, 1)}

@@ -142,7 +142,7 @@ def _further(run: Run, rounds: int) -> None:
     [
         FRESH,
         {**STICKY, "training": {"fraction": 0.6}},
-        {**STICKY, "deniability": {"odds": 1e300}},
+        {**STICKY, "deniability": {"odds": 1e38}},
         {**STICKY, "deniability": {"delta": 0.01}},
     ],
     ids=["fresh", "partial participation", "odds over all rounds", "wider than Δ"],

@@ -200,11 +200,6 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "pairs within": (sql("UPDATE rounds SET pairs_within = 0.5"), OTHER_DIGEST),
     "tau": (sql("UPDATE rounds SET tau = 9.0"), OTHER_DIGEST),
     "commitment": (sql(f"UPDATE slots SET commitment = zeroblob(32) {OF_SLOT}"), OTHER_DIGEST),
-    "listed_by": (
-        sql(f"UPDATE slots SET listed_by = x'' {OF_SLOT}"),
-        r"round 2: slot 3 is listed by other slots",
-    ),
-    "half a number in listed_by": (sql(f"UPDATE slots SET listed_by = x'01' {OF_SLOT}"), r"round 2: .*slot 3"),
     "update_digest": (sql(f"UPDATE memberships SET update_digest = zeroblob(32) {OF_SLOT}"), NOT_RECORDED),
     "salt": (sql(f"UPDATE memberships SET salt = zeroblob(32) {OF_SLOT}"), NOT_RECORDED),
     "a short salt": (sql(f"UPDATE memberships SET salt = x'00' {OF_SLOT}"), r"round 2: .*slot 3"),
