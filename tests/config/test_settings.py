@@ -24,7 +24,7 @@ from tests.config.refusing import complaints
             "[training]\nfraction = 0.1\n[clustering]\nk = 3\n",
             "clustering.k is 3; allowed: 1 to 2, the participants of a round (data.clients 20, training.frac",
         ),
-        ("[deniability]\nx = 5", "deniability.x is 5; allowed: 1 to 4 (clustering.k 4"),
+        ("[deniability]\nx = 5", "deniability.x is 5; allowed: 1 to 4 ("),
         ("[clustering]\nrepresentatives = 2\n[deniability]\nx = 4", "deniability.x is 4; allowed: 1 to 3 "),
         ("[clustering]\nrepresentatives = 4", "clustering.representatives is 4; allowed: "),
         (
