@@ -115,6 +115,8 @@ class Examination:
             raise VerificationError(f"k = {k}, x = {x} and {drawn} representatives do not go together")
         if policy["delta"] is not None and policy["relative_delta"] is not None:
             raise VerificationError("Δ is said to be fixed and relative")
+        if policy["odds"] is not None and policy["odds"] < 1:
+            raise VerificationError(f"odds are at least 1, and {policy['odds']:g} are promised")
         keys = [leaf["key"] for leaf in self._leaves if leaf["type"] in ("run", "key")]
         if keys[-1] is not None and keys[-1] != self._signer:
             raise VerificationError("the log is to be signed with another key than the one that signed the proof")
@@ -172,7 +174,7 @@ class Examination:
         return f"{len(shown)} clusters lead to their rounds, and those withdrawn from them to every withdrawal"
 
     def survivors(self) -> str:
-        """10: at least x others are left, counted here."""
+        """10: at least x + s - 1 others are left, counted here."""
         policy = self._history.policy
         for cluster in self._said["clusters"]:
             leaf = self._leaves[cluster["leaf"]]
@@ -193,7 +195,7 @@ class Examination:
         return "no cluster is wider than Δ" + ("; adaptive Δ excludes nobody" if adaptive else "")
 
     def bounds(self) -> str:
-        """12: the bounds are those of the clusters shown."""
+        """12: the bounds are those of the clusters shown, and the odds no more than the policy allows."""
         policy = self._history.policy
         for cluster in self._said["clusters"]:
             leaf = self._leaves[cluster["leaf"]]

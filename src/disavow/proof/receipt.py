@@ -18,7 +18,6 @@ from disavow.proof.reading import (
     fields,
     hashed,
     list_of,
-    optional,
     positive,
     record,
     run_id,
@@ -26,7 +25,7 @@ from disavow.proof.reading import (
     whole,
 )
 
-TYPE = "disavow/receipt/v1"
+TYPE = "disavow/receipt/v2"
 _MOST_BYTES = 1 << 20
 _PATH = 64
 
@@ -37,7 +36,6 @@ _CLUSTER = {
     "weight": decimal,
     "spread": decimal,
     "slots": list_of(hashed, most=1 << 20),
-    "lists": optional(hashed),
     "path": list_of(hashed, most=_PATH),
 }
 
@@ -129,7 +127,7 @@ def _root_of_round(receipt: Receipt, made: bytes) -> bytes:
     if made != slots[receipt.slot - first]:
         raise VerificationError(f"the receipt for round {number} does not open its slot")
     leaf = cluster_leaf(
-        **{name: cluster[name] for name in ("position", "first", "size", "weight", "spread", "lists")},
+        **{name: cluster[name] for name in ("position", "first", "size", "weight", "spread")},
         slots=joined(slots),
     )
     return root_by_path(hash_of(leaf), cluster["position"], receipt.header["clusters"], cluster["path"])
