@@ -18,10 +18,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 MIB = 1_048_576
 MANY = 1_000_000
 WHOLE = 4_294_967_295
-ERASURE = "urn:disavow:proof-of-deniability:v2"
-WHAT_IF = "urn:disavow:what-if:v2"
+ERASURE = "urn:disavow:proof-of-deniability:v3"
+WHAT_IF = "urn:disavow:what-if:v3"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 LN_10 = 2.302585092994046
+LARGEST = 1.7976931348623157e308
 
 Object = dict[str, Any]
 Kind = Callable[[Any], None]
@@ -425,13 +426,8 @@ def rounds_commitment(salt: bytes, leaves: Sequence[int]) -> bytes:
     return sha(b"disavow/rounds/v1\0", salt, *(u64(leaf) for leaf in leaves))
 
 
-def neighbour_entry(salt: bytes, neighbour: int) -> bytes:
-    """An entry of a neighbour list ("Inside a round")."""
-    return leaf_hash(salt + u32(neighbour))
-
-
 def counted(size: int, root: bytes) -> bytes:
-    """A list's digest, and a round's value: H(u32(size) ‖ root)."""
+    """A round's value in the map: H(u32(size) ‖ root)."""
     return sha(u32(size), root)
 
 
@@ -450,7 +446,7 @@ NOBODY = counted(0, root_of([]))
 
 def cluster_hash(cluster: Object) -> bytes:
     """The hash of a cluster leaf ("Inside a round"); its slots may be a list or joined already."""
-    names = ("position", "first", "size", "weight", "spread", "slots", "lists")
+    names = ("position", "first", "size", "weight", "spread", "slots")
     leaf = {name: cluster[name] for name in names}
     if isinstance(leaf["slots"], list):
         joined = sha(*(unbase64(slot) for slot in leaf["slots"]))
@@ -523,7 +519,7 @@ def run_id(value: Any) -> None:
 
 
 def _version(value: Any) -> None:
-    need(type(value) is int and value == 2, "another version")
+    need(type(value) is int and value == 3, "another version")
 
 
 VERDICT = one_of("never present", "deniable", "rollback")
@@ -532,14 +528,17 @@ POLICY = fields(
     {
         "k": positive,
         "x": positive,
-        "criterion": one_of("cluster", "neighbourhood"),
+        "representatives": positive,
         "delta": optional(decimal),
+        "relative_delta": optional(decimal),
+        "odds": optional(decimal),
         "clustering": one_of("mdav", "constrained-kmeans", "fixed"),
         "sticky": boolean,
         "metric": one_of("l2", "cosine", "published"),
         "noise": one_of("paper", "calibrated", "none"),
         "distribution": one_of("gaussian", "laplace"),
         "sigma": decimal,
+        "statistics": one_of("mean", "drawn"),
         "clip": optional(decimal),
         "tau": optional(decimal),
         "draws": one_of("fresh", "seeded"),
@@ -567,6 +566,8 @@ LEAVES: dict[str, Kind] = {
             "before": digest,
             "after": digest,
             "delta": decimal,
+            "update_norm": decimal,
+            "pairs_within": decimal,
             "tau": decimal,
             "participants": positive,
             "clusters": positive,
@@ -625,17 +626,8 @@ SHAPE: dict[str, Kind] = {
     "size": positive,
     "weight": decimal,
     "spread": decimal,
-    "lists": optional(hashed),
     "path": PATH,
 }
-LISTED = fields({"slot": whole, "index": whole, "size": positive, "salt": hashed, "path": PATH})
-NEIGHBOURS = fields(
-    {
-        "lists": list_of(hashed),
-        "listed": list_of(list_of(LISTED)),
-        "others": list_of(fields({**SHAPE, "slots": hashed})),
-    }
-)
 WITHDRAWN = fields(
     {
         "leaf": positive,
@@ -652,7 +644,6 @@ CLUSTER = fields(
         "slot": whole,
         "slots": list_of(hashed),
         "withdrawn": list_of(WITHDRAWN),
-        "neighbours": optional(NEIGHBOURS),
         "displacement": figure,
         "log10_odds": optional(figure),
     }
@@ -666,7 +657,7 @@ PREDICATE = fields(
         "rounds": optional(fields({"salt": hashed, "superseded": list_of(positive)})),
         "maps": list_of(list_of(optional(hashed))),
         "clusters": list_of(CLUSTER),
-        "bounds": fields({"displacement": figure, "ratio": optional(figure)}),
+        "bounds": fields({"displacement": figure, "ratio": optional(figure), "drawn": figure}),
         "verdict": fields({"kind": VERDICT, "from": optional(positive)}),
         "times": optional(fields({"asked_at": time, "judged_at": time, "answered_at": time})),
     }
@@ -703,7 +694,7 @@ OPENING = fields(
     }
 )
 RECEIPT: dict[str, Kind] = {
-    "type": one_of("disavow/receipt/v1"),
+    "type": one_of("disavow/receipt/v2"),
     "run": run_id,
     "client": text,
     "leaf": positive,
@@ -729,29 +720,50 @@ RECEIPTS = {
 
 
 def figure_of(value: float | None) -> str | None:
-    """A figure's text; what is not finite has none, and is invalid."""
-    if value is None:
-        return None
-    require(math.isfinite(value), "a bound is not finite")
-    return f"{value:.6g}"
+    """A figure's text."""
+    return None if value is None else f"{value:.6g}"
 
 
-def displacement_of(cluster: Object) -> float:
+def capped(value: float) -> float:
+    """What is above the largest float64 counts as that."""
+    return LARGEST if value > LARGEST else value
+
+
+def displacement_of(cluster: Object, representatives: int) -> float:
     """How far another representative moves the model."""
-    return float(cluster["weight"]) * float(cluster["spread"])
+    return capped(float(cluster["weight"]) * float(cluster["spread"]) / representatives)
 
 
-def shift_of(cluster: Object, tau: float) -> float | None:
-    """The displacement s, in standard deviations."""
-    displacement = displacement_of(cluster)
+def ratio_of(cluster: Object, tau: float, representatives: int) -> float | None:
+    """The displacement in standard deviations of the noise."""
+    displacement = displacement_of(cluster, representatives)
     if displacement == 0:
         return 0.0
-    return displacement / tau if tau > 0 else None
+    return capped(displacement / tau) if tau > 0 else None
 
 
-def log10_odds_of(shift: float | None) -> float | None:
+def log10_odds_of(ratio: float | None) -> float | None:
     """The odds, as a power of ten."""
-    return None if shift is None else ((shift * shift) / 2 + shift * 1.645) / LN_10
+    return None if ratio is None else capped(((ratio * ratio) / 2 + ratio * 1.645) / LN_10)
+
+
+def total_of(policy: Object, clusters: Sequence[Object], leaves: Sequence[Object]) -> tuple[float, float | None]:
+    """Displacement and ratio over all clusters shown."""
+    total, squares, bounded = 0.0, 0.0, True
+    for cluster in clusters:
+        ratio = ratio_of(cluster, float(leaves[cluster["leaf"]]["tau"]), policy["representatives"])
+        total += displacement_of(cluster, policy["representatives"])
+        bounded &= ratio is not None
+        squares += 0.0 if ratio is None else ratio * ratio
+    return capped(total), math.sqrt(capped(squares)) if bounded else None
+
+
+def drawn_of(clusters: Sequence[Object], representatives: int) -> float:
+    """The chance to have been drawn at least once."""
+    never = 1.0
+    for cluster in clusters:
+        never = never * (1 - min(1.0, representatives / cluster["size"]))
+    return 1 - never
 
 
 def noise_fits(policy: Object, leaf: Object, cluster: Object) -> bool:
@@ -761,15 +773,16 @@ def noise_fits(policy: Object, leaf: Object, cluster: Object) -> bool:
         return tau == float(policy["tau"] or "0.0")
     if (policy["noise"], policy["distribution"]) != ("paper", "gaussian"):
         return tau == 0
-    sigma, displacement = float(policy["sigma"]), displacement_of(cluster)
-    if not tau * (1 + 1e-9) >= displacement * sigma:
+    share = float(policy["sigma"]) / int(policy["representatives"])
+    own = float(cluster["weight"]) * float(cluster["spread"])
+    if not tau * (1 + 1e-9) >= own * share:
         return False
-    if policy["delta"] is not None:
+    if policy["delta"] is not None or policy["relative_delta"] is not None:
         return True
     rest = (1 - float(cluster["weight"])) * float(leaf["delta"])
-    longer, shorter = max(displacement, rest), min(displacement, rest)
+    longer, shorter = max(own, rest), min(own, rest)
     bound = longer * math.sqrt(1 + (shorter / longer) * (shorter / longer)) if longer else 0.0
-    return tau <= sigma * bound * (1 + 1e-9)
+    return tau <= share * bound * (1 + 1e-9)
 
 
 # "The checks"
@@ -811,6 +824,11 @@ class Verification:
         """The policy of leaf 0."""
         policy: Object = self.leaves[0]["policy"]
         return policy
+
+    @property
+    def needed(self) -> int:
+        """How many survivors each cluster must keep."""
+        return int(self.policy["x"] + self.policy["representatives"] - 1)
 
     @property
     def run(self) -> str:
@@ -885,7 +903,11 @@ class Verification:
 
     def promised(self) -> None:
         """Check 7."""
-        require(self.policy["x"] <= self.policy["k"], "x is above k")
+        k, drawn, odds = self.policy["k"], self.policy["representatives"], self.policy["odds"]
+        require(self.needed <= k, "x + s - 1 is above k")
+        require(drawn == 1 or drawn < k, "not fewer than k are drawn")
+        require(self.policy["delta"] is None or self.policy["relative_delta"] is None, "delta is said twice")
+        require(odds is None or float(odds) >= 1, "odds below 1")
         first = self.leaves[0]["key"]
         named = [leaf["key"] for leaf in self.leaves[1:] if leaf["type"] == "key"]
         last = named[-1] if named else first
@@ -953,6 +975,10 @@ class Verification:
             "so many clusters cannot be",
         )
         require(self.policy["delta"] in (None, leaf["delta"]), "delta is not the policy's")
+        if self.policy["relative_delta"] is not None:
+            product = float(self.policy["relative_delta"]) * float(leaf["update_norm"])
+            require(float(leaf["delta"]) == product, "delta is not the policy's multiple of the update norm")
+        require(float(leaf["pairs_within"]) <= 1, "more pairs than all")
         noisy = float(leaf["tau"]) > 0 and leaf["after"] != leaf["before"]
         require(not (noisy and leaf["after"] in undone), "a model that was undone is back")
 
@@ -975,14 +1001,7 @@ class Verification:
         slots, first, size = cluster["slots"], cluster["first"], cluster["size"]
         require(len(slots) == size and len(set(slots)) == size, "slots are missing or stand twice")
         require(first <= cluster["slot"] < first + size, "the slot is not in the cluster")
-        others = _others(cluster)
-        for each in [cluster, *others]:
-            self._require_placed(each, self.leaves[cluster["leaf"]])
-        require(ascending([other["first"] for other in others]), "others are not in order")
-        shown = sorted([cluster, *others], key=lambda each: each["first"])
-        require(ascending([each["position"] for each in shown]), "positions are not in order")
-        for before, after in pairwise(shown):
-            require(before["first"] + before["size"] <= after["first"], "clusters overlap")
+        self._require_placed(cluster, self.leaves[cluster["leaf"]])
 
     def _require_placed(self, cluster: Object, leaf: Object) -> None:
         k = self.policy["k"]
@@ -992,8 +1011,6 @@ class Verification:
         behind, left = leaf["clusters"] - position - 1, leaf["participants"] - first - cluster["size"]
         require(k * position <= first <= (2 * k - 1) * position, "no room before the cluster")
         require(k * behind <= left <= (2 * k - 1) * behind, "no room behind the cluster")
-        expected = self.policy["criterion"] == "neighbourhood"
-        require((cluster["lists"] is not None) == expected, "lists do not fit the criterion")
         root = follow(cluster_hash(cluster), cluster["position"], leaf["clusters"], cluster["path"])
         require(root == unbase64(leaf["root"]), "the cluster is not the round's")
 
@@ -1003,17 +1020,15 @@ class Verification:
         require(places == sorted(places), "withdrawn slots are not in order")
         behind = {place for place in self.withdrawals if place > cluster["leaf"]}
         require(set(places) <= behind, "withdrawn by no withdrawal behind the round")
-        shown = {each["position"]: each for each in [cluster, *_others(cluster)]}
         for entry in entries:
-            holder = shown.get(entry["position"])
-            if holder is None:
+            if entry["position"] != cluster["position"]:
                 is_closed = entry["slot"] is None and entry["salt"] is None and entry["inner"] is not None
                 require(is_closed, "an entry is not closed")
                 require(entry["position"] < self.leaves[cluster["leaf"]]["clusters"], "an entry of no cluster")
             else:
                 is_open = entry["slot"] is not None and entry["salt"] is not None and entry["inner"] is None
                 require(is_open, "an entry is not open")
-                require(_has_slot(holder, entry["slot"]), "an entry's slot is not in its cluster")
+                require(_has_slot(cluster, entry["slot"]), "an entry's slot is not in its cluster")
         left = [entry["leaf"] for entry in entries if entry["slot"] == cluster["slot"]]
         require(left == ([] if self.what_if else [self.predicate["withdrawal"]]), "the leaver's entry is another")
 
@@ -1040,68 +1055,33 @@ class Verification:
         for cluster in self.clusters:
             slots = [entry["slot"] for entry in cluster["withdrawn"] if entry["slot"] is not None]
             require(len(set(slots)) == len(slots), "a slot was withdrawn twice")
-            gone = {*slots, cluster["slot"]}
-            if self.policy["criterion"] == "cluster":
-                require(cluster["neighbours"] is None, "neighbours do not count")
-                left = cluster["size"] - sum(_has_slot(cluster, slot) for slot in gone)
-                require(left >= self.policy["x"], "too few survivors")
-            else:
-                self._require_neighbourhood(cluster, gone)
-
-    def _require_neighbourhood(self, cluster: Object, gone: set[int]) -> None:
-        first, size, x = cluster["first"], cluster["size"], self.policy["x"]
-        alike = float(cluster["spread"]) <= float(self.leaves[cluster["leaf"]]["delta"])
-        neighbours = cluster["neighbours"]
-        lists: list[str] = []
-        listed: list[list[Object]] = [[] for _ in range(size)]
-        if neighbours is not None:
-            lists, listed = neighbours["lists"], neighbours["listed"]
-            require(len(lists) == size and len(listed) == size, "not one list for each slot")
-            require(sha(*map(unbase64, lists)) == unbase64(cluster["lists"]), "the lists are others")
-            require(any(listed), "no neighbour is shown")
-        mates = set(range(first, first + size)) - gone
-        lenders: set[int] = set()
-        for at, entries in enumerate(listed):
-            near = mates if alike else {first + at} - gone
-            found = [entry["slot"] for entry in entries]
-            require(len(set(found)) == len(found), "a neighbour stands twice")
-            require(not ({first + at} | gone | near) & set(found), "one who does not count")
-            require(ascending([entry["index"] for entry in entries]), "indexes are not in order")
-            for entry in entries:
-                start = neighbour_entry(unbase64(entry["salt"]), entry["slot"])
-                root = follow(start, entry["index"], entry["size"], entry["path"])
-                require(counted(entry["size"], root) == unbase64(lists[at]), "the list is another")
-                if not _has_slot(cluster, entry["slot"]):
-                    lender = [other["first"] for other in _others(cluster) if _has_slot(other, entry["slot"])]
-                    require(bool(lender), "a neighbour's cluster is not shown")
-                    lenders.update(lender)
-            total = len(near) + len(found)
-            require(total == x if found else total >= x, "too few survivors, or more neighbours than needed")
-        require(len(lenders) == len(_others(cluster)), "one of others lends nobody")
+            left = cluster["size"] - len({*slots, cluster["slot"]})
+            require(left >= self.needed, "too few survivors")
 
     def spread(self) -> None:
         """Check 11."""
-        if self.policy["criterion"] == "cluster":
-            for cluster in self.clusters:
-                delta = float(self.leaves[cluster["leaf"]]["delta"])
-                require(float(cluster["spread"]) <= delta, "the spread is above delta")
+        for cluster in self.clusters:
+            delta = float(self.leaves[cluster["leaf"]]["delta"])
+            require(float(cluster["spread"]) <= delta, "the spread is above delta")
 
     def bounds(self) -> None:
         """Check 12."""
-        total, squares = 0.0, 0.0
-        endless = False
+        drawn, told = self.policy["representatives"], self.predicate["bounds"]
         for cluster in self.clusters:
             leaf = self.leaves[cluster["leaf"]]
             require(noise_fits(self.policy, leaf, cluster), "the noise is not the policy's")
-            shift = shift_of(cluster, float(leaf["tau"]))
-            require(cluster["displacement"] == figure_of(displacement_of(cluster)), "displacement is another")
-            require(cluster["log10_odds"] == figure_of(log10_odds_of(shift)), "log10_odds is another")
-            total += displacement_of(cluster)
-            endless |= shift is None
-            squares += 0.0 if shift is None else shift * shift
-        ratio = None if endless else math.sqrt(squares)
-        require(self.predicate["bounds"]["displacement"] == figure_of(total), "the displacement is another")
-        require(self.predicate["bounds"]["ratio"] == figure_of(ratio), "the ratio is another")
+            odds = log10_odds_of(ratio_of(cluster, float(leaf["tau"]), drawn))
+            require(
+                cluster["displacement"] == figure_of(displacement_of(cluster, drawn)), "displacement is another"
+            )
+            require(cluster["log10_odds"] == figure_of(odds), "log10_odds is another")
+        total, ratio = total_of(self.policy, self.clusters, self.leaves)
+        require(told["displacement"] == figure_of(total), "the displacement is another")
+        require(told["ratio"] == figure_of(ratio), "the ratio is another")
+        require(told["drawn"] == figure_of(drawn_of(self.clusters, drawn)), "the chance to be drawn is another")
+        if self.policy["odds"] is not None:
+            composed = log10_odds_of(ratio)
+            require(composed is not None and composed <= math.log10(float(self.policy["odds"])), "odds exceeded")
 
     def verdict(self) -> None:
         """Check 13."""
@@ -1215,10 +1195,6 @@ class Verification:
 
 def _moment(leaf: Object) -> str:
     return str(leaf["created_at" if leaf["type"] == "run" else "at"])
-
-
-def _others(cluster: Object) -> list[Object]:
-    return cluster["neighbours"]["others"] if cluster["neighbours"] is not None else []
 
 
 def _has_slot(cluster: Object, slot: int) -> bool:

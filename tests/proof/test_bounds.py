@@ -14,9 +14,12 @@ from disavow.proof.bounds import (
     Bounds,
     Z,
     bounds_of,
+    chance_drawn,
+    log10_odds,
     noise_in_words,
     total_displacement,
     total_ratio,
+    within_odds,
 )
 from disavow.proof.reading import figure, write_figure
 from tests.federation.builders import PROPERTY
@@ -31,7 +34,7 @@ def test_z_is_the_quantile_of_95_per_cent() -> None:
 
 
 def test_one_cluster_by_hand() -> None:
-    bounds = bounds_of(weight=0.5, spread=0.25, tau=0.0625)
+    bounds = bounds_of(weight=0.5, spread=0.25, tau=0.0625, representatives=1)
     assert (bounds.displacement, bounds.ratio) == (0.125, 2.0)
     odds = math.exp(2.0**2 / 2 + 2.0 * 1.645)
     assert bounds.log10_odds == pytest.approx(math.log10(odds))
@@ -39,10 +42,10 @@ def test_one_cluster_by_hand() -> None:
 
 
 @PROPERTY
-@given(weights, spreads, taus)
-def test_every_cluster_by_the_formulas(weight: float, spread: float, tau: float) -> None:
-    bounds = bounds_of(weight=weight, spread=spread, tau=tau)
-    displacement = Fraction(weight) * Fraction(spread)
+@given(weights, spreads, taus, st.integers(1, 9))
+def test_every_cluster_by_the_formulas(weight: float, spread: float, tau: float, drawn: int) -> None:
+    bounds = bounds_of(weight=weight, spread=spread, tau=tau, representatives=drawn)
+    displacement = Fraction(weight) * Fraction(spread) / drawn
     assert bounds.displacement == pytest.approx(float(displacement), rel=1e-12)
     assert bounds.ratio == pytest.approx(float(displacement / Fraction(tau)), rel=1e-12)
     assert bounds.ratio is not None
@@ -54,14 +57,14 @@ def test_every_cluster_by_the_formulas(weight: float, spread: float, tau: float)
 @PROPERTY
 @given(weights, st.floats(1e-3, 1e3))
 def test_without_gaussian_noise_there_are_no_odds(weight: float, spread: float) -> None:
-    bounds = bounds_of(weight=weight, spread=spread, tau=0.0)
+    bounds = bounds_of(weight=weight, spread=spread, tau=0.0, representatives=1)
     assert (bounds.displacement, bounds.ratio, bounds.log10_odds) == (weight * spread, None, None)
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.5])
 @pytest.mark.parametrize(("weight", "spread"), [(0.5, 0.0), (0.0, 0.5), (0.0, 0.0)])
 def test_where_there_is_nothing_to_tell_apart_the_odds_are_even(weight: float, spread: float, tau: float) -> None:
-    bounds = bounds_of(weight=weight, spread=spread, tau=tau)
+    bounds = bounds_of(weight=weight, spread=spread, tau=tau, representatives=3)
     assert bounds == Bounds(0.0, 0.0)
     assert bounds.log10_odds == 0.0
 
@@ -69,7 +72,7 @@ def test_where_there_is_nothing_to_tell_apart_the_odds_are_even(weight: float, s
 @PROPERTY
 @given(st.lists(st.tuples(weights, spreads, taus), max_size=6))
 def test_over_rounds_displacements_add_up_and_ratios_add_up_squared(told: list[tuple[float, float, float]]) -> None:
-    each = [bounds_of(weight=weight, spread=spread, tau=tau) for weight, spread, tau in told]
+    each = [bounds_of(weight=weight, spread=spread, tau=tau, representatives=1) for weight, spread, tau in told]
     assert total_displacement(each) == pytest.approx(math.fsum(w * s for w, s, _ in told), rel=1e-12)
     assert total_ratio(each) == pytest.approx(math.hypot(*(w * s / t for w, s, t in told)), rel=1e-12, abs=1e-160)
 
@@ -87,7 +90,7 @@ def test_over_rounds_displacements_add_up_and_ratios_add_up_squared(told: list[t
     ],
 )
 def test_from_odds_of_a_thousand_on_noise_is_said_to_protect_nobody(ratio: float | None, said: str | None) -> None:
-    words = noise_in_words(ratio)
+    words = noise_in_words(log10_odds(ratio))
     assert (words is None) == (said is None)
     assert words is None or (words.startswith("No protection by noise") and str(said) in words)
 
@@ -97,11 +100,11 @@ def test_over_no_rounds_they_are_nothing() -> None:
 
 
 def test_one_round_without_odds_leaves_the_whole_without() -> None:
-    each = [bounds_of(weight=0.5, spread=1.0, tau=1.0), bounds_of(weight=0.5, spread=1.0, tau=0.0)]
+    each = [bounds_of(weight=0.5, spread=1.0, tau=tau, representatives=1) for tau in (1.0, 0.0)]
     assert total_ratio(each) is None
     assert total_displacement(each) == 1.0
     # a round in which nothing can be told apart takes nothing away
-    assert total_ratio([each[0], bounds_of(weight=0.5, spread=0.0, tau=0.0)]) == 0.5
+    assert total_ratio([each[0], bounds_of(weight=0.5, spread=0.0, tau=0.0, representatives=1)]) == 0.5
 
 
 def test_they_are_added_one_after_the_other_as_any_language_does() -> None:
@@ -113,9 +116,39 @@ def test_they_are_added_one_after_the_other_as_any_language_does() -> None:
 @pytest.mark.parametrize("tau", [1e-150, 1e-160, 1e-200, 1e-308, 5e-324])
 def test_with_next_to_no_noise_the_bounds_can_still_be_written_into_a_proof(tau: float) -> None:
     """`sigma` may be any number above 0: a proof whose odds overflow must still be one that can be read."""
-    bounds = bounds_of(weight=0.5, spread=10.0, tau=tau)
+    bounds = bounds_of(weight=0.5, spread=10.0, tau=tau, representatives=1)
     told = [bounds.log10_odds, bounds.ratio, total_ratio([bounds, bounds])]
     assert all(number is None or number > NO_PROTECTION for number in told)
     for number in told:
         if number is not None:
             figure(write_figure(number), "here")
+
+
+@PROPERTY
+@given(weights, st.floats(1e-3, 1e3), st.floats(1e-3, 1.0), st.integers(2, 9))
+def test_with_noise_divided_by_the_number_drawn_the_odds_stay(
+    weight: float, spread: float, sigma: float, drawn: int
+) -> None:
+    one, several = (
+        bounds_of(weight=weight, spread=spread, tau=weight * spread * sigma / count, representatives=count)
+        for count in (1, drawn)
+    )
+    assert several.displacement == pytest.approx(one.displacement / drawn)
+    assert several.log10_odds == pytest.approx(one.log10_odds)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "drawn", "chance"),
+    [([], 1, 0.0), ([4], 1, 0.25), ([4, 5], 2, 0.7), ([2, 10], 2, 1.0), ([2], 3, 1.0), ([10] * 50, 1, 0.9948)],
+)
+def test_the_chance_to_have_been_drawn_at_least_once(sizes: list[int], drawn: int, chance: float) -> None:
+    assert chance_drawn(sizes, drawn) == pytest.approx(chance, abs=1e-4)
+
+
+def test_odds_have_a_limit_only_where_there_is_gaussian_noise() -> None:
+    ratio = 1.25
+    odds = 10 ** (log10_odds(ratio) or 0.0)
+    assert within_odds(ratio, odds * 1.0001)
+    assert not within_odds(ratio, odds / 1.0001)
+    assert within_odds(0.0, 1.0)
+    assert not within_odds(None, 1e300)

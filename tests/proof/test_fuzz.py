@@ -23,7 +23,7 @@ from disavow.proof.receipt import read_receipt
 from disavow.proof.statement import read_statement
 from disavow.proof.verify import Asked, TrustedKey, examine, verify
 from tests.proof.mutating import KINDS, changed, places
-from tests.proof.vectors.valid import LEAVER, OTHER, deniable, mate, neighbours, rolled_back
+from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
 from tests.proof.world import SERVER, Made, World, moment, resign
 
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=300, print_blob=False)
@@ -55,14 +55,15 @@ class Sources:
     """Good proofs, openings, receipts and notes, to be damaged."""
 
     def __init__(self) -> None:
-        world, back, near = deniable(), rolled_back(), neighbours()
+        world, back, two = deniable(), rolled_back(), several()
         self.made: list[Made] = [
             world.proof(LEAVER),
             back.proof(mate()),
-            near.proof(LEAVER),
-            near.train(1).what_if(OTHER),
+            two.proof(LEAVER),
+            two.train(1).what_if(OTHER),
             World("if").train(2).what_if(LEAVER),
-            World("wide", criterion="neighbourhood", delta=0.1).train(1).leave(LEAVER).proof(LEAVER),
+            relative().proof(LEAVER),
+            limited().leave(LEAVER).proof(LEAVER),
         ]
         self.receipts = [
             (world.proof(LEAVER), world.receipt(LEAVER, 1)),

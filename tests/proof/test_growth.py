@@ -9,14 +9,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
-from typing import Any
 
 import pytest
 
 from disavow.proof import canonical
 from disavow.proof.verify import Asked, TrustedKey, verify
 from tests.proof.vectors.valid import LEAVER
-from tests.proof.world import SERVER, Group, Past, World, client, signer_named
+from tests.proof.world import SERVER, World, client, signer_named
 
 
 class Counted(int):
@@ -55,17 +54,6 @@ def work_of(asked: Asked) -> int:
     finally:
         sys.setprofile(None)
     return calls
-
-
-class Lending(World):
-    """A world in which the neighbours of every slot lie in clusters of their own."""
-
-    def _group(self, past: Past, at: int, order: list[str], *more: Any) -> Group:
-        group = super()._group(past, at, order, *more)
-        k = self.policy["k"]
-        elsewhere = [(at + 1 + step) % (k + 1) * k for step in range(k)]
-        near = zip(elsewhere, elsewhere[1:] + elsewhere[:1], strict=True)
-        return replace(group, lists=tuple(near))
 
 
 def key_leaves(n: int) -> Asked:
@@ -123,16 +111,6 @@ def slots(n: int) -> Asked:
     return World("wide", clients=n, k=n).train(1).leave(LEAVER).proof(LEAVER).asked()
 
 
-def neighbours(n: int) -> Asked:
-    world = World("near", clients=3 * n, k=n, x=3, criterion="neighbourhood", delta=0.1)
-    return world.train(1).leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
-
-
-def others(n: int) -> Asked:
-    world = Lending("lent", clients=n * (n + 1), k=n, x=2, criterion="neighbourhood", delta=0.1)
-    return world.train(1).leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
-
-
 def cosignatures_and_keys(n: int) -> Asked:
     made = clusters(1)
     world = World("present").train(1).leave(LEAVER)
@@ -153,8 +131,6 @@ GROWING: dict[str, tuple[Callable[[int], Asked], int]] = {
     "withdrawals": (withdrawals, 50),
     "requests of one withdrawal": (requests_together, 50),
     "slots": (slots, 200),
-    "neighbour lists": (neighbours, 30),
-    "clusters that lend neighbours": (others, 15),
     "cosignatures and keys": (cosignatures_and_keys, 100),
 }
 

@@ -13,7 +13,9 @@ from disavow.errors import OtherModel, Unreadable, VerificationError
 from disavow.proof.envelope import seal
 from disavow.proof.verify import CHECKS, Asked, Report, TrustedKey, examine, verify
 from tests.cli.process import disavow
-from tests.proof.vectors.valid import LEAVER, OTHER, deniable, mate, neighbours, rolled_back
+from tests.proof import second_verifier
+from tests.proof.vectors.hostile import all_gone
+from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
 from tests.proof.world import NEXT, SERVER, STRANGER, Made, World, moment
 
 NAMES = (
@@ -122,10 +124,38 @@ def test_what_is_not_given_is_not_checked_and_not_called_passed() -> None:
     assert not report.named
 
 
-def test_the_criterion_neighbourhood_does_not_ask_for_the_spread() -> None:
-    report = verify(neighbours().proof(LEAVER).asked())
-    unchecked = [result.name for result in report.results if result.passed is None]
-    assert unchecked == ["history", "spread", "receipts", "model"]
+def detail(report: Report, name: str) -> str:
+    return next(result.detail for result in report.results if result.name == name)
+
+
+def test_what_was_promised_is_told() -> None:
+    report = verify(several().proof(LEAVER).asked())
+    assert "x = 2, 2 drawn of each cluster, Δ adaptive" in detail(report, "policy")
+    assert "3 are needed" in detail(report, "survivors")
+    assert "adaptive Δ excludes nobody" in detail(report, "spread")
+    report = verify(relative().proof(LEAVER).asked())
+    assert "Δ 0.4x the median update norm" in detail(report, "policy")
+    assert "excludes nobody" not in detail(report, "spread")
+
+
+def test_the_odds_over_all_rounds_must_not_exceed_the_limit_of_the_policy() -> None:
+    for odds, holds in ((1.4, False), (1.5, True)):
+        report = examine(limited(odds).leave(LEAVER, verdict="deniable").proof(LEAVER).asked())
+        assert report.valid == holds
+        assert holds or (report.failed is not None and report.failed.name == "bounds")
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_nobody_is_deniable_where_all_members_of_the_cluster_have_left(together: bool) -> None:
+    """With certainty one of them was drawn. Each proof alone is refused, and by the second verifier too."""
+    world, _ = all_gone(together=together)
+    for name in sorted(world.gone):
+        made = world.proof(name)
+        report = examine(made.asked())
+        assert report.failed is not None
+        assert (report.failed.number, report.failed.name) == (10, "survivors")
+        key = f"{SERVER.public}\n".encode()
+        assert second_verifier.verify(made.proof, key, made.opening.to_bytes()) == (1, 10)
 
 
 def test_what_cannot_be_read_has_an_exit_code_of_its_own() -> None:
@@ -168,7 +198,7 @@ def test_a_what_if_never_passes_as_an_erasure_whatever_it_is_called() -> None:
         verify(made.asked(what_if=False))
 
     def retype(statement: dict[str, Any]) -> None:
-        statement["predicateType"] = "urn:disavow:proof-of-deniability:v2"
+        statement["predicateType"] = "urn:disavow:proof-of-deniability:v3"
 
     assert not examine(made.asked(proof=made.forged(retype), what_if=False)).valid
 

@@ -13,7 +13,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.proof import canonical
-from disavow.proof.bounds import Bounds, bounds_of, total_displacement, total_ratio
+from disavow.proof.bounds import Bounds, bounds_of, chance_drawn, total_displacement, total_ratio, within_odds
 from disavow.proof.commitment import commit, commit_client
 from disavow.proof.envelope import seal
 from disavow.proof.leaves import (
@@ -24,8 +24,6 @@ from disavow.proof.leaves import (
     hash_of,
     joined,
     key_leaf,
-    list_entries,
-    list_salt,
     map_root,
     rebuilt_leaf,
     rollback_leaf,
@@ -48,14 +46,17 @@ from disavow.proof.verify import Asked, TrustedKey
 POLICY: dict[str, Any] = {
     "k": 3,
     "x": 2,
-    "criterion": "cluster",
+    "representatives": 1,
     "delta": None,
+    "relative_delta": None,
+    "odds": None,
     "clustering": "mdav",
     "sticky": True,
     "metric": "l2",
     "noise": "paper",
     "distribution": "gaussian",
     "sigma": 0.02,
+    "statistics": "mean",
     "clip": None,
     "tau": None,
     "draws": "fresh",
@@ -102,7 +103,6 @@ class Group:
     salts: tuple[bytes, ...]
     updates: tuple[bytes, ...]
     commitments: tuple[bytes, ...]
-    lists: tuple[tuple[int, ...], ...]
 
     @property
     def slots(self) -> range:
@@ -146,7 +146,6 @@ class Past:
     participants: int
     groups: dict[int, Group]
     hashes: tuple[bytes, ...]
-    seed: bytes | None
     withdrawn: list[Withdrawn] = field(default_factory=list)
     rebuilt: bool = False
     """All its slots are in one group then, and `hashes` are those of the slots."""
@@ -160,19 +159,8 @@ class Past:
         """The cluster that holds a slot."""
         return next(group for group in self.groups.values() if slot in group.slots)
 
-    def digests(self, group: Group) -> list[bytes] | None:
-        """For each slot of a cluster what the log holds of its neighbour list."""
-        if self.seed is None:
-            return None
-        found = []
-        for slot, near in zip(group.slots, group.lists, strict=True):
-            entries = list_entries(self.seed, slot, near)
-            found.append(sized(len(entries), root_of(entries)))
-        return found
-
     def plain(self, group: Group) -> Leaf:
         """A cluster as the round's root has it."""
-        lists = self.digests(group)
         return cluster_leaf(
             position=group.position,
             first=group.first,
@@ -180,7 +168,6 @@ class Past:
             weight=group.weight,
             spread=group.spread,
             slots=joined(group.commitments),
-            lists=None if lists is None else joined(lists),
         )
 
     @property
@@ -260,12 +247,18 @@ def resign(predicate: dict[str, Any], signer: Signer) -> None:
 def tell_bounds(predicate: dict[str, Any]) -> None:
     """Make the bounds of a predicate those of its clusters."""
     each = []
+    drawn = predicate["leaves"][0]["policy"]["representatives"]
     for cluster in predicate["clusters"]:
-        tau = float(predicate["leaves"][cluster["leaf"]].get("tau", "0.0"))
-        bounds = bounds_of(weight=float(cluster["weight"]), spread=float(cluster["spread"]), tau=tau)
+        bounds = bounds_of(
+            weight=float(cluster["weight"]),
+            spread=float(cluster["spread"]),
+            tau=float(predicate["leaves"][cluster["leaf"]].get("tau", "0.0")),
+            representatives=drawn,
+        )
         cluster.update(_told(bounds))
         each.append(bounds)
-    predicate["bounds"] = _total(each)
+    chance = chance_drawn((cluster["size"] for cluster in predicate["clusters"]), drawn)
+    predicate["bounds"] = {**_total(each), "drawn": write_figure(chance)}
 
 
 def _told(bounds: Bounds) -> dict[str, Any]:
@@ -349,7 +342,10 @@ class World:
         sizes = [len(order) // count + (at < len(order) % count) for at in range(count)]
         firsts = [sum(sizes[:at]) for at in range(count)] if self.watched is None else _running(sizes)
         shape = [(size / len(order), 0.125 + 0.0625 * (at % 3)) for at, size in enumerate(sizes)]
+        update_norm = 0.7 + 0.1 * (place % 3)
         delta = self.policy["delta"] or max(spread for _, spread in shape)
+        if self.policy["relative_delta"] is not None:
+            delta = self.policy["relative_delta"] * update_norm
         past = Past(
             leaf=place,
             number=number,
@@ -358,7 +354,6 @@ class World:
             participants=len(order),
             groups={},
             hashes=(),
-            seed=digest_of(self.seed, "seed", place) if self.policy["criterion"] == "neighbourhood" else None,
         )
         for at in self._seen(order, firsts, sizes):
             past.groups[at] = self._group(past, at, order, firsts, sizes, shape[at])
@@ -373,6 +368,8 @@ class World:
             before=self.model,
             after=after,
             delta=delta,
+            update_norm=update_norm,
+            pairs_within=0.9375,
             tau=past.tau,
             participants=len(order),
             clusters=[],
@@ -389,7 +386,7 @@ class World:
             names = [name for name in self.clients if name not in self.gone and name not in without]
             number, place = len(self.standing) + 1, len(self.leaves)
             order = self._order(names, place)
-            past = Past(place, number, 0.0, 0.0, len(order), {}, (), None, rebuilt=True)
+            past = Past(place, number, 0.0, 0.0, len(order), {}, (), rebuilt=True)
             past.groups[0] = self._group(past, 0, order, [0], [len(order)], (1.0, 0.0))
             commitments = past.groups[0].commitments
             object.__setattr__(past, "hashes", tuple(map(leaf_hash, commitments)))
@@ -415,7 +412,7 @@ class World:
         return names[turn:] + names[:turn]
 
     def _seen(self, order: list[str], firsts: list[int], sizes: list[int]) -> Iterable[int]:
-        """The clusters that are made: all, or those of the watched and those that lend them neighbours."""
+        """The clusters that are made: all, or those of the watched."""
         if self.watched is None:
             return range(len(sizes))
         found = set()
@@ -423,8 +420,7 @@ class World:
             if name in self.gone:
                 continue
             slot = order.index(name)
-            at = next(at for at in range(len(sizes)) if firsts[at] <= slot < firsts[at] + sizes[at])
-            found |= {at, (at + 1) % len(sizes)}
+            found.add(next(at for at in range(len(sizes)) if firsts[at] <= slot < firsts[at] + sizes[at]))
         return sorted(found)
 
     def _group(
@@ -444,14 +440,7 @@ class World:
             commit(run_id=self.run_id, round_number=past.number, salt=salt, client=name, update_digest=update)
             for name, salt, update in zip(names, salts, updates, strict=True)
         )
-        lists: list[tuple[int, ...]] = []
-        if past.seed is not None:
-            for slot in slots:
-                mates = [other for other in slots if other != slot][: None if shape[1] <= past.delta else 1]
-                room = 2 * self.policy["k"] - len(mates)
-                following = [(slots.stop + step) % len(order) for step in range(min(room, len(order) - len(slots)))]
-                lists.append((*mates, *following))
-        return Group(at, firsts[at], names, *shape, salts, updates, commitments, tuple(lists))
+        return Group(at, firsts[at], names, *shape, salts, updates, commitments)
 
     def leave(self, *names: str, verdict: str | None = None, to: int | None = None) -> World:
         """These leave together. Verdict and round of a rollback are judged, unless they are given."""
@@ -492,21 +481,23 @@ class World:
         return self
 
     def _first_broken(self, names: Sequence[str]) -> int | None:
+        each: dict[str, list[Bounds]] = {name: [] for name in names}
         for past in self.standing:
             for name in names:
-                if name in past.slots and not self._holds(past, past.group_of(past.slots[name])):
+                if name in past.slots and not self._holds(past, past.group_of(past.slots[name]), each[name]):
                     return past.number
         return None
 
-    def _holds(self, past: Past, group: Group) -> bool:
+    def _holds(self, past: Past, group: Group, so_far: list[Bounds]) -> bool:
+        """Whether a leaver's cluster holds, given the bounds of its earlier ones; its own are added to them."""
         if past.rebuilt:
             return False
-        if past.seed is None:
-            return len(set(group.slots) - past.gone) >= self.policy["x"] and group.spread <= past.delta
-        return all(
-            len({slot, *near} - past.gone) >= self.policy["x"]
-            for slot, near in zip(group.slots, group.lists, strict=True)
-        )
+        drawn, odds = self.policy["representatives"], self.policy["odds"]
+        so_far.append(bounds_of(weight=group.weight, spread=group.spread, tau=past.tau, representatives=drawn))
+        if odds is not None and not within_odds(total_ratio(so_far), odds):
+            return False
+        left = len(set(group.slots) - past.gone)
+        return left >= self.policy["x"] + drawn - 1 and group.spread <= past.delta
 
     def rotate(self, key: Signer) -> World:
         """From here on another key signs."""
@@ -587,58 +578,22 @@ class World:
         return found
 
     def _show(self, past: Past, group: Group, slot: int) -> Leaf:
-        neighbours = self._neighbours(past, group, slot)
-        lenders = [other["position"] for other in neighbours["others"]] if neighbours else []
         return {
-            **self.placed(past, group),
             "leaf": past.leaf,
             "slot": slot,
-            "slots": [to_base64(each) for each in group.commitments],
-            "withdrawn": self.withdrawn(past, [group.position, *lenders]),
-            "neighbours": neighbours,
-        }
-
-    def withdrawn(self, past: Past, shown: Collection[int]) -> list[Leaf]:
-        """All who were withdrawn from a round, open in the clusters that are shown."""
-        return [each.shown(opened=each.position in shown) for each in past.withdrawn]
-
-    def placed(self, past: Past, group: Group) -> Leaf:
-        """Where a cluster stands."""
-        lists = past.digests(group)
-        return {
             "position": group.position,
             "first": group.first,
             "size": len(group.clients),
             "weight": write_decimal(group.weight),
             "spread": write_decimal(group.spread),
-            "lists": None if lists is None else to_base64(joined(lists)),
+            "slots": [to_base64(each) for each in group.commitments],
             "path": [to_base64(step) for step in path_to(past.hashes, group.position)],
+            "withdrawn": self.withdrawn(past, [group.position]),
         }
 
-    def _neighbours(self, past: Past, group: Group, leaver: int) -> Leaf | None:
-        if past.seed is None:
-            return None
-        gone = past.gone | {leaver}
-        listed, lenders = [], set()
-        for slot, near in zip(group.slots, group.lists, strict=True):
-            counted = {mate for mate in group.slots if mate not in gone}
-            if group.spread > past.delta:
-                counted &= {slot}
-            lacking = self.policy["x"] - len(counted)
-            useful = [at for at, other in enumerate(near) if other not in gone and other not in counted]
-            chosen = useful[: max(lacking, 0)]
-            listed.append([entry_of(past, slot, at) for at in chosen])
-            lenders |= {past.group_of(near[at]).position for at in chosen if near[at] not in group.slots}
-        if not any(listed):
-            return None
-        others = [past.groups[position] for position in sorted(lenders)]
-        return {
-            "lists": [to_base64(each) for each in past.digests(group) or []],
-            "listed": listed,
-            "others": [
-                {**self.placed(past, other), "slots": to_base64(joined(other.commitments))} for other in others
-            ],
-        }
+    def withdrawn(self, past: Past, shown: Collection[int]) -> list[Leaf]:
+        """All who were withdrawn from a round, open in the clusters that are shown."""
+        return [each.shown(opened=each.position in shown) for each in past.withdrawn]
 
     def receipt(self, name: str, leaf: int, *, size: int | None = None, key: Signer | None = None) -> bytes:
         """What a client got for the round in a leaf, under the head of that round unless told otherwise."""
@@ -669,20 +624,6 @@ class World:
                 "checkpoint": self.checkpoint(size, key),
             }
         )
-
-
-def entry_of(past: Past, slot: int, at: int) -> Leaf:
-    """One entry of a slot's neighbour list, as a proof shows it."""
-    assert past.seed is not None
-    group = past.group_of(slot)
-    near = group.lists[slot - group.first]
-    return {
-        "slot": near[at],
-        "index": at,
-        "size": len(near),
-        "salt": to_base64(list_salt(past.seed, slot, at)),
-        "path": [to_base64(step) for step in path_to(list_entries(past.seed, slot, near), at)],
-    }
 
 
 def _running(sizes: list[int]) -> list[int]:

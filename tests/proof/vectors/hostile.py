@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import nextafter
 from typing import Any
 
 from disavow.proof import canonical
@@ -20,15 +21,16 @@ from tests.proof.vectors.valid import (
     OTHER,
     RENAMED,
     deniable,
+    limited,
     mate,
-    neighbours,
     rebuilt,
     rebuilt_again,
+    relative,
     rolled_back,
-    two_lenders,
+    several,
 )
 from tests.proof.vectors.vector import Vector
-from tests.proof.world import NEXT, SERVER, STRANGER, Made, World, client, entry_of, moment, tell_bounds
+from tests.proof.world import NEXT, SERVER, STRANGER, Made, World, client, moment, tell_bounds
 
 Edit = Callable[[dict[str, Any]], object]
 
@@ -80,6 +82,10 @@ def _in_leaf(place: int, **values: Any) -> Edit:
 
 def _without_leaf(place: int) -> Edit:
     return lambda statement: statement["predicate"]["leaves"].pop(place)
+
+
+def _leaf_without(place: int, name: str) -> Edit:
+    return lambda statement: statement["predicate"]["leaves"][place].pop(name)
 
 
 def _raw(payload: bytes) -> bytes:
@@ -180,7 +186,7 @@ def _statements() -> Iterator[Vector]:
         ("number-in-quotes", "a text for 3", text.replace(size, b'"size":"3"', 1)),
         ("number-of-400-digits", "a size that no memory holds", text.replace(size, b'"size":' + b"9" * 400, 1)),
         ("number-of-15-digits", "a size beyond four bytes", text.replace(size, b'"size":999999999999999', 1)),
-        ("true-for-one", "true where a number is due", text.replace(b'"version":2', b'"version":true', 1)),
+        ("true-for-one", "true where a number is due", text.replace(b'"version":3', b'"version":true', 1)),
         (
             "decimal-with-zero",
             "a weight with a zero behind it",
@@ -210,9 +216,12 @@ def _statements() -> Iterator[Vector]:
             "a leaf of a type that nobody knows",
             text.replace(b'"type":"withdrawal"', b'"type":"amnesty"'),
         ),
-        ("unknown-version", "a later version of the predicate", text.replace(b"deniability:v2", b"deniability:v3")),
-        ("version-1", "the first version of the predicate", text.replace(b"deniability:v2", b"deniability:v1")),
-        ("log-of-version-1", "the first version of the log", text.replace(b'"version":2', b'"version":1')),
+        ("unknown-version", "a later version of the predicate", text.replace(b"deniability:v3", b"deniability:v4")),
+        ("version-1", "the first version of the predicate", text.replace(b"deniability:v3", b"deniability:v1")),
+        ("version-2", "a proof of the version before", _second_version(text)),
+        ("log-of-version-2", "the version before of the log", text.replace(b'"version":3', b'"version":2')),
+        ("policy-of-version-2", "a policy as the version before has it", _old_policy(text)),
+        ("neighbours-shown", "what the version before showed of neighbours", _with_neighbours(text)),
     ):
         assert payload != text, name
         yield _with(made, name, about, "statement", _raw(payload))
@@ -223,6 +232,34 @@ def _statements() -> Iterator[Vector]:
     yield replace(
         _with(made, "erasure-as-what-if", "an erasure where a what-if is asked for", "statement"), what_if=True
     )
+
+
+def _second_version(payload: bytes) -> bytes:
+    """The statement as version 2 had it, where the criterion was `cluster`."""
+    statement = json.loads(_with_neighbours(_old_policy(payload)))
+    statement["predicateType"] = "urn:disavow:proof-of-deniability:v2"
+    statement["predicate"]["leaves"][0]["version"] = 2
+    del statement["predicate"]["bounds"]["drawn"]
+    for leaf in statement["predicate"]["leaves"]:
+        leaf.pop("update_norm", None)
+        leaf.pop("pairs_within", None)
+    return canonical.encode(statement)
+
+
+def _old_policy(payload: bytes) -> bytes:
+    statement = json.loads(payload)
+    policy = statement["predicate"]["leaves"][0]["policy"]
+    for name in ("representatives", "relative_delta", "odds", "statistics"):
+        del policy[name]
+    policy["criterion"] = "cluster"
+    return canonical.encode(statement)
+
+
+def _with_neighbours(payload: bytes) -> bytes:
+    statement = json.loads(payload)
+    for cluster in statement["predicate"]["clusters"]:
+        cluster.update(lists=None, neighbours=None)
+    return canonical.encode(statement)
 
 
 def _checkpoints() -> Iterator[Vector]:
@@ -339,6 +376,31 @@ def _policies() -> Iterator[Vector]:
         _in_leaf(0, policy={**promised, "x": 4}),
         relogged=True,
     )
+    for name, about, changed in (
+        ("as-many-drawn-as-k", "all members of a cluster of k are drawn", {"representatives": 3, "x": 1}),
+        ("more-drawn-than-k", "more are drawn than a cluster of k has", {"representatives": 4, "x": 1}),
+        ("x-out-of-reach-beside-the-drawn", "x + s - 1 is more than k", {"representatives": 2, "x": 3}),
+        ("drawn-of-four-billion", "x + s - 1 is beyond four bytes", {"representatives": 2**32 - 1}),
+        ("delta-fixed-and-relative", "Δ is said twice", {"delta": "0.25", "relative_delta": "0.4"}),
+        ("odds-below-one", "a limit that nobody can keep to", {"odds": "0.5"}),
+        ("odds-of-zero", "a limit that has no logarithm", {"odds": "0.0"}),
+    ):
+        yield _edited(made, name, about, "policy", _in_leaf(0, policy={**promised, **changed}), relogged=True)
+    for name, about, changed in (
+        ("nobody-drawn", "no representative", {"representatives": 0}),
+        ("statistics-that-nobody-knows", "of the running statistics neither mean nor drawn", {"statistics": "all"}),
+        ("odds-without-quotes", "a number where a decimal is due", {"odds": 10}),
+        ("relative-delta-with-x", "the setting, and not its number", {"relative_delta": "0.5x"}),
+        ("criterion-in-the-policy", "a field of the version before", {"criterion": "neighbourhood"}),
+    ):
+        yield _edited(made, name, about, "statement", _in_leaf(0, policy={**promised, **changed}), relogged=True)
+    yield _edited(
+        made,
+        "statistics-changed",
+        "the policy says that statistics are those of the drawn, under the old head",
+        "log",
+        _in_leaf(0, policy={**promised, "statistics": "drawn"}),
+    )
     world = World("rotated").train(1).rotate(NEXT).train(1).leave(LEAVER)
     both = (TrustedKey(SERVER.public, moment(0)), TrustedKey(NEXT.public, moment(0)))
     old = replace(world.proof(LEAVER), signer=SERVER)
@@ -446,6 +508,30 @@ def _rounds() -> Iterator[Vector]:
     yield _edited(
         fixed, "delta-changed", "a round with another Δ", "rounds", _in_leaf(2, delta="0.75"), relogged=True
     )
+    made = relative().proof(LEAVER)
+    delta = float(made.predicate["leaves"][2]["delta"])
+    for name, about, edit in (
+        ("relative-delta-changed", "a wider Δ than the update norm gives", _in_leaf(2, delta="0.75")),
+        (
+            "relative-delta-rounded",
+            "Δ is not the product to its last bit",
+            _in_leaf(2, delta=repr(nextafter(delta, 1))),
+        ),
+        ("update-norm-changed", "another update norm beside the same Δ", _in_leaf(2, update_norm="0.7")),
+        ("update-norm-too-large", "the product is no float64", _in_leaf(2, update_norm="1.7976931348623157e+308")),
+        ("pairs-beyond-all", "more pairs within Δ than there are", _in_leaf(2, pairs_within="1.0000000000000002")),
+    ):
+        yield _edited(made, name, about, "rounds", edit, relogged=True)
+    for name, about, edit in (
+        ("update-norm-left-out", "a round without its update norm", _leaf_without(2, "update_norm")),
+        (
+            "pairs-left-out",
+            "a round that does not say how many pairs are within Δ",
+            _leaf_without(2, "pairs_within"),
+        ),
+        ("pairs-below-none", "fewer pairs than none", _in_leaf(2, pairs_within="-0.5")),
+    ):
+        yield _edited(made, name, about, "statement", edit, relogged=True)
 
 
 def _times() -> Iterator[Vector]:
@@ -640,7 +726,7 @@ def mate_in_first(world: World) -> str:
 
 
 def _retype(statement: dict[str, Any]) -> None:
-    statement["predicateType"] = "urn:disavow:proof-of-deniability:v2"
+    statement["predicateType"] = "urn:disavow:proof-of-deniability:v3"
 
 
 def _closed(world: World, number: int) -> list[dict[str, Any]]:
@@ -669,83 +755,40 @@ def _amnesia() -> Made:
 def _survivors() -> Iterator[Vector]:
     few = World("deniable", x=3).train(2).leave(LEAVER, verdict="deniable").proof(LEAVER)
     yield _with(few, "too-few-survivors", "the log says deniable, and x - 1 are left", "survivors")
-    world = neighbours()
-    made = world.proof(LEAVER)
-    told = made.predicate["clusters"][0]["neighbours"]
+    for name, about, x, drawn in (
+        ("one-survivor-too-few-beside-the-drawn", "x are left, and two were drawn: x + 1 are needed", 3, 2),
+        ("one-survivor-too-few-beside-two", "x + 1 are left, and three were drawn: x + 2 are needed", 2, 3),
+    ):
+        world = World("several", clients=8, k=4, x=x, representatives=drawn).train(1)
+        yield _with(world.leave(LEAVER, verdict="deniable").proof(LEAVER), name, about, "survivors")
+        yield _with(world.what_if(OTHER), f"what-if-{name}", f"{about}, if somebody asked", "survivors")
+    for name, about, together in (
+        ("all-members-gone", "all members of a cluster left one after the other, and the log says deniable", False),
+        ("all-members-gone-together", "the same, all at once", True),
+    ):
+        world, last = all_gone(together=together)
+        yield _with(world.proof(last), name, about, "survivors")
+        if not together:
+            yield _with(
+                world.proof(LEAVER),
+                "all-members-gone-since",
+                "the proof of the first of them, renewed when all had left",
+                "survivors",
+            )
+
+
+def all_gone(*, together: bool) -> tuple[World, str]:
+    """All members of the leaver's cluster of round 1 have left, and the server calls each of them deniable. The
+    last of them too.
+    """
+    world = World("all gone", clients=8, k=4, x=1).train(1)
     past = world.pasts[0]
-    group = past.group_of(past.slots[LEAVER])
-    leaver = past.slots[LEAVER]
-    mates = [slot for slot in group.slots if slot != leaver]
-    at = mates[0] - group.first
-    itself = entry_of(past, mates[0], group.lists[at].index(leaver))
-    listed = [[itself] if each == at else entries for each, entries in enumerate(told["listed"])]
-    plenty = [[*entries, *entries] for entries in told["listed"]]
-    endless = [[{**entry, "size": 2**32 - 1} for entry in entries] for entries in told["listed"]]
-    for name, about, changed in (
-        ("leaver-counted-as-neighbour", "a mate counts the leaver near it", {"listed": listed}),
-        ("neighbour-counted-twice", "each neighbour stands twice", {"listed": plenty}),
-        ("neighbour-list-of-four-billion", "a list of 4,294,967,295 entries", {"listed": endless}),
-        ("neighbours-left-out", "no neighbour is listed", {"listed": [[] for _ in told["listed"]]}),
-        ("list-left-out", "a list less than there are slots", {"lists": told["lists"][1:]}),
-        ("lists-in-another-order", "the lists of two slots are swapped", {"lists": told["lists"][::-1]}),
-        ("lender-left-out", "the cluster that lends neighbours is not shown", {"others": []}),
-    ):
-        yield _edited(made, name, about, "survivors", _in_cluster(neighbours={**told, **changed}))
-    yield _edited(
-        made,
-        "lender-twice",
-        "the cluster that lends neighbours stands twice",
-        "clusters",
-        _in_cluster(neighbours={**told, "others": told["others"] * 2}),
-    )
-    yield from _near()
-    after = neighbours().leave(lent(world), verdict="deniable")
-    positions = [group.position, *(other["position"] for other in told["others"])]
-    yield _edited(
-        after.proof(LEAVER),
-        "withdrawn-counted-as-neighbour",
-        "a neighbour counts who has left since",
-        "survivors",
-        _in_cluster(neighbours=told, withdrawn=after.withdrawn(after.pasts[0], positions)),
-    )
-    yield _edited(
-        deniable().proof(LEAVER),
-        "neighbours-under-cluster",
-        "neighbours are shown where the criterion is cluster",
-        "survivors",
-        _in_cluster(neighbours={"lists": [], "listed": [], "others": []}),
-    )
-
-
-def _near() -> Iterator[Vector]:
-    """A slot whose own client left does not count itself, whether its cluster is alike or wide."""
-    alike = neighbours().proof(LEAVER)
-    wide, leaver = two_lenders()
-    for name, about, made in (
-        ("withdrawn-counted-near-itself", "the leaver's slot shows one less, as if it counted itself", alike),
-        ("withdrawn-counted-near-itself-alone", "the same in a cluster that is wider than Δ", wide.proof(leaver)),
-    ):
-        shown = made.predicate["clusters"][0]
-        told, at = shown["neighbours"], shown["slot"] - shown["first"]
-        listed = [entries[:-1] if each == at else entries for each, entries in enumerate(told["listed"])]
-        yield _edited(made, name, about, "survivors", _in_cluster(neighbours={**told, "listed": listed}))
-    made = wide.proof(leaver)
-    told = made.predicate["clusters"][0]["neighbours"]
-    assert len(told["others"]) > 1
-    yield _edited(
-        made,
-        "lenders-in-another-order",
-        "the clusters that lend neighbours are not ascending",
-        "clusters",
-        _in_cluster(neighbours={**told, "others": told["others"][::-1]}),
-    )
-
-
-def lent(world: World) -> str:
-    """Whoever is the first neighbour from another cluster that the leaver's cluster shows in round 1."""
-    told = world.proof(LEAVER).predicate["clusters"][0]["neighbours"]
-    slot = next(entry["slot"] for entries in told["listed"] for entry in entries)
-    return next(name for name, at in world.pasts[0].slots.items() if at == slot)
+    names = [LEAVER, *(name for name in past.group_of(past.slots[LEAVER]).clients if name != LEAVER)]
+    if together:
+        return world.leave(*names, verdict="deniable"), names[-1]
+    for name in names:
+        world.leave(name, verdict="deniable")
+    return world, names[-1]
 
 
 def _numbers() -> Iterator[Vector]:
@@ -757,6 +800,9 @@ def _numbers() -> Iterator[Vector]:
         ("odds-lowered", "smaller odds", _in_cluster(log10_odds="0.5")),
         ("odds-left-out", "no odds, though there is noise", _in_cluster(log10_odds=None)),
         ("total-lowered", "a smaller total", _in_predicate(bounds={**made.predicate["bounds"], "ratio": "0.1"})),
+        ("drawn-lowered", "a smaller chance to have been drawn", _in_bounds(made, drawn="0.25")),
+        ("drawn-raised", "a chance to have been drawn above 1", _in_bounds(made, drawn="1.5")),
+        ("drawn-once", "the chance of one of two rounds", _in_bounds(made, drawn="0.333333")),
     ):
         yield _edited(made, name, about, "bounds", edit)
 
@@ -764,6 +810,9 @@ def _numbers() -> Iterator[Vector]:
         statement["predicate"]["leaves"][1]["tau"] = "0.0001"
         tell_bounds(statement["predicate"])
 
+    yield _edited(made, "drawn-left-out", "no chance to have been drawn", "statement", _without_drawn)
+    yield from _odds()
+    yield from _drawn()
     yield _edited(
         made,
         "noise-not-of-the-policy",
@@ -772,6 +821,61 @@ def _numbers() -> Iterator[Vector]:
         quieter,
         relogged=True,
     )
+
+
+def _in_bounds(made: Made, **values: str) -> Edit:
+    return _in_predicate(bounds={**made.predicate["bounds"], **values})
+
+
+def _without_drawn(statement: dict[str, Any]) -> None:
+    del statement["predicate"]["bounds"]["drawn"]
+
+
+def _odds() -> Iterator[Vector]:
+    """The log says deniable, and the odds over all rounds are more than the policy allows."""
+    for name, about, world in (
+        ("odds-exceeded", "each round stays below 1.4, and both together do not", limited(1.4)),
+        ("odds-exceeded-in-one-round", "already one round exceeds 1.2", limited(1.2)),
+        ("odds-without-noise", "there is no Gaussian noise, and the odds have no bound", limited(noise="none")),
+        ("odds-with-laplace", "the noise is not Gaussian", limited(noise="paper", distribution="laplace")),
+    ):
+        yield _with(world.leave(LEAVER, verdict="deniable").proof(LEAVER), name, about, "bounds")
+    yield _with(limited(1.4).what_if(LEAVER), "what-if-odds-exceeded", "the same, if somebody asked", "bounds")
+
+
+def _drawn() -> Iterator[Vector]:
+    """Two are drawn of each cluster, and the bounds or the noise are those of one."""
+    world = several()
+    made = world.proof(LEAVER)
+
+    def of_one(statement: dict[str, Any]) -> None:
+        _told_of_one(statement["predicate"])
+
+    def louder(statement: dict[str, Any]) -> None:
+        for leaf in statement["predicate"]["leaves"]:
+            if leaf["type"] == "round":
+                leaf["tau"] = repr(2 * float(leaf["tau"]))
+        tell_bounds(statement["predicate"])
+
+    yield _edited(made, "bounds-of-one-drawn", "displacement is that of one representative", "bounds", of_one)
+    yield _edited(
+        made,
+        "chance-of-one-drawn",
+        "the chance is that of one representative",
+        "bounds",
+        _in_bounds(made, drawn="0.4"),
+    )
+    yield _edited(
+        made, "noise-of-one-drawn", "τ is not divided by the number drawn", "bounds", louder, relogged=True
+    )
+
+
+def _told_of_one(predicate: dict[str, Any]) -> None:
+    """The bounds as they would be with one representative of each cluster."""
+    policy = predicate["leaves"][0]["policy"]
+    drawn, policy["representatives"] = policy["representatives"], 1
+    tell_bounds(predicate)
+    policy["representatives"] = drawn
 
 
 def _verdicts() -> Iterator[Vector]:
@@ -936,6 +1040,12 @@ def _receipts() -> Iterator[Vector]:
         ),
         ("receipt-for-no-round", "for the promises", _changed(good, header=world.leaves[0])),
         ("receipt-truncated", "the first half", good[: len(good) // 2]),
+        ("receipt-of-version-1", "of the version before", _changed(good, type="disavow/receipt/v1")),
+        (
+            "receipt-with-lists",
+            "with a field of the version before",
+            _changed(good, cluster={**json.loads(good)["cluster"], "lists": None}),
+        ),
         ("receipt-with-surrogate", "an id that is no proper text", _changed(good, client="\ud800")),
         ("receipt-deeply-nested", "2,000 brackets", b"[" * 2000),
     ):
@@ -1028,7 +1138,7 @@ def _as_round(place: int, *, whole: bool = False) -> Edit:
         leaf["type"] = "round"
         if whole:
             del leaf["mechanism"]
-            leaf.update(clusters=2, delta="0.25", tau="0.0")
+            leaf.update(clusters=2, delta="0.25", update_norm="0.7", pairs_within="1.0", tau="0.0")
 
     return edit
 

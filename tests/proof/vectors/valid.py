@@ -8,10 +8,11 @@ from typing import Any
 
 from disavow.proof.verify import TrustedKey
 from tests.proof.vectors.vector import TRUSTED, Vector, genuine
-from tests.proof.world import NEXT, SERVER, World, client, moment
+from tests.proof.world import NEXT, SERVER, Made, World, client, moment
 
 LEAVER, OTHER = client(1), client(2)
 RENAMED = replace(SERVER.public, name="example.org/renamed")
+CALIBRATED: dict[str, Any] = {"noise": "calibrated", "tau": 0.5, "clip": 1.0, "statistics": "drawn"}
 BRACKETS = '[{"' * 100
 
 
@@ -32,9 +33,19 @@ def mate() -> str:
     return next(name for name in group.clients if name != LEAVER)
 
 
-def neighbours() -> World:
-    """Clusters of two and three, where every neighbourhood reaches into another cluster."""
-    return World("neighbours", clients=7, k=2, criterion="neighbourhood").train(2).leave(LEAVER)
+def several() -> World:
+    """Two members are drawn of each cluster of four or more; one leaves, and x + 1 are left beside it."""
+    return World("several", clients=9, k=4, representatives=2).train(2).leave(LEAVER)
+
+
+def relative() -> World:
+    """Δ is 0.4 times the median update norm of each round."""
+    return World("relative", relative_delta=0.4).train(2).leave(LEAVER)
+
+
+def limited(odds: float = 10.0, **policy: Any) -> World:
+    """The odds over all rounds have a limit, and noise that keeps them below 2."""
+    return World("limited", **{**CALIBRATED, "odds": odds, **policy}).train(2)
 
 
 def rebuilt() -> World:
@@ -55,17 +66,6 @@ def _interrupted() -> World:
     return world.leave(OTHER, to=3).rebuild(2)
 
 
-def two_lenders() -> tuple[World, str]:
-    """Clusters of two that are wider than Δ. Of one both left, and of the next the first, so that the leaver's slot
-    finds its neighbours in two others. The world, and the leaver.
-    """
-    world = World("two lenders", clients=8, k=2, criterion="neighbourhood", delta=0.1).train(1)
-    groups = world.pasts[0].groups
-    for name in (groups[0].clients[1], groups[1].clients[0], groups[0].clients[0]):
-        world.leave(name, verdict="deniable")
-    return world, groups[0].clients[0]
-
-
 def bracketed() -> World:
     """A client whose id is made of brackets leaves."""
     world = World("brackets")
@@ -76,8 +76,7 @@ def bracketed() -> World:
 def vectors() -> Iterator[Vector]:
     """One for each kind of world."""
     yield from _answers()
-    yield from _neighbourhoods()
-    yield from _noise()
+    yield from _policies()
     yield from _rebuilt()
     yield from _keys()
     yield from _key_lists()
@@ -155,48 +154,79 @@ def _answers() -> Iterator[Vector]:
     )
 
 
-def _neighbourhoods() -> Iterator[Vector]:
-    yield genuine(
-        "neighbourhood", "each slot shows neighbours of another cluster, from its list", neighbours().proof(LEAVER)
-    )
-    yield genuine(
-        "neighbourhood-without-lists",
-        "mates suffice, and no list is shown",
-        World("mates", criterion="neighbourhood").train(2).leave(LEAVER).proof(LEAVER),
-    )
-    yield genuine(
-        "neighbourhood-wide",
-        "the cluster is wider than Δ, so that mates count only where a list names them",
-        World("wide", criterion="neighbourhood", delta=0.1).train(2).leave(LEAVER).proof(LEAVER),
-    )
-    world, leaver = two_lenders()
-    yield genuine(
-        "neighbourhood-of-two-clusters",
-        "the neighbours that are left lie in two other clusters; a withdrawn slot does not count itself",
-        world.proof(leaver),
-    )
-    yield genuine(
-        "neighbourhood-rollback",
-        "round 1 was superseded and trained again",
-        World("back", k=2, criterion="neighbourhood").train(2).leave(LEAVER, to=1).train(2).proof(LEAVER),
-    )
-    yield genuine(
-        "neighbourhood-what-if",
-        "somebody still in, after another has left",
-        neighbours().train(1).what_if(OTHER),
-    )
-
-
-def _noise() -> Iterator[Vector]:
+def _policies() -> Iterator[Vector]:
     policies: dict[str, dict[str, Any]] = {
-        "calibrated": {"noise": "calibrated", "tau": 0.5, "clip": 1.0},
+        "calibrated": CALIBRATED,
         "laplace": {"distribution": "laplace"},
         "without-noise": {"noise": "none"},
         "fixed-delta": {"delta": 0.5},
+        "fixed-clusters": {"clustering": "fixed", **CALIBRATED},
+        "statistics-of-the-drawn": {"statistics": "drawn"},
     }
     for name, policy in policies.items():
         about = f"the policy says {', '.join(f'{key} {value}' for key, value in policy.items())}"
         yield genuine(name, about, World(name, **policy).train(2).leave(LEAVER).proof(LEAVER))
+    yield genuine(
+        "relative-delta",
+        "Δ is 0.4 times the median update norm, another number in each round",
+        relative().proof(LEAVER),
+    )
+    yield from _several()
+    yield from _limited()
+
+
+def _several() -> Iterator[Vector]:
+    yield genuine(
+        "two-representatives",
+        "two are drawn of each cluster: x + 1 survivors are left, and the noise is half of that of one",
+        several().proof(LEAVER),
+    )
+    yield genuine(
+        "two-representatives-and-just-enough",
+        "x is k - 1, and everybody beside the leaver is left in clusters of four",
+        World("just enough", clients=8, k=4, x=2, representatives=2).train(2).leave(LEAVER).proof(LEAVER),
+    )
+    yield genuine(
+        "two-representatives-rollback",
+        "a second leaves too few in round 1: x of them, and x + 1 are needed",
+        _leaves_one_too_few(),
+    )
+    yield genuine(
+        "two-representatives-what-if",
+        "somebody who is still in could be denied",
+        World("several", clients=9, k=4, representatives=2).train(2).what_if(LEAVER),
+    )
+    yield genuine(
+        "clusters-of-one",
+        "k is 1: the one representative need not be fewer than k",
+        World("alone", clients=2, k=1, x=1).train(1, without=[LEAVER]).leave(LEAVER).proof(LEAVER),
+    )
+
+
+def _leaves_one_too_few() -> Made:
+    """With x = 2 and two drawn, three must be left in a cluster of four; the second who leaves takes the third."""
+    world = World("one too few", clients=8, k=4, representatives=2).train(2).leave(LEAVER)
+    past = world.pasts[0]
+    second = next(name for name in past.group_of(past.slots[LEAVER]).clients if name != LEAVER)
+    world.leave(second)
+    assert world.requests[second].to == 1
+    return world.train(1).proof(second)
+
+
+def _limited() -> Iterator[Vector]:
+    yield genuine(
+        "odds-within-the-limit", "the odds over all rounds stay below 10", limited().leave(LEAVER).proof(LEAVER)
+    )
+    yield genuine(
+        "odds-beyond-the-limit",
+        "they do not stay below 1.4: back to the round with which they exceed it",
+        limited(1.4).leave(LEAVER).train(1).proof(LEAVER),
+    )
+    yield genuine(
+        "odds-of-who-was-never-present",
+        "of somebody who was in no round the odds are even, whatever the noise is",
+        World("limited", odds=1.0, noise="none").train(2, without=[LEAVER]).leave(LEAVER).proof(LEAVER),
+    )
 
 
 def _rebuilt() -> Iterator[Vector]:
