@@ -21,7 +21,7 @@ from disavow.runs import Run
 from tests.erasure.mechanisms.contract import ask, leave
 from tests.erasure.test_prove import (
     CLUSTER,
-    CRITERIA,
+    DRAWN,
     SERVER,
     deniable_client,
     held,
@@ -45,7 +45,7 @@ def limit(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
         monkeypatch.setattr(module, "LARGEST", most)
 
 
-@CRITERIA
+@DRAWN
 def test_no_proof_is_larger_than_foreseen(tmp_path: Path, changed: dict[str, Any]) -> None:
     with trained(tmp_path / "run", number=14, rounds=6, **changed) as run:
         for step in range(4):
