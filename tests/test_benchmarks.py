@@ -49,7 +49,7 @@ def test_judging_builds_a_ledger_of_the_present_format_and_judges_on_it(
 def test_proofs_are_made_and_verified() -> None:
     signer = Signer("bench", Ed25519PrivateKey.generate())
     lines = [
-        *proofs.from_a_ledger("cluster", signer, rounds=2, clients=50),
+        *proofs.from_a_ledger(signer, rounds=2, clients=50),
         proofs.made_up(signer, rounds=2, participants=100, k=10),
     ]
     assert len(lines) == 3

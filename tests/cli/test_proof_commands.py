@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import shutil
 import stat
 import subprocess
@@ -261,7 +262,7 @@ def test_a_proof_with_its_opening_is_exit_0_and_every_check_is_told(world: World
     lines = result.stdout.splitlines()
     assert [line.split()[1] for line in lines[:16]] == list(CHECKS)
     assert f"VALID proof about '{LEAVER}'." in lines
-    assert "It does not say that the client never took part" in result.stdout
+    assert "deniable does not mean not used" in result.stdout
 
 
 def test_with_everything_given_no_check_is_left_out(world: World) -> None:
@@ -455,7 +456,7 @@ def test_that_noise_protects_nobody_is_said_by_every_command_that_tells_of_a_pro
     assert shown.stdout.count("no protection by noise") == len(told["rounds"])
     status = world.call("status", world.run)
     assert said in status.stdout
-    assert world.made("status", world.run)["log10_odds"] > 3
+    assert world.made("status", world.run)["log10_odds"]["worst_composed"] > 3
     assert said in world.call("erase", world.run, LEAVER).stdout
     assert said in story["erase"]["requests"][0]["noise"]
     made = World_("calibrated", noise="calibrated", tau=5.0, clip=1.0).train(2).leave(FORGED).proof(FORGED)
@@ -469,7 +470,15 @@ def test_that_noise_protects_nobody_is_said_by_every_command_that_tells_of_a_pro
 def test_show_proof_says_in_words_what_the_proof_says(world: World) -> None:
     result = process.disavow("show-proof", world.proof, "--key", world.key)
     assert (result.returncode, result.stderr) == (0, "")
-    for words in ("verdict    deniable", "k = 3, x = 2, criterion cluster, noise paper", "2 stand", "not say that"):
+    for words in (
+        "verdict    deniable",
+        "k = 3, x = 2, 1 drawn of each cluster, Δ adaptive, noise paper",
+        "2 stand",
+        "odds: worst round",
+        "likeness: widest cluster",
+        "adaptive Δ excludes nobody",
+        "deniable does not mean not used",
+    ):
         assert words in result.stdout
     assert LEAVER not in result.stdout
     assert "the key that the log itself names" not in result.stdout
@@ -484,11 +493,46 @@ def test_show_proof_tells_the_same_as_json(story: dict[str, Any], world: World) 
     assert told["model"] == story["train"]["rounds"][-1]["model"]
     assert [row["round"] for row in told["rounds"]] == [1, 2]
     assert min(row["survivors"] for row in told["rounds"]) >= 2
+    assert told["policy"].keys() >= {"representatives", "delta", "relative_delta", "odds", "statistics"}
+    drawn = 1 - math.prod(1 - 1 / row["slots"] for row in told["rounds"])
+    assert told["summary"]["drawn"] == pytest.approx(drawn)
+    assert told["summary"]["worst_round"] == pytest.approx(
+        max(float(r["log10_odds"]) for r in told["rounds"]), rel=1e-5
+    )
+    assert told["summary"]["adaptive"] is True
+    assert all(row["spread"] <= row["delta"] and 0 <= row["pairs_within_delta"] <= 1 for row in told["rounds"])
     assert told["signed_late"] is False
     assert told["asked_at"] <= told["judged_at"] <= told["answered_at"]
     assert (told["policy"]["draws"], told["policy"]["mechanism"]) == ("seeded", "retrain")
     what_if = json.loads(disavow("show-proof", world.what_if, "--json").stdout)
     assert (what_if["kind"], what_if["asked_at"], what_if["answered_at"]) == ("what-if", None, None)
+
+
+@pytest.mark.parametrize(
+    ("vector", "words"),
+    [
+        ("two-representatives", ["k = 4, x = 2, 2 drawn of each cluster", "with a chance of 70.0%"]),
+        ("relative-delta", ["Δ 0.4x the median update norm"]),
+        ("odds-within-the-limit", ["over all 2 rounds 1.46 (95 % quantiles)"]),
+        ("never-present", ["It does not say that the client never took part"]),
+    ],
+)
+def test_show_proof_says_what_each_policy_promises(vector: str, words: list[str]) -> None:
+    shown = disavow("show-proof", VECTORS / "proofs" / f"{vector}.json", "--key", VECTORS / "keys" / "server.pub")
+    assert shown.returncode == 0, shown.stderr
+    told = " ".join(shown.stdout.split())
+    assert [each for each in words if each not in told] == []
+    adaptive, averaged = "adaptive Δ excludes nobody", "are means over all members of each cluster"
+    assert (adaptive in told) == (vector in ("two-representatives", "odds-within-the-limit"))
+    assert (averaged in told) == (vector in ("two-representatives", "relative-delta"))
+
+
+def test_a_proof_of_the_version_before_is_refused_as_unreadable() -> None:
+    proof, key = VECTORS / "proofs" / "version-2.json", VECTORS / "keys" / "server.pub"
+    for command in ("verify", "show-proof"):
+        result = disavow(command, proof, "--key", key)
+        assert result.returncode == 2
+        assert "Traceback" not in result.stderr
 
 
 def test_a_rollback_to_the_very_models_it_undid_is_not_called_retrained(tmp_path: Path) -> None:
