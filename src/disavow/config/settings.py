@@ -100,8 +100,8 @@ class Settings(Section):
             )
         if x + drawn - 1 > k:
             raise ValueError(
-                f"deniability.x is {x}; allowed: 1 to {k - drawn + 1} (x + clustering.representatives - 1 is at most "
-                f"clustering.k, which is {k})"
+                f"deniability.x is {x}; allowed: 1 to {k - drawn + 1} (x + clustering.representatives - 1 is "
+                f"at most clustering.k, which is {k})"
             )
         if self.clustering.metric == "published" and participants > PROJECTION_LIMIT:
             raise ValueError(
