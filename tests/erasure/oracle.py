@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from disavow.domain import Policy
+from disavow.domain import Anchors, Policy, size_class
 from disavow.federation.aggregate import aggregate
 from disavow.federation.broadcast import Broadcast
 from disavow.federation.cluster import cluster
+from disavow.federation.clustering.fixed import settled
 from disavow.federation.local_training import Engine
 from disavow.federation.perturb import choose_and_perturb, clip
 from disavow.federation.round import Conduct
@@ -46,6 +47,12 @@ class Oracle:
     rounds: list[RememberedRound] = field(default_factory=list)
     recorded: Counter[int] = field(default_factory=Counter)
     gone: set[str] = field(default_factory=set)
+    anchors: Anchors | None = None
+
+    def __post_init__(self) -> None:
+        if self.policy.clustering == "fixed":
+            stream = self.conduct.secrets.stream(0, 1, "borders")
+            self.anchors = settled(self.clients, self.policy.k, self.conduct.seed, stream)
 
     def train(self, until: int) -> None:
         while len(self.rounds) < until:
@@ -54,8 +61,12 @@ class Oracle:
     def _round(self, number: int) -> None:
         self.recorded[number] += 1
         attempt, before = self.recorded[number], self.models[-1]
-        chosen = self.conduct.participants(sorted(self.clients), number)
-        updates = clip(self.engine.train(before, chosen, number), self.policy)
+        updates = clip(self.engine.train(before, self._participants(number), number), self.policy)
+        taking_part = None
+        if self.anchors is not None:
+            held = zip(updates.clients, updates.samples, strict=True)
+            self.anchors = self.anchors.counted({client: size_class(samples) for client, samples in held})
+            taking_part = self.conduct.clusters(self.anchors, number)
         previous: Sequence[Sequence[str]] = ()
         if self.policy.sticky and self.rounds:
             previous = [sorted(group - self.gone) for group in self.rounds[-1].clusters]
@@ -66,6 +77,7 @@ class Oracle:
             previous=previous,
             seed=self.conduct.seed,
             round_number=number,
+            taking_part=taking_part,
         )
         secrets = self.conduct.secrets
         perturbed = choose_and_perturb(
@@ -81,12 +93,18 @@ class Oracle:
         self.models.append(aggregate(opening, found, perturbed, policy=self.policy, secrets=secrets))
         self.rounds.append(
             RememberedRound(
-                clusters=tuple(frozenset(updates.clients[i] for i in group) for group in found.members),
-                spreads=found.spreads,
-                weights=found.weights,
+                clusters=tuple(frozenset(updates.clients[i] for i in group) for group in found.members if group),
+                spreads=_filled(found.spreads, found.members),
+                weights=_filled(found.weights, found.members),
                 delta=found.delta,
             )
         )
+
+    def _participants(self, number: int) -> tuple[str, ...]:
+        if self.anchors is None:
+            return self.conduct.participants(sorted(self.clients), number)
+        numbers = self.conduct.clusters(self.anchors, number).numbers
+        return tuple(sorted(client for client in self.clients if self.anchors.places[client].cluster in numbers))
 
     def erase(
         self, leavers: set[str], *, from_scratch: bool = False, kept: Collection[int] | None = None
@@ -110,7 +128,7 @@ class Oracle:
         back_to = first if kept is None else max(number for number in kept if number <= first)
         del self.rounds[back_to - 1 :]
         del self.models[back_to:]
-        if len(participants_of(self)) >= self.policy.k:
+        if len(self.clients if self.anchors else participants_of(self)) >= self.policy.k:
             self.train(now)
         return first
 
@@ -133,6 +151,11 @@ class Oracle:
 
     def vectors(self) -> list[Tensor]:
         return [model.vector for model in self.models]
+
+
+def _filled(values: Sequence[float], members: Sequence[Sequence[int]]) -> tuple[float, ...]:
+    """The values of those clusters that somebody is left in."""
+    return tuple(value for value, group in zip(values, members, strict=True) if group)
 
 
 def participants_of(oracle: Oracle) -> tuple[str, ...]:

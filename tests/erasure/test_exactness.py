@@ -13,6 +13,7 @@ import torch
 from disavow import config, runs
 from disavow.config import Settings
 from disavow.data import load as load_data
+from disavow.domain import Anchors
 from disavow.engines import build as build_engine
 from disavow.engines.state import model_of
 from disavow.engines.workload import Workload
@@ -51,8 +52,11 @@ class LaterAttempt(Secrets):
         return super().stream(round_number, attempt + 1, purpose)
 
 
-def run_that_never_had(leavers: set[str], settings: Settings, directory: Path) -> Ledger:
-    """A run of the same settings, seed and data in which the leavers never existed, at the second attempt."""
+def run_that_never_had(leavers: set[str], settings: Settings, directory: Path, anchors: Anchors | None) -> Ledger:
+    """A run of the same settings, seed and data in which the leavers never existed, at the second attempt.
+
+    Fixed clusters have the same anchors: the leavers had left before round 1.
+    """
     data = load_data(settings.data, seed=settings.seed)
     network = build(settings.model.name, data.train.shape, data.train.classes, seed=settings.seed)
     initial = model_of(network)
@@ -80,6 +84,8 @@ def run_that_never_had(leavers: set[str], settings: Settings, directory: Path) -
         created_by="test",
         at=now(),
     )
+    if anchors is not None:
+        ledger.keep_anchors(anchors)
     conduct = Conduct(seed=settings.seed, fraction=settings.training.fraction, secrets=LaterAttempt(settings.seed))
     train(ledger, engine, conduct, rounds=settings.rounds)
     return ledger
@@ -93,6 +99,7 @@ def run_that_never_had(leavers: set[str], settings: Settings, directory: Path) -
         (2, True, "mdav", 0.8, "paper", "sequential"),
         (1, False, "constrained-kmeans", 1.0, "paper", "sequential"),
         (1, False, "fixed", 1.0, "none", "sequential"),
+        (2, False, "fixed", 0.5, "paper", "sequential"),
         (1, True, "mdav", 1.0, "paper", "vectorised"),
     ],
 )
@@ -118,9 +125,10 @@ def test_from_round_1_it_is_the_run_that_never_had_the_leavers(
         assert one.verdict == two.verdict
         assert one.verdict is not None
         assert one.verdict.round == 1
+        anchors = run.ledger.anchors()
         retrained = [summary.after for summary in run.ledger.summaries() if summary.standing]
     assert not fsck(tmp_path / "run")
-    with run_that_never_had(leavers, settings, tmp_path / "never") as ledger:
+    with run_that_never_had(leavers, settings, tmp_path / "never", anchors) as ledger:
         never = [summary.after for summary in ledger.summaries()]
     assert retrained == never
     assert len(never) == settings.rounds
@@ -157,6 +165,8 @@ SCENARIOS: list[dict[str, Any]] = [
     },
     {"clustering": {"k": 3}, "deniability": {"x": 2}, "training": {"fraction": 0.7}, "ledger": {"retention": 1}},
     {"clustering": {"k": 3}, "deniability": {"x": 1, "odds": 100.0}, "noise": {"sigma": 0.5}},
+    {"clustering": {"k": 3, "method": "fixed"}, "deniability": {"x": 2}, "training": {**TRAINING, "fraction": 0.5}},
+    {"clustering": {"k": 2, "method": "fixed"}, "deniability": {"x": 2}, "noise": {"mode": "none"}},
 ]
 
 

@@ -14,8 +14,10 @@ from hypothesis import settings
 from torch import Tensor
 
 from disavow.data import client_ids
-from disavow.domain import Layout, Policy, TensorSpec
+from disavow.domain import Layout, Policy, TensorSpec, size_class
 from disavow.federation.broadcast import Broadcast, broadcast
+from disavow.federation.cluster import TakingPart
+from disavow.federation.clustering.fixed import settled
 from disavow.federation.clustering.geometry import ExactGeometry
 from disavow.federation.randomness import Secrets
 from disavow.federation.round import Conduct
@@ -92,6 +94,15 @@ def ledger_of(
         created_by="tests",
         at=MOMENT,
     )
+
+
+def all_anchored(updates: Updates, policy: Policy, seed: int) -> TakingPart | None:
+    """Fixed clusters settled over the clients of these updates, where the policy has such; all take part."""
+    if policy.clustering != "fixed":
+        return None
+    anchors = settled(updates.clients, policy.k, seed, Secrets(seed).stream(0, 1, "borders"))
+    classes = {client: size_class(count) for client, count in zip(updates.clients, updates.samples, strict=True)}
+    return TakingPart(anchors.counted(classes), range(len(anchors.clusters)))
 
 
 def opened(ledger: Ledger) -> Broadcast:

@@ -214,15 +214,15 @@ def test_a_budget_is_foreseen_with_the_participants_that_the_key_chooses(tmp_pat
     with start_toy(tmp_path / "run", settings) as run:
         everybody = replace(run.conduct, fraction=1.0)
         train(run.ledger, run.engine, everybody, rounds=1)
-        conduct = replace(run.conduct, budget=Budget(12.0, 1e-5))
+        conduct = replace(run.conduct, budget=Budget(6.0, 1e-5))
         room = room_for(run.ledger, conduct, 2, 30)
-        samples = run.ledger.latest_samples()
+        anchors = run.ledger.anchors()
+        assert anchors is not None
         with pytest.raises(BudgetSpent):
             train(run.ledger, run.engine, conduct, rounds=31)
         assert run.ledger.next_round()[0] - 2 == room.rounds > 1
         for event in run.ledger.events()[1:]:
-            chosen = conduct.participants(client_ids(12), event.number)
-            assert event == foreseen(run.ledger.policy, chosen, samples, seed=settings.seed, number=event.number)
+            assert event == foreseen(run.ledger.policy, event.number, conduct.clusters(anchors, event.number))
 
 
 def test_a_conduct_without_a_key_refuses_rather_than_fall_back_to_the_seed() -> None:

@@ -10,6 +10,7 @@ import torch
 from disavow.data import client_ids
 from disavow.domain import Evaluation, Policy
 from disavow.errors import BudgetSpent
+from disavow.federation.clustering.fixed import settled
 from disavow.federation.round import close_round, open_round, room_for, run_round
 from disavow.federation.spending import Room, foreseen
 from disavow.federation.training import train
@@ -74,7 +75,9 @@ def test_what_is_foreseen_is_what_is_then_recorded(tmp_path: Path) -> None:
     engine = Engine(tuple(range(1, 12)))
     with ledger(tmp_path, FIXED) as book:
         run_round(book, engine, FRESH)
-        told = foreseen(FIXED, CLIENTS, book.latest_samples(), seed=FRESH.seed, number=2)
+        anchors = book.anchors()
+        assert anchors is not None
+        told = foreseen(FIXED, 2, FRESH.clusters(anchors, 2))
         run_round(book, engine, FRESH)
         assert book.events()[-1] == told
         assert told.weight > 1 / 3
@@ -82,7 +85,8 @@ def test_what_is_foreseen_is_what_is_then_recorded(tmp_path: Path) -> None:
 
 def test_weights_that_were_not_foreseen_are_refused_before_anything_is_drawn_or_recorded(tmp_path: Path) -> None:
     """Before the first round nobody knows who holds how much: equal shares would fit, these do not."""
-    equal = foreseen(FIXED, CLIENTS, {}, seed=FRESH.seed, number=1)
+    anchors = settled(CLIENTS, FIXED.k, FRESH.seed, FRESH.secrets.stream(0, 1, "borders"))
+    equal = foreseen(FIXED, 1, FRESH.clusters(anchors, 1))
     budget = Budget(Budget(1.0, 1e-5).spent([equal]) * 1.01, 1e-5)
     conduct = replace(FRESH, budget=budget)
     heavy = (1000, *(1,) * 10)
@@ -111,10 +115,13 @@ def test_room_is_told_round_by_round_with_the_reason_for_the_end(tmp_path: Path)
         assert room_for(book, FRESH, 1, 100) == Room(100)
 
 
-def test_fewer_clients_cost_more_a_round(tmp_path: Path) -> None:
+def test_what_a_round_costs_does_not_depend_on_how_many_have_left(tmp_path: Path) -> None:
     conduct = replace(FRESH, budget=Budget(4.0, 1e-5))
     with ledger(tmp_path, FIXED) as book:
-        assert room_for(book, conduct, 1, 200, CLIENTS[:5]).rounds < room_for(book, conduct, 1, 200).rounds
+        run_round(book, Engine(), conduct)
+        before = room_for(book, conduct, 2, 200)
+        assert 1 < before.rounds < 200
+        assert room_for(book, conduct, 2, 200, CLIENTS[:5]) == before
 
 
 def test_without_a_budget_nothing_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

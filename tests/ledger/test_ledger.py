@@ -242,7 +242,7 @@ def test_a_client_is_known_by_another_number_in_every_run(tmp_path: Path) -> Non
     def numbers(directory: Path) -> dict[str, int]:
         with create(directory):
             pass
-        return {id_: number for number, id_ in all_rows(directory)["clients"]}
+        return {id_: number for number, id_, *_ in all_rows(directory)["clients"]}
 
     one, two = numbers(tmp_path / "one"), numbers(tmp_path / "two")
     assert one.keys() == two.keys() == set(IDS)

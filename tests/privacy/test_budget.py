@@ -67,7 +67,7 @@ def test_unequal_rounds_are_counted_as_they_are() -> None:
 def test_asking_after_every_round_composes_few_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
     composed: list[sampling.Rounds] = []
     real = sampling._by_distributions.__wrapped__
-    budget = Budget(1.3, 0.99e-5)  # of its own, so that nothing is remembered from another test
+    budget = Budget(0.7, 0.99e-5)  # of its own, so that nothing is remembered from another test
 
     def counting(rounds: sampling.Rounds, delta: float) -> float:
         composed.append(rounds)

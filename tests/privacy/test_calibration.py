@@ -67,11 +67,6 @@ def test_sigma_and_tau_are_two_names_of_one_noise() -> None:
             1e-5,
             "--epsilon is 1e-09; allowed: more: noise for it costs less than can be computed at δ = 1e-05",
         ),
-        (
-            1e-6,
-            1e-10,
-            "--epsilon is 1e-06; allowed: more: noise for it costs less than can be computed at δ = 1e-10",
-        ),
         (1.0, 0.999, "--delta is 0.999; allowed: below 0.9948, the chance to be drawn in any round"),
     ],
 )

@@ -47,8 +47,8 @@ class World:
     clusters: Clusters
 
     def event(self, policy: Policy) -> Event:
-        sizes = [len(members) for members in self.clusters.members]
-        return event_of(policy, number=1, attempt=1, sizes=sizes, weights=self.clusters.weights)
+        places, weights = self.clusters.places, self.clusters.weights
+        return event_of(policy, number=1, attempt=1, places=places, weights=weights)
 
 
 def released(world: World, policy: Policy, *, rounds: int, draws: int, seed: int) -> Floats:
@@ -59,9 +59,10 @@ def released(world: World, policy: Policy, *, rounds: int, draws: int, seed: int
         clipped = clip(world.updates, policy)
         # the clusters of all draws, one after the other
         copies = tuple(members for members in world.clusters.members for _ in range(draws))
+        places = tuple(count for count in world.clusters.places for _ in range(draws))
         chosen = choose_and_perturb(
             clipped,
-            replace(world.clusters, members=copies, places=tuple(map(len, copies))),
+            replace(world.clusters, members=copies, places=places),
             policy=policy,
             layout=layout,
             secrets=Secrets(seed),
@@ -149,22 +150,26 @@ def test_the_unconditional_account_is_neither_exceeded_nor_idle(rounds: int, tau
     assert bound > epsilon(events, "sampled")
 
 
-# -- sampled: the client is in its fixed cluster, or is not --------------------------------------------------------
+# -- sampled: the client is in its anchored cluster, or has left a gap ---------------------------------------------
 
 
 def with_client(present: bool, *, mates: int, others: int) -> World:
-    """A client at +C among mates at -C, beside a cluster of others; without it, its cluster keeps its weight."""
+    """A client at +C among mates at -C, beside a cluster of others; without it, its place is a gap."""
     places = [[5.0]] * present + [[-5.0]] * mates + [[0.3]] * others
     members = (tuple(range(mates + present)), tuple(range(mates + present, mates + present + others)))
     weight = (mates + 1) / (mates + 1 + others)
-    clusters = Clusters(members, (weight, 1 - weight), (0.0, 0.0), 0.0, tuple(map(len, members)))
+    clusters = Clusters(members, (weight, 1 - weight), (0.0, 0.0), 0.0, (mates + 1, others))
     return World(updates_of(torch.tensor(places)), clusters)
 
 
-def likelihood_ratio(rows: Floats, *, rate: float, shift: float, base: float, tau: float) -> Floats:
-    """The optimal statistic: log-likelihood with the client over that without it, summed over rounds."""
-    x = rows - base
-    return total(np.log1p(rate * np.expm1((x * shift - shift * shift / 2) / tau**2)))
+def likelihood_ratio(rows: Floats, *, rate: float, weight: float, base: float, tau: float) -> Floats:
+    """The optimal statistic: log-likelihood with the client over that with a gap, summed over rounds."""
+    x = rows - base  # what the mates' representative comes to
+
+    def over_mates(shift: float) -> Floats:
+        return np.asarray(np.log1p(rate * np.expm1((x * shift - shift * shift / 2) / tau**2)))
+
+    return total(over_mates(2 * weight) - over_mates(weight))
 
 
 @pytest.mark.parametrize(("mates", "others", "rounds", "tau"), [(1, 2, 1, 0.8), (1, 2, 3, 1.0), (4, 5, 5, 0.6)])
@@ -174,7 +179,7 @@ def test_the_sampled_account_is_neither_exceeded_nor_idle(mates: int, others: in
     absent = with_client(False, mates=mates, others=others)
     weight = present.clusters.weights[0]
     base = -weight + 0.3 * (1 - weight)
-    best = partial(likelihood_ratio, rate=1 / (mates + 1), shift=2 * weight, base=base, tau=tau)
+    best = partial(likelihood_ratio, rate=1 / (mates + 1), weight=weight, base=base, tau=tau)
     ours, theirs = seen(present, policy, rounds, 30, best), seen(absent, policy, rounds, 40, best)
     claimed = epsilon([present.event(policy)] * rounds, "sampled")
     bound = lower_bound(ours, theirs)

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from itertools import pairwise
 
+import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from disavow.errors import MissingExtra
 from disavow.privacy import gaussian, sampling
 from disavow.privacy.sampling import Rounds, Sampled, counted
 
 
-def directly(rounds: Rounds, delta: float, interval: float = 1e-4) -> float:
-    """`dp-accounting` as its manual has it."""
+def poisson(rounds: Rounds, delta: float, interval: float = 1e-4) -> float:
+    """`dp-accounting` as its manual has it, of Poisson sampling."""
     import dp_accounting
     from dp_accounting.pld import PLDAccountant
 
@@ -23,7 +26,11 @@ def directly(rounds: Rounds, delta: float, interval: float = 1e-4) -> float:
     return float(accountant.get_epsilon(delta))
 
 
-@pytest.mark.parametrize(("multiplier", "epsilon"), [(1.0, 5.15), (5**0.5, 1.42)])
+def halved(rounds: Rounds) -> Rounds:
+    return tuple((Sampled(kind.rate, kind.multiplier / 2), count) for kind, count in rounds)
+
+
+@pytest.mark.parametrize(("multiplier", "epsilon"), [(2.0, 3.20), (2 * 5**0.5, 0.768)])
 def test_the_figures_of_the_design(multiplier: float, epsilon: float) -> None:
     found = sampling.epsilon_of(((Sampled(0.1, multiplier), 50),), 1e-5)
     assert found == pytest.approx(epsilon, abs=0.005)
@@ -40,8 +47,41 @@ def test_the_figures_of_the_design(multiplier: float, epsilon: float) -> None:
         (((Sampled(0.1, 1.0), 20), (Sampled(0.125, 1.3), 30)), 1e-6, 1e-4),
     ],
 )
-def test_it_agrees_with_dp_accounting_used_directly(rounds: Rounds, delta: float, interval: float) -> None:
-    assert sampling.epsilon_of(rounds, delta) == pytest.approx(directly(rounds, delta, interval), rel=0.01)
+def test_it_lies_between_poisson_sampling_of_the_same_and_of_twice_the_sensitivity(
+    rounds: Rounds, delta: float, interval: float
+) -> None:
+    """Where others contribute nothing it is the former; where they are all opposite, up to nearly the latter."""
+    found = sampling.epsilon_of(rounds, delta)
+    assert 0.99 * poisson(rounds, delta, interval) < found < 1.01 * poisson(halved(rounds), delta, interval)
+
+
+@pytest.mark.parametrize("removed", [True, False])
+@pytest.mark.parametrize("kind", [Sampled(0.1, 4.0), Sampled(0.5, 0.3), Sampled(1.0, 0.7), Sampled(0.01, 0.05)])
+def test_the_distribution_of_losses_has_the_exact_delta_at_every_point_of_its_grid(
+    kind: Sampled, removed: bool
+) -> None:
+    interval = 2.0**-6
+    built = sampling._distribution(kind, interval)
+    pmf = built._pmf_remove if removed else built._pmf_add
+    for losses in range(-200, 400, 7):
+        epsilon = losses * interval
+        there, back = (
+            float(sampling.delta_of(kind, np.array([abs(epsilon)]), removed=flag)[0])
+            for flag in (removed, not removed)
+        )
+        due = there if epsilon >= 0 else -math.expm1(epsilon) + math.exp(epsilon) * back
+        assert pmf.get_delta_for_epsilon(epsilon) == pytest.approx(due, rel=1e-6, abs=1e-13)
+
+
+@pytest.mark.parametrize("kind", [Sampled(0.1, 4.0), Sampled(0.5, 0.3), Sampled(0.9, 0.7), Sampled(0.01, 0.05)])
+def test_the_best_half_line_is_found(kind: Sampled) -> None:
+    mu, lines = 1 / kind.multiplier, np.linspace(-20, 60, 400_001)
+    for epsilon in (0.0, 0.3, 2.0):
+        alpha = math.exp(epsilon)
+        opposite = (alpha - 1) * (1 - kind.rate) / kind.rate
+        told = ndtr(mu - lines) - opposite * ndtr(-mu - lines) - alpha * ndtr(-lines)
+        found = sampling.delta_of(kind, np.array([epsilon]), removed=True)[0]
+        assert found == pytest.approx(kind.rate * told.max(), rel=1e-5, abs=1e-9)
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-8])
@@ -53,19 +93,17 @@ def test_always_drawn_is_the_gaussian_mechanism(multiplier: float, count: int, d
 
 @pytest.mark.parametrize("rate", [0.5, 0.1, 0.01])
 def test_one_round_agrees_with_its_closed_form(rate: float) -> None:
-    """Removing the client: δ(ε) of the mixture is the rate times a Gaussian's at ε' = ln(1 + (e^ε - 1)/rate)."""
-    import math
-
-    multiplier, delta = 0.7, 1e-6
-    found = sampling.epsilon_of(((Sampled(rate, multiplier), 1),), delta)
-    inner = math.log1p(math.expm1(found) / rate)
-    assert rate * gaussian.delta_of(inner, 1 / multiplier) == pytest.approx(delta, rel=0.01)
+    kind, delta = Sampled(rate, 0.7), 1e-6
+    found = np.array([sampling.epsilon_of(((kind, 1),), delta)])
+    assert sampling.delta_of(kind, found, removed=True)[0] == pytest.approx(delta, rel=0.01)
+    assert sampling.delta_of(kind, found, removed=False)[0] <= delta
 
 
-def test_renyi_is_looser_and_not_by_much() -> None:
-    rounds = ((Sampled(0.1, 5**0.5), 50),)
-    tight, loose = sampling.epsilon_of(rounds, 1e-5), sampling.renyi_epsilon_of(rounds, 1e-5)
-    assert tight < loose < 1.2 * tight
+def test_renyi_of_a_client_replaced_is_looser_and_not_by_much() -> None:
+    rounds = ((Sampled(0.1, 2 * 5**0.5), 50),)
+    # replaced it may move twice as much, and its figure is at most that of half the noise
+    tight, loose = sampling.epsilon_of(halved(rounds), 1e-5), sampling.renyi_epsilon_of(rounds, 1e-5)
+    assert sampling.epsilon_of(rounds, 1e-5) < tight < loose < 2 * tight
 
 
 def test_a_delta_too_small_for_convolutions_is_accounted_by_renyi() -> None:

@@ -968,10 +968,16 @@ class Verification:
                 named.add(key)
         self.final = model
 
+    def _sizes(self) -> tuple[int, int]:
+        """The least and the most slots of a cluster; fixed clusters lose and gain clients."""
+        return (
+            (1, 2**32 - 1) if self.policy["clustering"] == "fixed" else (self.policy["k"], 2 * self.policy["k"] - 1)
+        )
+
     def _require_clustered(self, leaf: Object, undone: set[str]) -> None:
-        k = self.policy["k"]
+        least, most = self._sizes()
         require(
-            k * leaf["clusters"] <= leaf["participants"] < 2 * k * leaf["clusters"],
+            least * leaf["clusters"] <= leaf["participants"] <= most * leaf["clusters"],
             "so many clusters cannot be",
         )
         require(self.policy["delta"] in (None, leaf["delta"]), "delta is not the policy's")
@@ -1004,13 +1010,13 @@ class Verification:
         self._require_placed(cluster, self.leaves[cluster["leaf"]])
 
     def _require_placed(self, cluster: Object, leaf: Object) -> None:
-        k = self.policy["k"]
+        least, most = self._sizes()
         require(0 < float(cluster["weight"]) <= 1, "no such weight")
-        require(k <= cluster["size"] < 2 * k, "no such size")
+        require(least <= cluster["size"] <= most, "no such size")
         first, position = cluster["first"], cluster["position"]
         behind, left = leaf["clusters"] - position - 1, leaf["participants"] - first - cluster["size"]
-        require(k * position <= first <= (2 * k - 1) * position, "no room before the cluster")
-        require(k * behind <= left <= (2 * k - 1) * behind, "no room behind the cluster")
+        require(least * position <= first <= most * position, "no room before the cluster")
+        require(least * behind <= left <= most * behind, "no room behind the cluster")
         root = follow(cluster_hash(cluster), cluster["position"], leaf["clusters"], cluster["path"])
         require(root == unbase64(leaf["root"]), "the cluster is not the round's")
 

@@ -15,7 +15,7 @@ from disavow.data import FederatedData, OnProgress
 from disavow.data import load as load_data
 from disavow.data.dataset import Indices
 from disavow.data.progress import nothing
-from disavow.domain import Layout, Policy, escaped
+from disavow.domain import Anchors, Layout, Policy, escaped
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError, UnknownClient
 from disavow.federation.randomness import training_stream
@@ -30,6 +30,7 @@ FEWEST_RECORDS = 10
 class Subject:
     """A client still in, with its run's settings and state, and the data at hand.
 
+    `anchors` are those of its fixed clusters, which a world without the client shares: its place is a gap there.
     `images` and `labels` are all samples, those to train on before those held out. `own` and `held_out` are the
     numbers of the records that attackers score: the client's, and held-out ones with the same labels.
     """
@@ -46,6 +47,7 @@ class Subject:
     images: Tensor
     labels: Tensor
     parts: dict[str, Indices]
+    anchors: Anchors | None
     own: Indices
     held_out: Indices
 
@@ -97,7 +99,7 @@ def subject_of(
         else:
             runs.refuse_missing_data(ledger, data)
         clients, rounds = ledger.clients(), ledger.next_round()[0] - 1
-        policy, layout = ledger.policy, ledger.layout
+        policy, layout, anchors = ledger.policy, ledger.layout, ledger.anchors()
         initial = Model(layout, torch.from_numpy(ledger.model_before(1)))
     _refuse_too_few_clients(client, len(clients), policy, settings)
     own = np.asarray(data.parts[client])
@@ -116,13 +118,15 @@ def subject_of(
         images=torch.cat([data.train.images, data.test.images]),
         labels=torch.cat([data.train.labels, data.test.labels]),
         parts={name: np.asarray(data.parts[name]) for name in clients},
+        anchors=anchors,
         own=own,
         held_out=held_out + len(data.train),
     )
 
 
 def _refuse_too_few_clients(client: str, clients: int, policy: Policy, settings: Settings) -> None:
-    participants = participants_of(clients - 1, settings.training.fraction)
+    fixed = policy.clustering == "fixed"  # whole clusters take part, gaps and all
+    participants = clients - 1 if fixed else participants_of(clients - 1, settings.training.fraction)
     if participants < policy.k:
         raise ConfigError(
             f"without {escaped(client)} only {participants} participants are left, fewer than k = {policy.k}: "

@@ -171,6 +171,8 @@ def _begin(
         at=conduct.clock(),
     )
     stack.callback(ledger.close)
+    if subject.anchors is not None:
+        ledger.keep_anchors(subject.anchors)
     return Federation(
         ledger=ledger,
         engine=VectorisedEngine(subject.workload(seat=held), trainer),

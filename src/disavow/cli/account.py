@@ -63,6 +63,8 @@ def _check(run: Path | None, asked: Asked) -> None:
     require(1 <= rounds <= _MOST_ROUNDS, "rounds", rounds, f"1 to {_MOST_ROUNDS:,}")
     require(_FEWEST <= clients <= _MOST_CLIENTS, "clients", clients, f"{_FEWEST} to {_MOST_CLIENTS:,}")
     require(_FEWEST <= k <= clients, "k", k, f"{_FEWEST} to the number of clients, which is {clients}")
+    drawn = told.get("representatives", 1)
+    require(1 <= drawn < k, "representatives", drawn, f"1 to {k - 1}, fewer than k")
     one = ("sigma" in told) != ("epsilon" in told)
     require(one, "sigma", told.get("sigma", "not set"), "either --sigma, or --epsilon to find the noise for it")
     sigma, (least, most) = told.get("sigma", 1.0), _SIGMAS

@@ -17,6 +17,9 @@ def plan(
     rounds: Annotated[int, typer.Option(help="Rounds to train.")],
     k: Annotated[list[int], typer.Option(help="Least members of a cluster; several times to compare.")],
     x: Annotated[list[int], typer.Option(help="Survivors a cluster must keep; several times to compare.")],
+    representatives: Annotated[
+        int, typer.Option(help="Members drawn of each cluster, s; then x + s - 1 survivors are needed.")
+    ] = 1,
     request_rate: Annotated[float, typer.Option(help="The chance of an erasure request after each round.")] = 0.2,
     simulations: Annotated[int, typer.Option(help="Simulated runs a row; more give narrower intervals.")] = 4000,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal numbers.")] = 1,
@@ -34,6 +37,7 @@ def plan(
         rounds=rounds,
         ks=k,
         xs=x,
+        representatives=representatives,
         request_rate=request_rate,
         simulations=simulations,
         seed=seed,
@@ -50,7 +54,12 @@ def account(
     rounds: Annotated[int | None, typer.Option(help="Without RUN: rounds to execute.")] = None,
     clients: Annotated[int | None, typer.Option(help="Without RUN: clients that take part in every round.")] = None,
     k: Annotated[int | None, typer.Option(help="Without RUN: least members of a cluster.")] = None,
-    sigma: Annotated[float | None, typer.Option(help="Noise of each cluster, in units of 2C.")] = None,
+    representatives: Annotated[
+        int | None, typer.Option(help="Without RUN: members drawn of each cluster. [default: 1]")
+    ] = None,
+    sigma: Annotated[
+        float | None, typer.Option(help="Noise of each cluster, in units of 2C/representatives.")
+    ] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="Instead of --sigma: find the noise that keeps to it.")
     ] = None,
@@ -83,7 +92,7 @@ def account(
     with needs("train"):
         from disavow.cli import account as command
         from disavow.cli.prospect import Asked
-    asked = Asked(rounds, clients, k, sigma, epsilon, delta, clip, model, parameters)
+    asked = Asked(rounds, clients, k, representatives, sigma, epsilon, delta, clip, model, parameters)
     command.account_for(run, asked, plot=plot, as_json=json)
 
 

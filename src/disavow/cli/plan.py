@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ def plan(
     rounds: int,
     ks: Sequence[int],
     xs: Sequence[int],
+    representatives: int = 1,
     request_rate: float,
     simulations: int,
     seed: int,
@@ -44,19 +45,22 @@ def plan(
 ) -> None:
     """Simulate every choice with both kinds of clusters; print, and plot when asked to."""
     federation = Federation(clients, rounds, request_rate)
-    _check(federation, ks, xs, simulations, seed)
+    _check(federation, ks, xs, representatives, simulations, seed)
     if plot is not None:
         check_plot(plot)
-    plans = _simulate(federation, _choices(ks, xs), simulations, seed)
+    plans = _simulate(federation, _choices(ks, xs, representatives), representatives, simulations, seed)
     if plot is not None:
         write_plot(plot, figure(federation, plans))
     if as_json:
-        print_json({**asdict(federation), "seed": seed, "plans": [asdict(found) for found in plans]})
+        told = {**asdict(federation), "representatives": representatives, "seed": seed}
+        print_json({**told, "plans": [asdict(found) for found in plans]})
     else:
         _print(federation, plans)
 
 
-def _check(federation: Federation, ks: Sequence[int], xs: Sequence[int], simulations: int, seed: int) -> None:
+def _check(
+    federation: Federation, ks: Sequence[int], xs: Sequence[int], representatives: int, simulations: int, seed: int
+) -> None:
     """Refuse, before any work, what no run could have."""
     clients, rounds, rate = federation.clients, federation.rounds, federation.request_rate
     require(clients >= _FEWEST, "clients", clients, f"a whole number of at least {_FEWEST}")
@@ -68,38 +72,43 @@ def _check(federation: Federation, ks: Sequence[int], xs: Sequence[int], simulat
         require(_FEWEST <= k <= clients, "k", k, f"{_FEWEST} to the number of clients, which is {clients}")
     for x in xs:
         require(1 <= x <= max(ks), "x", x, f"1 to the largest --k, which is {max(ks)}")
+    require(representatives >= 1, "representatives", representatives, "a whole number of at least 1")
+    needed = min(xs) + representatives - 1
     for k in ks:  # what was asked for must not drop out of the table unsaid
         require(k >= min(xs), "k", k, f"at least the smallest --x, which is {min(xs)}")
+        fits = needed <= k
+        require(fits, "representatives", representatives, f"1 to {k - min(xs) + 1}: x + s - 1 survivors are needed")
     fits = _FEWEST <= simulations <= _MOST_SIMULATIONS
     require(fits, "simulations", simulations, f"{_FEWEST} to {_MOST_SIMULATIONS:,}")
     require(0 <= seed <= _LARGEST_SEED, "seed", seed, f"0 to {_LARGEST_SEED}")
 
 
-def _choices(ks: Sequence[int], xs: Sequence[int]) -> list[tuple[int, int]]:
-    return [(k, x) for k in sorted(set(ks)) for x in sorted(set(xs)) if x <= k]
+def _choices(ks: Sequence[int], xs: Sequence[int], representatives: int) -> list[tuple[int, int]]:
+    return [(k, x) for k in sorted(set(ks)) for x in sorted(set(xs)) if x + representatives - 1 <= k]
 
 
 def _simulate(
-    federation: Federation, choices: Sequence[tuple[int, int]], simulations: int, seed: int
+    federation: Federation, choices: Sequence[tuple[int, int]], representatives: int, simulations: int, seed: int
 ) -> list[Plan]:
-    """Fresh and sticky, one after the other, for each choice."""
+    """Fresh and sticky, one after the other, for each choice. With s drawn of each cluster, x + s - 1 survivors of
+    one must be left.
+    """
     found = []
     with bar(progress(), "simulating runs", 2 * len(choices) * simulations) as shown:
         for k, x in choices:
             for clustering in CLUSTERINGS:
                 # each starts from the same seed, so that no row depends on which others were asked for
                 rng = np.random.default_rng(seed)
-                found.append(
-                    simulate(
-                        federation,
-                        k=k,
-                        x=x,
-                        clustering=clustering,
-                        simulations=simulations,
-                        rng=rng,
-                        on_progress=lambda runs: advance(shown, runs),
-                    )
+                made = simulate(
+                    federation,
+                    k=k,
+                    x=x + representatives - 1,
+                    clustering=clustering,
+                    simulations=simulations,
+                    rng=rng,
+                    on_progress=lambda runs: advance(shown, runs),
                 )
+                found.append(replace(made, x=x))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class Asked:
     rounds: int | None = None
     clients: int | None = None
     k: int | None = None
+    representatives: int | None = None
     sigma: float | None = None
     epsilon: float | None = None
     delta: float | None = None
@@ -77,8 +78,8 @@ def foretell(asked: Asked, *, plot: Path | None, as_json: bool) -> None:
     console.print(_title(setting, delta), style="bold")
     say(_assumed(setting))
     say(
-        f"Noise σ = {sigma:g} on each cluster, in units of 2C, is τ = {tau:.4g} on the aggregate (C = "
-        f"{setting.clip:g}), {against_update(tau, setting.clip, parameters, _network(asked))}."
+        f"Noise σ = {sigma:g} on each cluster, in units of {_unit(setting)}, is τ = {tau:.4g} on the aggregate "
+        f"(C = {setting.clip:g}), {against_update(tau, setting.clip, parameters, _network(asked))}."
     )
     console.print()
     print_rows(_rows_of_plan(setting, sigma, delta, claims))
@@ -97,12 +98,12 @@ def plain_epsilon(setting: Setting, sigma: float, delta: float) -> float:
 
 def drawing_epsilon(setting: Setting, sigma: float, delta: float) -> float:
     """One cluster's noise, and that a client matters only if it is drawn."""
-    return sampling.epsilon_of(((sampling.Sampled(1 / min(setting.sizes), sigma), setting.rounds),), delta)
+    return sampling.epsilon_of(((sampling.Sampled(setting.rate, 2 * sigma), setting.rounds),), delta)
 
 
 def _rows_of_plan(setting: Setting, sigma: float, delta: float, claims: Sequence[Claim]) -> Iterator[Row]:
     by_name = {claim.name: claim for claim in claims}
-    drawn = f"1 in {min(setting.sizes)}"
+    drawn = f"{setting.representatives} in {min(setting.sizes)}"
     yield Row("plain", plain_epsilon(setting, sigma, delta), "the noise of one cluster alone: no draw, no sum")
     yield Row("drawing", drawing_epsilon(setting, sigma, delta), f"a client matters only if it is drawn, {drawn}")
     yield from rows_of(by_name["sampled"], "the draw, and the sum of all clusters' noises")
@@ -112,7 +113,7 @@ def _rows_of_plan(setting: Setting, sigma: float, delta: float, claims: Sequence
 
 def _curves_of_plan(setting: Setting, sigma: float, delta: float) -> list[Curve]:
     rounds = prefixes(setting.rounds, POINTS)
-    some = [Setting(count, setting.sizes, setting.clip) for count in rounds]
+    some = [replace(setting, rounds=count) for count in rounds]
     tau = setting.tau_of(sigma)
     return [
         Curve(
@@ -162,7 +163,7 @@ def calibrate(asked: Asked, epsilon: float, *, plot: Path | None, as_json: bool)
         'clustering.method "fixed" and clients of equal shares; with unequal ones the heaviest cluster decides, '
         "and the budget stops the run earlier. Rounds that an erasure retrains are spent again."
     )
-    say(f"σ is each cluster's noise over 2C that adds up to the same. Both hold {OBSERVER}.")
+    say(f"σ is each cluster's noise over {_unit(setting)} that adds up to the same. Both hold {OBSERVER}.")
 
 
 def rounded_up(tau: float) -> float:
@@ -191,7 +192,12 @@ def _curves_of_calibration(setting: Setting, found: dict[str, float], delta: flo
 
 def _setting(asked: Asked) -> Setting:
     sizes = fixed_sizes(asked.clients or 0, asked.k or 1)
-    return Setting(asked.rounds or 1, sizes, asked.clip or _CLIP)
+    return Setting(asked.rounds or 1, sizes, asked.clip or _CLIP, asked.representatives or 1)
+
+
+def _unit(setting: Setting) -> str:
+    """How far another representative moves the mean of a cluster's."""
+    return "2C" if setting.representatives == 1 else f"2C/{setting.representatives}"
 
 
 def _parameters(asked: Asked) -> int:
@@ -214,13 +220,14 @@ def _title(setting: Setting, delta: float) -> str:
     rounds = f"{setting.rounds} round{'' if setting.rounds == 1 else 's'}"
     least, most, count = min(setting.sizes), max(setting.sizes), len(setting.sizes)
     clusters = f"{count} cluster{'' if count == 1 else 's'} of {least}" + (f" to {most}" if most > least else "")
-    return f"{rounds}, {sum(setting.sizes)} clients in {clusters}, δ = {delta:g}"
+    drawn = "" if setting.representatives == 1 else f", {setting.representatives} drawn of each"
+    return f"{rounds}, {sum(setting.sizes)} clients in {clusters}{drawn}, δ = {delta:g}"
 
 
 def _assumed(setting: Setting) -> str:
     return (
-        "Clusters are taken to be fixed ones (by a hash of ids, as equal as can be) of clients with equal shares "
-        f"of the data: the largest weight is {max(setting.weights):.4g}."
+        "Clusters are taken to be fixed ones (by a hash of ids, as equal as can be, and anchored) of clients with "
+        f"equal shares of the data: the largest weight is {max(setting.weights):.4g}."
     )
 
 
@@ -229,6 +236,7 @@ def _setting_as_json(setting: Setting, delta: float, parameters: int) -> dict[st
         "rounds": setting.rounds,
         "clients": sum(setting.sizes),
         "cluster_sizes": list(setting.sizes),
+        "representatives": setting.representatives,
         "clip": setting.clip,
         "delta": delta,
         "parameters": parameters,

@@ -96,7 +96,7 @@ class ClusteringSettings(Section):
         "number. 1: the paper's; fewer than k",
     )
     method: Literal["mdav", "constrained-kmeans", "fixed"] = Field(
-        "mdav", description="mdav; constrained-kmeans (needs the extra kmeans); fixed: by a hash of ids"
+        "mdav", description="mdav; constrained-kmeans (needs the extra kmeans); fixed: by a hash of ids, anchored"
     )
     sticky: bool = Field(
         True, description="keep the last round's clusters, repair only what leavers broke (not with fixed)"

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from disavow.domain import Evaluation, Layout, escaped
+from disavow.domain import Evaluation, Layout, Policy, escaped
 from disavow.errors import CannotRetrain, RoundRefused
 from disavow.federation.vectors import Model, Updates, row_blocks
 
@@ -66,6 +66,11 @@ def refuse_unfit(engine: Engine, model: Model, clients: Sequence[str], round_num
             f"the engine returns updates of {_length(updates.vectors)} numbers, the model has {model.layout.size}; "
             "nothing was undone"
         )
+
+
+def fewest(policy: Policy) -> int:
+    """How many must take part in a round: k, to make a cluster; fixed clusters are made, and may have gaps."""
+    return 1 if policy.clustering == "fixed" else policy.k
 
 
 def refuse_too_few(participants: int, *, k: int, round_number: int) -> None:

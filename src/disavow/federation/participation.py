@@ -48,6 +48,25 @@ def participants(
     return tuple(sorted(ranked[:count]))
 
 
+def clusters_taking_part(
+    places: Sequence[int], *, fraction: float, rank: Rank, round_number: int, at_least: int = 1
+) -> tuple[int, ...]:
+    """The numbers of the fixed clusters that take part, whole: those of the lowest rank, sorted.
+
+    A client is not ranked by itself, and who is left in a cluster does not matter: were a leaver's turn given to
+    another client, a removal would change more than the leaver's own contribution. So many clusters that at least
+    `at_least` of their `places` take part.
+
+    >>> clusters_taking_part([4, 4, 5, 4], fraction=0.5, rank=rank_by_seed(1), round_number=1)
+    (0, 1)
+    """
+    count = participants_of(len(places), fraction)
+    ranked = sorted(range(len(places)), key=lambda number: (rank(round_number, f"cluster {number}"), number))
+    while count < len(places) and sum(places[number] for number in ranked[:count]) < at_least:
+        count += 1
+    return tuple(sorted(ranked[:count]))
+
+
 def needs_participation_key(settings: Settings) -> bool:
     """Whether fewer than all clients take part in a round, chosen in secret."""
     return settings.training.fraction < 1.0 and settings.draws == "fresh"

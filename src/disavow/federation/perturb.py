@@ -53,7 +53,9 @@ def choose_and_perturb(
     round_number: int,
     attempt: int,
 ) -> Perturbed:
-    """Draw s representatives of each cluster uniformly without replacement, average and perturb them.
+    """Draw s places of each cluster uniformly without replacement, average and perturb who is there.
+
+    A place without a member (a gap of a fixed cluster) counts as an update of 0.
 
     Mode `paper` (Algorithm 1, where s is 1): noise of standard deviation σ·spread/s on each coordinate, Gaussian or
     Laplace. Exchanging one of the drawn for another member moves their mean by spread/s at most, so the odds are

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from disavow.domain import Cluster, Member, Policy, Round, Slot
+from disavow.domain import Anchors, Cluster, Member, Policy, Round, Slot
 from disavow.federation.broadcast import Broadcast
 from disavow.federation.cluster import Clusters
 from disavow.federation.randomness import Secrets, Stream
@@ -33,6 +33,7 @@ def record(
     after: Model,
     hashing: Hashing,
     *,
+    anchors: Anchors | None = None,
     previous: Sequence[Sequence[str]] = (),
     secrets: Secrets,
     at: datetime,
@@ -41,7 +42,7 @@ def record(
 ) -> Round:
     """Store the round in one transaction. `updates` are those the clients returned, before any clipping, and
     `hashing` was begun with them; with `keep`, they are stored too, compressed or not. `previous` are the clusters
-    of the round before where clusters are sticky.
+    of the round before where clusters are sticky, `anchors` those of the run where they are fixed.
 
     Clusters and slots are numbered in a shuffled order, so that a number says nothing about who is behind it
     and cannot be followed from round to round.
@@ -63,14 +64,16 @@ def record(
         repeats=_repeats(ledger.policy, updates, clusters, previous),
         kept=dict(zip(digests, on_cpu(updates.vectors).numpy(), strict=True)) if keep else None,
         compress=compress,
+        anchors=anchors,
     )
 
 
 def _shuffled(clusters: Clusters, stream: Stream) -> list[tuple[int, list[int]]]:
-    """The clusters in a drawn order, each with its members in a drawn order."""
+    """The clusters in a drawn order, each with its members in a drawn order; those without any are left out."""
     return [
         (c, [clusters.members[c][i] for i in stream.permutation(len(clusters.members[c]))])
         for c in stream.permutation(len(clusters.members)).tolist()
+        if clusters.members[c]
     ]
 
 
@@ -82,7 +85,10 @@ def _filled(
     def slot(item: int) -> Slot:
         return Slot(Member(updates.clients[item], updates.samples[item], digests[item]))
 
-    return tuple(Cluster(clusters.weights[c], clusters.spreads[c], tuple(map(slot, items))) for c, items in order)
+    return tuple(
+        Cluster(clusters.weights[c], clusters.spreads[c], tuple(map(slot, items)), clusters.places[c])
+        for c, items in order
+    )
 
 
 def _repeats(policy: Policy, updates: Updates, clusters: Clusters, previous: Sequence[Sequence[str]]) -> bool:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from disavow.domain import Round
+from disavow.domain import Anchors, Round
 from disavow.errors import ConfigError
 from disavow.federation.aggregate import aggregate
+from disavow.federation.anchoring import anchors_for, is_anchored, keep_places, with_shares
 from disavow.federation.broadcast import Broadcast, broadcast
-from disavow.federation.cluster import Clusters, cluster
-from disavow.federation.local_training import Engine, accept, refuse_overflow, refuse_too_few
-from disavow.federation.participation import participants, rank_by_key, rank_by_seed
+from disavow.federation.cluster import Clusters, TakingPart, cluster
+from disavow.federation.local_training import Engine, accept, fewest, refuse_overflow, refuse_too_few
+from disavow.federation.participation import clusters_taking_part, participants, rank_by_key, rank_by_seed
 from disavow.federation.perturb import choose_and_perturb, clip
 from disavow.federation.randomness import Secrets
 from disavow.federation.record import Hashing, record
@@ -72,6 +73,16 @@ class Conduct:
             clients, fraction=self.fraction, rank=self._rank, round_number=round_number, at_least=self.at_least
         )
 
+    def clusters(self, anchors: Anchors, round_number: int) -> TakingPart:
+        """Those of a run's fixed clusters that take part in a round."""
+        places = [anchor.places for anchor in anchors.clusters]
+        if self.fraction >= 1.0:
+            return TakingPart(anchors, range(len(places)))
+        numbers = clusters_taking_part(
+            places, fraction=self.fraction, rank=self._rank, round_number=round_number, at_least=self.at_least
+        )
+        return TakingPart(anchors, numbers)
+
     def _rank(self, number: int, client: str) -> bytes:
         if self.participation is not None:
             return rank_by_key(self.participation)(number, client)
@@ -98,26 +109,51 @@ def open_round(ledger: Ledger, conduct: Conduct) -> tuple[Broadcast, tuple[str, 
     # before the clients are read: whoever is reached for the first time becomes one
     here = None if conduct.reachable is None else frozenset(conduct.reachable())
     opening = broadcast(ledger, conduct.clock())
-    known = [client for client in ledger.clients() if here is None or client in here]
-    clients = conduct.participants(known, opening.number)
-    refuse_too_few(len(clients), k=ledger.policy.k, round_number=opening.number)
+    everybody = ledger.clients()
+    known = [client for client in everybody if here is None or client in here]
+    taking_part = None
+    if is_anchored(ledger):
+        refuse_too_few(len(known), k=ledger.policy.k, round_number=opening.number)
+        anchors = keep_places(ledger, everybody, seed=conduct.seed, secrets=conduct.secrets)
+        taking_part = conduct.clusters(anchors, opening.number)
+    clients = taking_part_of(known, conduct, opening.number, taking_part)
+    refuse_too_few(len(clients), k=fewest(ledger.policy), round_number=opening.number)
     if conduct.budget is not None:
-        event = foreseen(ledger.policy, clients, ledger.latest_samples(), seed=conduct.seed, number=opening.number)
-        refuse_overspending(ledger, conduct.budget, event)
+        refuse_overspending(ledger, conduct.budget, foreseen(ledger.policy, opening.number, taking_part))
     return opening, clients
+
+
+def taking_part_of(
+    clients: Sequence[str], conduct: Conduct, number: int, taking_part: TakingPart | None
+) -> tuple[str, ...]:
+    """Those of these clients who take part in a round: those of its clusters where these are fixed."""
+    if taking_part is None:
+        return conduct.participants(clients, number)
+    places, numbers = taking_part.anchors.places, set(taking_part.numbers)
+    return tuple(sorted(client for client in clients if places[client].cluster in numbers))
+
+
+def participants_ahead(
+    ledger: Ledger, conduct: Conduct, numbers: Sequence[int], leavers: Collection[str] = ()
+) -> list[int]:
+    """How many will take part in each of these rounds of a run with fixed clusters, once these have left."""
+    clients = sorted(set(ledger.clients()) - set(leavers))
+    anchors = anchors_for(ledger, ledger.clients(), seed=conduct.seed, secrets=conduct.secrets)
+    return [len(taking_part_of(clients, conduct, number, conduct.clusters(anchors, number))) for number in numbers]
 
 
 def room_for(ledger: Ledger, conduct: Conduct, first: int, rounds: int = 1, leavers: Collection[str] = ()) -> Room:
     """How many of so many rounds, numbered from `first`, the privacy budget has room for once these have left."""
     if conduct.budget is None:
         return Room(rounds)
-    policy, samples = ledger.policy, ledger.latest_samples()
-    clients = sorted(set(ledger.clients()) - set(leavers))
+    anchors = None
+    if is_anchored(ledger):
+        everybody = anchors_for(ledger, ledger.clients(), seed=conduct.seed, secrets=conduct.secrets)
+        anchors = everybody.without(leavers)
 
     def coming(number: int) -> Event:
         # nobody is asked who takes part where it makes no difference
-        chosen = conduct.participants(clients, number) if policy.clustering == "fixed" else ()
-        return foreseen(policy, chosen, samples, seed=conduct.seed, number=number)
+        return foreseen(ledger.policy, number, None if anchors is None else conduct.clusters(anchors, number))
 
     return room_in(conduct.budget, ledger.events(), map(coming, range(first, first + rounds)))
 
@@ -131,12 +167,17 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
     updates = accept(
         updates,
         layout=ledger.layout,
-        k=policy.k,
+        k=fewest(policy),
         strangers=ledger.strangers(updates.clients),
         round_number=number,
     )
     # before hashing begins: its threads would take turns with every row that is read
     previous = ledger.newest_membership() if policy.sticky else ()
+    taking_part = None
+    if is_anchored(ledger):
+        samples = dict(zip(updates.clients, updates.samples, strict=True))
+        anchors = with_shares(ledger, samples, seed=conduct.seed, secrets=conduct.secrets)
+        taking_part = conduct.clusters(anchors, number)
     hashing = Hashing(updates)
     clipped = clip(updates, policy)
     clusters = cluster(
@@ -146,6 +187,7 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
         previous=previous,
         seed=conduct.seed,
         round_number=number,
+        taking_part=taking_part,
     )
     _keep_to_budget(ledger, opening, clusters, conduct)
     perturbed = choose_and_perturb(
@@ -166,6 +208,7 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
         clusters,
         after,
         hashing,
+        anchors=None if taking_part is None else taking_part.anchors,
         previous=previous,
         secrets=conduct.secrets,
         at=conduct.clock(),
@@ -183,7 +226,7 @@ def _keep_to_budget(ledger: Ledger, opening: Broadcast, clusters: Clusters, cond
         ledger.policy,
         number=opening.number,
         attempt=opening.attempt,
-        sizes=[len(members) for members in clusters.members],
-        weights=clusters.weights,
+        places=[places for places, members in zip(clusters.places, clusters.members, strict=True) if members],
+        weights=[weight for weight, members in zip(clusters.weights, clusters.members, strict=True) if members],
     )
     refuse_overspending(ledger, conduct.budget, event)

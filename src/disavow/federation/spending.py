@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from disavow.domain import Policy, size_class
+from disavow.domain import Policy
 from disavow.errors import BudgetSpent
-from disavow.federation.clustering.fixed import fixed
+from disavow.federation.anchoring import expected_shares
+from disavow.federation.cluster import TakingPart
 from disavow.ledger import Ledger
 from disavow.privacy.budget import Budget, claim_of
 from disavow.privacy.events import Event, event_of
@@ -21,24 +22,26 @@ class Room:
     obstacle: str | None = None
 
 
-def foreseen(
-    policy: Policy, clients: Sequence[str], samples: Mapping[str, int], *, seed: int, number: int
-) -> Event:
-    """What a round of these participants will release, as far as it can be told before it.
+def foreseen(policy: Policy, number: int, taking_part: TakingPart | None) -> Event:
+    """What a round will release, as far as it can be told before it.
 
-    Exact for the unconditional claim, which asks for nothing but the policy. For fixed clusters the partition is
-    known, and the weights are those of `samples`; who is not in there is taken to count for the mean. Where that
-    was too kind, the round is refused when its updates have arrived, before anything is drawn.
+    Exact for the unconditional claim, which asks for nothing but the policy. Fixed clusters are known, and so are
+    the shares of all who have returned an update before; the others are taken to count for the mean. Where that was
+    too kind, the round is refused when its updates have arrived, before anything is drawn.
     """
-    sizes, weights = [policy.k], [1.0]
-    if policy.clustering == "fixed":
-        classes = {client: size_class(count) for client, count in samples.items()}
-        mean = sum(classes.values()) / len(classes) if classes else 1
-        held = [classes.get(client, mean) for client in clients]
-        groups = [group.tolist() for group in fixed(clients, policy.k, seed)]
-        sizes = [len(group) for group in groups]
-        weights = [sum(held[i] for i in group) / sum(held) for group in groups]
-    return event_of(policy, number=number, attempt=1, sizes=sizes, weights=weights)
+    if taking_part is None:
+        return event_of(policy, number=number, attempt=1, places=[policy.k], weights=[1.0])
+    anchors, shares = taking_part.anchors, expected_shares(taking_part.anchors)
+    total = sum(shares[each] for each in taking_part.numbers)
+    left = {place.cluster for place in anchors.places.values()}
+    filled = [each for each in taking_part.numbers if each in left]
+    return event_of(
+        policy,
+        number=number,
+        attempt=1,
+        places=[anchors.clusters[each].places for each in filled],
+        weights=[shares[each] / total for each in filled],
+    )
 
 
 def room_in(budget: Budget, events: Sequence[Event], coming: Iterable[Event]) -> Room:

@@ -20,6 +20,7 @@ from disavow.errors import ConfigError, IntegrityError, LedgerError, LedgerVersi
 from disavow.ledger import database, rows, updates
 from disavow.ledger.creation import CONFIG, MODELS
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
+from disavow.ledger.fsck_anchors import check_anchors
 from disavow.ledger.fsck_log import check_kept_head, check_log, check_round_leaf, read_kept_head
 from disavow.ledger.fsck_proofs import check_proofs
 from disavow.ledger.fsck_rebuilt import check_interval, check_kept_rounds, check_rebuilt, check_updates
@@ -87,6 +88,7 @@ def _check(directory: Path, connection: sa.Connection, progress: Progress, kept_
     found += _readable("table rounds", partial(_chain, checked))
     found += _readable("table models", partial(_kept, checked, present))
     found += _readable("table erasures", partial(_erasures, checked))
+    found += _readable("table anchors", partial(check_anchors, checked))
     found += _readable("table log", partial(check_log, checked))
     if kept_head is not None:
         found += _readable("table log", partial(check_kept_head, checked, kept_head))

@@ -89,8 +89,11 @@ def check_event(checked: Checked, header: sa.Row[Any], released: Event, where: s
 def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where: str) -> Iterator[Finding]:
     expected = 0
     for row in groups:
-        if not policy.k <= row["size"] < 2 * policy.k:
-            yield Finding(where, f"cluster {row['position']} has {row['size']} members; k is {policy.k}")
+        if not _size_can_be(policy, row):
+            yield Finding(
+                where,
+                f"cluster {row['position']} has {row['size']} members and {row['places']} places; k is {policy.k}",
+            )
         if row["first_slot"] != expected:
             yield Finding(where, f"cluster {row['position']} starts at slot {row['first_slot']}, not {expected}")
         if not (math.isfinite(row["spread"]) and row["spread"] >= 0):
@@ -98,7 +101,9 @@ def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where
         expected += row["size"]
     if expected != header.participants:
         yield Finding(where, f"its clusters hold {expected} slots, its participants were {header.participants}")
-    if abs(sum(row["weight"] for row in groups) - 1) > _TOLERANCE:
+    total = sum(row["weight"] for row in groups)
+    # fixed clusters that nobody is left in keep their weight, and are in no round
+    if total - 1 > _TOLERANCE or (policy.clustering != "fixed" and 1 - total > _TOLERANCE):
         yield Finding(where, "the weights of its clusters do not sum to 1")
     due = policy.delta_at(header.update_norm)
     if due is None:
@@ -110,6 +115,13 @@ def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where
         yield Finding(where, f"its noise is said to be {header.tau}; its clusters and the policy make it {tau}")
     if not (header.update_norm >= 0 and 0 <= header.pairs_within <= 1):
         yield Finding(where, "the norm of its updates, or the share of pairs within Δ, cannot be")
+
+
+def _size_can_be(policy: Policy, row: rows.Row) -> bool:
+    """Clusters have at least k and fewer than 2k members; fixed ones at least k places, some of them gaps."""
+    if policy.clustering == "fixed":
+        return bool(1 <= row["size"] <= row["places"] and row["places"] >= policy.k)
+    return bool(policy.k <= row["size"] < 2 * policy.k and row["places"] == row["size"])
 
 
 def _members(checked: Checked, header: sa.Row[Any]) -> dict[int, sa.Row[Any]]:
@@ -140,6 +152,8 @@ def check_members(checked: Checked, header: sa.Row[Any], places: list[rows.Row],
 
 def _weights(checked: Checked, header: sa.Row[Any], groups: list[rows.Row], where: str) -> Iterator[Finding]:
     members = _members(checked, header)
+    if checked.policy.clustering == "fixed":
+        return  # their weights are those of the anchors as they were then
     if len(members) < header.participants:
         return  # weights can be recomputed only while every member's samples are there
     if any(member.samples < 1 for member in members.values()):

@@ -14,8 +14,9 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from disavow.domain import OWN_CODE, Cluster, Evaluation, Layout, Policy, Rebuilt, Round, Slot, TrainedBy
+from disavow.domain import OWN_CODE, Anchors, Cluster, Evaluation, Layout, Policy, Rebuilt, Round, Slot, TrainedBy
 from disavow.errors import DisavowError, LedgerError, RunMissing
+from disavow.ledger import anchors as anchoring
 from disavow.ledger import clients as registry
 from disavow.ledger import database, log, rebuilt, rounds, updates
 from disavow.ledger.creation import Beginning, make
@@ -222,6 +223,11 @@ class Ledger(View):
             refuse_leavers(connection, ids, key, listed=self._listed_tombstones())
             registry.register(connection, ids)
 
+    def keep_anchors(self, told: Anchors) -> None:
+        """Keep the fixed clusters of this run; places of clients who are not in it are left out."""
+        with self.transaction() as connection:
+            anchoring.store(connection, told)
+
     def has_left(self, client: str, *, key: bytes) -> bool:
         """Whether a client is listed beside the operator's keys as having left this run."""
         return tombstone(key, self.run_id, client) in self._listed_tombstones()
@@ -300,12 +306,14 @@ class Ledger(View):
         repeats: bool = False,
         kept: Mapping[bytes, Vector] | None = None,
         compress: bool = True,
+        anchors: Anchors | None = None,
     ) -> Round:
         """Store a round and its model: all of it, or nothing. Only the next round can be recorded.
 
         `seconds` is what it took, from broadcast to now; `trainer` names what trained its clients; `kept` are the
         updates to keep, by their digests, compressed or not. `repeats` says that its clusters are those of the
-        round before, less leavers: it never breaks first.
+        round before, less leavers: it never breaks first. `anchors` are kept with it: fixed clusters in which the
+        size classes of newcomers are counted.
         """
         if kept and self.policy.mechanism not in MECHANISMS:
             raise LedgerError(
@@ -317,6 +325,8 @@ class Ledger(View):
             record = Round(number, attempt, before, digest, delta, update_norm, pairs_within, clusters_of_round, at)
             noted = {"seconds": seconds, "trainer": trainer, "repeats": repeats}
             rounds.insert(connection, record, run_id=self.run_id, policy=self.policy, sizes=sizes, noted=noted)
+            if anchors is not None:
+                anchoring.store(connection, anchors)
             return record
 
         return self._store((number, attempt, before), after, kept or {}, insert, compress=compress)

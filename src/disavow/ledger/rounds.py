@@ -177,7 +177,7 @@ def load(connection: sa.Connection, number: int) -> Round:
         update_norm=header.update_norm,
         pairs_within=header.pairs_within,
         clusters=tuple(
-            Cluster(row.weight, row.spread, tuple(loaded[row.first_slot : row.first_slot + row.size]))
+            Cluster(row.weight, row.spread, tuple(loaded[row.first_slot : row.first_slot + row.size]), row.places)
             for row in connection.execute(groups)
         ),
         recorded_at=datetime.fromisoformat(header.recorded_at),

@@ -63,7 +63,14 @@ def _cluster_rows(record: Round) -> list[Row]:
     sizes = [len(cluster.slots) for cluster in record.clusters]
     starts = accumulate([0, *sizes[:-1]])
     return [
-        {"position": i, "first_slot": start, "size": size, "weight": cluster.weight, "spread": cluster.spread}
+        {
+            "position": i,
+            "first_slot": start,
+            "size": size,
+            "places": cluster.places,
+            "weight": cluster.weight,
+            "spread": cluster.spread,
+        }
         for i, (cluster, size, start) in enumerate(zip(record.clusters, sizes, starts, strict=True))
     ]
 
@@ -78,7 +85,9 @@ def round_digest(run_id: str, header: Row, clusters: Iterable[Row], slots: Itera
     hashed.update(struct.pack(">dddd", *(header[c] for c in ("delta", "update_norm", "pairs_within", "tau"))))
     for row in clusters:
         hashed.update(
-            struct.pack(">QQQdd", *(row[c] for c in ("position", "first_slot", "size", "weight", "spread")))
+            struct.pack(
+                ">QQQQdd", *(row[c] for c in ("position", "first_slot", "size", "places", "weight", "spread"))
+            )
         )
     for row in slots:
         hashed.update(row["commitment"])
@@ -105,7 +114,7 @@ def membership_checksum(row: Row) -> bytes:
     return hashlib.sha256(b"disavow/membership/v1\x00" + packed).digest()[:8]
 
 
-EVENT = ("mode", "clip", "tau", "rate", "weight", "squares", "clusters", "fixed", "predictable")
+EVENT = ("mode", "clip", "tau", "rate", "weight", "squares", "clusters", "representatives", "fixed", "predictable")
 """The columns of an event, which are the fields of `privacy.events.Event` of the same names."""
 
 
@@ -121,7 +130,7 @@ def event_of_round(header: Row, clusters: Sequence[Row], policy: Policy) -> Even
         policy,
         number=header["number"],
         attempt=header["attempt"],
-        sizes=[row["size"] for row in clusters],
+        places=[row["places"] for row in clusters],
         weights=[row["weight"] for row in clusters],
     )
 
@@ -130,6 +139,12 @@ def event_checksum(row: Row) -> bytes:
     """Eight bytes that notice a changed event. JSON keeps every bit of a number."""
     told = [row["round_id"], *(row[name] for name in EVENT)]
     return hashlib.sha256(b"disavow/event/v1\x00" + json.dumps(told).encode()).digest()[:8]
+
+
+def anchor_checksum(row: Row) -> bytes:
+    """Eight bytes that notice a changed anchor."""
+    told = [row["number"], row["until"].hex() if row["until"] is not None else None, row["places"], row["share"]]
+    return hashlib.sha256(b"disavow/anchor/v1\x00" + json.dumps(told).encode()).digest()[:8]
 
 
 def request_checksum(row: Row) -> bytes:

@@ -1,5 +1,6 @@
 """The tables. A client's id stands in `clients` alone; everywhere else stands its random number.
 
+    anchors * ── clients (fixed clusters: their borders and weights, kept when clients leave)
     run 1 ── rounds * ── clusters * ── slots * ─┬─ memberships 0..1 ── clients ── requests 0..1
               ├─ models (before, after)         └─ withdrawals 0..1 ── erasures ──┘
               ├─ evaluations 0..1
@@ -60,6 +61,18 @@ clients = sa.Table(
     metadata,
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False, comment="random"),
     sa.Column("id", sa.String, nullable=False, unique=True),
+    sa.Column("anchor", sa.ForeignKey("anchors.number"), comment="its fixed cluster; NULL where none is settled"),
+    sa.Column("share", sa.String, comment="its size class, once counted in its anchor"),
+)
+
+anchors = sa.Table(
+    "anchors",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False, comment="from 0, in hash order"),
+    sa.Column("until", sa.LargeBinary, comment="upper border, drawn between two hashes; NULL for the last"),
+    sa.Column("places", sa.Integer, nullable=False, comment="ever given; leavers' places are gaps"),
+    sa.Column("share", sa.String, nullable=False, comment="sum of size classes, leavers' included"),
+    sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of this row; see ledger/rows.py"),
 )
 
 rounds = sa.Table(
@@ -108,6 +121,7 @@ clusters = sa.Table(
     sa.Column("position", sa.Integer, primary_key=True),
     sa.Column("first_slot", sa.Integer, nullable=False),
     sa.Column("size", sa.Integer, nullable=False, comment="slots, whether or not their members still are in"),
+    sa.Column("places", sa.Integer, nullable=False, comment="drawn among: the slots, and fixed clusters' gaps"),
     sa.Column("weight", sa.Float, nullable=False, comment="its members' share of the data, by size classes"),
     sa.Column("spread", sa.Float, nullable=False, comment="how far two members' updates lie apart at most"),
     sa.Index("ix_clusters_round_id_first_slot", "round_id", "first_slot", unique=True),
@@ -178,7 +192,8 @@ events = sa.Table(
     sa.Column("weight", sa.Float, nullable=False, comment="largest weight of a cluster"),
     sa.Column("squares", sa.Float, nullable=False, comment="sum of the squared weights"),
     sa.Column("clusters", sa.Integer, nullable=False),
-    sa.Column("fixed", sa.Boolean, nullable=False, comment="clusters settled before any data was seen"),
+    sa.Column("representatives", sa.Integer, nullable=False, comment="drawn of each cluster"),
+    sa.Column("fixed", sa.Boolean, nullable=False, comment="clusters settled before any data was seen, anchored"),
     sa.Column("predictable", sa.Boolean, nullable=False, comment="draws that can be repeated"),
     sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of this row; see ledger/rows.py"),
 )

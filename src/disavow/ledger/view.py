@@ -12,8 +12,9 @@ from typing import Self
 import numpy as np
 import sqlalchemy as sa
 
-from disavow.domain import ErasureRequest, Layout, Member, Policy, Round, TrainedBy, model_name
+from disavow.domain import Anchors, ErasureRequest, Layout, Member, Policy, Round, TrainedBy, model_name
 from disavow.errors import IntegrityError, LedgerError
+from disavow.ledger import anchors as anchoring
 from disavow.ledger import clients as registry
 from disavow.ledger import rounds, rows, updates
 from disavow.ledger.creation import MODELS
@@ -82,6 +83,11 @@ class View:
         """The ids of all clients still in, sorted."""
         with self.snapshot() as connection:
             return registry.still_in(connection)
+
+    def anchors(self) -> Anchors | None:
+        """The run's fixed clusters, with the places of all clients still in; None where none are settled yet."""
+        with self.snapshot() as connection:
+            return anchoring.load(connection)
 
     def strangers(self, ids: Sequence[str]) -> tuple[str, ...]:
         """Those of these who are not clients of the run, or have been withdrawn from it."""

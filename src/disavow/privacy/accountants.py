@@ -1,19 +1,21 @@
 """Accountants: events and δ in, a claim out. What cannot be claimed is refused with a reason, never approximated.
 
-*Unconditional.* Clipped updates are no longer than C and weights sum to 1, so the aggregate is no longer than
-C, and no change of one client, however it rearranges the clusters, moves it by more than 2C. A round is a
+*Unconditional.* Clipped updates are no longer than C, what a cluster releases is the mean of s of them, drawn
+places without a client counting as 0, and weights sum to at most 1: so the aggregate is no longer than C, and no
+change of one client, however it rearranges the clusters, moves it by more than 2C, whatever s is. A round is a
 Gaussian mechanism of shift 2C/τ; rounds add up in squares, and δ(ε) is exact.
 
-*Sampled.* With clusters settled before any data is seen, and weights held, a client matters only if it is
-drawn. Let its cluster have m members and weight p. With the client, the round's output is distributed as
-(1/m)·N(u*) + (1 - 1/m)·avg_j N(u_j), without it as avg_j N(u_j), where j runs over the other m - 1 members and
-N(u) is the released Gaussian with u as the representative, given the draws of the other clusters. Writing N(u*)
-as avg_j N(u*), both are averages over the same j of a pair: a Gaussian sampled at rate 1/m, of sensitivity
-p·‖u* - u_j‖ ≤ p·2C. Hockey-stick divergences are jointly convex, so the averages diverge no more than the worst
-pair, also when averaged over the draws of the other clusters: the sampled Gaussian of rate 1/m and multiplier
-τ/(2C·p) dominates the round, in both directions. Dominating pairs compose, adaptive rounds included. Rate and
-weight are each taken at their worst over the round's clusters, so that the bound holds for every client,
-whatever cluster it is in.
+*Sampled.* For anchored clusters (`federation.clustering.fixed`): borders, weights and numbers of places are public
+and stay as they are when a client leaves, whose place is then empty. s of a cluster's m places are drawn without
+replacement; how many of them are the client's is hypergeometric: 1 with chance q = s/m, else 0. Let its cluster
+have weight p. Take the draw of s - 1 places and of one other place j from the rest as given. With the client the
+round is (1 - q)·N(p·u_j/s) + q·N(p·u/s), without it (1 - q)·N(p·u_j/s) + q·N(0), about the same mean, which holds
+the s - 1 places and the other clusters: where the client is drawn, it takes the place of j, and once it has left,
+0 does. Hockey-stick divergences are jointly convex, so averaging over these draws makes no difference larger. What
+dominates such a pair, with both contributions no longer than p·C/s, is in `sampling`. Rate and weight are each
+taken at their worst over the round's clusters, so that the bound holds for every client, whatever cluster it is
+in. A client whose updates are replaced by any others moves the round by up to twice as much: its figure is that of
+half the noise.
 
 *Paper.* The theorem as printed; see `theorem`.
 """
@@ -38,6 +40,8 @@ WHY_NOT = {
     "none": 'no figure for noise.mode "none": there is no noise',
     "rebuilt": "no figure for rebuilt rounds: a mechanism released them without noise",
 }
+
+REPLACED = "replaced, by Rényi divergences"
 
 _NOTHING = "no round was executed: nothing was released"
 
@@ -97,7 +101,7 @@ def total_shift(events: Sequence[Event]) -> float:
 
 
 def sampled(events: Sequence[Event], delta: float) -> Claim:
-    """Holds where clusters are fixed and weights public: the client matters only if it is drawn."""
+    """Holds where clusters are anchored: the client matters only if its place is drawn."""
     reason = why_not(events)
     rounds = () if reason else sampling.counted(map(kind_of, events))
     loose = not all(event.fixed for event in events)
@@ -107,14 +111,14 @@ def sampled(events: Sequence[Event], delta: float) -> Claim:
         delta=delta,
         observer=OBSERVER,
         assumptions=(
-            'clusters that no data decides (clustering.method "fixed") and public weights',
-            "one client added or removed, with the others' clusters and all weights held",
+            'anchored clusters (clustering.method "fixed"): no data decides them, borders and weights are public',
+            "one client removed, its place left empty; the same in every round",
             "secret draws of the representatives",
         ),
         why_not=reason,
         hypothetical=loose,
         void=_void(events),
-        beside=() if reason else (("by Rényi divergences", sampling.renyi_epsilon_of(rounds, delta)),),
+        beside=() if reason else ((REPLACED, sampling.renyi_epsilon_of(rounds, delta)),),
         remarks=('clusters were not fixed: it would hold with clustering.method "fixed"',) if loose else (),
     )
 

@@ -1,7 +1,7 @@
 """A budget: the ε that a run may spend at its δ, and whether one more round fits.
 
-Held to the sampled claim where all clusters are fixed, else to the unconditional one. Superseded rounds count: they
-were released.
+Held to the sampled claim where all clusters are fixed, and so anchored, else to the unconditional one. Superseded
+rounds count: they were released.
 """
 
 from __future__ import annotations

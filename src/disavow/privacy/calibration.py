@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from disavow.errors import ConfigError
 from disavow.privacy import gaussian, sampling
-from disavow.privacy.events import Event
+from disavow.privacy.events import Event, drawn_rate
 
 HOPELESS = 20.0
 """Noise this many times as long as the largest update leaves no useful model; measured, see docs/account.md."""
@@ -18,11 +18,15 @@ _TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Setting:
-    """Who trains and for how long. `sizes` are those of every round's clusters, of clients with equal shares."""
+    """Who trains and for how long. `sizes` are those of every round's clusters, of clients with equal shares.
+
+    So many `representatives` of each are drawn.
+    """
 
     rounds: int
     sizes: tuple[int, ...]
     clip: float
+    representatives: int = 1
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -35,12 +39,17 @@ class Setting:
         return math.sqrt(math.fsum(weight * weight for weight in self.weights))
 
     def tau_of(self, sigma: float) -> float:
-        """The noise of the aggregate, for noise σ·2C on each cluster."""
-        return 2 * self.clip * sigma * self.summed
+        """The noise of the aggregate, for noise σ·2C/s on each cluster."""
+        return 2 * self.clip * sigma * self.summed / self.representatives
 
     def sigma_of(self, tau: float) -> float:
         """The other way round."""
-        return tau / (2 * self.clip * self.summed)
+        return tau * self.representatives / (2 * self.clip * self.summed)
+
+    @property
+    def rate(self) -> float:
+        """The largest chance of a client to be drawn."""
+        return drawn_rate(self.representatives, min(self.sizes))
 
     def events(self, tau: float, *, fixed: bool) -> list[Event]:
         """The events of a run that would go like this."""
@@ -52,10 +61,11 @@ class Setting:
                 mode="calibrated",
                 clip=self.clip,
                 tau=tau,
-                rate=1 / min(self.sizes),
+                rate=self.rate,
                 weight=max(self.weights),
                 squares=squares,
                 clusters=len(self.sizes),
+                representatives=self.representatives,
                 fixed=fixed,
                 predictable=False,
             )
@@ -70,13 +80,13 @@ def unconditional_tau(setting: Setting, epsilon: float, delta: float) -> float:
 
 def sampled_tau(setting: Setting, epsilon: float, delta: float) -> float:
     """The smallest τ for which the sampled claim is at most ε, to a relative 1e-4. Refused where there is none."""
-    rate = 1 / min(setting.sizes)
+    rate = setting.rate
 
     def met(multiplier: float) -> bool:
         rounds = ((sampling.Sampled(rate, multiplier), setting.rounds),)
         return sampling.epsilon_of(rounds, delta) <= epsilon
 
-    drawn = -math.expm1(setting.rounds * math.log1p(-rate))
+    drawn = -math.expm1(setting.rounds * math.log1p(-rate)) if rate < 1 else 1.0
     if delta >= drawn:
         raise ConfigError(f"--delta is {delta:g}; allowed: below {drawn:.4g}, the chance to be drawn in any round")
     # the client in every round is the worst that can be: its noise is always enough
@@ -92,7 +102,7 @@ def sampled_tau(setting: Setting, epsilon: float, delta: float) -> float:
     while high - low > _TOLERANCE * high:
         middle = (low + high) / 2
         low, high = (low, middle) if met(middle) else (middle, high)
-    return high * 2 * setting.clip * max(setting.weights)
+    return high * setting.clip * max(setting.weights) / setting.representatives
 
 
 def noise_ratio(tau: float, clip: float, parameters: int) -> float:

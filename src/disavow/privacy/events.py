@@ -14,11 +14,12 @@ from disavow.domain import Policy
 class Event:
     """One executed round, standing or superseded, as an accountant sees it.
 
-    `mode` is that of the noise, or `rebuilt` for a round that a mechanism rebuilt without any. `rate` is the
-    largest chance of any client to be drawn, 1/m over its clusters; `weight` the largest weight of a cluster;
-    `squares` the sum of all weights squared, which says how the noises of clusters would add up. `clip` and
-    `tau` are lengths in the units of the updates; None where the noise is not calibrated. `fixed`: the clusters
-    were settled before any data was seen. `predictable`: the draws can be repeated by whoever knows the seed.
+    `mode` is that of the noise, or `rebuilt` for a round that a mechanism rebuilt without any. `representatives`
+    places of each cluster are drawn; `rate` is the largest chance of any client to be among them, s/m over the
+    clusters of m places; `weight` the largest weight of a cluster; `squares` the sum of all weights squared, which
+    says how the noises of clusters would add up. `clip` and `tau` are lengths in the units of the updates; None
+    where the noise is not calibrated. `fixed`: the clusters were settled before any data was seen, and anchored.
+    `predictable`: the draws can be repeated by whoever knows the seed.
     """
 
     number: int
@@ -30,6 +31,7 @@ class Event:
     weight: float
     squares: float
     clusters: int
+    representatives: int
     fixed: bool
     predictable: bool
 
@@ -41,13 +43,16 @@ class Event:
 
     @property
     def multiplier(self) -> float:
-        """The noise over what one client of fixed clusters can move, the worst of them: τ/(2C·p)."""
-        return 1 / (self.shift * self.weight)
+        """The noise over the longest that one client of fixed clusters can contribute: τ·s/(C·p)."""
+        return 2 * self.representatives / (self.shift * self.weight)
 
     @property
     def sigma(self) -> float:
-        """The noise of each cluster over 2C that would add up to the same: τ/(2C·√Σp²)."""
-        return 1 / (self.shift * math.sqrt(self.squares))
+        """The noise of each cluster over 2C/s that would add up to the same: τ·s/(2C·√Σp²).
+
+        2C/s is how far another representative in the place of one moves the mean of a cluster's s.
+        """
+        return self.representatives / (self.shift * math.sqrt(self.squares))
 
     def _calibrated(self) -> tuple[float, float]:
         if self.mode != "calibrated" or self.clip is None or self.tau is None:
@@ -55,8 +60,10 @@ class Event:
         return self.clip, self.tau
 
 
-def event_of(policy: Policy, *, number: int, attempt: int, sizes: Sequence[int], weights: Sequence[float]) -> Event:
-    """The event of a round with clusters of these sizes and weights; their order does not matter."""
+def event_of(
+    policy: Policy, *, number: int, attempt: int, places: Sequence[int], weights: Sequence[float]
+) -> Event:
+    """The event of a round whose clusters draw among so many places and have these weights, in any order."""
     clip, tau = (policy.clip, policy.tau) if policy.noise == "calibrated" else (None, None)
     return Event(
         number=number,
@@ -64,13 +71,19 @@ def event_of(policy: Policy, *, number: int, attempt: int, sizes: Sequence[int],
         mode=policy.noise,
         clip=None if clip is None else float(clip),
         tau=None if tau is None else float(tau),
-        rate=1 / min(sizes),
+        rate=drawn_rate(policy.representatives, min(places)),
         weight=max(weights),
         squares=math.fsum(weight * weight for weight in weights),
-        clusters=len(sizes),
+        clusters=len(places),
+        representatives=policy.representatives,
         fixed=policy.clustering == "fixed",
         predictable=policy.draws == "seeded",
     )
+
+
+def drawn_rate(representatives: int, places: int) -> float:
+    """The chance of one place to be among those drawn without replacement: hypergeometric, and so s/m."""
+    return min(1.0, representatives / places)
 
 
 def event_of_rebuilt(policy: Policy, *, number: int, attempt: int) -> Event:
@@ -85,6 +98,7 @@ def event_of_rebuilt(policy: Policy, *, number: int, attempt: int) -> Event:
         weight=1.0,
         squares=1.0,
         clusters=0,
+        representatives=1,
         fixed=False,
         predictable=policy.draws == "seeded",
     )

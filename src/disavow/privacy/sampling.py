@@ -1,11 +1,25 @@
-"""The sampled Gaussian mechanism: with chance `rate` the client's update is in, and the noise is Gaussian.
+"""The Gaussian mechanism on places drawn without replacement: what it costs that one of them is left empty.
 
-Computed by `dp-accounting`: privacy-loss distributions (tight, the figure that is claimed) and Rényi divergences
-(looser, an independent check, and the figure for δ so small that convolutions by FFT have no digits left for it).
-Both are upper bounds. The package is imported only here, and only when a figure is asked for: it takes a second.
+One place of a cluster is the client's; with chance `rate` it is among those drawn. With the client, a round is (1
+- q)·N(a) + q·N(b), without it (1 - q)·N(a) + q·N(0): b is what the client contributes where it is drawn, a what
+another place contributes instead of it where it is not, both no longer than μ, the sensitivity over the noise.
+This is not Poisson sampling, where a would be 0: a client that is drawn takes another's place. By the lemma of
+Neyman and Pearson a set of probability Φ(μ - t) under N(b) has at least Φ(-t) under N(0) and Φ(-μ - t) under N(a),
+and a half-line has just these, so for e^ε = α ≥ 1, with λ = (α - 1)(1 - q)/q::
 
-D. Zhu, J. Dong and Y.-X. Wang, "Optimal accounting of differential privacy via characteristic function" (AISTATS
-2022), on why privacy-loss distributions of dominating pairs compose, adaptive rounds included.
+    removed:  δ(ε) = q·max_t [Φ(μ - t) - λ·Φ(-μ - t) - α·Φ(-t)]        (worst: a = -b)
+    added:    δ(ε) = q·δ_Gauss(ln(1 + (α - 1)/q); μ)                   (worst: a = b)
+
+The two curves, each reflected into ε < 0 by δ(-ε) = 1 - e^-ε + e^-ε·δ'(ε) of the other direction, are those of
+pairs that dominate a round in either direction: they meet at ε = 0, and are convex in e^ε. Rounds compose by the
+distributions of the privacy losses of these pairs, adaptive rounds included: D. Zhu, J. Dong and Y.-X. Wang,
+"Optimal accounting of differential privacy via characteristic function" (AISTATS 2022). On what goes wrong where
+one direction is taken for both: C. J. Lebeda, M. Regehr, G. Kamath and T. Steinke, "Avoiding pitfalls for privacy
+accounting of subsampled mechanisms under composition" (2024).
+
+Composed by `dp-accounting`. Its Rényi divergences of sampling without replacement, which are for a client replaced
+by any other, stand beside, and serve for δ so small that convolutions by FFT have no digits left for it. Both are
+upper bounds. The package is imported only here, and only when a figure is asked for: it takes a second.
 """
 
 from __future__ import annotations
@@ -16,6 +30,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import erfcx, ndtr
 
 from disavow.errors import MissingExtra, how_to_install
 from disavow.privacy import gaussian
@@ -37,13 +55,19 @@ _LARGE = 500.0
 _TIGHT = 1e-6
 _SMALLEST_LOSS = 1e-5
 _LARGEST_EXPONENT = 50.0
+_FURTHEST = 10.0
+"""Standard deviations at which a distribution of losses is cut off; what lies beyond counts as infinite loss."""
+
+_FAR_LEFT = -5.0
 _ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024, 2048, 4096)
 """Whole orders: for others, the series of `dp-accounting` does not converge at large rates."""
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, order=True)
 class Sampled:
-    """One round: `rate` is the chance to be drawn, `multiplier` the noise over the sensitivity."""
+    """One round: `rate` is the chance to be drawn, `multiplier` the noise over the longest that one contributes."""
 
     rate: float
     multiplier: float
@@ -78,7 +102,7 @@ def epsilon_of(rounds: Rounds, delta: float) -> float:
         # so much noise that no grid is fine enough, or so little that none is long enough: as if always drawn
         return unsampled
     if delta < SMALLEST_DELTA:
-        return renyi_epsilon_of(rounds, delta)
+        return min(unsampled, renyi_epsilon_of(rounds, delta))
     return _by_distributions(tuple((_told_apart(kind), count) for kind, count in rounds), delta)
 
 
@@ -140,28 +164,101 @@ def _spread(kind: Sampled) -> float:
 
 @lru_cache(maxsize=64)
 def _distribution(kind: Sampled, interval: float) -> Any:
-    """The privacy-loss distribution of one round, for adding and for removing the client."""
+    """The privacy-loss distributions of one round, for removing and for adding the client, on a grid of losses.
+
+    By "connect the dots" (V. Doroshenko, B. Ghazi, P. Kamath, R. Kumar and P. Manurangsi, 2022): the grid has the
+    right δ at each of its points, and a larger one between them. A loss of -ε weighs e^-ε times what a loss of ε
+    weighs in the other direction, which loses no digits.
+    """
     try:
-        from dp_accounting.pld import privacy_loss_distribution
+        from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
     except ModuleNotFoundError as error:
         raise _missing(error) from None
-    return privacy_loss_distribution.from_gaussian_mechanism(
-        kind.multiplier, value_discretization_interval=interval, sampling_prob=kind.rate
+    removed, beyond_removed = _dots(kind, interval, removed=True)
+    added, beyond_added = _dots(kind, interval, removed=False)
+    return PrivacyLossDistribution.create_from_rounded_probability(
+        _both_signs(removed, added, beyond_removed, interval),
+        beyond_removed,
+        interval,
+        rounded_probability_mass_function_add=_both_signs(added, removed, beyond_added, interval),
+        infinity_mass_add=beyond_added,
+        symmetric=False,
     )
+
+
+def _dots(kind: Sampled, interval: float, *, removed: bool) -> tuple[Floats, float]:
+    """What losses of one, two, three ... intervals weigh, and the weight of what is beyond them."""
+    mu, log_rate, log_rest = 1 / kind.multiplier, *_logs(kind.rate)
+    if removed:
+        log_y = mu * (_FURTHEST + mu)
+        over, under = (np.logaddexp(log_rate + each, log_rest) for each in (2 * log_y, log_y + mu * mu / 2))
+        longest = float(over - under)
+    else:
+        longest = float(np.logaddexp(log_rate + mu * (_FURTHEST + mu / 2), log_rest))
+    losses: Floats = interval * np.arange(max(2, math.ceil(longest / interval)) + 1, dtype=np.float64)
+    deltas = np.minimum.accumulate(delta_of(kind, losses, removed=removed))
+    steps, gap = np.diff(deltas), math.expm1(interval)
+    inner = (steps[1:] - steps[:-1] * (1 + gap)) / gap
+    return np.maximum(0.0, np.append(inner, -steps[-1] * (1 + gap) / gap)), float(deltas[-1])
+
+
+def _both_signs(above: Floats, other: Floats, beyond: float, interval: float) -> dict[int, float]:
+    """All losses on the grid: those above 0, those below it, and the rest at 0."""
+    below = other * np.exp(-interval * np.arange(1, len(other) + 1))
+    rest = max(0.0, 1 - beyond - math.fsum(above) - math.fsum(below))
+    weights = np.concatenate([below[::-1], [rest], above])
+    return dict(zip(range(-len(below), len(above) + 1), weights.tolist(), strict=True))
+
+
+def delta_of(kind: Sampled, epsilons: Floats, *, removed: bool) -> Floats:
+    """The exact δ of one round at each ε ≥ 0, of the worst client among the worst others.
+
+    With x = t - μ at the best t, and Mills' ratio R, δ = q·φ(x)·(R(x) - w·R(x + 2μ) - (1 - w)·R(x + μ)), where w is
+    the share of N(a) in what is subtracted: nothing overflows, and no digits cancel.
+    """
+    mu, log_rate, log_rest = 1 / kind.multiplier, *_logs(kind.rate)
+    with np.errstate(divide="ignore"):
+        log_more = np.log(np.expm1(np.minimum(epsilons, _LARGEST_EXPONENT))) + np.maximum(
+            0.0, epsilons - _LARGEST_EXPONENT
+        )  # ln(α - 1)
+    if removed:
+        log_lambda = log_more + log_rest - log_rate
+        # y = e^{μt} solves y² - α·e^{μ²/2}·y - λ = 0
+        half = epsilons + mu * mu / 2 - math.log(2)
+        log_y = np.logaddexp(half, np.logaddexp(2 * half, log_lambda) / 2)
+        x = log_y / mu - mu
+        share = np.exp(log_lambda - 2 * log_y)
+    else:
+        x = np.logaddexp(0.0, log_more - log_rate) / mu - mu / 2
+        share = np.zeros_like(x)
+    density = np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    lost = density * (share * _mills(x + 2 * mu) + (1 - share) * _mills(x + mu))
+    near = np.maximum(x, _FAR_LEFT)
+    found = np.where(x < _FAR_LEFT, ndtr(-x), density * _mills(near)) - lost
+    return np.asarray(np.clip(kind.rate * found, 0.0, 1.0))
+
+
+def _logs(rate: float) -> tuple[float, float]:
+    """Ln q and ln(1 - q)."""
+    return math.log(rate), math.log1p(-rate) if rate < 1 else -math.inf
+
+
+def _mills(x: Floats) -> Floats:
+    return np.asarray(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2)))
 
 
 @lru_cache(maxsize=256)
 def renyi_epsilon_of(rounds: Rounds, delta: float) -> float:
-    """The same by Rényi divergences: an upper bound, looser."""
+    """The same by Rényi divergences, and for a client replaced by any other: an upper bound, looser."""
     try:
-        from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+        from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
         from dp_accounting.rdp import RdpAccountant
     except ModuleNotFoundError as error:
         raise _missing(error) from None
-    accountant = RdpAccountant(_ORDERS)
+    accountant = RdpAccountant(_ORDERS, NeighboringRelation.REPLACE_ONE)
     for kind, count in rounds:
-        noise = GaussianDpEvent(_told_apart(kind).multiplier)
-        accountant.compose(PoissonSampledDpEvent(kind.rate, noise), count)
+        noise = GaussianDpEvent(_told_apart(kind).multiplier / 2)  # two contributions lie twice as far apart
+        accountant.compose(SampledWithoutReplacementDpEvent(1, kind.rate, noise), count)
     return float(accountant.get_epsilon(delta))
 
 

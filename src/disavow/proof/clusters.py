@@ -7,7 +7,16 @@ from itertools import groupby
 from typing import Any
 
 from disavow.errors import VerificationError
-from disavow.proof.leaves import Leaf, cluster_leaf, hash_of, joined, sized, withdrawn_entry, withdrawn_inner
+from disavow.proof.leaves import (
+    Leaf,
+    cluster_leaf,
+    cluster_sizes,
+    hash_of,
+    joined,
+    sized,
+    withdrawn_entry,
+    withdrawn_inner,
+)
 from disavow.proof.merkle import Growing, root_by_path
 
 
@@ -65,12 +74,12 @@ def _check_placed(cluster: Leaf, leaf: Leaf, policy: Mapping[str, Any]) -> None:
     first, size, position = cluster["first"], cluster["size"], cluster["position"]
     if not 0 < cluster["weight"] <= 1:
         raise _refuse(leaf, f"a cluster has a share of {cluster['weight']} of the data")
-    k, behind = policy["k"], leaf["clusters"] - position - 1
+    (least, most), behind = cluster_sizes(policy), leaf["clusters"] - position - 1
     left = leaf["participants"] - first - size
     if not (
-        k <= size < 2 * k
-        and k * position <= first <= (2 * k - 1) * position
-        and k * behind <= left <= (2 * k - 1) * behind
+        least <= size <= most
+        and least * position <= first <= most * position
+        and least * behind <= left <= most * behind
     ):
         raise _refuse(leaf, f"cluster {position} has {size} slots from {first} on, which cannot be")
     told = cluster_leaf(

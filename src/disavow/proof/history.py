@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from disavow.errors import VerificationError
-from disavow.proof.leaves import Leaf, time_of
+from disavow.proof.leaves import Leaf, cluster_sizes, time_of
 from disavow.proof.notes import PublicKey
 
 
@@ -120,7 +120,8 @@ def _round(history: History, _: int, leaf: Leaf) -> None:
     number, k, delta = leaf["number"], history.policy["k"], history.policy["delta"]
     if history.policy["relative_delta"] is not None:
         delta = history.policy["relative_delta"] * leaf["update_norm"]
-    if not k * leaf["clusters"] <= leaf["participants"] < 2 * k * leaf["clusters"]:
+    least, most = cluster_sizes(history.policy)
+    if not least * leaf["clusters"] <= leaf["participants"] <= most * leaf["clusters"]:
         raise VerificationError(f"round {number} cannot have clusters of at least {k} and fewer than {2 * k}")
     if delta is not None and leaf["delta"] != delta:
         raise VerificationError(f"round {number} has Δ {leaf['delta']}; the policy makes it {delta}")

@@ -70,6 +70,17 @@ POLICY = {
     "mechanism": one_of("retrain", "retrain-from-scratch", *MECHANISMS),
 }
 
+_MOST_CLIENTS = (1 << 32) - 1
+
+
+def cluster_sizes(policy: Mapping[str, Any]) -> tuple[int, int]:
+    """The least and the most slots of a cluster: k and 2k - 1.
+
+    Fixed clusters keep their borders when clients leave or join: then fewer may be left in one, or more.
+    """
+    return (1, _MOST_CLIENTS) if policy["clustering"] == "fixed" else (policy["k"], 2 * policy["k"] - 1)
+
+
 _REQUEST = {"asked_at": day, "verdict": one_of(*VERDICTS), "client": hashed, "rounds": hashed}
 
 

@@ -84,7 +84,7 @@ class FlowerEngine:
 
         `epochs` is told to the clients; whether they keep to it is theirs to say.
         """
-        arrays, k = self.frame.record(model), self.ledger.policy.k
+        arrays, k = self.frame.record(model), self._fewest(len(clients))
         broadcast = self.frame.vector(arrays)  # what the clients got: in float16 it is not quite the model
         good: dict[str, Returned] = {}
         bad: dict[str, str] = {}
@@ -110,6 +110,11 @@ class FlowerEngine:
         inform(f"round {round_number}: {len(good)} of {len(clients)} clients returned an update")
         self.on_replies(round_number, [good[client].content for client in sorted(good)])
         return updates_of({client: good[client] for client in clients if client in good}, model)
+
+    def _fewest(self, asked: int) -> int:
+        """How many good replies make a round: k; of fixed clusters, in which fewer may be left, those asked."""
+        k = self.ledger.policy.k
+        return min(k, asked) if self.ledger.policy.clustering == "fixed" else k
 
     def _ask(
         self, question: Question, clients: Sequence[str], broadcast: Vector

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import takewhile
 
 from disavow.config import participants_of
 from disavow.erasure.mechanisms.mechanism import Step, Work
 from disavow.federation.local_training import Engine
-from disavow.federation.round import Conduct, room_for, run_round
+from disavow.federation.round import Conduct, participants_ahead, room_for, run_round
 from disavow.ledger import Ledger
 
 
@@ -46,10 +47,18 @@ class Retrain:
             return Work()
         survivors = len(set(ledger.clients()) - set(leavers))
         participants = participants_of(survivors, conduct.fraction, conduct.at_least) if survivors else 0
+        if ledger.policy.clustering == "fixed":
+            participants = survivors  # whole clusters take part, gaps and all
         if participants < ledger.policy.k:
             return Work(obstacle=f"{participants} participants are left, fewer than k = {ledger.policy.k}")
         room = room_for(ledger, conduct, first, wanted, leavers)
-        return Work((Step(participants, conduct.epochs),) * room.rounds, room.obstacle)
+        if ledger.policy.clustering != "fixed":
+            return Work((Step(participants, conduct.epochs),) * room.rounds, room.obstacle)
+        counts = participants_ahead(ledger, conduct, range(first, first + room.rounds), leavers)
+        steps = tuple(Step(count, conduct.epochs) for count in takewhile(bool, counts))
+        if len(steps) < len(counts):
+            return Work(steps, f"nobody is left in the clusters that take part in round {first + len(steps)}")
+        return Work(steps, room.obstacle)
 
     def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
         """A round like any other; only its attempt is higher, so that its secret draws are new."""

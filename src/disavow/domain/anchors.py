@@ -1,0 +1,67 @@
+"""Fixed clusters, anchored: what is settled before the first round and never moves when somebody leaves."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """One fixed cluster. `until` is its upper border in hash order, exclusive; the last cluster has none.
+
+    `places` is how many clients it was ever given: those who leave leave a gap. `share` is the sum of the size
+    classes of all who ever returned an update. Neither is ever taken away from.
+    """
+
+    until: bytes | None
+    places: int
+    share: int = 0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a client is: the number of its cluster, and its size class once it has returned an update."""
+
+    cluster: int
+    share: int | None = None
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """All fixed clusters of a run, in hash order, and the places of those clients who are still in it.
+
+    Nothing here tells of a leaver who it was: a border is a value drawn between two clients' hashes.
+    """
+
+    clusters: tuple[Anchor, ...]
+    places: Mapping[str, Place]
+
+    def joined(self, newcomers: Mapping[str, bytes]) -> Anchors:
+        """With a place for each newcomer, in the cluster whose interval its hash falls into."""
+        borders = [anchor.until for anchor in self.clusters if anchor.until is not None]
+        places = {client: Place(bisect_right(borders, at)) for client, at in newcomers.items()}
+        counts = Counter(place.cluster for place in places.values())
+        grown = [
+            replace(anchor, places=anchor.places + counts[number]) for number, anchor in enumerate(self.clusters)
+        ]
+        return Anchors(tuple(grown), {**self.places, **places})
+
+    def counted(self, classes: Mapping[str, int]) -> Anchors:
+        """With the size classes of clients whose first update has arrived; later ones change nothing."""
+        new = {client: classes[client] for client in classes if self.places[client].share is None}
+        if not new:
+            return self
+        grown = list(self.clusters)
+        for client, share in new.items():
+            number = self.places[client].cluster
+            grown[number] = replace(grown[number], share=grown[number].share + share)
+        places = {client: replace(self.places[client], share=share) for client, share in new.items()}
+        return Anchors(tuple(grown), {**self.places, **places})
+
+    def without(self, leavers: Iterable[str]) -> Anchors:
+        """The same clusters once these have left: gaps where they were."""
+        gone = set(leavers)
+        return replace(self, places={client: at for client, at in self.places.items() if client not in gone})
