@@ -27,15 +27,21 @@ SEEDS = (1, 2, 3)
 LAST = 10
 """Rounds at the end of a run over which accuracies are averaged."""
 
-_NOISE = {"sigma": 0.005}
+SIGMAS = (0.005, 0.02)
+"""The paper's tables here, and the default of a new run."""
 
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {"clustering": {"k": 1}, "deniability": {"x": 1}, "noise": {"mode": "none"}},
     "s = 1, no noise": {"noise": {"mode": "none"}},
-    "s = 1, statistics drawn": {"noise": {**_NOISE, "statistics": "drawn"}},
-    "s = 1, statistics averaged": {"noise": {**_NOISE, "statistics": "mean"}},
-    "s = 3, statistics drawn": {"clustering": {"representatives": 3}, "noise": {**_NOISE, "statistics": "drawn"}},
-    "s = 3, statistics averaged": {"clustering": {"representatives": 3}, "noise": {**_NOISE, "statistics": "mean"}},
+    **{
+        f"s = {drawn}, σ = {sigma:g}, statistics {'drawn' if statistics == 'drawn' else 'averaged'}": {
+            "clustering": {"representatives": drawn},
+            "noise": {"sigma": sigma, "statistics": statistics},
+        }
+        for sigma in SIGMAS
+        for drawn in (1, 3)
+        for statistics in ("drawn", "mean")
+    },
 }
 
 
