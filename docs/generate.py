@@ -62,6 +62,7 @@ def commands() -> str:
             lines += [f"| `{', '.join(o.opts)}` | {o.help} |" for o in options]
     lines += ["", "## Exit codes", "", "| code | error | meaning |", "|---|---|---|", "| 0 | | success |"]
     lines += ["| 1 | | `fsck` or `audit` found something |", "| 3 | | `verify`: valid, but it names nobody |"]
+    lines.append("| 16 | | `audit --detect` found nothing, and could not have seen the advantage asked about |")
     for kind in _tree(errors.DisavowError):
         lines.append(f"| {kind.exit_code} | `{kind.__name__}` | {' '.join((kind.__doc__ or '').split())} |")
     lines += ["| 70 | | an internal error: a defect of disavow; `DISAVOW_DEBUG=1` shows where it came from |"]

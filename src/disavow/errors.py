@@ -27,7 +27,8 @@ Each error carries a message that a person can act on, and the exit code of the 
     └── RoundRefused         5   a round that must not be recorded; the run stays as it was
         └── BudgetSpent      9   it would exceed the privacy budget; the model stays in use
 
-0 is success. 1 also means "fsck or an audit found something", 3 "valid, but it names nobody". 70 is an internal
+0 is success. 1 also means "fsck or an audit found something", 3 "valid, but it names nobody", 16 "an audit found
+nothing, and could not have seen what it was asked about" (`audit --detect`). 70 is an internal
 error, a defect of disavow (`DISAVOW_DEBUG=1` shows where it came from), 130 an interruption from the keyboard, 141
 that whoever read the output has gone. What the operating system refuses (permissions, say) is 2.
 """

@@ -14,16 +14,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disavow.audit.attackers import ATTACKERS
-from disavow.audit.forging import ForgedRound, Forgery, answers_alike, forge, recompute
-from disavow.audit.game import Handed, Shadows, Worlds
+from disavow.audit import forging as forging_module
+from disavow.audit.forging import ForgedRound, compare_histories, forge, recompute
+from disavow.audit.game import Floats, Scores
 from disavow.audit.rehearsal import rehearse
-from disavow.audit.signals import confidences
 from disavow.domain import Evaluation, Policy
 from disavow.engines import build as build_engine
 from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms.federaser import FedEraser
 from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.federation.aggregate import aggregate
 from disavow.federation.round import run_round
 from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger
@@ -69,6 +69,19 @@ class Axes(Homes):
         return Updates(tuple(clients), (5,) * len(clients), rows)
 
 
+@pytest.fixture
+def forged(monkeypatch: pytest.MonkeyPatch) -> list[Model]:
+    """Every model that is forged, in order."""
+    made: list[Model] = []
+
+    def noted(*args: Any, **more: Any) -> Model:
+        made.append(aggregate(*args, **more))
+        return made[-1]
+
+    monkeypatch.setattr(forging_module, "aggregate", noted)
+    return made
+
+
 NOISE: dict[str, dict[str, Any]] = {
     "none": {"noise": "none", "sigma": 0.0},
     "gaussian": {"noise": "paper", "distribution": "gaussian", "sigma": 0.3},
@@ -111,7 +124,6 @@ def test_every_forgery_keeps_to_the_bound(tmp_path: Path, noise: str) -> None:
                 assert each.distance <= each.displacement + each.noise + 1e-5
                 assert each.within
                 assert each.identical == each.recomputed == len(CLIENTS)
-            assert len(forgery.models) == 2
 
         holds()
 
@@ -141,15 +153,14 @@ def test_rebuilt_rounds_cannot_be_forged_and_are_counted(tmp_path: Path) -> None
         forgery = forge(ledger, Homes().train, forgings=2, seed=1)
     assert [each.number for each in forgery.rounds] == [4]
     assert forgery.left_out == 3
-    assert len(forgery.models) == 2
 
 
-def test_forgeries_differ_from_the_round_and_from_each_other(tmp_path: Path) -> None:
+def test_forgeries_differ_from_the_round_and_from_each_other(tmp_path: Path, forged: list[Model]) -> None:
     with trained(tmp_path / "run", replace(POLICY, k=2, **NOISE["none"]), Homes()) as ledger:
         made = forge(ledger, Homes().train, forgings=8, seed=1)
         again = forge(ledger, Homes().train, forgings=8, seed=1)
         other = forge(ledger, Homes().train, forgings=8, seed=2)
-    assert len({model.vector.numpy().tobytes() for model in made.models}) > 4
+    assert len({model.vector.numpy().tobytes() for model in forged[16:24]}) > 4  # the last round's, the first time
     assert made.rounds == again.rounds
     assert made.rounds != other.rounds
     assert all(each.distance > 0.1 * each.displacement for each in made.rounds)
@@ -208,7 +219,7 @@ def test_real_updates_scaled_are_outside_the_bound(broken: Path) -> None:
 # -- survivors ---------------------------------------------------------------------------------------------------
 
 
-def test_who_has_left_is_never_a_representative_of_a_forgery(tmp_path: Path) -> None:
+def test_who_has_left_is_never_a_representative_of_a_forgery(tmp_path: Path, forged: list[Model]) -> None:
     policy = replace(POLICY, k=4, x=2, **NOISE["none"])
     with trained(tmp_path / "run", policy, Axes()) as ledger:
         assert left(ledger, Axes(), "c") == ["deniable"]
@@ -221,7 +232,7 @@ def test_who_has_left_is_never_a_representative_of_a_forgery(tmp_path: Path) -> 
         forgery = forge(ledger, noted, forgings=60, seed=1)
         before = torch.from_numpy(ledger.model_before(3))
     assert asked == [tuple(client for client in CLIENTS if client != "c")] * 3
-    steps = torch.stack([model.vector - before for model in forgery.models])
+    steps = torch.stack([model.vector - before for model in forged[-60:]])
     representatives = {client for i, client in enumerate(CLIENTS) if bool((steps[:, i] > 0.1).any())}
     assert representatives == set(CLIENTS) - {"c"}  # and every survivor is one, sooner or later
     assert all(each.recomputed == each.identical == 7 for each in forgery.rounds)
@@ -231,7 +242,7 @@ def test_rounds_whose_models_were_thinned_cannot_be_forged(tmp_path: Path) -> No
     with trained(tmp_path / "run", replace(POLICY, **NOISE["none"]), Homes()) as ledger:
         thin(ledger, 1)
         forgery = forge(ledger, Homes().train, forgings=2, seed=1)
-    assert (forgery.thinned, forgery.left_out, forgery.rounds, forgery.models) == (3, 0, (), ())
+    assert (forgery.thinned, forgery.left_out, forgery.rounds) == (3, 0, ())
 
 
 def test_a_rehearsed_rollback_can_be_forged(broken: Path, tmp_path: Path) -> None:
@@ -241,38 +252,53 @@ def test_a_rehearsed_rollback_can_be_forged(broken: Path, tmp_path: Path) -> Non
     assert [(each.recomputed, each.identical, each.within) for each in forgery.rounds] == [(5, 5, True)] * 3
 
 
-# -- answers -----------------------------------------------------------------------------------------------------
+# -- whole histories ---------------------------------------------------------------------------------------------
 
 
-def test_attackers_answer_alike_on_the_same_model_and_not_on_another(broken: Path) -> None:
-    subject = subject_in(broken)
-    with Ledger.open(broken) as ledger:
-        served = Model(ledger.layout, torch.from_numpy(ledger.model_before(4)))
-    generator = torch.Generator().manual_seed(1)
-    other = Model(served.layout, torch.randn(served.layout.size, generator=generator))
-    count = len(subject.records)
-    drawn = np.random.default_rng(1)
-    shadows = Shadows(drawn.normal(size=(8, count)), np.arange(8)[:, None] % 2 == np.arange(count) % 2)
-    worlds = Worlds(np.zeros(4), np.zeros(4), np.zeros(4))
-    handed = Handed(confidences(subject, served), shadows, worlds, worlds)
-    attackers = tuple(ATTACKERS.values())
+def scored(values: Floats) -> Scores:
+    return Scores(values[: len(values) // 2], values[len(values) // 2 :])
 
-    same = answers_alike(subject, handed, Forgery((), 0, (served, served)), attackers)
-    assert [each.attacker for each in same] == ["loss threshold", "LiRA online", "LiRA offline"]
-    for each in same:
-        assert (each.points, each.share, each.fewest) == (count, 1.0, count)
-        assert each.interval.high == 1.0
-        assert each.interval.low > 0.9
-    unlike = answers_alike(subject, handed, Forgery((), 0, (other,)), attackers)
-    # an attacker who says "absent" to nearly all goes on saying so, whatever the model: less than 1, no more
-    assert all(each.share < 1 and each.fewest == round(each.share * count) for each in unlike)
-    assert min(each.share for each in unlike) < 0.75
-    both = answers_alike(subject, handed, Forgery((), 0, (served, other)), attackers)
-    for one, mixed in zip(unlike, both, strict=True):
-        assert mixed.share == pytest.approx((1 + one.share) / 2)
-        assert mixed.fewest == one.fewest
-        assert mixed.interval.low <= mixed.share <= mixed.interval.high
-    assert answers_alike(subject, handed, Forgery((), 0, ()), attackers) == ()
+
+def answers(served: Floats, retrained: Floats) -> dict[str, tuple[Scores, list[Scores]]]:
+    return {"loss": (scored(served), [scored(row) for row in retrained])}
+
+
+def test_by_hand_how_far_two_histories_lie_apart_and_how_often_they_answer_alike() -> None:
+    retrained = np.array([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]], dtype=np.float32)
+    said = np.array([[4.0, 3.0, 2.0, 1.0], [4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]])
+    found = compare_histories(np.zeros(2, np.float32), retrained, answers(said[0], said))
+    assert found.retrainings == 3
+    assert found.distance == pytest.approx((0 + 5 + 10) / 3)
+    assert found.among == pytest.approx((5 + 10 + 5) / 3)
+    [alike] = found.alike
+    assert (alike.attacker, alike.points) == ("loss", 4)
+    assert alike.served == pytest.approx(2 / 3)  # with the first two on all points, with the third on none
+    assert alike.retrained == pytest.approx(1 / 3)  # two of three pairs have nothing in common
+
+
+def test_an_exact_retraining_is_as_near_and_as_alike_as_two_others_and_another_model_is_not() -> None:
+    rng = np.random.default_rng(1)
+    means, records = rng.normal(size=50), rng.normal(size=200)
+    models = (means + 0.3 * rng.normal(size=(21, 50))).astype(np.float32)
+    said = records + 0.3 * rng.normal(size=(21, 200))
+    exact = compare_histories(models[0], models[1:], answers(said[0], said[1:]))
+    assert exact.distance == pytest.approx(exact.among, rel=0.1)
+    assert exact.alike[0].low <= exact.alike[0].served <= exact.alike[0].high
+    assert exact.alike[0].retrained > 0.8
+    stranger = compare_histories(-models[0], models[1:], answers(rng.normal(size=200), said[1:]))
+    assert stranger.distance > 2 * stranger.among
+    assert abs(stranger.alike[0].served - 0.5) < 0.1 < stranger.alike[0].low - stranger.alike[0].served
+
+
+@pytest.mark.parametrize("shift", [-1e3, 0.0, 1e3])
+def test_however_sure_an_attacker_is_it_calls_half_of_the_records_present(shift: float) -> None:
+    """Two models that have nothing in common agree on half, not on all because all are called absent."""
+    said = np.random.default_rng(2).normal(size=(9, 400)) + shift
+    [alike] = compare_histories(
+        np.zeros(1, np.float32), np.zeros((8, 1), np.float32), answers(said[0], said[1:])
+    ).alike
+    assert abs(alike.served - 0.5) < 0.05
+    assert abs(alike.retrained - 0.5) < 0.05
 
 
 def test_a_distance_on_the_bound_is_within_it_and_one_beyond_is_not() -> None:

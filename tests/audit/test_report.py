@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
 from disavow.audit.difference import Difference
+from disavow.audit.forging import Histories
 from disavow.audit.game import Scores, Stage
 from disavow.audit.intervals import Interval
-from disavow.audit.report import Attacked, Audit, Found, median, simultaneous
+from disavow.audit.power import smallest_seen
+from disavow.audit.report import Attacked, Audit, Found, GivenAway, median, simultaneous
 from disavow.audit.roc import Measure
 from disavow.domain import ErasureRequest, RequestState, Verdict, VerdictKind
 
@@ -40,7 +43,9 @@ MORE = found("more", 0.05, 0.25)
 LESS = found("less", -0.4, -0.2)
 
 
-def audit(*attackers: Found, verdict: Verdict | None = ROLLBACK) -> Audit:
+def audit(
+    *attackers: Found, verdict: Verdict | None = ROLLBACK, detect: float | None = None, needed: int | None = None
+) -> Audit:
     return Audit(
         client="ada",
         rounds=3,
@@ -49,13 +54,16 @@ def audit(*attackers: Found, verdict: Verdict | None = ROLLBACK) -> Audit:
         verdicts={str(verdict): 8},
         own=60,
         held_out=60,
-        worlds=16,
+        worlds=64,
         shadows=4,
         found=attackers,
         forged=(),
         left_out=0,
         thinned=0,
-        alike=(),
+        histories=Histories(8, 1.0, 1.0, ()),
+        given_away=GivenAway("both", {}, 6, 8, dict.fromkeys((Stage.SERVED, Stage.RETRAINED), 2), 1),
+        detect=detect,
+        needed=needed,
         departed=0,
         bound=None,
         seconds=1.0,
@@ -67,12 +75,46 @@ def test_a_clean_audit_says_so_and_what_it_might_have_missed(verdict: Verdict) -
     report = audit(SAME, SAME, verdict=verdict)
     assert report.clean
     assert report.remembering == report.unlike == ()
-    sentence, unseen = report.conclusion()
-    assert unseen == "Differences in AUC up to 0.20 might have gone unseen; more worlds make that less."
+    sentence, sight, control = report.conclusion()
+    assert f"advantage of {smallest_seen(64, report.level):.2f} or more in 80% of audits" in sight
+    assert "Batch-norm statistics" in sight
+    assert "before its erasure, either" in control  # one unit on either side recognises nobody
     assert sentence == (
         "Served minus retrained, in AUC, contains 0 for all 2 attackers (same [-0.100, +0.200], same [-0.100, "
         "+0.200]): none of them tells the model served after ada is erased from models retrained without it."
     )
+
+
+def recognising(name: str) -> Found:
+    """An attacker who knows the client before its erasure, and not after."""
+    sure = Attacked(Scores(np.arange(10.0, 20.0), np.arange(10.0)), NOTHING, (NOTHING, NOTHING), NOTHING)
+    return replace(found(name, -0.1, 0.2), stages=dict.fromkeys(Stage, sure))
+
+
+def test_where_the_client_was_recognised_before_the_clean_result_is_not_played_down() -> None:
+    assert audit(SAME, recognising("knows")).recognised
+    assert not audit(SAME, SAME).recognised
+    assert len(audit(SAME, recognising("knows")).conclusion()) == 2
+
+
+@pytest.mark.parametrize(
+    ("attackers", "needed", "blind"),
+    [
+        ([SAME], 208, True),
+        ([SAME], 66, True),
+        ([SAME], 64, False),
+        ([SAME], None, False),
+        ([SAME, MORE], 208, False),  # something was found: it could be seen
+        ([SAME, LESS], 208, False),
+    ],
+)
+def test_an_audit_is_blind_where_it_found_nothing_with_fewer_worlds_than_it_takes(
+    attackers: list[Found], needed: int | None, blind: bool
+) -> None:
+    report = audit(*attackers, detect=None if needed is None else 0.2, needed=needed)
+    assert report.blind == blind
+    assert ("could not have seen it" in " ".join(report.conclusion())) == blind
+    assert (report.power is None) == (needed is None)
 
 
 def test_a_served_model_that_remembers_is_said_to(capsys: pytest.CaptureFixture[str]) -> None:

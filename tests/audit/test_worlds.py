@@ -41,7 +41,7 @@ from tests.audit.making import CLIENT, Counting, Forbidden, Interrupted, interru
 SEED = 5
 SEATS = [Seat(kind, number) for kind in Kind for number in range(2)]
 
-Kept = dict[str, dict[Stage, tuple[list[float], list[float], float]]]
+Kept = dict[str, dict[Stage, tuple[list[float], list[float], float, list[float], list[float]]]]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,13 @@ def told(worlds: dict[Kind, list[World]]) -> Kept:
     """Worlds as values that can be compared."""
     return {
         str(world.seat): {
-            stage: (seen.records.own.tolist(), seen.records.held_out.tolist(), seen.alignment)
+            stage: (
+                seen.records.own.tolist(),
+                seen.records.held_out.tolist(),
+                seen.alignment,
+                seen.weights.tolist(),
+                seen.client_loss.tolist(),
+            )
             for stage, seen in world.seen.items()
         }
         for each in worlds.values()
@@ -151,7 +157,9 @@ def test_a_world_without_the_client_is_bit_for_bit_a_run_that_never_had_it(
     others = [client for client in subject.clients if client != CLIENT]
     for world in whole[1][kind]:
         with by_hand(subject, world.seat, tmp_path / str(world.seat), trainer, others) as ledger:
-            expected = confidences(subject, standing_models(ledger)[-1])
+            last = standing_models(ledger)[-1]
+            expected = confidences(subject, last)
+        assert np.array_equal(world.seen[Stage.RETRAINED].weights, last.vector.numpy())
         assert world.verdict is None
         [seen] = [world.seen[Stage.RETRAINED]]
         assert np.array_equal(seen.records.own, expected.own)
@@ -324,6 +332,11 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "records in rows": edited(lambda seen: {**seen, "own": [seen["own"]]}),
     "words": edited(lambda seen: {**seen, "own": ["much"] * len(seen["own"])}),
     "alignment missing": edited(without("alignment")),
+    "weights missing": edited(without("weights")),
+    "weights that are no base64": edited(lambda seen: {**seen, "weights": "?" + seen["weights"][1:]}),
+    "one weight less": edited(lambda seen: {**seen, "weights": seen["weights"][16:]}),
+    "half a weight": edited(lambda seen: {**seen, "weights": seen["weights"][:-4]}),
+    "one client less": edited(lambda seen: {**seen, "client_loss": seen["client_loss"][1:]}),
     "alignment null": edited(lambda seen: {**seen, "alignment": None}),
 }
 

@@ -11,8 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from disavow import config, runs
+from disavow.audit.attackers import ATTACKERS
+from disavow.audit.audit import Effort, worlds_to_detect
+from disavow.cli import audit as command
+from disavow.cli.app import app
+from disavow.cli.audit import COULD_NOT_SEE
 from disavow.ledger import Ledger
 from tests.cli import process
 from tests.cli.forked import disavow
@@ -57,7 +63,9 @@ def test_an_audit_reports_three_models_for_each_attacker_and_leaves_the_run_alon
     text = done.stdout
     for stage in ("before", "served", "retrained"):
         assert stage in text
-    for attacker in ("loss threshold", "LiRA online", "LiRA offline", "subject level", "update alignment"):
+    assert "what releasing both models gives away" in text
+    assert "whole histories of the survivors alone, 16 exact retrainings" in text
+    for attacker in ATTACKERS:
         assert sum(line.startswith(attacker) for line in text.splitlines()) >= 3
     assert "TPR at 1 % FPR" in text
     assert "it needs 1,000" in text
@@ -71,9 +79,12 @@ def test_an_audit_reports_three_models_for_each_attacker_and_leaves_the_run_alon
 
 @pytest.fixture(scope="module")
 def told(run: Path, client: str) -> dict[str, Any]:
-    done = disavow("audit", run, "--client", client, *QUICK, "--json")
+    """An audit that is asked for more than its worlds can show, and finds nothing."""
+    done = disavow("audit", run, "--client", client, *QUICK, "--detect=0.2", "--json")
     report: dict[str, Any] = json.loads(done.stdout)
-    assert done.returncode == (0 if report["clean"] else 1)
+    assert report["clean"]
+    assert done.returncode == COULD_NOT_SEE == 16
+    assert f"an advantage of 0.2 takes {report['detect']['worlds_needed']} worlds" in done.stderr
     return report
 
 
@@ -81,7 +92,7 @@ def test_json_holds_everything(told: dict[str, Any], client: str) -> None:
     assert told["client"] == client
     assert told["rehearsed"]["verdict"] == "rollback to round 1"
     assert told["rehearsed"]["moved"] > 0
-    assert len(told["attackers"]) == 5
+    assert [attacker["attacker"] for attacker in told["attackers"]] == list(ATTACKERS)
     for attacker in told["attackers"]:
         assert set(attacker["stages"]) == {"before", "served", "retrained"}
         for attacked in attacker["stages"].values():
@@ -94,8 +105,38 @@ def test_json_holds_everything(told: dict[str, Any], client: str) -> None:
         assert low < high
         assert difference["contains_zero"] == (low <= 0 <= high)
     assert told["clean"] == all(each["served_minus_retrained"]["contains_zero"] for each in told["attackers"])
+    given = told["given_away"]
+    assert given["attacker"] == "before and after"
+    assert (given["clients"], given["pairs"], set(given["stages"])) == (8, 16, {"served", "retrained"})
+    assert 1 <= given["rank"] <= 8
+    assert len(told["histories"]["alike"]) == 3
+    assert told["histories"]["retrainings"] == 16
+    assert told["detect"]["advantage"] == 0.2
+    assert told["detect"]["power"] < 0.5
+    assert told["detect"]["worlds_needed"] > 200
+    assert told["could_not_have_seen_it"]
     assert len(told["forged"]["rounds"]) == 3
     assert all(each["within"] for each in told["forged"]["rounds"])
+
+
+@pytest.mark.parametrize(
+    ("given", "worlds", "detect"),
+    [
+        ([], 64, None),
+        (["--detect", "0.2"], worlds_to_detect(0.2), 0.2),
+        (["--detect", "0.5"], worlds_to_detect(0.5), 0.5),
+        (["--detect", "0.2", "--worlds", "48"], 48, 0.2),
+        (["--worlds", "48"], 48, None),
+    ],
+)
+def test_what_is_to_be_detected_chooses_the_number_of_worlds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: list[str], worlds: int, detect: float | None
+) -> None:
+    asked: list[Effort] = []
+    monkeypatch.setattr(command, "audit_client", lambda run, client, effort, **more: asked.append(effort))
+    result = CliRunner().invoke(app, ["audit", str(tmp_path), "--client", "ada", *given])
+    assert result.exit_code == 0, result.output
+    assert [(effort.worlds, effort.detect) for effort in asked] == [(worlds, detect)]
 
 
 def _kept_worlds(work: Path) -> list[Path]:
@@ -132,6 +173,8 @@ def test_an_interrupted_audit_goes_on_and_comes_to_the_same(
     [
         (["--client", "nobody"], 7, "'nobody' is not a client of this run, or has left it"),
         (["--client", "CLIENT", "--worlds", "31"], 2, "--worlds is 31; allowed: an even number of at least 32"),
+        (["--client", "CLIENT", "--detect", "0"], 2, "--detect is 0; allowed: an advantage above 0 and below 1"),
+        (["--client", "CLIENT", "--detect", "0.005"], 2, "--detect is 0.005; allowed: at least 0.009"),
         (["--client", "CLIENT", "--shadows", "2"], 2, "--shadows is 2; allowed: an even number of at least 4"),
         (["--client", "CLIENT", "--forgings", "0"], 2, "--forgings is 0; allowed: a whole number of at least 1"),
         (["--client", "CLIENT", "--plot", "roc.txt"], 2, "--plot is roc.txt; allowed: a file name that ends in"),

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from disavow import cli, errors
+from disavow.cli.audit import COULD_NOT_SEE
 from disavow.errors import DisavowError
 from tests.cli.process import COMMAND, environment, only_error
 from tests.kill.erasure_driver import Driver, Ended
@@ -156,7 +157,9 @@ def kinds(kind: type[DisavowError] = DisavowError) -> list[type[DisavowError]]:
 
 def test_every_exit_code_is_documented() -> None:
     page = (DOCS / "commands.md").read_text(encoding="utf-8").partition("## Exit codes")[2]
-    codes = {0, cli.INTERNAL, cli.BROKEN_PIPE, cli.INTERRUPTED, *(kind.exit_code for kind in kinds())}
+    codes = {0, cli.INTERNAL, cli.BROKEN_PIPE, cli.INTERRUPTED, *(kind.exit_code for kind in kinds())} | {
+        COULD_NOT_SEE
+    }
     assert [code for code in sorted(codes) if f"| {code} |" not in page] == []
     drawn = errors.__doc__ or ""
     assert [code for code in sorted(codes) if f" {code} " not in drawn.replace("\n", " ")] == []

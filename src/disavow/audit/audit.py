@@ -21,15 +21,17 @@ from pathlib import Path
 import numpy as np
 
 from disavow import __version__, config
-from disavow.audit.attackers import ATTACKERS
+from disavow.audit.attackers import ATTACKERS, BEFORE_AFTER
+from disavow.audit.attackers.before_after import ranks
 from disavow.audit.difference import difference
 from disavow.audit.epsilon import epsilon_bound
-from disavow.audit.forging import answers_alike, forge, recompute
+from disavow.audit.forging import compare_histories, forge, recompute
 from disavow.audit.game import Attacker, Floats, Handed, Records, Scores, Shadows, Stage, Worlds
+from disavow.audit.power import worlds_for
 from disavow.audit.rehearsal import rehearse
-from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found, median, simultaneous
+from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found, GivenAway, median, simultaneous
 from disavow.audit.roc import advantage, auc, tpr_at
-from disavow.audit.signals import confidences, losses
+from disavow.audit.signals import client_losses, confidences, losses, weights
 from disavow.audit.subject import Subject
 from disavow.audit.work import default_work
 from disavow.audit.worlds import Kind, OnRound, World, held_by, seats_of, train_worlds
@@ -53,12 +55,16 @@ MOST = 100_000
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is tried. `worlds` are half with the client, half without; as many as half are retrained."""
+    """How much is tried. `worlds` are half with the client, half without; as many as half are retrained.
+
+    `detect` is the advantage that the audit is to see if there is one; None: whatever these worlds show.
+    """
 
     worlds: int = 64
     shadows: int = 32
     forgings: int = 10
     seed: int = 1
+    detect: float | None = None
 
     def __post_init__(self) -> None:
         _require_even("worlds", self.worlds, FEWEST_WORLDS, "half of them with the client, half without")
@@ -68,9 +74,19 @@ class Effort:
                 f"--forgings is {self.forgings}; allowed: a whole number of at least 1, at most {MOST:,}"
             )
 
+    @property
+    def needed(self) -> int | None:
+        """How many worlds it takes to see the advantage that is to be seen."""
+        return None if self.detect is None else worlds_to_detect(self.detect)
+
     def trainings(self) -> int:
         """How many federations are trained."""
         return len(seats_of(self.worlds, self.shadows))
+
+
+def worlds_to_detect(advantage: float) -> int:
+    """The smallest number of worlds with which an audit sees such an advantage."""
+    return worlds_for(advantage, simultaneous(LEVEL, len(ATTACKERS)), fewest=FEWEST_WORLDS, most=MOST)
 
 
 def _require_even(option: str, value: int, fewest: int, why: str) -> None:
@@ -129,7 +145,10 @@ def _audit(
     began = time.monotonic()
     with rehearse(subject, folder, keys=keys, mechanism=mechanism) as rehearsal:
         forgery = forge(rehearsal.ledger, recompute(rehearsal.engine), forgings=effort.forgings, seed=effort.seed)
-        before, served = (confidences(subject, model) for model in (rehearsal.before, rehearsal.served))
+        models = (rehearsal.before, rehearsal.served)
+        before, served = (confidences(subject, model) for model in models)
+        superseding = np.stack([client_losses(subject, model) for model in models])
+        served_weights = weights(rehearsal.served)
         moved = float((rehearsal.served.vector.double() - rehearsal.before.vector.double()).norm())
         departed = sum(request.judged for request in rehearsal.ledger.requests()) - 1
     _refuse_overflow(before, served)
@@ -137,7 +156,12 @@ def _audit(
     worlds = _worlds(subject, effort, folder, mechanism, rehearsal.participation, on_round)
     handed = hand_out(subject, before, served, worlds, effort.seed)
     found = tuple(attack(attacker, handed) for attacker in ATTACKERS.values())
-    alike = answers_alike(subject, handed[Stage.SERVED][0], forgery, tuple(ATTACKERS.values()))
+    retrained = handed[Stage.RETRAINED]
+    answers = {
+        name: (attacker.scores(handed[Stage.SERVED][0]), [attacker.scores(each) for each in retrained])
+        for name, attacker in ATTACKERS.items()
+        if attacker.unit == "record"
+    }
     worldly = {each.attacker: each.stages[Stage.BEFORE].scores for each in found if each.unit == "world"}
     bound = epsilon_bound(worldly, subject.policy, rounds=subject.rounds, delta=subject.settings.privacy.delta)
     return Audit(
@@ -154,7 +178,10 @@ def _audit(
         forged=forgery.rounds,
         left_out=forgery.left_out,
         thinned=forgery.thinned,
-        alike=alike,
+        histories=compare_histories(served_weights, retrained[0].never.weights, answers),
+        given_away=give_away(handed, superseding),
+        detect=effort.detect,
+        needed=effort.needed,
         departed=departed,
         bound=bound,
         seconds=time.monotonic() - began,
@@ -214,10 +241,12 @@ def hand_out(
     )
     absent = _as_worlds(worlds[Kind.WITHOUT], Stage.RETRAINED)
     present = {stage: _as_worlds(worlds[Kind.WITH], stage) for stage in (Stage.BEFORE, Stage.SERVED)}
-    retrained = Handed(before, shadows, _as_worlds(worlds[Kind.RETRAINED], Stage.RETRAINED), absent)
+    never = _as_worlds(worlds[Kind.RETRAINED], Stage.RETRAINED)
+    seen = Handed(before, shadows, present[Stage.BEFORE], absent, present[Stage.BEFORE], never)
+    retrained = replace(seen, present=never)
     return {
-        Stage.BEFORE: [Handed(before, shadows, present[Stage.BEFORE], absent)],
-        Stage.SERVED: [Handed(served, shadows, present[Stage.SERVED], absent)],
+        Stage.BEFORE: [seen],
+        Stage.SERVED: [replace(seen, records=served, present=present[Stage.SERVED])],
         Stage.RETRAINED: [
             replace(retrained, records=world.seen[Stage.RETRAINED].records) for world in worlds[Kind.RETRAINED]
         ],
@@ -235,14 +264,17 @@ def _as_worlds(worlds: Sequence[World], stage: Stage) -> Worlds:
         own_loss=np.array([losses(each.records.own).mean() for each in seen]),
         held_out_loss=np.array([losses(each.records.held_out).mean() for each in seen]),
         alignment=np.array([each.alignment for each in seen]),
+        weights=np.stack([each.weights for each in seen]),
+        client_loss=np.stack([each.client_loss for each in seen]),
     )
 
 
 def attack(attacker: Attacker, handed: dict[Stage, list[Handed]]) -> Found:
     """⑤ One attacker on every stage, and served against retrained."""
-    retrained = [attacker.scores(each) for each in handed[Stage.RETRAINED]]
+    retrainings = handed[Stage.RETRAINED]
     if attacker.unit == "world":
-        retrained = retrained[:1]  # every retraining is in it already, as a world
+        retrainings = retrainings[:1]  # every retraining is in it already, as a world
+    retrained = [attacker.scores(each) for each in retrainings]
     scores = {
         Stage.BEFORE: attacker.scores(handed[Stage.BEFORE][0]),
         Stage.SERVED: attacker.scores(handed[Stage.SERVED][0]),
@@ -254,6 +286,22 @@ def attack(attacker: Attacker, handed: dict[Stage, list[Handed]]) -> Found:
         stages={stage: measure(each) for stage, each in scores.items()},
         retrainings=len(retrained),
         difference=difference(scores[Stage.SERVED], retrained, simultaneous(LEVEL, len(ATTACKERS))),
+    )
+
+
+def give_away(handed: dict[Stage, list[Handed]], superseding: Floats) -> GivenAway:
+    """What is given away by releasing a model and then the one that supersedes it; `superseding` are the run's own
+    two, as losses on each client's records.
+    """
+    pairs = {stage: handed[stage][0] for stage in (Stage.SERVED, Stage.RETRAINED)}
+    places = {stage: ranks(each.before.client_loss, each.present.client_loss) for stage, each in pairs.items()}
+    return GivenAway(
+        attacker=BEFORE_AFTER.name,
+        stages={stage: measure(BEFORE_AFTER.scores(each)) for stage, each in pairs.items()},
+        clients=superseding.shape[1],
+        pairs=len(places[Stage.SERVED]),
+        first={stage: int((each == 1).sum()) for stage, each in places.items()},
+        rank=int(ranks(superseding[:1], superseding[1:])[0]),
     )
 
 

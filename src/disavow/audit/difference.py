@@ -15,7 +15,9 @@ from disavow.audit.intervals import Interval
 from disavow.audit.roc import placements_of, unusable
 from disavow.errors import ConfigError
 
-_UNSEEN = 0.25
+UNSEEN = 0.25
+"""A deviation that is counted though no unit showed it: see `difference`."""
+
 _ENOUGH_TO_POOL = 4
 
 
@@ -95,7 +97,7 @@ def _check_same_units(served: Scores, retrained: Sequence[Scores]) -> None:
 
 def _part(changes: Floats) -> _Part:
     """What these changes of place, and two that were not seen, add to the variance of the difference."""
-    squares = float(((changes - changes.mean()) ** 2).sum()) + 2 * _UNSEEN**2
+    squares = float(((changes - changes.mean()) ** 2).sum()) + 2 * UNSEEN**2
     freedom = max(1, len(changes) - 1)
     return _Part(squares / (freedom * len(changes)), freedom)
 

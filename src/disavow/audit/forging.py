@@ -1,25 +1,27 @@
 """Forging: could the standing rounds have come from other representatives, and would an attacker notice?
 
-Each standing round is made again from the model it started from, with a representative drawn among the survivors
-of each cluster. A proof says that this moves the round's model by at most p·spread a cluster, and by the noise,
-which is drawn again too. *Functional equivalence* is whether attackers then answer alike: the paper's Conjecture 1,
-after Z. Kong, A. Roy Chowdhury and K. Chaudhuri, "Forgeability and membership inference attacks" (2022).
+Round by round: each standing round is made again from the model it started from, with a representative drawn among
+the survivors of each cluster. A proof says that this moves the round's model by at most p·spread a cluster, and by
+the noise, which is drawn again too.
+
+Whole histories: forgeries of one round start where the leaver's rounds ended, and say little. The survivors' own
+history, from the initial model on, is an exact retraining. *Functional equivalence* is whether attackers answer
+alike on the served model and on such histories: the paper's Conjecture 1, after Z. Kong, A. Roy Chowdhury and K.
+Chaudhuri, "Forgeability and membership inference attacks" (2022). How often they answer alike on two exact
+retrainings, which differ in secret draws alone, is the yardstick.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from disavow.audit.game import Attacker, Handed
-from disavow.audit.intervals import Interval, clopper_pearson
-from disavow.audit.signals import confidences
-from disavow.audit.subject import Subject
+from disavow.audit.game import Floats, Scores, Weights
 from disavow.domain import Policy, Round
 from disavow.federation.aggregate import aggregate
 from disavow.federation.broadcast import Broadcast
@@ -65,25 +67,42 @@ class ForgedRound:
 
 @dataclass(frozen=True)
 class Alike:
-    """On how many points an attacker answers alike on the served model and on its forgeries, on average."""
+    """On what share of its points an attacker answers alike: on the served model and on exact retrainings, on
+    average, and on two exact retrainings. From `low` to `high` lies what 95 % of the retrainings share with the
+    others.
+    """
 
     attacker: str
     points: int
-    share: float
-    interval: Interval
-    fewest: int
+    served: float
+    retrained: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Histories:
+    """The served model against whole histories that the survivors made alone, from the initial model on.
+
+    Each is an exact retraining with secret draws of its own. `distance` is how far the served model lies from them
+    on average, in L2, and `among` how far two of them lie apart.
+    """
+
+    retrainings: int
+    distance: float
+    among: float
+    alike: tuple[Alike, ...]
 
 
 @dataclass(frozen=True)
 class Forgery:
-    """What forging came to. `models` are forgeries of the served model; `left_out` counts rounds that cannot be
-    forged: those with a cluster that has no survivor, and rebuilt ones; `thinned` those whose models are gone.
+    """What forging came to. `left_out` counts rounds that cannot be forged: those with a cluster that has no
+    survivor, and rebuilt ones; `thinned` those whose models are gone.
     """
 
     rounds: tuple[ForgedRound, ...]
     left_out: int
-    models: tuple[Model, ...]
-    thinned: int = 0
+    thinned: int
 
 
 def recompute(engine: Engine) -> UpdatesOf:
@@ -93,7 +112,7 @@ def recompute(engine: Engine) -> UpdatesOf:
 
 def forge(ledger: Ledger, updates_of: UpdatesOf, *, forgings: int, seed: int) -> Forgery:
     """Forge each standing round of a ledger `forgings` times."""
-    forged, models, left_out, thinned = [], [], 0, 0
+    forged, left_out, thinned = [], 0, 0
     standing = ledger.next_round()[0] - 1
     with ledger.snapshot() as connection:
         kept = {each.round for each in checkpoints(connection) if each.kept}
@@ -121,8 +140,7 @@ def forge(ledger: Ledger, updates_of: UpdatesOf, *, forgings: int, seed: int) ->
         displacement = sum(cluster.weight * cluster.spread for cluster in record.clusters)
         noise = _noise(record, ledger.policy, ledger.layout.size)
         forged.append(ForgedRound(number, len(members), identical, distance, displacement, noise))
-        models = made if number == standing else []
-    return Forgery(tuple(forged), left_out, tuple(models), thinned)
+    return Forgery(tuple(forged), left_out, thinned)
 
 
 def _seed(seed: int, number: int, forging: int) -> int:
@@ -173,28 +191,35 @@ def _noise(record: Round, policy: Policy, size: int) -> float:
     return tau * math.sqrt(2 * size + _SURE * math.sqrt(spread * size))
 
 
-def answers_alike(
-    subject: Subject, handed: Handed, forgery: Forgery, attackers: Sequence[Attacker]
-) -> tuple[Alike, ...]:
-    """How often attackers who score records answer alike on the served model and on its forgeries.
+def compare_histories(
+    served: Weights, retrained: Weights, answers: Mapping[str, tuple[Scores, Sequence[Scores]]]
+) -> Histories:
+    """The served model against exact retrainings, and these among themselves: the yardstick.
 
-    Each calls the upper half of the records present, as many as are: a threshold that calls nobody present would
-    make any two models alike. Two models that have nothing in common then agree on half.
+    `answers` are scores of records on the served model and on each retraining. Each attacker calls the upper half
+    of the records present, as many as are: a threshold that calls nobody present would make any two models alike.
+    Two models that have nothing in common then agree on half.
     """
-    found = []
-    records = [confidences(subject, model) for model in forgery.models]
-    for attacker in attackers:
-        if attacker.unit != "record" or not records:
-            continue
-        served = attacker.scores(handed)
-        everyone = np.concatenate([served.present, served.absent])
-        threshold = np.median(everyone)
-        said = everyone >= threshold
-        alike = []
-        for each in records:
-            scores = attacker.scores(replace(handed, records=each))
-            alike.append(int((said == (np.concatenate([scores.present, scores.absent]) >= threshold)).sum()))
-        mean = sum(alike) / len(alike)
-        interval = clopper_pearson(math.floor(mean), len(said), 0.95)
-        found.append(Alike(attacker.name, len(said), mean / len(said), interval, min(alike)))
-    return tuple(found)
+    models = np.concatenate([served[None], retrained]).astype(np.float64)
+    models -= models.mean(axis=0)
+    squares = (models**2).sum(axis=1)
+    distances = np.sqrt(np.maximum(squares[:, None] + squares - 2 * models @ models.T, 0))
+    alike = [_alike(attacker, *scores) for attacker, scores in answers.items()]
+    others = len(retrained)
+    among = distances[1:, 1:].sum() / (others * (others - 1))
+    return Histories(others, float(distances[0, 1:].mean()), float(among), tuple(alike))
+
+
+def _alike(attacker: str, served: Scores, retrained: Sequence[Scores]) -> Alike:
+    said = np.stack([_upper_half(scores) for scores in (served, *retrained)])
+    points, others = said.shape[1], len(retrained)
+    agreed = (1 + said @ said.T / points) / 2
+    shared = (agreed[1:, 1:].sum(axis=1) - 1) / (others - 1)  # each retraining with all others
+    low, high = np.quantile(shared, [0.025, 0.975])
+    return Alike(attacker, points, float(agreed[0, 1:].mean()), float(shared.mean()), float(low), float(high))
+
+
+def _upper_half(scores: Scores) -> Floats:
+    """1 for the records that are called present, -1 for the others."""
+    everyone = np.concatenate([scores.present, scores.absent])
+    return np.where(everyone >= np.median(everyone), 1.0, -1.0)

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Weights = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Unit = Literal["record", "world"]
 
@@ -69,12 +70,15 @@ class Worlds:
 
     `own_loss` and `held_out_loss` are the final model's mean losses on the client's records and on held-out ones;
     `alignment` is the mean, over the rounds whose models an observer has, of the cosine between the client's update
-    and the global step.
+    and the global step. `weights` are the final model's numbers, one row a world; `client_loss` is its mean loss on
+    the records of each client of the run, one row a world, the audited client first.
     """
 
     own_loss: Floats
     held_out_loss: Floats
     alignment: Floats
+    weights: Weights
+    client_loss: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,13 +86,16 @@ class Handed:
     """What the challenger hands out about one stage.
 
     `records` are signals of that stage's model, `shadows` are the attacker's own; `present` are worlds at that
-    stage, `absent` are worlds that the client never joined.
+    stage, `absent` are worlds that the client never joined. `before` are worlds with the client before its erasure:
+    those whose models `present` supersedes, in the same order. `never` are more worlds that it never joined.
     """
 
     records: Records
     shadows: Shadows
     present: Worlds
     absent: Worlds
+    before: Worlds
+    never: Worlds
 
 
 class Attacker(Protocol):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from disavow.audit.difference import Difference
 from disavow.audit.epsilon import EpsilonBound
-from disavow.audit.forging import Alike, ForgedRound
+from disavow.audit.forging import ForgedRound, Histories
 from disavow.audit.game import Scores, Stage, Unit
-from disavow.audit.roc import Measure
+from disavow.audit.power import POWER, power, smallest_seen
+from disavow.audit.roc import Measure, auc
 from disavow.domain import ErasureRequest, VerdictKind, escaped
 
 LEVEL = 0.95
 """Confidence of every interval; those of the differences hold for all attackers together."""
+
+CHANCE = 0.5
+"""The AUC of an attacker who guesses."""
 
 RATES = (0.01, 0.001)
 """False-positive rates at which the true-positive rate is asked for."""
@@ -43,8 +47,24 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False)
+class GivenAway:
+    """What an attacker makes of two models, the one before the erasure and the one after it. It accuses nobody.
+
+    `first` counts the pairs, of `pairs`, in which the leaver is ranked first of `clients`: with the model that is
+    served, and with one that is exactly retrained. `rank` is its place in the run's own pair.
+    """
+
+    attacker: str
+    stages: dict[Stage, Attacked]
+    clients: int
+    pairs: int
+    first: dict[Stage, int]
+    rank: int
+
+
+@dataclass(frozen=True, eq=False)
 class Audit:
-    """The whole of it."""
+    """The whole of it. `detect` is the advantage that was to be seen, and `needed` how many worlds that takes."""
 
     client: str
     rounds: int
@@ -59,7 +79,10 @@ class Audit:
     forged: tuple[ForgedRound, ...]
     left_out: int
     thinned: int
-    alike: tuple[Alike, ...]
+    histories: Histories
+    given_away: GivenAway
+    detect: float | None
+    needed: int | None
     departed: int
     bound: EpsilonBound | None
     seconds: float
@@ -80,10 +103,25 @@ class Audit:
         return not self.remembering and not self.unlike
 
     @property
-    def unseen(self) -> float:
-        """The largest difference in AUC that the widest of the intervals leaves open."""
-        intervals = [found.difference.interval for found in self.found]
-        return max(max(abs(interval.low), abs(interval.high)) for interval in intervals)
+    def level(self) -> float:
+        """The level of each interval of a difference, so that they hold together."""
+        return simultaneous(LEVEL, len(self.found))
+
+    @property
+    def power(self) -> float | None:
+        """How likely these worlds show the advantage that was to be seen."""
+        return None if self.detect is None else power(self.detect, self.worlds, self.level)
+
+    @property
+    def blind(self) -> bool:
+        """Whether nothing was found, and the advantage that was to be seen could not have been."""
+        return self.clean and self.needed is not None and self.worlds < self.needed
+
+    @property
+    def recognised(self) -> bool:
+        """Whether an attacker tells, beyond chance, that the client is in the model before its erasure."""
+        intervals = [auc(found.stages[Stage.BEFORE].scores, self.level).interval for found in self.found]
+        return any(interval is not None and interval.low > CHANCE for interval in intervals)
 
     def conclusion(self) -> tuple[str, ...]:
         """What the numbers say, in sentences."""
@@ -93,7 +131,7 @@ class Audit:
             return (
                 f"Served minus retrained, in AUC, contains 0 for all {number} attackers ({intervals}): none of "
                 f"them tells the model served after {client} is erased from models retrained without it.",
-                f"Differences in AUC up to {self.unseen:.2f} might have gone unseen; more worlds make that less.",
+                *self._sight(),
             )
         told = [f"{_words(found)}: the served model still remembers {client}." for found in self.remembering]
         told += [f"{_words(found)}: the served model is told from retrained ones." for found in self.unlike]
@@ -113,6 +151,24 @@ class Audit:
                 "client is deniable, not deleted."
             )
         return tuple(told)
+
+    def _sight(self) -> Iterator[str]:
+        """What would have been seen, had it been there."""
+        seen = smallest_seen(self.worlds, self.level)
+        yield (
+            f"{self.worlds} worlds show an attacker's advantage of {seen:.2f} or more in {POWER:.0%} of audits; a "
+            "smaller one may go unseen. Batch-norm statistics alone, or a tenth of an update, stay hard to see."
+        )
+        if not self.recognised:
+            yield (
+                f"No attacker recognises {escaped(self.client)} before its erasure, either: that none does after "
+                "it says little."
+            )
+        if self.blind and self.power is not None:
+            yield (
+                f"An advantage of {self.detect:g} was to be seen. With {self.worlds} worlds it is in "
+                f"{self.power:.0%} of audits: this one could not have seen it. {self.needed:,} worlds would."
+            )
 
 
 def _words(found: Found) -> str:

@@ -9,12 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from disavow.audit.game import Floats, Records
+from disavow.audit.game import Floats, Records, Weights
 from disavow.audit.subject import Subject
 from disavow.engines.scores import EVALUATION_BATCH, losses_of, task_of
 from disavow.engines.state import put_model
 from disavow.engines.trainer import Ask, Trainer
-from disavow.federation.vectors import Model
+from disavow.federation.randomness import training_stream
+from disavow.federation.vectors import Model, on_cpu
+
+MOST_WEIGHTS = 1 << 18
+"""Numbers that are kept of each world's model: a megabyte. Of larger models so many are drawn, the same of all."""
 
 
 def confidences(subject: Subject, model: Model) -> Records:
@@ -22,15 +26,35 @@ def confidences(subject: Subject, model: Model) -> Records:
 
     Attributes have no one label: there φ is what gives their mean loss, by the same formula.
     """
+    chosen = torch.from_numpy(subject.records)
+    found = margin(_logits(subject, model, chosen), subject.labels[chosen]).numpy()
+    return Records(own=found[: len(subject.own)], held_out=found[len(subject.own) :])
+
+
+def client_losses(subject: Subject, model: Model) -> Floats:
+    """The mean loss on the records of each client of the run: the audited one's first, then in the run's order."""
+    order = [subject.client, *(client for client in subject.clients if client != subject.client)]
+    parts = [torch.from_numpy(np.asarray(subject.parts[client])) for client in order]
+    chosen = torch.cat(parts)
+    found = losses_of(_logits(subject, model, chosen), subject.labels[chosen])
+    return np.array([float(part.mean()) for part in found.split([len(part) for part in parts])])
+
+
+def _logits(subject: Subject, model: Model, chosen: Tensor) -> Tensor:
     network = copy.deepcopy(subject.network)
     put_model(network, model)
     network.eval()
-    chosen = torch.from_numpy(subject.records)
-    images, labels = subject.images[chosen], subject.labels[chosen]
     with torch.no_grad():
-        logits = torch.cat([network(part) for part in images.split(EVALUATION_BATCH)])
-    found = margin(logits.double(), labels).numpy()
-    return Records(own=found[: len(subject.own)], held_out=found[len(subject.own) :])
+        parts = [network(subject.images[part]) for part in chosen.split(EVALUATION_BATCH)]
+    return torch.cat(parts).double()
+
+
+def weights(model: Model) -> Weights:
+    """The model's numbers; of more than `MOST_WEIGHTS`, that many drawn at random, the same for every model."""
+    vector = on_cpu(model.vector).numpy().astype(np.float32)
+    if len(vector) <= MOST_WEIGHTS:
+        return vector
+    return vector[np.sort(training_stream(0, "audit, weights").permutation(len(vector))[:MOST_WEIGHTS])]
 
 
 def margin(logits: Tensor, labels: Tensor) -> Tensor:

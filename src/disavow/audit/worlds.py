@@ -8,6 +8,7 @@ deleted, so that an audit that was interrupted goes on with the next.
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import secrets
@@ -23,8 +24,8 @@ import numpy as np
 import torch
 
 from disavow import __version__, runs
-from disavow.audit.game import Flags, Records, Stage
-from disavow.audit.signals import alignment, confidences
+from disavow.audit.game import Flags, Floats, Records, Stage, Weights
+from disavow.audit.signals import MOST_WEIGHTS, alignment, client_losses, confidences, weights
 from disavow.audit.subject import Subject
 from disavow.engines.together import Federation, run_rounds
 from disavow.engines.trainer import Trainer
@@ -70,10 +71,14 @@ class Seat:
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What can be seen of a world at one stage: its model's confidences, and the alignment of its steps."""
+    """What can be seen of a world at one stage: its model's confidences, numbers and losses on every client's
+    records, and the alignment of its steps.
+    """
 
     records: Records
     alignment: float
+    weights: Weights
+    client_loss: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +205,10 @@ def _look(subject: Subject, seat: Seat, world: Federation, mechanism: Mechanism,
 
 def _see(subject: Subject, trainer: Trainer, ledger: Ledger) -> Seen:
     models = standing_models(ledger)
-    return Seen(confidences(subject, models[-1]), alignment(subject, trainer, models))
+    last = models[-1]
+    return Seen(
+        confidences(subject, last), alignment(subject, trainer, models), weights(last), client_losses(subject, last)
+    )
 
 
 def standing_models(ledger: Ledger) -> list[Model]:
@@ -219,6 +227,8 @@ def _to_json(world: World) -> dict[str, Any]:
             "own": seen.records.own.tolist(),
             "held_out": seen.records.held_out.tolist(),
             "alignment": seen.alignment,
+            "weights": base64.b64encode(seen.weights.astype("<f4").tobytes()).decode(),
+            "client_loss": seen.client_loss.tolist(),
         }
         for stage, seen in world.seen.items()
     }
@@ -236,11 +246,17 @@ def _read(subject: Subject, seat: Seat, folder: Path) -> World | None:
         _log.warning("%s is damaged; this world is trained again", path)
         return None
     stages = {Stage.BEFORE, Stage.SERVED} if seat.kind is Kind.WITH else {Stage.RETRAINED}
-    shapes = {(each.records.own.shape, each.records.held_out.shape) for each in world.seen.values()}
-    if world.seen.keys() != stages or shapes != {(subject.own.shape, subject.held_out.shape)}:
+    shapes = {_shapes(each) for each in world.seen.values()}
+    kept = (min(subject.layout.size, MOST_WEIGHTS),)
+    expected = (subject.own.shape, subject.held_out.shape, kept, (len(subject.clients),))
+    if world.seen.keys() != stages or shapes != {expected}:
         _log.warning("%s does not hold what it should; this world is trained again", path)
         return None
     return world
+
+
+def _shapes(seen: Seen) -> tuple[tuple[int, ...], ...]:
+    return seen.records.own.shape, seen.records.held_out.shape, seen.weights.shape, seen.client_loss.shape
 
 
 def _from_json(seat: Seat, told: dict[str, Any]) -> World:
@@ -248,6 +264,8 @@ def _from_json(seat: Seat, told: dict[str, Any]) -> World:
         Stage(stage): Seen(
             Records(np.array(each["own"], np.float64), np.array(each["held_out"], np.float64)),
             float(each["alignment"]),
+            np.frombuffer(base64.b64decode(each["weights"], validate=True), "<f4"),
+            np.array(each["client_loss"], np.float64),
         )
         for stage, each in told["seen"].items()
     }

@@ -10,11 +10,14 @@ from typing import Any
 
 import typer
 
+from disavow.audit.attackers import ATTACKERS
 from disavow.audit.audit import Effort, audit
 from disavow.audit.epsilon import LEVEL as EPSILON_LEVEL
 from disavow.audit.epsilon import EpsilonBound
+from disavow.audit.forging import Histories
 from disavow.audit.game import Stage
 from disavow.audit.plot import draw_roc
+from disavow.audit.power import POWER
 from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found
 from disavow.audit.roc import FALSE_POSITIVES_NEEDED, Measure
 from disavow.audit.subject import Subject, subject_of
@@ -29,12 +32,16 @@ from disavow.ledger.keys import default_folder
 
 _INTERRUPTED = 130
 _FOUND = 1
+COULD_NOT_SEE = 16
+"""Nothing was found, and the advantage asked about could not have been: see the table in `disavow.errors`."""
 
 
 def audit_client(
     directory: Path, client: str, effort: Effort, *, plot: Path | None, work: Path | None, as_json: bool
 ) -> None:
-    """Audit a client still in; exit 1 where an attacker tells the served model from retrained ones."""
+    """Audit a client still in; exit 1 where an attacker tells the served model from retrained ones, 16 where none
+    does and the advantage of `effort.detect` could not have been seen.
+    """
     if plot is not None:
         check_plot(plot)
     with loading(progress()) as on_progress:
@@ -66,14 +73,28 @@ def audit_client(
         _draw(report, plot)
     if not report.clean:
         raise typer.Exit(_FOUND)
+    if report.blind:
+        raise typer.Exit(COULD_NOT_SEE)
 
 
 def _announcement(subject: Subject, effort: Effort) -> str:
     half = effort.worlds // 2
-    return (
+    return _chosen(effort) + (
         f"training {effort.trainings()} federations of {len(subject.clients)} clients for {subject.rounds} rounds: "
         f"{half} with {escaped(subject.client)}, {half} without, {half} retrained, {effort.shadows} shadows"
     )
+
+
+def _chosen(effort: Effort) -> str:
+    """How many worlds it takes to see what is to be seen, and why."""
+    if effort.detect is None or effort.needed is None:
+        return ""
+    why = (
+        f"an advantage of {effort.detect:g} takes {effort.needed:,} worlds: with that many, {POWER:.0%} of audits "
+        f"detect it, where the intervals of all {len(ATTACKERS)} attackers hold together at {LEVEL:.0%}"
+    )
+    short = f"; --worlds {effort.worlds} is too few to see it" if effort.worlds < effort.needed else ""
+    return f"{why}{short}\n"
 
 
 def _draw(report: Audit, path: Path) -> None:
@@ -81,6 +102,8 @@ def _draw(report: Audit, path: Path) -> None:
         found.attacker: {stage: attacked.scores for stage, attacked in found.stages.items()}
         for found in report.found
     }
+    given_away = report.given_away
+    curves[given_away.attacker] = {stage: attacked.scores for stage, attacked in given_away.stages.items()}
     draw_roc(
         curves, path, f"{escaped(report.client)}: before its erasure, as served after it, and retrained without it"
     )
@@ -115,6 +138,10 @@ def lines(report: Audit, directory: Path) -> Iterator[str]:
         )
     yield ""
     yield from _forging(report)
+    yield ""
+    yield from _histories(report.histories)
+    yield ""
+    yield from _given_away(report)
     yield ""
     if report.bound is not None:
         yield from _epsilon(report.bound)
@@ -187,13 +214,43 @@ def _forging(report: Audit) -> Iterator[str]:
     yield f"  {identical:,} of {recomputed:,} updates, computed again, are bit for bit those the ledger recorded"
     if identical < recomputed:
         yield "  the others are not: data, training settings or engine have changed since, for worlds too"
-    if report.thinned and not report.alike:
-        yield "  whether attackers answer alike cannot be said: the model before the newest was thinned"
-    for alike in report.alike:
+
+
+def _histories(histories: Histories) -> Iterator[str]:
+    """Functional equivalence, over whole histories."""
+    yield (
+        f"whole histories of the survivors alone, {histories.retrainings} exact retrainings: the served model lies "
+        f"{histories.distance:.3g} from them, they lie {histories.among:.3g} apart"
+    )
+    yield f"{'  answers alike':24}{'served and retrained':>22}{'two exact retrainings':>24}   (by chance 50 %)"
+    for alike in histories.alike:
         yield (
-            f"  {alike.attacker} answers alike on {alike.share:.1%} [{alike.interval.low:.1%}, "
-            f"{alike.interval.high:.1%}] of {alike.points} records (by chance on half)"
+            f"{'  ' + alike.attacker:24}{alike.served:>22.1%}{alike.retrained:>24.1%}   "
+            f"[{alike.low:.1%}, {alike.high:.1%}] of {alike.points} records"
         )
+
+
+def _given_away(report: Audit) -> Iterator[str]:
+    """What releasing both models gives away; nobody is accused of it."""
+    given, first = report.given_away, report.given_away.first
+    yield "what releasing both models gives away, the one before the erasure and the one after it (accuses nobody):"
+    if report.moved == 0:
+        yield "  nothing here: the model was kept, both are the same"
+        return
+    yield (
+        f"  in this run the leaver's loss rises {_ordinal(given.rank)} of {given.clients} clients'; in rehearsed "
+        f"pairs it is first in {first[Stage.SERVED]} of {given.pairs}"
+    )
+    yield (
+        f"  with exact retrainings in {first[Stage.RETRAINED]} of {given.pairs}, by chance in "
+        f"{given.pairs / given.clients:.1f}: the superseded model remembers, whatever supersedes it"
+    )
+    served, retrained = (given.stages[stage].auc for stage in (Stage.SERVED, Stage.RETRAINED))
+    yield f"  AUC against pairs that it was never in: {_cell(served)}, with exact retrainings {_cell(retrained)}"
+
+
+def _ordinal(rank: int) -> str:
+    return "most" if rank == 1 else f"{rank}th most"
 
 
 def _epsilon(bound: EpsilonBound) -> Iterator[str]:
@@ -227,13 +284,25 @@ def to_json(report: Audit, directory: Path, effort: Effort) -> dict[str, Any]:
             "rounds": [{**asdict(each), "within": each.within} for each in report.forged],
             "left_out": report.left_out,
             "thinned": report.thinned,
-            "alike": [asdict(each) for each in report.alike],
         },
+        "histories": asdict(report.histories),
+        "given_away": {
+            "attacker": report.given_away.attacker,
+            "stages": {stage.value: _attacked(each) for stage, each in report.given_away.stages.items()},
+            "clients": report.given_away.clients,
+            "pairs": report.given_away.pairs,
+            "first": {stage.value: count for stage, count in report.given_away.first.items()},
+            "rank": report.given_away.rank,
+        },
+        "detect": None
+        if report.detect is None
+        else {"advantage": report.detect, "power": report.power, "worlds_needed": report.needed},
         "earlier_leavers": report.departed,
         "epsilon": None
         if report.bound is None
         else {**asdict(report.bound), "consistent": report.bound.consistent},
         "clean": report.clean,
+        "could_not_have_seen_it": report.blind,
         "conclusion": " ".join(report.conclusion()),
         "seconds": report.seconds,
     }

@@ -101,8 +101,18 @@ def audit(
     run: RunDirectory,
     client: Annotated[str, typer.Option(metavar="ID", help="Who is audited: a client still in.")],
     worlds: Annotated[
-        int, typer.Option(help="Federations trained again, half with the client, half without; even, at least 32.")
-    ] = 64,
+        int | None,
+        typer.Option(
+            help="Federations trained again, half with the client, half without; even, at least 32. [default: 64]"
+        ),
+    ] = None,
+    detect: Annotated[
+        float | None,
+        typer.Option(
+            metavar="ADVANTAGE",
+            help="An attacker's advantage that is to be seen, 0.2 say; chooses --worlds where that is not given.",
+        ),
+    ] = None,
     shadows: Annotated[int, typer.Option(help="Shadow federations that LiRA learns from; even, at least 4.")] = 32,
     forgings: Annotated[
         int, typer.Option(help="Forgeries of each standing round, from other representatives.")
@@ -122,16 +132,21 @@ def audit(
     """Attack a run's models for traces of a client: before it is erased, as served after, and retrained without it.
 
     The erasure is rehearsed in a scratch copy; the run stays as it is. An audit that was interrupted goes on when
-    it is called again. Exit 1: an attacker tells the served model from retrained ones.
+    it is called again. Exit 1: an attacker tells the served model from retrained ones. Exit 16: none does, and the
+    advantage of `--detect` could not have been seen with so few worlds.
 
     **Example:** `disavow audit runs/first --client client-07`
 
     **Example:** `disavow audit runs/first --client client-07 --worlds 32 --shadows 8 --plot roc.png`
+
+    **Example:** `disavow audit runs/first --client client-07 --detect 0.2`
     """
     with needs("train"):
-        from disavow.audit.audit import Effort
+        from disavow.audit.audit import Effort, worlds_to_detect
         from disavow.cli import audit as command
-    effort = Effort(worlds=worlds, shadows=shadows, forgings=forgings, seed=seed)
+    if worlds is None:
+        worlds = Effort.worlds if detect is None else worlds_to_detect(detect)
+    effort = Effort(worlds=worlds, shadows=shadows, forgings=forgings, seed=seed, detect=detect)
     command.audit_client(run, client, effort, plot=plot, work=work, as_json=json)
 
 

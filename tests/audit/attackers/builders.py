@@ -6,9 +6,30 @@ from dataclasses import replace
 
 import numpy as np
 
-from disavow.audit.game import Flags, Floats, Handed, Records, Shadows, Worlds
+from disavow.audit.game import Flags, Floats, Handed, Records, Shadows, Weights, Worlds
 
-NO_WORLDS = Worlds(np.zeros(0), np.zeros(0), np.zeros(0))
+
+def worlds_of(
+    count: int,
+    *,
+    own_loss: Floats | None = None,
+    held_out_loss: Floats | None = None,
+    alignment: Floats | None = None,
+    weights: Weights | None = None,
+    client_loss: Floats | None = None,
+) -> Worlds:
+    """So many worlds of which this is seen, and nothing else."""
+    nothing = np.zeros(count)
+    return Worlds(
+        own_loss=nothing if own_loss is None else own_loss,
+        held_out_loss=nothing if held_out_loss is None else held_out_loss,
+        alignment=nothing if alignment is None else alignment,
+        weights=np.zeros((count, 1), np.float32) if weights is None else weights,
+        client_loss=np.zeros((count, 2)) if client_loss is None else client_loss,
+    )
+
+
+NO_WORLDS = worlds_of(0)
 
 
 def halves(shadows: int, records: int) -> Flags:
@@ -19,7 +40,7 @@ def halves(shadows: int, records: int) -> Flags:
 def handed(own: Floats, held_out: Floats, shadows: Shadows | None = None) -> Handed:
     """Records and shadows, without worlds."""
     none = Shadows(np.zeros((0, own.size + held_out.size)), np.zeros((0, own.size + held_out.size), dtype=bool))
-    return Handed(Records(own, held_out), shadows or none, NO_WORLDS, NO_WORLDS)
+    return Handed(Records(own, held_out), shadows or none, NO_WORLDS, NO_WORLDS, NO_WORLDS, NO_WORLDS)
 
 
 def game(
@@ -40,6 +61,8 @@ def game(
     return handed(observed[:own], observed[own:], Shadows(confidence, held))
 
 
-def with_worlds(present: Worlds, absent: Worlds) -> Handed:
+def with_worlds(
+    present: Worlds, absent: Worlds, *, before: Worlds = NO_WORLDS, never: Worlds = NO_WORLDS
+) -> Handed:
     """Worlds, without records."""
-    return replace(handed(np.zeros(0), np.zeros(0)), present=present, absent=absent)
+    return replace(handed(np.zeros(0), np.zeros(0)), present=present, absent=absent, before=before, never=never)

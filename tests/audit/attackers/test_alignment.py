@@ -10,7 +10,7 @@ from scipy import special
 from disavow.audit.attackers import UpdateAlignment
 from disavow.audit.game import Worlds
 from disavow.audit.roc import auc
-from tests.audit.attackers.builders import with_worlds
+from tests.audit.attackers.builders import with_worlds, worlds_of
 
 
 def worlds(count: int, share: float, seed: int, dimensions: int = 400) -> Worlds:
@@ -18,7 +18,7 @@ def worlds(count: int, share: float, seed: int, dimensions: int = 400) -> Worlds
     rng = np.random.default_rng(seed)
     steps = rng.normal(size=(count, dimensions)) / math.sqrt(dimensions)
     steps[:, 0] += share
-    return Worlds(np.zeros(count), np.zeros(count), steps[:, 0] / np.linalg.norm(steps, axis=1))
+    return worlds_of(count, alignment=steps[:, 0] / np.linalg.norm(steps, axis=1))
 
 
 def test_its_auc_is_that_of_two_gaussians() -> None:

@@ -11,18 +11,19 @@ from disavow.audit.attackers import SubjectLevel
 from disavow.audit.difference import difference
 from disavow.audit.game import Scores, Worlds
 from disavow.audit.roc import auc
-from tests.audit.attackers.builders import with_worlds
+from tests.audit.attackers.builders import with_worlds, worlds_of
 
 
 def worlds(count: int, gap: float, seed: int) -> Worlds:
     """Models of very different quality; the client's loss lies lower by `gap`, give or take one."""
     rng = np.random.default_rng(seed)
     quality = 10 + 3 * rng.normal(size=count)
-    return Worlds(quality - gap + rng.normal(size=count), quality, np.zeros(count))
+    return worlds_of(count, own_loss=quality - gap + rng.normal(size=count), held_out_loss=quality)
 
 
 def test_the_score_is_the_gap_between_held_out_and_own_loss() -> None:
-    seen = with_worlds(Worlds(np.array([1.0]), np.array([3.0]), np.zeros(1)), worlds(2, 0.0, 1))
+    one = worlds_of(1, own_loss=np.array([1.0]), held_out_loss=np.array([3.0]))
+    seen = with_worlds(one, worlds(2, 0.0, 1))
     assert SubjectLevel().scores(seen).present.tolist() == [2.0]
 
 
