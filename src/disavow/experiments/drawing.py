@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from disavow.errors import ConfigError
-from disavow.experiments.lines import Method, RowName
+from disavow.experiments.lines import Method, RowName, named
 from disavow.experiments.markdown import NOT_RUN
 from disavow.experiments.selection import Selection
 from disavow.experiments.table import NETWORKS, TITLES
@@ -156,9 +156,9 @@ def titled(row: RowName) -> str:
     """What a row is called above a panel.
 
     >>> titled("FMNIST-noniid")
-    'FashionMNIST, noniid'
+    'FashionMNIST, unequal sizes'
     """
-    data, spread = row.split("-")
+    data, spread = named(row).split(", ")
     return f"{'FashionMNIST' if data == 'FMNIST' else data}, {spread}"
 
 

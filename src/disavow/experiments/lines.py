@@ -38,6 +38,16 @@ Count = Annotated[int, Field(ge=0)]
 Number = Annotated[int, Field(ge=1)]
 
 
+def named(row: str) -> str:
+    """What a row is called: the paper's scripts call non-iid what are clients of unequal sizes and equal labels.
+
+    >>> named("MNIST-noniid"), named("MNIST-iid")
+    ('MNIST, unequal sizes', 'MNIST, iid')
+    """
+    data, spread = row.split("-")
+    return f"{data}, {'unequal sizes' if spread == 'noniid' else spread}"
+
+
 @dataclass(frozen=True, kw_only=True, config=CHECKED)
 class Versions:
     """What the run was made with."""
@@ -114,8 +124,8 @@ class Line:
     network: Network
     method: Method
     """`federaser-1`: with interval 1; `federaser-plain`: that, with uncompressed updates; `published`: the paper's,
-    fresh clusters each round and criterion `cluster`; `sticky`: ours, sticky clusters and criterion
-    `neighbourhood`; `retention`: ours, with a budget of bytes."""
+    fresh clusters each round; `sticky`: ours, sticky clusters (older lines: and the criterion `neighbourhood`);
+    `retention`: ours, with a budget of bytes."""
     k: Number
     x: Number
     seed: Count

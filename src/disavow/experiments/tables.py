@@ -8,7 +8,7 @@ from itertools import product
 from typing import get_args
 
 from disavow.experiments import published
-from disavow.experiments.lines import PLAIN, Line, Method, Network, RowName
+from disavow.experiments.lines import PLAIN, Line, Method, Network, RowName, named
 from disavow.experiments.markdown import NOT_MEASURED, NOT_RUN, Piece, Remarks
 from disavow.experiments.numbers import amount, points, share, times
 from disavow.experiments.quantities import (
@@ -39,9 +39,10 @@ PAIRS = (KS[:2], KS[2:])
 _SHORT: dict[Network, str] = {"lenet5": "lenet5", "resnet-mini": "resnet", "convnet": "convnet"}
 
 _METHODS = (
-    "*paper*: as printed. *published*: the paper's method on correct code (fresh clusters in each round, criterion "
-    "`cluster`). *sticky*: ours (sticky clusters, criterion `neighbourhood`). Cells of a k are the mean ± the "
-    "standard deviation over x = 2, 3, 4."
+    "*paper*: as printed. *published*: the paper's method on correct code (fresh clusters in each round). "
+    "*sticky*: ours (sticky clusters); its runs were judged by the retired criterion `neighbourhood`, so that they "
+    "roll back too seldom; `disavow reproduce work` has the work of sticky clusters as it is. *unequal sizes* is "
+    "the paper's noniid. Cells of a k are the mean ± the standard deviation over x = 2, 3, 4."
 )
 
 
@@ -143,7 +144,7 @@ def _baselines(
 ) -> Piece:
     remarks, rows = Remarks(), []
     for row in ROWS:
-        cells: list[str] = [row]
+        cells: list[str] = [named(row)]
         for method in BASELINES:
             cells += [_paper_text(table, row, method, 1)] if table else []
             cells.append(text(selection.cell(row, method, 1, quantity), show, remarks, len(selection.seeds)))
@@ -164,7 +165,7 @@ def _clustered(
     """For each k the paper's cell, the paper's method, ours."""
     remarks, rows = Remarks(), []
     for row in ROWS:
-        cells: list[str] = [row]
+        cells: list[str] = [named(row)]
         for k in ks:
             cells.append(_paper_text(table, row, "published", k))
             for method in CLUSTERED:
@@ -182,7 +183,7 @@ def _wide(selection: Selection, caption: str, cell: CellOf, show: Show, lacking:
     """
     remarks, rows = Remarks(), []
     for row in ROWS:
-        cells: list[str] = [row]
+        cells: list[str] = [named(row)]
         for method, k in product(CLUSTERED, KS):
             found = cell(selection, row, method, k)
             shown = text(found, show, remarks, len(selection.seeds), deviation=False)
@@ -267,7 +268,7 @@ def _paper_ratio(table: published.TableName | None, row: str, k: int) -> float |
 def _ratios(selection: Selection, table: published.TableName | None, ks: Sequence[int]) -> Piece:
     remarks, rows = Remarks(), []
     for row in ROWS:
-        cells: list[str] = [row]
+        cells: list[str] = [named(row)]
         for k in ks:
             paper = _paper_ratio(table, row, k)
             cells.append("-" if paper is None else times(paper))
