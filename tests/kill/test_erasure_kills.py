@@ -115,7 +115,9 @@ def rebuilding(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Rehe
 
 
 def rehearsed(driver: Driver, folder: Path, **changed: Any) -> Rehearsal:
-    settings = toy_settings(clients=12, clustering={"sticky": False}, **changed)
+    """A run of which two of each cluster are drawn; the kills of `REAL` are of one that draws one."""
+    drawn = {"sticky": False, "representatives": 2}
+    settings = toy_settings(clients=12, clustering=drawn, deniability={"x": 1}, **changed)
     with start_toy(folder / "prepared" / "run", settings) as run:
         run.train()
         run.tombstone_key()
