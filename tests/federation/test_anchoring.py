@@ -21,6 +21,7 @@ from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.database import NAME
 from tests.federation.builders import CONDUCT, POLICY, gaussian, layout_of_size, ledger_of, updates_of
+from tests.ledger.making import change
 
 KEY = bytes(range(32))
 CLIENTS = client_ids(11)
@@ -208,6 +209,25 @@ def test_with_fewer_than_k_clients_left_no_round_is_opened(tmp_path: Path) -> No
         leave(book, CLIENTS[:9], tmp_path)
         with pytest.raises(RoundRefused):
             open_round(book, CONDUCT)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE anchors SET places = places - 1 WHERE number = 0",
+        "UPDATE anchors SET share = '1' WHERE number = 1",
+        "UPDATE anchors SET until = NULL WHERE number = 0",
+        "UPDATE anchors SET places = places + 1 WHERE number = 2",
+        "UPDATE clusters SET places = 2 WHERE position = 0",
+        "DELETE FROM anchors",
+    ],
+)
+def test_changed_anchors_are_noticed(tmp_path: Path, damage: str) -> None:
+    with book_of(tmp_path) as book:
+        run_round(book, Engine(), CONDUCT)
+    assert not fsck(tmp_path / "run")
+    change(tmp_path / "run", damage)
+    assert any(finding.fault for finding in fsck(tmp_path / "run"))
 
 
 def test_nothing_kept_of_a_leaver_is_in_the_anchors(tmp_path: Path) -> None:

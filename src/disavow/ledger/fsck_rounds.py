@@ -90,10 +90,8 @@ def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where
     expected = 0
     for row in groups:
         if not _size_can_be(policy, row):
-            yield Finding(
-                where,
-                f"cluster {row['position']} has {row['size']} members and {row['places']} places; k is {policy.k}",
-            )
+            gaps = f" in {row['places']} places" if row["places"] != row["size"] else ""
+            yield Finding(where, f"cluster {row['position']} has {row['size']} members{gaps}; k is {policy.k}")
         if row["first_slot"] != expected:
             yield Finding(where, f"cluster {row['position']} starts at slot {row['first_slot']}, not {expected}")
         if not (math.isfinite(row["spread"]) and row["spread"] >= 0):
