@@ -6,7 +6,7 @@ from rich.console import Console
 
 from disavow.proof.bounds import log10_odds, noise_in_words, total_ratio
 from disavow.proof.report import Report, rebuilt_in_words
-from disavow.proof.summary import summarise
+from disavow.proof.summary import drawn_as, summarise
 
 NOT_CLAIMED = (
     "Taken on the server's word, except where receipts say otherwise: that survivors are real; that spreads, "
@@ -47,8 +47,8 @@ def _drawn(report: Report) -> str:
     """That deniable is not unused."""
     if not report.holds or report.statement is None or not report.bounds:
         return "It does not say that the client never took part."
-    chance = summarise(report.statement).drawn
-    return f"The client was drawn at least once with a chance of {chance:.1%}: deniable does not mean not used."
+    chance = drawn_as(summarise(report.statement))
+    return f"The client was drawn at least once with a chance of {chance}: deniable does not mean not used."
 
 
 def print_not_claimed(console: Console, report: Report) -> None:

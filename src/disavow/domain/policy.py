@@ -49,6 +49,14 @@ class Policy:
         return self.delta is None and self.relative_delta is None
 
     @property
+    def averages_statistics(self) -> bool:
+        """Whether running statistics are means over whole clusters.
+
+        Never with calibrated noise: its account covers what is drawn, and these means hold everybody for certain.
+        """
+        return self.statistics == "mean" and self.noise != "calibrated"
+
+    @property
     def survivors_needed(self) -> int:
         """How many survivors a cluster must keep: x to take the leaver's place beside the s - 1 drawn with it."""
         return self.x + self.representatives - 1

@@ -38,5 +38,5 @@ def _noise_on_variances(clusters: Clusters, policy: Policy) -> float:
     if policy.noise == "none":
         return 0.0
     parts = zip(clusters.weights, clusters.spreads, strict=True)
-    averaged = policy.k if policy.statistics == "mean" else policy.representatives
+    averaged = policy.k if policy.averages_statistics else policy.representatives
     return policy.sigma * math.sqrt(sum((weight * spread) ** 2 for weight, spread in parts)) / averaged

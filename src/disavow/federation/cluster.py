@@ -91,7 +91,7 @@ def _cluster(
 
     norm = median(lengths_of(vectors).tolist())
     delta = policy.delta_at(norm)
-    averaged = list(layout.running_statistics()) if policy.statistics == "mean" else []
+    averaged = list(layout.running_statistics()) if policy.averages_statistics else []
 
     def widths(groups: Sequence[Tensor]) -> list[float]:
         return spreads(vectors, euclidean, groups, averaged)

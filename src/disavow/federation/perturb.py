@@ -70,7 +70,7 @@ def choose_and_perturb(
     ]
     with one_thread():
         released = torch.stack([_mean(updates.vectors, drawn, policy.representatives) for drawn in chosen])
-        if policy.statistics == "mean":
+        if policy.averages_statistics:
             _average_statistics(released, updates.vectors, clusters, layout)
     if policy.noise == "paper":
         scales = noise_scales(policy, layout).to(released.device)
@@ -108,7 +108,7 @@ def noise_scales(policy: Policy, layout: Layout) -> Tensor:
     On running statistics that are a mean over the cluster's members, of whom there are at least k: σ/k.
     """
     scales = torch.full((layout.size,), policy.sigma / policy.representatives, dtype=torch.float64)
-    if policy.statistics == "mean":
+    if policy.averages_statistics:
         for start, end in layout.running_statistics():
             scales[start:end] = policy.sigma / policy.k
     return scales

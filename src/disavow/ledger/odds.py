@@ -37,7 +37,7 @@ def odds(connection: sa.Connection, policy: Policy) -> Odds | None:
     members, ratios, chances = [], [], []
     for round_id, tau in connection.execute(_ROUNDS).all():
         groups = connection.execute(_CLUSTERS, {"round_id": round_id}).all()
-        starts, sizes, weights, spreads = (np.array(column) for column in zip(*groups, strict=True))
+        starts, places, weights, spreads = (np.array(column) for column in zip(*groups, strict=True))
         mine = connection.execute(_MEMBERS, {"round_id": round_id}).all()
         if not mine:
             continue
@@ -45,7 +45,7 @@ def odds(connection: sa.Connection, policy: Policy) -> Odds | None:
         displacement = weights * spreads / policy.representatives
         members.append(np.array([numbers.setdefault(client, len(numbers)) for _, client in mine]))
         ratios.append(_over(displacement, tau)[at])
-        chances.append(np.minimum(1.0, policy.representatives / sizes)[at])
+        chances.append(np.minimum(1.0, policy.representatives / places)[at])
     if not members:
         return None
     who, ratio, chance = map(np.concatenate, (members, ratios, chances))
@@ -75,7 +75,7 @@ def _log10(ratio: float) -> float | None:
 
 _ROUNDS = sa.select(rounds.c.id, rounds.c.tau).where(rounds.c.standing, rounds.c.clusters > 0)
 _CLUSTERS = (
-    sa.select(clusters.c.first_slot, clusters.c.size, clusters.c.weight, clusters.c.spread)
+    sa.select(clusters.c.first_slot, clusters.c.places, clusters.c.weight, clusters.c.spread)
     .where(clusters.c.round_id == sa.bindparam("round_id"))
     .order_by(clusters.c.first_slot)
 )

@@ -33,7 +33,8 @@ class Summary:
     `widest` is its widest cluster over the median update norm of that round, `pairs_within` the smallest share of
     all pairs of a round that lie within Δ. Both are None where it was in no round, or where all updates were zero.
     `adaptive` says that Δ is each round's largest spread, which excludes nobody; `averaged` that running statistics
-    are means over all members.
+    are means over all members; `fixed` that clusters are, so that `drawn` is the most it can be: gaps are drawn,
+    too.
     """
 
     rounds: int
@@ -45,6 +46,7 @@ class Summary:
     pairs_within: float | None
     adaptive: bool
     averaged: bool
+    fixed: bool
 
 
 def summarise(statement: Statement) -> Summary:
@@ -71,7 +73,13 @@ def summarise(statement: Statement) -> Summary:
         pairs_within=min((leaf["pairs_within"] for leaf in mine), default=None),
         adaptive=policy["delta"] is None and policy["relative_delta"] is None,
         averaged=policy["statistics"] == "mean",
+        fixed=policy["clustering"] == "fixed",
     )
+
+
+def drawn_as(summary: Summary) -> str:
+    """The chance to have been drawn, in words."""
+    return f"at most {summary.drawn:.1%}" if summary.fixed else f"{summary.drawn:.1%}"
 
 
 def summary_in_words(summary: Summary) -> list[str]:
@@ -82,7 +90,7 @@ def summary_in_words(summary: Summary) -> list[str]:
         f"odds: worst round {as_odds(summary.worst_round)}, median round {as_odds(summary.median_round)}, over all "
         f"{summary.rounds} rounds {as_odds(summary.composed)} (95 % quantiles)"
     )
-    drawn = f"drawn at least once with a chance of {summary.drawn:.1%}: deniable does not mean not used"
+    drawn = f"drawn at least once with a chance of {drawn_as(summary)}: deniable does not mean not used"
     parts = [
         "" if summary.widest is None else f"widest cluster {summary.widest:.2f}x the median update",
         "" if summary.pairs_within is None else f"at least {summary.pairs_within:.0%} of all pairs are within Δ",
