@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import torch
 
 from disavow import config, runs
@@ -269,7 +268,7 @@ def count_pairs(seeds: range) -> dict[str, Any]:
         "clients": before.shape[1],
         "leaver_first": first,
         "interval": [interval.low, interval.high],
-        "median_rank": float(np.median(places)),
+        "ranks": sorted(places),
     }
 
 

@@ -103,7 +103,8 @@ def _draw(report: Audit, path: Path) -> None:
         for found in report.found
     }
     given_away = report.given_away
-    curves[given_away.attacker] = {stage: attacked.scores for stage, attacked in given_away.stages.items()}
+    if report.moved:  # else there is but one model
+        curves[given_away.attacker] = {stage: attacked.scores for stage, attacked in given_away.stages.items()}
     draw_roc(
         curves, path, f"{escaped(report.client)}: before its erasure, as served after it, and retrained without it"
     )
@@ -219,8 +220,8 @@ def _forging(report: Audit) -> Iterator[str]:
 def _histories(histories: Histories) -> Iterator[str]:
     """Functional equivalence, over whole histories."""
     yield (
-        f"whole histories of the survivors alone, {histories.retrainings} exact retrainings: the served model lies "
-        f"{histories.distance:.3g} from them, they lie {histories.among:.3g} apart"
+        f"whole histories of the survivors alone, {histories.retrainings} exact retrainings: the served model is "
+        f"{histories.distance:.3g} away, two of them {histories.among:.3g}"
     )
     yield f"{'  answers alike':24}{'served and retrained':>22}{'two exact retrainings':>24}   (by chance 50 %)"
     for alike in histories.alike:
