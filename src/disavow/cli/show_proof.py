@@ -124,7 +124,7 @@ def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None
             "\nAnother representative in each of these rounds would have moved the model by at most "
             f"{told['displacement']}."
         )
-        for line in summary_in_words(summarise(report.statement)) if report.statement else ():
+        for line in summary_in_words(summarise(report.statement), drawn=False) if report.statement else ():
             console.print(line)
         console.print()
     print_not_claimed(console, report)

@@ -24,7 +24,10 @@ NotNegative = Annotated[float, Field(ge=0, le=LARGEST)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Odds = Annotated[float, Field(gt=1, le=LARGEST)]
-RelativeDelta = Annotated[str, Field(pattern=r"^(\d{1,6}\.\d*[1-9]\d*|\d*[1-9]\d*)x$", max_length=16)]
+RelativeDelta = Annotated[
+    str,
+    Field(pattern=r"^(\d{1,6}\.\d*[1-9]\d*|\d*[1-9]\d*)x$", max_length=16, description='a multiple such as "0.5x"'),
+]
 Bytes = Annotated[int, Field(ge=1, le=10**15)]
 
 

@@ -34,6 +34,9 @@ def allowed(field: FieldInfo) -> str:
 def _allowed(kind: Any, metadata: list[Any]) -> str:
     if get_origin(kind) is Annotated:
         inner, *more = get_args(kind)
+        for item in more:
+            if isinstance(item, FieldInfo) and item.description:
+                return item.description
         flat = [m for item in more for m in (item.metadata if isinstance(item, FieldInfo) else [item])]
         return _allowed(inner, flat)
     if get_origin(kind) is Literal:

@@ -82,18 +82,22 @@ def drawn_as(summary: Summary) -> str:
     return f"at most {summary.drawn:.1%}" if summary.fixed else f"{summary.drawn:.1%}"
 
 
-def summary_in_words(summary: Summary) -> list[str]:
-    """What a proof says of the leaver in numbers, a line each; none where it was in no round that stands."""
+def summary_in_words(summary: Summary, *, drawn: bool = True) -> list[str]:
+    """What a proof says of the leaver in numbers, a line each; none where it was in no round that stands.
+
+    `drawn`: with the chance to have been drawn, which stands among what a proof does not claim, too.
+    """
     if not summary.rounds:
         return []
     odds = (
         f"odds: worst round {as_odds(summary.worst_round)}, median round {as_odds(summary.median_round)}, over all "
         f"{summary.rounds} rounds {as_odds(summary.composed)} (95 % quantiles)"
     )
-    drawn = f"drawn at least once with a chance of {drawn_as(summary)}: deniable does not mean not used"
+    chance = f"drawn at least once with a chance of {drawn_as(summary)}: deniable does not mean not used"
     parts = [
         "" if summary.widest is None else f"widest cluster {summary.widest:.2f}x the median update",
         "" if summary.pairs_within is None else f"at least {summary.pairs_within:.0%} of all pairs are within Δ",
         EXCLUDES_NOBODY if summary.adaptive else "",
     ]
-    return [odds, drawn, "likeness: " + "; ".join(part for part in parts if part)]
+    likeness = "likeness: " + "; ".join(part for part in parts if part)
+    return [odds, chance, likeness] if drawn else [odds, likeness]
