@@ -43,7 +43,7 @@ def test_a_grid_of_ones_own_is_run_once_and_shown(tmp_path: Path) -> None:
     files = json.loads(shown.stdout)["files"]
     assert set(files) == {"lenet5-accuracy", "lenet5-time"}
     table = (tmp_path / files["lenet5-accuracy"][0]).read_text()
-    assert "| MNIST-iid " in table
+    assert "| MNIST, iid " in table
     assert "2 of 3 x were run (2, 4)" in table
     assert "0.964" in table, "the paper's cell stands beside ours"
 
