@@ -109,8 +109,9 @@ def _fill(
     )
     starts, commitments = range(0, PARTICIPANTS, K), generator.bytes(32 * PARTICIPANTS)
     connection.executemany(
-        "INSERT INTO clusters (round_id, position, first_slot, size, weight, spread) VALUES (?, ?, ?, ?, ?, 1.0)",
-        ((number, i, start, K, K / PARTICIPANTS) for i, start in enumerate(starts)),
+        "INSERT INTO clusters (round_id, position, first_slot, size, places, weight, spread)"
+        " VALUES (?, ?, ?, ?, ?, ?, 1.0)",
+        ((number, i, start, K, K, K / PARTICIPANTS) for i, start in enumerate(starts)),
     )
     connection.executemany(
         "INSERT INTO slots (round_id, slot, commitment) VALUES (?, ?, ?)",
