@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from disavow import runs
+from disavow.cli.status import status
 from disavow.domain import Cost, Verdict, VerdictKind
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.mechanisms.retrain import Retrain
-from disavow.errors import BudgetSpent, UnknownClient
+from disavow.errors import BudgetSpent, RoundRefused, UnknownClient
+from disavow.federation.round import room_for
 from disavow.ledger import Ledger
 from disavow.privacy.budget import Budget
 from disavow.runs import Run
@@ -239,6 +241,34 @@ def test_a_spent_budget_is_foretold_and_what_it_allows_is_rebuilt(
         # who is deniable is still answered at once, and whoever is not still brings a rollback
         while run.ledger.clients():
             check_against_what_happens(run, list(run.ledger.clients()[:1]))
+    assert faults(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("privacy", [{}, {"epsilon": 1e5}], ids=["no budget", "budget"])
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_round_whose_fixed_clusters_are_all_empty_ends_the_rebuild(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], privacy: dict[str, Any], at: int
+) -> None:
+    """One cluster of four takes part in each round; everybody in that of round `at` leaves."""
+    settings = toy_settings(
+        clients=8, rounds=4, training={"fraction": 0.25, "epochs": 1}, clustering={"k": 2, "method": "fixed"},
+        noise={"mode": "calibrated", "clip": 1.0, "tau": 0.05}, deniability={"x": 1}, privacy=privacy,
+    )  # fmt: skip
+    with start_toy(tmp_path / "run", settings) as run:
+        run.train()
+        [leavers] = run.ledger.membership(at)
+        first = min(n for n in range(1, 5) if run.ledger.membership(n) == (leavers,))
+        assert first == at  # or the case is another one
+        told = check_against_what_happens(run, list(leavers))
+        assert (told.verdict, told.served) == (Verdict(VerdictKind.ROLLBACK, at), at - 1)
+        assert told.obstacle is not None
+        room = room_for(run.ledger, run.conduct, at)
+        assert (room.rounds, room.obstacle) == (0, told.obstacle)
+        assert leave(run) == ()
+    with reopen_toy(tmp_path / "run") as run, pytest.raises(RoundRefused):
+        run.train()
+    status(tmp_path / "run", as_json=False)
+    assert f"{at - 1} of 4; no more can be trained" in capsys.readouterr().out
     assert faults(tmp_path / "run") == []
 
 

@@ -124,6 +124,23 @@ def test_what_a_round_costs_does_not_depend_on_how_many_have_left(tmp_path: Path
         assert room_for(book, conduct, 2, 200, CLIENTS[:5]) == before
 
 
+@pytest.mark.parametrize("budget", [None, Budget(1e5, 1e-5)], ids=["no budget", "budget"])
+def test_there_is_no_room_for_a_round_whose_clusters_are_all_empty(tmp_path: Path, budget: Budget | None) -> None:
+    """One cluster of three takes part in each round."""
+    conduct = replace(FRESH, budget=budget, fraction=0.3, participation=bytes(32))
+    with ledger(tmp_path, FIXED) as book:
+        run_round(book, Engine(), conduct)
+        anchors = book.anchors()
+        assert anchors is not None
+        numbers = [conduct.clusters(anchors, number).numbers for number in range(1, 13)]
+        last = next(i for i, each in enumerate(numbers) if list(each) != list(numbers[0]))
+        gone = [client for client, at in anchors.places.items() if at.cluster in numbers[last]]
+        assert room_for(book, conduct, 1, 12).obstacle is None
+        room = room_for(book, conduct, 1, 12, gone)
+        assert room.rounds == last
+        assert room.obstacle is not None
+
+
 def test_without_a_budget_nothing_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ledger(tmp_path, CALIBRATED) as book:
         monkeypatch.setattr(Ledger, "events", lambda self: pytest.fail("not needed"))

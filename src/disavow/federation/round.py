@@ -143,19 +143,27 @@ def participants_ahead(
 
 
 def room_for(ledger: Ledger, conduct: Conduct, first: int, rounds: int = 1, leavers: Collection[str] = ()) -> Room:
-    """How many of so many rounds, numbered from `first`, the privacy budget has room for once these have left."""
-    if conduct.budget is None:
-        return Room(rounds)
-    anchors = None
+    """How many of so many rounds, numbered from `first`, can be run once these have left.
+
+    Up to the first that the privacy budget has no room for, or in whose fixed clusters nobody is left.
+    """
+    anchors, empty = None, None
     if is_anchored(ledger):
+        counts = participants_ahead(ledger, conduct, range(first, first + rounds), leavers)
+        if 0 in counts:
+            rounds = counts.index(0)
+            empty = f"nobody is left in the clusters that take part in round {first + rounds}"
         everybody = anchors_for(ledger, ledger.clients(), seed=conduct.seed, secrets=conduct.secrets)
         anchors = everybody.without(leavers)
+    if conduct.budget is None:
+        return Room(rounds, empty)
 
     def coming(number: int) -> Event:
         # nobody is asked who takes part where it makes no difference
         return foreseen(ledger.policy, number, None if anchors is None else conduct.clusters(anchors, number))
 
-    return room_in(conduct.budget, ledger.events(), map(coming, range(first, first + rounds)))
+    room = room_in(conduct.budget, ledger.events(), map(coming, range(first, first + rounds)))
+    return room if room.obstacle is not None else Room(rounds, empty)
 
 
 def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: Conduct) -> Round:

@@ -16,7 +16,7 @@ from disavow.privacy.events import Event, event_of
 
 @dataclass(frozen=True)
 class Room:
-    """How many of the rounds that were asked about fit, and why not more; None where all do."""
+    """How many of the rounds that were asked about can be run, and why not more; None where all can."""
 
     rounds: int
     obstacle: str | None = None
@@ -27,7 +27,8 @@ def foreseen(policy: Policy, number: int, taking_part: TakingPart | None) -> Eve
 
     Exact for the unconditional claim, which asks for nothing but the policy. Fixed clusters are known, and so are
     the shares of all who have returned an update before; the others are taken to count for the mean. Where that was
-    too kind, the round is refused when its updates have arrived, before anything is drawn.
+    too kind, the round is refused when its updates have arrived, before anything is drawn. Somebody must be left in
+    the clusters that take part: where nobody is, there is no round (`room_for`).
     """
     if taking_part is None:
         return event_of(policy, number=number, attempt=1, places=[policy.k], weights=[1.0])

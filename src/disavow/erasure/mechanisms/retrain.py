@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import takewhile
 
 from disavow.config import participants_of
 from disavow.erasure.mechanisms.mechanism import Step, Work
@@ -39,8 +38,8 @@ class Retrain:
         leavers: Collection[str] = (),
         most: int | None = None,
     ) -> Work:
-        """All those rounds again. Fewer than k participants make no cluster; and every round that is run again is
-        released again, and costs what it cost the first time, or more.
+        """All those rounds again. Fewer than k participants make no cluster, and fixed clusters that everybody left
+        no round. Every round that is run again is released again, and costs what it cost the first time, or more.
         """
         wanted = last - first + 1 if most is None else min(most, last - first + 1)
         if wanted < 1:
@@ -55,10 +54,7 @@ class Retrain:
         if ledger.policy.clustering != "fixed":
             return Work((Step(participants, conduct.epochs),) * room.rounds, room.obstacle)
         counts = participants_ahead(ledger, conduct, range(first, first + room.rounds), leavers)
-        steps = tuple(Step(count, conduct.epochs) for count in takewhile(bool, counts))
-        if len(steps) < len(counts):
-            return Work(steps, f"nobody is left in the clusters that take part in round {first + len(steps)}")
-        return Work(steps, room.obstacle)
+        return Work(tuple(Step(count, conduct.epochs) for count in counts), room.obstacle)
 
     def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
         """A round like any other; only its attempt is higher, so that its secret draws are new."""
