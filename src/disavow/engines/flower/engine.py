@@ -19,8 +19,9 @@ from disavow.engines.flower.exchange import exchange
 from disavow.engines.flower.names import RECORD
 from disavow.engines.flower.reporting import inform, listed, warn
 from disavow.engines.flower.roster import Roster
-from disavow.engines.flower.screening import Returned, read, too_large, updates_of
+from disavow.engines.flower.screening import Returned, is_by_itself, left_out, read, updates_of
 from disavow.errors import CannotRetrain, RoundRefused
+from disavow.federation.local_training import fewest
 from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger
 
@@ -49,8 +50,8 @@ class Rules:
     """When a reply counts.
 
     `timeout`: seconds that a round waits for replies. `repeats`: how often those who are missing are asked again
-    where fewer than k answered. `too_large`: an update so many times longer than the round's median, or
-    from so many times more samples, is refused.
+    where too few answered. `too_large`: an update so many times longer than the round's median, or
+    from so many times more samples, is refused; see `screening.left_out` for where that is not asked.
     """
 
     timeout: float
@@ -85,6 +86,7 @@ class FlowerEngine:
         `epochs` is told to the clients; whether they keep to it is theirs to say.
         """
         arrays, k = self.frame.record(model), self._fewest(len(clients))
+        policy = self.ledger.policy
         broadcast = self.frame.vector(arrays)  # what the clients got: in float16 it is not quite the model
         good: dict[str, Returned] = {}
         bad: dict[str, str] = {}
@@ -95,7 +97,7 @@ class FlowerEngine:
                 self.roster.look()
             answered, bad = self._ask(Question(round_number, arrays, epochs), missing, broadcast)
             good |= answered
-            for client, reason in too_large(good, self.rules.too_large, broadcast).items():
+            for client, reason in left_out(good, policy, self.rules.too_large, broadcast).items():
                 del good[client]
                 bad[client] = reason
             if len(good) >= k or not clients:
@@ -112,9 +114,13 @@ class FlowerEngine:
         return updates_of({client: good[client] for client in clients if client in good}, model)
 
     def _fewest(self, asked: int) -> int:
-        """How many good replies make a round: k; of fixed clusters, in which fewer may be left, those asked."""
-        k = self.ledger.policy.k
-        return min(k, asked) if self.ledger.policy.clustering == "fixed" else k
+        """How many good replies make a round: k; of fixed clusters, in which fewer may be left, those asked; one
+        where no client may decide whether others are asked again.
+        """
+        policy = self.ledger.policy
+        if is_by_itself(policy):
+            return fewest(policy)
+        return min(policy.k, asked) if policy.clustering == "fixed" else policy.k
 
     def _ask(
         self, question: Question, clients: Sequence[str], broadcast: Vector

@@ -9,10 +9,14 @@ import numpy as np
 import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
+from disavow.domain import Policy
 from disavow.engines.flower.arrays import Frame, Malformed, Vector
 from disavow.federation.vectors import Model, Updates
 
-_MOST_SAMPLES = 1 << 40
+MOST_SAMPLES = 10**9
+"""The most samples that a reply may count, whatever the others do: beyond the training set of any single client,
+and so a mistake or an attempt to take all of the weight.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +49,23 @@ def _samples(metrics: MetricRecord, key: str) -> int:
     value = metrics.get(key)
     if value is None:
         raise Malformed(f"the metric {key!r} is missing")
-    if isinstance(value, list) or not 1 <= value < _MOST_SAMPLES or value != int(value):  # NaN is not in between
-        raise Malformed(f"the metric {key!r} is {value}, not a whole number from 1 on")
+    if isinstance(value, list) or not 1 <= value <= MOST_SAMPLES or value != int(value):  # NaN is not in between
+        raise Malformed(f"the metric {key!r} is {value}, not a whole number from 1 to {MOST_SAMPLES:,}")
     return int(value)
+
+
+def is_by_itself(policy: Policy) -> bool:
+    """Whether each reply is in a round or not for what it is alone: where the sampled figure is claimed.
+
+    That figure is about one client removed while all others contribute what they did. A median, or a least number
+    of replies, would let the removed client decide who else is in. Lengths are bounded by clipping.
+    """
+    return policy.noise == "calibrated" and policy.clustering == "fixed"
+
+
+def left_out(returned: Mapping[str, Returned], policy: Policy, times: float, broadcast: Vector) -> dict[str, str]:
+    """Those good replies that do not fit with the others of the round (`too_large`), with the reason."""
+    return {} if is_by_itself(policy) else too_large(returned, times, broadcast)
 
 
 def too_large(returned: Mapping[str, Returned], times: float, broadcast: Vector) -> dict[str, str]:

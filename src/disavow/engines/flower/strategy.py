@@ -51,7 +51,7 @@ class KIPFedAvg(FedAvg):
     identity: where stable client ids come from, see `identity.Identity`.
     repeats: how often a round with fewer than k good replies asks again before it is refused.
     too_large: a reply is refused when its update is so many times longer than the round's median, or from so many
-        times more samples.
+        times more samples; not with calibrated noise and fixed clusters, see docs/flower.md.
     keys, openings: folders, as for the `disavow` command; `ask` asks for the passphrase of the signing key.
     mechanism: how rounds are rebuilt after a rollback: `Retrain()` or `RetrainFromScratch()`; the same as naming it
         in `settings`, and checked and kept with them.
