@@ -31,7 +31,7 @@ from disavow.federation.round import Conduct, close_round, now, open_round
 from disavow.federation.vectors import Updates
 from disavow.ledger import Ledger
 from disavow.proof import leaves
-from disavow.proof.bounds import bounds_of, chance_drawn, total_displacement, total_ratio
+from disavow.proof.bounds import bounds_of, chance_drawn, largest_displacement, total_ratio
 from disavow.proof.commitment import commit, commit_client
 from disavow.proof.merkle import path_to, root_of
 from disavow.proof.noise import noise_of
@@ -201,7 +201,7 @@ def made_up(signer: Signer, *, rounds: int, participants: int, k: int) -> dict[s
         "maps": [[]],
         "clusters": shown,
         "bounds": {
-            "displacement": write_figure(total_displacement(bounds)),
+            "displacement": write_figure(largest_displacement(bounds)),
             "ratio": None if ratio is None else write_figure(ratio),
             "drawn": write_figure(chance_drawn([k] * rounds, 1)),
         },

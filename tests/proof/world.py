@@ -13,7 +13,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.proof import canonical
-from disavow.proof.bounds import Bounds, bounds_of, chance_drawn, total_displacement, total_ratio, within_odds
+from disavow.proof.bounds import Bounds, bounds_of, chance_drawn, largest_displacement, total_ratio, within_odds
 from disavow.proof.commitment import commit, commit_client
 from disavow.proof.envelope import seal
 from disavow.proof.leaves import (
@@ -272,7 +272,7 @@ def _told(bounds: Bounds) -> dict[str, Any]:
 def _total(each: Sequence[Bounds]) -> dict[str, Any]:
     ratio = total_ratio(each)
     return {
-        "displacement": write_figure(total_displacement(each)),
+        "displacement": write_figure(largest_displacement(each)),
         "ratio": None if ratio is None else write_figure(ratio),
     }
 

@@ -142,8 +142,8 @@ class Audit:
         verdict = self.answer.verdict
         if verdict is not None and verdict.kind is VerdictKind.DENIABLE:
             told.append(
-                "The verdict is deniable: the model was kept, because others explain it as well as the "
-                "client does. Deniability is not deletion; with a larger x, fewer departures are deniable."
+                "The verdict is deniable: the model was kept, because in every round others could have been drawn "
+                "instead. Deniability is not deletion; with a larger x, fewer departures are deniable."
             )
         elif verdict is not None and verdict.undoes is not None and verdict.undoes > 1:
             told.append(

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from disavow.proof.bounds import log10_odds, noise_in_words, total_ratio
 from disavow.proof.report import Report, rebuilt_in_words
-from disavow.proof.summary import drawn_as, summarise
+from disavow.proof.summary import drawn_in_words, summarise
 
 NOT_CLAIMED = (
     "Taken on the server's word, except where receipts say otherwise: that survivors are real; that spreads, "
@@ -20,6 +20,7 @@ KEPT_UPDATES = (
     "The run keeps what its clients returned (mechanism federaser): whoever has its directory can find out who was "
     "drawn, and nothing is deniable to them."
 )
+ALONE = "Odds are of this client alone: for several leavers of one cluster together they are larger."
 AVERAGED = (
     "Running statistics of batch norm, where the model has any, are means over all members of each cluster, the "
     "client among them: for these numbers nobody else could have been in its place, and only noise hides its share."
@@ -32,6 +33,8 @@ def not_claimed(report: Report) -> list[str]:
     noise = noise_in_words(log10_odds(total_ratio(report.bounds))) if report.holds else None
     if noise is not None:
         sentences.append(noise)
+    if history is not None and report.bounds and history.policy["representatives"] > 1:
+        sentences.append(ALONE)
     if history is not None and history.rebuilt:
         sentences.append(f"{rebuilt_in_words(history.rebuilt)}.")
     if history is not None and report.bounds and history.policy["statistics"] == "mean":
@@ -47,8 +50,12 @@ def _drawn(report: Report) -> str:
     """That deniable is not unused."""
     if not report.holds or report.statement is None or not report.bounds:
         return "It does not say that the client never took part."
-    chance = drawn_as(summarise(report.statement))
-    return f"The client was drawn at least once with a chance of {chance}: deniable does not mean not used."
+    summary = summarise(report.statement)
+    told = f"The client was {drawn_in_words(summary)}: deniable does not mean not used."
+    if not summary.superseded:
+        return told
+    undone = f"{summary.superseded} round{' that was' if summary.superseded == 1 else 's that were'} undone"
+    return f"{told} It was also in {undone}, whose models were released; they are not counted."
 
 
 def print_not_claimed(console: Console, report: Report) -> None:

@@ -14,7 +14,7 @@ def odds_in_words(odds: Odds | None) -> str | None:
     """The worst client's odds beside the median client's; None before anybody took part."""
     if odds is None:
         return None
-    worst = f"worst client {as_odds(odds.worst_round)} a round, {as_odds(odds.worst_composed)} over all rounds"
+    worst = f"worst client {as_odds(odds.worst_round)} a round, {as_odds(odds.worst_composed)} over all that stand"
     median = f"median client {as_odds(odds.median_round)}, {as_odds(odds.median_composed)}"
     return f"{worst}; {median} (95 % quantiles)"
 
@@ -24,14 +24,15 @@ def drawn_in_words(odds: Odds | None) -> str | None:
     if odds is None:
         return None
     if f"{odds.worst_drawn:.1%}" == f"{odds.median_drawn:.1%}":
-        return f"at least once with a chance of {odds.worst_drawn:.1%}"
-    return f"at least once with a chance of up to {odds.worst_drawn:.1%}; median client {odds.median_drawn:.1%}"
+        return f"at least once in the rounds that stand with a chance of {odds.worst_drawn:.1%}"
+    worst, median = f"{odds.worst_drawn:.1%}", f"{odds.median_drawn:.1%}"
+    return f"at least once in the rounds that stand with a chance of up to {worst}; median client {median}"
 
 
 def likeness_in_words(policy: Policy, standing: Sequence[RoundSummary]) -> str | None:
     """How wide the newest round's widest cluster is against its updates, and how many pairs Δ takes for alike."""
     newest = next((each for each in reversed(standing) if not each.rebuilt), None)
-    if newest is None or newest.spread is None:
+    if newest is None or newest.spread is None or policy.k == 1:
         return None
     wide = (
         f"widest cluster {newest.spread / newest.update_norm:.2f}x the median update" if newest.update_norm else ""

@@ -76,8 +76,9 @@ def _check(
     needed = min(xs) + representatives - 1
     for k in ks:  # what was asked for must not drop out of the table unsaid
         require(k >= min(xs), "k", k, f"at least the smallest --x, which is {min(xs)}")
-        fits = needed <= k
-        require(fits, "representatives", representatives, f"1 to {k - min(xs) + 1}: x + s - 1 survivors are needed")
+        fits = needed <= k and (representatives < k or representatives == 1)
+        most = max(1, min(k - 1, k - min(xs) + 1))
+        require(fits, "representatives", representatives, f"1 to {most}: fewer than k, and x + s - 1 are needed")
     fits = _FEWEST <= simulations <= _MOST_SIMULATIONS
     require(fits, "simulations", simulations, f"{_FEWEST} to {_MOST_SIMULATIONS:,}")
     require(0 <= seed <= _LARGEST_SEED, "seed", seed, f"0 to {_LARGEST_SEED}")

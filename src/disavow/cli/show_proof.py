@@ -106,10 +106,12 @@ def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None
             f"asked      {told['asked_at']}\njudged     {told['judged_at']}\nanswered   {told['answered_at']}"
         )
     policy, rebuilt = told["policy"], rebuilt_in_words(told["rebuilt_rounds"])
+    limit = "" if policy["odds"] is None else f"odds of at most {policy['odds']:g}, "
     console.print(
         f"verdict    {told['verdict']}{_afterwards(told)}\n"
         f"model      {told['model']}\n"
         f"promised   k = {policy['k']}, x = {policy['x']}, {policy['representatives']} drawn of each cluster, "
+        f"{limit}"
         f"Δ {delta_in_words(policy)}, noise {policy['noise']}, draws {policy['draws']}, "
         f"mechanism {policy['mechanism']}"
         f"{'; signed late: no key bound the server when the run began' if told['signed_late'] else ''}\n"
@@ -121,7 +123,7 @@ def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None
         for row in told["rounds"]:
             console.print(_row(row))
         console.print(
-            "\nAnother representative in each of these rounds would have moved the model by at most "
+            "\nAnother representative in one of these rounds would have moved that round's model by at most "
             f"{told['displacement']}."
         )
         for line in summary_in_words(summarise(report.statement), drawn=False) if report.statement else ():

@@ -108,7 +108,7 @@ def _print(directory: Path, ledger: Ledger, settings: Settings, open_work: Unset
 
 def _policy(policy: Policy) -> str:
     drawn = f"{policy.representatives} drawn of each cluster"
-    limit = "" if policy.odds is None else f", odds below {policy.odds:g}"
+    limit = "" if policy.odds is None else f", odds of at most {policy.odds:g}"
     return f"k = {policy.k}, x = {policy.x}, {drawn}, Δ {delta_of(policy)}{limit}"
 
 

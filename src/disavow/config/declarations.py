@@ -96,7 +96,7 @@ class ClusteringSettings(Section):
     representatives: Count = Field(
         1,
         description="members of each cluster that are drawn; their mean is released, with noise divided by their "
-        "number. 1: the paper's; fewer than k",
+        "number, which keeps the odds of one leaver. 1: the paper's; fewer than k",
     )
     method: Literal["mdav", "constrained-kmeans", "fixed"] = Field(
         "mdav", description="mdav; constrained-kmeans (needs the extra kmeans); fixed: by a hash of ids, anchored"
@@ -125,8 +125,8 @@ class DeniabilitySettings(Section):
     )
     odds: Odds | None = Field(
         None,
-        description="what the leaver's odds over all its rounds (docs/erasure.md) must stay below, such as 100; "
-        "not set: they are not asked for",
+        description="what the leaver's odds over its standing rounds (docs/erasure.md) must not exceed, such as "
+        "100; not set: they are not asked for",
     )
 
     @property

@@ -15,8 +15,8 @@ class Policy:
 
     `delta` is a fixed distance; `relative_delta` a multiple of the round's median update norm; with both None, Δ is
     *adaptive*: each round's largest spread, which excludes nobody. `odds`, where given, is what the leaver's odds
-    over all its rounds must stay below. `mechanism` is what rebuilds a model after a rollback: it decides what the
-    run keeps beside its models.
+    over its standing rounds must not exceed. `mechanism` is what rebuilds a model after a rollback: it decides what
+    the run keeps beside its models.
     """
 
     k: int

@@ -1,7 +1,7 @@
 """What erasures will cost, before anything is trained: rollbacks and retrained rounds, by simulation.
 
 After each round, with probability `request_rate`, one of the remaining clients, drawn uniformly, asks to be
-forgotten. It is judged over all standing rounds by the criterion `cluster` with adaptive Δ, so that widths never
+forgotten. It is judged over all standing rounds with adaptive Δ, so that widths never
 matter: the first round in which its cluster keeps fewer than x survivors breaks, and is retrained with all that
 follow. Which clients are alike is taken as random, the same for `fresh` clusters and for `sticky` ones.
 """

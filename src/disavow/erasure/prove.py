@@ -33,7 +33,7 @@ from disavow.ledger.proofs import ProofStore
 from disavow.ledger.schema import clients, erasures, memberships, requests, rounds
 from disavow.ledger.schema import log as log_table
 from disavow.ledger.withdrawn import Withdrawn, map_of, withdrawn_slots
-from disavow.proof.bounds import chance_drawn, total_displacement, total_ratio
+from disavow.proof.bounds import chance_drawn, largest_displacement, total_ratio
 from disavow.proof.envelope import LARGEST, seal
 from disavow.proof.keys import DEFAULT_NAME
 from disavow.proof.leaves import UNTOUCHED
@@ -261,8 +261,8 @@ def prove_what_if(ledger: Ledger, client: str) -> OpenedProof:
         verdict = judge(evidence(connection, [number], ledger.policy), ledger.policy)
         if verdict.kind is VerdictKind.ROLLBACK:
             raise LedgerError(
-                f"{client!r} is not deniable now: round {verdict.round} does not keep enough look-alikes without "
-                "it (none, if it was rebuilt), and erasing it would roll back to there; there is nothing to prove"
+                f"{client!r} is not deniable now: without it the criterion (survivors, width, odds) does not hold "
+                f"in round {verdict.round}, and erasing it would roll back to there; there is nothing to prove"
             )
         present = bool(_standing(connection, number))
         kind = VerdictKind.DENIABLE if present else VerdictKind.NEVER_PRESENT
@@ -381,7 +381,7 @@ def _prove(
         "maps": _maps(connection, withdrawn, leaf_of, {place for place, *_ in standing}),
         "clusters": shown,
         "bounds": {
-            "displacement": write_figure(total_displacement(bounds)),
+            "displacement": write_figure(largest_displacement(bounds)),
             "ratio": None if ratio is None else write_figure(ratio),
             "drawn": write_figure(
                 chance_drawn((cluster["size"] for cluster in shown), ledger.policy.representatives)

@@ -20,7 +20,7 @@ class Odds:
     """Odds as log10, for the client that is worst off and for the median one; each a 95 % quantile.
 
     None where there is no Gaussian noise: then the odds have no bound. `drawn` are chances to have been drawn at
-    least once.
+    least once. Superseded rounds do not count, though their models were released.
     """
 
     worst_round: float | None
@@ -36,15 +36,20 @@ def odds(connection: sa.Connection, policy: Policy) -> Odds | None:
     numbers: dict[int, int] = {}
     members, ratios, chances = [], [], []
     for round_id, tau in connection.execute(_ROUNDS).all():
-        groups = connection.execute(_CLUSTERS, {"round_id": round_id}).all()
-        starts, places, weights, spreads = (np.array(column) for column in zip(*groups, strict=True))
         mine = connection.execute(_MEMBERS, {"round_id": round_id}).all()
         if not mine:
             continue
-        at = np.searchsorted(starts, [slot for slot, _ in mine], side="right") - 1
-        displacement = weights * spreads / policy.representatives
         members.append(np.array([numbers.setdefault(client, len(numbers)) for _, client in mine]))
-        ratios.append(_over(displacement, tau)[at])
+        groups = connection.execute(_CLUSTERS, {"round_id": round_id}).all()
+        if not groups:  # rebuilt: everybody is in it for certain, and without noise
+            ratios.append(np.full(len(mine), np.inf))
+            chances.append(np.ones(len(mine)))
+            continue
+        starts, sizes, places, weights, spreads = (np.array(column) for column in zip(*groups, strict=True))
+        at = np.searchsorted(starts, [slot for slot, _ in mine], side="right") - 1
+        # nobody can stand in for the only member of a cluster
+        alone = np.where(sizes > 1, _over(weights * spreads / policy.representatives, tau), np.inf)
+        ratios.append(alone[at])
         chances.append(np.minimum(1.0, policy.representatives / places)[at])
     if not members:
         return None
@@ -73,9 +78,9 @@ def _log10(ratio: float) -> float | None:
     return log10_odds(float(ratio)) if np.isfinite(ratio) else None
 
 
-_ROUNDS = sa.select(rounds.c.id, rounds.c.tau).where(rounds.c.standing, rounds.c.clusters > 0)
+_ROUNDS = sa.select(rounds.c.id, rounds.c.tau).where(rounds.c.standing)
 _CLUSTERS = (
-    sa.select(clusters.c.first_slot, clusters.c.places, clusters.c.weight, clusters.c.spread)
+    sa.select(clusters.c.first_slot, clusters.c.size, clusters.c.places, clusters.c.weight, clusters.c.spread)
     .where(clusters.c.round_id == sa.bindparam("round_id"))
     .order_by(clusters.c.first_slot)
 )

@@ -52,9 +52,12 @@ def bounds_of(*, weight: float, spread: float, tau: float, representatives: int)
     return Bounds(displacement, _finite(displacement / tau) if tau > 0 else None)
 
 
-def total_displacement(each: Iterable[Bounds]) -> float:
-    """The sum over rounds."""
-    return _sum(bounds.displacement for bounds in each)
+def largest_displacement(each: Iterable[Bounds]) -> float:
+    """The most that another representative moves the model of a single round.
+
+    Later rounds train on from the moved model, so that nothing follows for theirs.
+    """
+    return max((bounds.displacement for bounds in each), default=0.0)
 
 
 def total_ratio(each: Iterable[Bounds]) -> float | None:

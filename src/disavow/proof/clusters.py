@@ -74,6 +74,8 @@ def _check_placed(cluster: Leaf, leaf: Leaf, policy: Mapping[str, Any]) -> None:
     first, size, position = cluster["first"], cluster["size"], cluster["position"]
     if not 0 < cluster["weight"] <= 1:
         raise _refuse(leaf, f"a cluster has a share of {cluster['weight']} of the data")
+    if leaf["clusters"] == 1 and policy["clustering"] != "fixed" and cluster["weight"] != 1:
+        raise _refuse(leaf, f"its only cluster has a share of {cluster['weight']} of the data")
     (least, most), behind = cluster_sizes(policy), leaf["clusters"] - position - 1
     left = leaf["participants"] - first - size
     if not (

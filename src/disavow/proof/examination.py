@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from disavow.errors import OtherModel, Unreadable, VerificationError
-from disavow.proof.bounds import bounds_of, chance_drawn, total_displacement, total_ratio, within_odds
+from disavow.proof.bounds import bounds_of, chance_drawn, largest_displacement, total_ratio, within_odds
 from disavow.proof.clusters import check_cluster, count_survivors, survivors_needed
 from disavow.proof.envelope import Envelope, read_envelope, signer_of
 from disavow.proof.history import History, replay
@@ -129,7 +129,9 @@ class Examination:
         if not allowed:
             raise VerificationError(f"the key that signed was not in use at {last}, the time of the last leaf")
         late = "; signed late: no key bound the server when the run began" if keys[0] is None else ""
-        return f"k = {k}, x = {x}, {drawn} drawn of each cluster, Δ {delta_in_words(policy)}, from leaf 0{late}"
+        limit = "" if policy["odds"] is None else f", odds of at most {policy['odds']:g}"
+        promised = f"k = {k}, x = {x}, {drawn} drawn of each cluster, Δ {delta_in_words(policy)}{limit}"
+        return f"{promised}, from leaf 0{late}"
 
     def rounds(self) -> str:
         """8: standing rounds run from 1 to the head without gap, each from the model before it."""
@@ -210,7 +212,7 @@ class Examination:
             if (cluster["displacement"], cluster["log10_odds"]) != (write_figure(bounds.displacement), odds):
                 raise VerificationError(f"the bounds of round {leaf['number']} are not those of its cluster")
             self._report.bounds.append(bounds)
-        displacement, ratio = total_displacement(self._report.bounds), total_ratio(self._report.bounds)
+        displacement, ratio = largest_displacement(self._report.bounds), total_ratio(self._report.bounds)
         total = {
             "displacement": write_figure(displacement),
             "ratio": None if ratio is None else write_figure(ratio),

@@ -34,6 +34,8 @@ def check_noise(policy: Mapping[str, Any], cluster: Leaf, leaf: Leaf) -> None:
     elif policy["noise"] == "paper" and policy["distribution"] == "gaussian":
         own, sigma = cluster["weight"] * cluster["spread"], policy["sigma"] / policy["representatives"]
         due = tau * (1 + _ROUNDING) >= own * sigma
+        if sigma == 0 or leaf["clusters"] == 1:
+            due = due and tau <= own * sigma * (1 + _ROUNDING)
         if policy["delta"] is None and policy["relative_delta"] is None:
             # no other cluster is wider than Δ, and all their shares together are what this one leaves
             due = due and tau <= sigma * _hypotenuse(own, (1 - cluster["weight"]) * leaf["delta"]) * (1 + _ROUNDING)

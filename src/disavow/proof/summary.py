@@ -28,7 +28,9 @@ def as_odds(log10: float | None) -> str:
 
 @dataclass(frozen=True)
 class Summary:
-    """Over the standing rounds that the leaver was in. Odds are log10, 95 % quantiles; None: not bounded.
+    """Over the standing rounds that the leaver was in; `superseded` ones, which were released too, are not counted.
+
+    Odds are log10, 95 % quantiles; None: not bounded.
 
     `widest` is its widest cluster over the median update norm of that round, `pairs_within` the smallest share of
     all pairs of a round that lie within Δ. Both are None where it was in no round, or where all updates were zero.
@@ -38,6 +40,7 @@ class Summary:
     """
 
     rounds: int
+    superseded: int
     worst_round: float | None
     median_round: float | None
     composed: float | None
@@ -65,6 +68,7 @@ def summarise(statement: Statement) -> Summary:
     norms = [(each["spread"], leaf["update_norm"]) for each, leaf in zip(clusters, mine, strict=True)]
     return Summary(
         rounds=len(clusters),
+        superseded=0 if said["rounds"] is None else len(said["rounds"]["superseded"]),
         worst_round=log10_odds(max(ratios)) if known else None,
         median_round=log10_odds(median(ratios)) if known else None,
         composed=log10_odds(total_ratio(bounds)) if bounds else None,
@@ -77,9 +81,15 @@ def summarise(statement: Statement) -> Summary:
     )
 
 
-def drawn_as(summary: Summary) -> str:
-    """The chance to have been drawn, in words."""
-    return f"at most {summary.drawn:.1%}" if summary.fixed else f"{summary.drawn:.1%}"
+def rounds_that_stand(summary: Summary) -> str:
+    """How many standing rounds the leaver was in."""
+    return f"{summary.rounds} round{' that stands' if summary.rounds == 1 else 's that stand'}"
+
+
+def drawn_in_words(summary: Summary) -> str:
+    """The chance to have been drawn in the rounds that stand."""
+    chance = f"at most {summary.drawn:.1%}" if summary.fixed else f"{summary.drawn:.1%}"
+    return f"drawn at least once in the {rounds_that_stand(summary)} with a chance of {chance}"
 
 
 def summary_in_words(summary: Summary, *, drawn: bool = True) -> list[str]:
@@ -90,10 +100,10 @@ def summary_in_words(summary: Summary, *, drawn: bool = True) -> list[str]:
     if not summary.rounds:
         return []
     odds = (
-        f"odds: worst round {as_odds(summary.worst_round)}, median round {as_odds(summary.median_round)}, over all "
-        f"{summary.rounds} rounds {as_odds(summary.composed)} (95 % quantiles)"
+        f"odds: worst round {as_odds(summary.worst_round)}, median round {as_odds(summary.median_round)}, over the "
+        f"{rounds_that_stand(summary)} {as_odds(summary.composed)} (95 % quantiles)"
     )
-    chance = f"drawn at least once with a chance of {drawn_as(summary)}: deniable does not mean not used"
+    chance = f"{drawn_in_words(summary)}: deniable does not mean not used"
     parts = [
         "" if summary.widest is None else f"widest cluster {summary.widest:.2f}x the median update",
         "" if summary.pairs_within is None else f"at least {summary.pairs_within:.0%} of all pairs are within Δ",

@@ -813,6 +813,7 @@ def _numbers() -> Iterator[Vector]:
     yield _edited(made, "drawn-left-out", "no chance to have been drawn", "statement", _without_drawn)
     yield from _odds()
     yield from _drawn()
+    yield from _loud()
     yield _edited(
         made,
         "noise-not-of-the-policy",
@@ -841,6 +842,23 @@ def _odds() -> Iterator[Vector]:
     ):
         yield _with(world.leave(LEAVER, verdict="deniable").proof(LEAVER), name, about, "bounds")
     yield _with(limited(1.4).what_if(LEAVER), "what-if-odds-exceeded", "the same, if somebody asked", "bounds")
+
+
+def _loud() -> Iterator[Vector]:
+    """More noise than there can be, so that odds look smaller than they are."""
+
+    def louder(statement: dict[str, Any]) -> None:
+        for leaf in statement["predicate"]["leaves"]:
+            if leaf["type"] == "round":
+                leaf["tau"] = "1000.0"
+        tell_bounds(statement["predicate"])
+
+    for name, about, world in (
+        ("noise-without-sigma", "the policy has a sigma of 0", World("silent", sigma=0.0, delta=9.0)),
+        ("noise-of-more-clusters", "the round has one cluster", World("alone", clients=3, delta=9.0, k=3, x=1)),
+    ):
+        made = world.train(2).leave(LEAVER, verdict="deniable").proof(LEAVER)
+        yield _edited(made, name, f"more noise than there can be: {about}", "bounds", louder, relogged=True)
 
 
 def _drawn() -> Iterator[Vector]:
