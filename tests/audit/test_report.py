@@ -27,12 +27,14 @@ def scores(present: float, absent: float) -> Scores:
     return Scores(np.array([present]), np.array([absent]))
 
 
+ATTACKED = Attacked(scores(1.0, 0.0), NOTHING, (NOTHING, NOTHING), NOTHING)
+
+
 def found(name: str, low: float, high: float) -> Found:
-    attacked = Attacked(scores(1.0, 0.0), NOTHING, (NOTHING, NOTHING), NOTHING)
     return Found(
         attacker=name,
         unit="record",
-        stages=dict.fromkeys(Stage, attacked),
+        stages=dict.fromkeys(Stage, ATTACKED),
         retrainings=8,
         difference=Difference((low + high) / 2, Interval(low, high)),
     )
@@ -61,7 +63,9 @@ def audit(
         left_out=0,
         thinned=0,
         histories=Histories(8, 1.0, 1.0, ()),
-        given_away=GivenAway("both", {}, 6, 8, dict.fromkeys((Stage.SERVED, Stage.RETRAINED), 2), 1),
+        given_away=GivenAway(
+            "both", dict.fromkeys(Stage, ATTACKED), 6, 8, dict.fromkeys((Stage.SERVED, Stage.RETRAINED), 2), 1
+        ),
         detect=detect,
         needed=needed,
         departed=0,

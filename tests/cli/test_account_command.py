@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,17 @@ def test_json_holds_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(claims) == ["unconditional", "sampled", "paper"]
     assert claims["paper"]["refuted"]
     assert all(claim["observer"] and claim["assumptions"] for claim in claims.values())
+
+
+def test_several_representatives_take_their_part_of_the_noise(capsys: pytest.CaptureFixture[str]) -> None:
+    one, three = (
+        json.loads(asked(capsys, replace(DESIGN, representatives=number), as_json=True)) for number in (1, 3)
+    )
+    assert three["tau"] == pytest.approx(one["tau"] / 3)
+    told = [{claim["name"]: claim["epsilon"] for claim in each["claims"]} for each in (one, three)]
+    # drawn three times as often; and where clusters may depend on the data, all that is drawn may change
+    assert told[1]["sampled"] > told[0]["sampled"]
+    assert told[1]["unconditional"] > told[0]["unconditional"]
 
 
 def test_clusters_that_do_not_come_out_even_are_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -104,6 +104,16 @@ def test_a_row_does_not_depend_on_its_company(capsys: pytest.CaptureFixture[str]
     assert [row for row in together if (row["k"], row["x"]) == (4, 3)] == alone
 
 
+def test_with_several_representatives_x_is_needed_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    def rolled_back(x: int, representatives: int) -> list[Any]:
+        asked(as_json=True, ks=[5], xs=[x], representatives=representatives)
+        return [row["rollbacks"] for row in json.loads(capsys.readouterr().out)["plans"]]
+
+    assert rolled_back(2, 3) == rolled_back(4, 1) != rolled_back(2, 1)
+    with pytest.raises(ConfigError, match="--representatives is 4; allowed: "):
+        asked(ks=[4], xs=[1], representatives=4)
+
+
 @pytest.mark.parametrize(("name", "start"), [("a.png", EXPECTED_PNG), ("a.PDF", b"%PDF"), ("a.svg", b"<?xml")])
 def test_a_plot_is_written_beside_the_table(
     name: str, start: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -513,7 +513,7 @@ def test_show_proof_tells_the_same_as_json(story: dict[str, Any], world: World) 
     [
         ("two-representatives", ["k = 4, x = 2, 2 drawn of each cluster", "with a chance of 70.0%"]),
         ("relative-delta", ["Δ 0.4x the median update norm"]),
-        ("odds-within-the-limit", ["over all 2 rounds 1.46 (95 % quantiles)"]),
+        ("odds-within-the-limit", ["over the 2 rounds that stand 1.46 (95 % quantiles)"]),
         ("never-present", ["It does not say that the client never took part"]),
     ],
 )

@@ -48,7 +48,7 @@ def test_a_client_whose_training_diverges_spoils_no_other() -> None:
 def test_colour_images_of_the_paper_train_as_they_do_in_the_usual_layout(
     network: str, shape: tuple[int, int, int]
 ) -> None:
-    # channels last, the gradient of a strided 1x1 convolution over maps as large as CelebA's wrote past its memory
+    # channels last, the gradient of a strided 1x1 convolution wrote past its memory
     generator = torch.Generator().manual_seed(4)
     case = replace(
         a_case(),

@@ -135,7 +135,7 @@ def test_curves_are_in_the_papers_arrangement_and_hold_what_was_run(tmp_path: Pa
     [figure] = drawn
     titles = [axes.get_title() for axes in figure.axes]
     data = ("MNIST", "FashionMNIST", "CIFAR10", "CelebA")
-    assert titles == [f"{name}, {spread}" for spread in ("iid", "noniid") for name in data]
+    assert titles == [f"{name}, {spread}" for spread in ("iid", "unequal sizes") for name in data]
     lines = panel(figure, "MNIST, iid").get_lines()
     assert len(lines) == 2 + 4 * 3
     [fedavg] = [one for one in RUNS if (one.row, one.method) == ("MNIST-iid", "fedavg")]
@@ -156,7 +156,7 @@ def test_curves_are_in_the_papers_arrangement_and_hold_what_was_run(tmp_path: Pa
 
 def test_everything_after_the_first_rounds_is_in_view(tmp_path: Path, drawn: list[Figure]) -> None:
     figures.accuracy_curves(RUNS, tmp_path / "curves")
-    axes = panel(drawn[0], "CIFAR10, noniid")
+    axes = panel(drawn[0], "CIFAR10, unequal sizes")
     low, high = axes.get_ylim()
     for one in axes.get_lines():
         values = heights(one)[10:]

@@ -48,10 +48,10 @@ def test_a_cell_is_mean_and_deviation_over_x_beside_the_papers() -> None:
     [row] = rows(table, row="MNIST-iid", method="sticky", k=4, quantity="accuracy")
     assert (float(row["ours"]), float(row["std"])) == pytest.approx((fmean(values), pstdev(values)))
     assert (row["column"], row["paper"], row["runs"], row["seeds"]) == ("k4", "0.927", "3", "1")
-    piece = shown(table, 1, "MNIST-iid")
+    piece = shown(table, 1, "MNIST, iid")
     assert piece["k=4 paper"] == "0.927 ± 0.02"
     assert piece["k=4 sticky"] == f"{fmean(values):.3f} ± {pstdev(values):.3f}"
-    base = shown(table, 0, "MNIST-iid")
+    base = shown(table, 0, "MNIST, iid")
     assert (base["fedAvg: paper"], base["fedAvg: ours"]) == ("0.964", f"{picked(MNIST, 'fedavg')[0].accuracy:.3f}")
 
 
@@ -65,7 +65,7 @@ def test_seeds_are_averaged_before_the_deviation_over_x() -> None:
 def test_what_was_not_run_says_so_and_what_is_missing_is_marked() -> None:
     lines = [line(k=4, x=2), line(k=4, x=3), line(k=6, x=2), line(k=6, x=3), line(k=6, x=4), line(k=6, x=2, seed=2)]
     table = tables.accuracy(lines, "lenet5")
-    piece = shown(table, 1, "MNIST-iid")
+    piece = shown(table, 1, "MNIST, iid")
     assert piece["k=4 sticky"] == "not run"
     assert piece["k=4 published"].endswith(" a")
     assert not piece["k=6 published"].endswith(("a", "b"))
@@ -84,13 +84,13 @@ def test_averaged_models_are_held_against_fedavgs_as_they_are() -> None:
     )
     assert float(row["ours"]) == pytest.approx(0.8 - settled)
     assert row["runs"] == "1"
-    assert shown(table, -1, "MNIST-iid")["published k=4"].startswith(f"{100 * (0.8 - settled):+.1f}")
-    assert shown(table, -1, "MNIST-iid")["sticky k=4"] == "not run"
+    assert shown(table, -1, "MNIST, iid")["published k=4"].startswith(f"{100 * (0.8 - settled):+.1f}")
+    assert shown(table, -1, "MNIST, iid")["sticky k=4"] == "not run"
 
 
 def test_runs_from_before_averaged_models_were_measured_are_not_called_not_run() -> None:
     lines = [line(method="fedavg"), line(k=4, x=2, averaged=(0.7,)), line(k=6, x=2)]
-    averaged = shown(tables.accuracy(lines, "lenet5"), -1, "MNIST-iid")
+    averaged = shown(tables.accuracy(lines, "lenet5"), -1, "MNIST, iid")
     assert averaged["published k=6"] == "not measured"
     assert averaged["published k=8"] == "not run"
 
@@ -114,7 +114,7 @@ def test_the_worst_difference_is_to_fedavg_of_the_same_seed() -> None:
     [row] = rows(table, row="MNIST-iid", method="published", k=4, quantity="worst-difference-to-fedavg")
     assert float(row["ours"]) == pytest.approx(-0.04)
     assert (row["runs"], row["seeds"]) == ("3", "2")
-    assert shown(table, 3, "MNIST-iid")["published k=4"].startswith("-4.0")
+    assert shown(table, 3, "MNIST, iid")["published k=4"].startswith("-4.0")
 
 
 def test_the_settled_accuracy_is_of_the_last_ten_rounds_that_stand() -> None:
@@ -135,7 +135,7 @@ def test_the_settled_accuracy_is_of_the_last_ten_rounds_that_stand() -> None:
     assert float(row["ours"]) == pytest.approx((0.2 - 0.1) / 10)
     [row] = rows(table, **wanted, quantity="worst-difference-to-fedavg")
     assert float(row["ours"]) == pytest.approx(-0.1)
-    assert shown(table, 4, "MNIST-iid")["published k=4"].startswith("+1.0")
+    assert shown(table, 4, "MNIST, iid")["published k=4"].startswith("+1.0")
 
 
 def test_time_and_work_are_means_over_requests_and_ratios_are_to_fedavg() -> None:
@@ -151,7 +151,7 @@ def test_time_and_work_are_means_over_requests_and_ratios_are_to_fedavg() -> Non
         assert float(row["ours"]) == pytest.approx(theirs / ours)
     [row] = rows(table, row="MNIST-iid", method="published", k=6, quantity="seconds-ratio")
     assert float(row["paper"]) == pytest.approx(225.61 / 12.71)
-    assert shown(table, 5, "MNIST-iid")["k=6 paper"] == "17.8x"
+    assert shown(table, 5, "MNIST, iid")["k=6 paper"] == "17.8x"
 
 
 def test_a_ratio_to_no_work_at_all_is_said_in_words() -> None:
@@ -163,7 +163,7 @@ def test_a_ratio_to_no_work_at_all_is_said_in_words() -> None:
         ),
     )
     table = tables.time([line(method="fedavg"), quiet], "lenet5")
-    assert shown(table, 7, "MNIST-iid")["sticky k=8"] == "all deniable a"
+    assert shown(table, 7, "MNIST, iid")["sticky k=8"] == "all deniable a"
     [row] = rows(table, row="MNIST-iid", method="sticky", k=8, quantity="client-epochs-ratio")
     assert row["ours"] == "inf"
 
@@ -176,7 +176,7 @@ def test_a_ratio_needs_fedavg_on_the_same_seeds() -> None:
 
 def test_runs_without_requests_have_no_time() -> None:
     table = tables.time([line(k=4, requests=())], "lenet5")
-    assert shown(table, 1, "MNIST-iid")["k=4 published"] == "not run"
+    assert shown(table, 1, "MNIST, iid")["k=4 published"] == "not run"
 
 
 def test_storage_is_what_was_measured_and_how_many_times_less() -> None:
@@ -193,9 +193,9 @@ def test_storage_is_what_was_measured_and_how_many_times_less() -> None:
         assert float(row["ours"]) == much.bytes.total
         assert shown(table, 1, title)["updates"] == amount(much.bytes.updates / 1e6)
         expected = much.bytes.total / little.bytes.total
-        assert shown(table, 2, f"MNIST-iid, {title}")["retention"] == times(expected)
+        assert shown(table, 2, f"MNIST, iid, {title}")["retention"] == times(expected)
     [equal] = [one for one in picked(lines, "sticky", 8) if one.x == 4]
-    cells = shown(table, 3, "MNIST-iid, k=8, x=4, seed 1")
+    cells = shown(table, 3, "MNIST, iid, k=8, x=4, seed 1")
     assert cells["rounds retrained"] == str(sum(one.rounds for one in equal.requests))
     assert cells["with budget"] == str(sum(one.rounds for one in little.requests))
 
@@ -231,7 +231,7 @@ def test_quick_runs_are_used_only_where_there_are_no_others_and_the_table_says_s
     assert "**These are quick runs**" in text
     assert "`disavow reproduce lenet5-accuracy --quick`" in text
     both = tables.accuracy([quick, full], "lenet5")
-    assert shown(both, 1, "MNIST-iid")["k=4 published"] == "not run"
+    assert shown(both, 1, "MNIST, iid")["k=4 published"] == "not run"
     assert "1 quick runs were left out" in both.markdown()
     assert "--quick" not in both.markdown()
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import bz2
+import gzip
 import json
+import lzma
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -158,6 +161,10 @@ ENCODINGS = {
     "base64 in base64 of JSON": lambda data: base64.b64encode(
         json.dumps({"salt": base64.b64encode(data).decode()}).encode()
     ),
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "base64 in gzip": lambda data: gzip.compress(base64.b64encode(data)),
     "zstandard": zstandard.ZstdCompressor(level=19).compress,
     "two frames of zstandard": lambda data: (
         zstandard.ZstdCompressor().compress(b"nobody") + zstandard.ZstdCompressor().compress(data)
@@ -199,6 +206,10 @@ def test_what_is_compressed_is_looked_at_piece_by_piece(tmp_path: Path) -> None:
 def test_what_only_looks_compressed_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "cut").write_bytes(zstandard.ZstdCompressor().compress(b"client-07" * 1000)[:-9])
     (tmp_path / "magic").write_bytes(zstandard.FRAME_HEADER + b"client-07")
+    for name, compress in {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}.items():
+        whole = compress(b"nobody")
+        (tmp_path / f"cut.{name}").write_bytes(whole[:-9])
+        (tmp_path / f"damaged.{name}").write_bytes(whole[:8] + b"damaged")
     assert "magic" in found(tmp_path, "client-07")
 
 

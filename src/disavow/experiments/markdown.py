@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-WIDEST = 140
+WIDEST = 144
 """Characters of the widest line of a table."""
 NOT_RUN, NOT_MEASURED = "not run", "not measured"
 

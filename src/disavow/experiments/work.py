@@ -1,7 +1,7 @@
 """What a request costs in client-epochs, over many streams of requests. Verdicts need no training.
 
 FedAvg with retraining trains everything again at each request; the paper's method and ours only where too few
-look-alikes remain. All methods meet the same streams: after each round, with some probability, somebody asks.
+survivors remain. All methods meet the same streams: after each round, with some probability, somebody asks.
 """
 
 from __future__ import annotations

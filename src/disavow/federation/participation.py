@@ -58,7 +58,7 @@ def clusters_taking_part(
     `at_least` of their `places` take part.
 
     >>> clusters_taking_part([4, 4, 5, 4], fraction=0.5, rank=rank_by_seed(1), round_number=1)
-    (0, 1)
+    (1, 2)
     """
     count = participants_of(len(places), fraction)
     ranked = sorted(range(len(places)), key=lambda number: (rank(round_number, f"cluster {number}"), number))

@@ -1,12 +1,18 @@
 """Is an id really gone? Look for it in every byte of every file of a run, free pages and log included.
 
-Looked into are also what base64 hides (proofs are envelopes of it) and what zstandard has compressed.
+Looked into are also what base64 hides (proofs are envelopes of it) and files that zstandard, gzip, bzip2 or xz has
+compressed; not archives, and not what is compressed inside something else.
 """
 
 from __future__ import annotations
 
 import binascii
+import bz2
+import gzip
+import io
+import lzma
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -23,7 +29,10 @@ SHORTEST_DECODED = 4
 _DEEP = 3
 """How often base64 within base64 is decoded."""
 
-_FRAME = zstandard.FRAME_HEADER
+_MAGIC = {zstandard.FRAME_HEADER: "zstandard", b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
+"""How a compressed file begins."""
+
+_DAMAGED = (zstandard.ZstdError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 _FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
@@ -53,13 +62,38 @@ def _contains(path: Path, wanted: bytes, longer: list[bytes]) -> bool:
             if any(_found(file, wanted, longer)):
                 return True
             file.seek(0)
-            if len(wanted) < SHORTEST_DECODED or file.read(len(_FRAME)) != _FRAME:
-                return False
+            start = file.read(max(map(len, _MAGIC)))
             file.seek(0)
-            unpacked = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False)
+            packed = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None)
+            return (
+                packed is not None and len(wanted) >= SHORTEST_DECODED and _unpacked(file, packed, wanted, longer)
+            )
+    except FileNotFoundError:
+        return False  # a run at work deletes files of its own
+
+
+def _unpacked(file: BinaryIO, packed: str, wanted: bytes, longer: list[bytes]) -> bool:
+    """Whether the id is in what a file unpacks to."""
+    try:
+        with _reader(file, packed) as unpacked:
             return any(_found(unpacked, wanted, longer))
-    except (FileNotFoundError, zstandard.ZstdError):
-        return False  # a run at work deletes files of its own; and what is damaged is said by fsck
+    except _DAMAGED:
+        return False  # what is damaged is said by fsck
+    except OSError as error:
+        if error.errno is None:
+            return False  # so says bz2 of what is damaged
+        raise
+
+
+def _reader(file: BinaryIO, packed: str) -> BinaryIO:
+    match packed:
+        case "gzip":
+            return io.BufferedReader(gzip.open(file))
+        case "bzip2":
+            return io.BufferedReader(bz2.open(file))
+        case "xz":
+            return io.BufferedReader(lzma.open(file))
+    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False)
 
 
 def _found(file: BinaryIO, wanted: bytes, longer: list[bytes]) -> Iterator[bool]:

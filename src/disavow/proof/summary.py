@@ -17,7 +17,7 @@ def as_odds(log10: float | None) -> str:
     """Odds from their logarithm.
 
     >>> as_odds(0.9), as_odds(38.2), as_odds(None)
-    ('7.9', '10^38', 'unbounded')
+    ('7.94', '10^38', 'unbounded')
     """
     if log10 is None:
         return "unbounded"

@@ -74,6 +74,15 @@ def test_it_takes_the_place_of_fedavg(tmp_path: Path) -> None:
     assert [finding for finding in fsck(tmp_path / "run") if finding.fault] == []
 
 
+def test_several_representatives_are_drawn_where_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="representatives"):
+        strategy(tmp_path / "run", k=3, x=1, representatives=3)
+    start(strategy(tmp_path / "run", k=3, x=1, representatives=2), farm(7), 2)
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert (ledger.policy.representatives, ledger.next_round()) == (2, (3, 1))
+    assert [finding for finding in fsck(tmp_path / "run") if finding.fault] == []
+
+
 def test_its_constructor_takes_what_fedavg_takes_in_the_same_order() -> None:
     import inspect
 

@@ -79,7 +79,7 @@ def train_reproducibly(
     key = config.get(BATCHES)
     if not isinstance(key, bytes):
         raise ConfigError(f"the train message holds no {BATCHES!r}: is the server's strategy KIPFedAvg?")
-    layout = layout_for(network, images)
+    layout = layout_for(network)
     worker = copy.deepcopy(network)
     worker.to(memory_format=layout)  # type: ignore[call-overload]
     asked = config.get(EPOCHS)
