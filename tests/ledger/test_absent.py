@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disavow.ledger.absent import files_with
-from tests.federation.builders import PROPERTY
 from tests.ledger.making import create
+from tests.rounds.builders import PROPERTY
 
 
 def found(folder: Path, client: str, *others: str) -> list[str]:
@@ -206,8 +206,11 @@ def test_what_is_compressed_is_looked_at_piece_by_piece(tmp_path: Path) -> None:
 def test_what_only_looks_compressed_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "cut").write_bytes(zstandard.ZstdCompressor().compress(b"client-07" * 1000)[:-9])
     (tmp_path / "magic").write_bytes(zstandard.FRAME_HEADER + b"client-07")
-    for name, compress in {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}.items():
-        whole = compress(b"nobody")
+    for name, whole in {
+        "gz": gzip.compress(b"nobody"),
+        "bz2": bz2.compress(b"nobody"),
+        "xz": lzma.compress(b"nobody"),
+    }.items():
         (tmp_path / f"cut.{name}").write_bytes(whole[:-9])
         (tmp_path / f"damaged.{name}").write_bytes(whole[:8] + b"damaged")
     assert "magic" in found(tmp_path, "client-07")
