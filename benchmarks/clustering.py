@@ -12,9 +12,9 @@ import torch
 
 from disavow.config import from_values
 from disavow.domain import Layout, TensorSpec
-from disavow.federation.cluster import cluster
-from disavow.federation.vectors import Updates
 from disavow.proof.keys import child_environment
+from disavow.rounds.cluster import cluster
+from disavow.rounds.vectors import Updates
 
 PARAMETERS = 52_000
 K = 10

@@ -37,8 +37,8 @@ import disavow
 
 if importlib.util.find_spec("sqlalchemy") is None:
     # a GPU machine may lack what the ledger needs; training does not need it, but its package imports it
-    bare = types.ModuleType("disavow.federation")
-    bare.__path__ = [str(Path(disavow.__file__).parent / "federation")]
+    bare = types.ModuleType("disavow.rounds")
+    bare.__path__ = [str(Path(disavow.__file__).parent / "rounds")]
     sys.modules[bare.__name__] = bare
 
 from disavow.config import TrainingSettings

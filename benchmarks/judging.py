@@ -20,9 +20,9 @@ import numpy as np
 from disavow.config import from_values
 from disavow.domain import Layout, TensorSpec
 from disavow.erasure.judge import judge
-from disavow.federation.round import now
 from disavow.ledger import Ledger
 from disavow.ledger.evidence import evidence
+from disavow.rounds.round import now
 
 PARTICIPANTS = 10_000
 K, X = 10, 3

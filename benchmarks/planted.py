@@ -36,12 +36,12 @@ from disavow.audit.subject import Subject, subject_of
 from disavow.audit.worlds import Kind, Seat, World, train_worlds
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain
-from disavow.federation.aggregate import aggregate
-from disavow.federation.broadcast import Broadcast
-from disavow.federation.local_training import Engine
-from disavow.federation.round import Conduct, run_round
-from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger
+from disavow.rounds.aggregate import aggregate
+from disavow.rounds.broadcast import Broadcast
+from disavow.rounds.local_training import Engine
+from disavow.rounds.round import Conduct, run_round
+from disavow.rounds.vectors import Model, Updates
 
 CLIENT = "client-02"
 
@@ -166,7 +166,7 @@ class Leaking(Retrain):
             )
             return _ALL[self.leak](aggregate(opening, *rest, **more), history)
 
-        with patch("disavow.federation.round.aggregate", leaking):
+        with patch("disavow.rounds.round.aggregate", leaking):
             run_round(ledger, _Elsewhere(engine, old) if warm else engine, conduct)
 
 

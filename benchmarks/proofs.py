@@ -27,8 +27,6 @@ from disavow.domain import Layout, TensorSpec
 from disavow.erasure.erase import answer_without_training
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.erasure.prove import OpenedProof, Proof, prove_what_if
-from disavow.federation.round import Conduct, close_round, now, open_round
-from disavow.federation.vectors import Updates
 from disavow.ledger import Ledger
 from disavow.proof import leaves
 from disavow.proof.bounds import bounds_of, chance_drawn, largest_displacement, total_ratio
@@ -39,6 +37,8 @@ from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
 from disavow.proof.reading import to_base64, write_figure
 from disavow.proof.verify import Asked, TrustedKey, verify
+from disavow.rounds.round import Conduct, close_round, now, open_round
+from disavow.rounds.vectors import Updates
 
 TIMES = 7
 LEAVERS = 5

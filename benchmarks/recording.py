@@ -11,11 +11,11 @@ import torch
 
 from disavow.config import from_values
 from disavow.engines.state import model_of
-from disavow.federation.broadcast import broadcast
-from disavow.federation.round import Conduct, close_round, now
-from disavow.federation.vectors import Updates
 from disavow.ledger import Ledger
 from disavow.models import build
+from disavow.rounds.broadcast import broadcast
+from disavow.rounds.round import Conduct, close_round, now
+from disavow.rounds.vectors import Updates
 
 CLIENTS = 50
 ROUNDS = 30

@@ -14,8 +14,8 @@ from torch import Tensor
 from disavow import config, runs
 from disavow.domain import size_class
 from disavow.engines.state import model_of
-from disavow.federation.local_training import Engine
-from disavow.federation.vectors import Model
+from disavow.rounds.local_training import Engine
+from disavow.rounds.vectors import Model
 
 ROUNDS = 20
 

@@ -41,5 +41,5 @@ def test_there_are_examples_and_they_are_found() -> None:
         "disavow.domain.layout",
         "disavow.domain.verdict",
         "disavow.data",
-        "disavow.federation.participation",
+        "disavow.rounds.participation",
     } <= with_examples

@@ -24,15 +24,15 @@ from disavow.engines.state import model_of
 from disavow.erasure.erase import erase as erase_with
 from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.errors import CannotRetrain, ConfigError, IntegrityError, RunInUse
-from disavow.federation.local_training import Engine
-from disavow.federation.round import now
-from disavow.federation.training import train
-from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger, RoundSummary, database, fsck
 from disavow.ledger.absent import files_with
 from disavow.ledger.rows import time_to_text
 from disavow.models import build
 from disavow.proof.keys import generate
+from disavow.rounds.local_training import Engine
+from disavow.rounds.round import now
+from disavow.rounds.training import train
+from disavow.rounds.vectors import Model, Updates
 from tests.data.making import write
 
 SETTINGS: dict[str, Any] = {

@@ -30,10 +30,6 @@ from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.prove import check_openings, default_openings
 from disavow.erasure.repetition import repetition
 from disavow.errors import CannotRetrain, ConfigError, RunInUse
-from disavow.federation.local_training import Engine
-from disavow.federation.participation import participation_of
-from disavow.federation.round import Conduct, now
-from disavow.federation.training import OnRound
 from disavow.ledger import Ledger
 from disavow.ledger.keys import default_folder, fingerprint, tombstone_key
 from disavow.ledger.requests import find
@@ -41,6 +37,10 @@ from disavow.ledger.taking_up import refuse_signer
 from disavow.ledger.tombstones import remember, restored
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.notes import Signer
+from disavow.rounds.local_training import Engine
+from disavow.rounds.participation import participation_of
+from disavow.rounds.round import Conduct, now
+from disavow.rounds.training import OnRound
 
 _POLL_SECONDS = 0.2
 

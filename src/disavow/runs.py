@@ -34,12 +34,6 @@ from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.prove import OnOpening
 from disavow.erasure.stream import place_from_stream
 from disavow.errors import CannotRetrain, ConfigError, RunError, RunMissing
-from disavow.federation.clustering.kmeans import require_kmeans
-from disavow.federation.local_training import Engine
-from disavow.federation.participation import needs_participation_key, participation_of
-from disavow.federation.randomness import Secrets
-from disavow.federation.round import Clock, Conduct, now
-from disavow.federation.training import OnRound, train
 from disavow.ledger import Ledger, database
 from disavow.ledger.creation import CONFIG, refuse_existing
 from disavow.ledger.keys import default_folder, tombstone_key
@@ -47,6 +41,12 @@ from disavow.ledger.run_files import refuse_unsafe
 from disavow.models import build
 from disavow.privacy.budget import Budget
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
+from disavow.rounds.clustering.kmeans import require_kmeans
+from disavow.rounds.local_training import Engine
+from disavow.rounds.participation import needs_participation_key, participation_of
+from disavow.rounds.randomness import Secrets
+from disavow.rounds.round import Clock, Conduct, now
+from disavow.rounds.training import OnRound, train
 
 OnAnswer = Callable[[ErasureRequest], None]
 

@@ -13,8 +13,8 @@ from disavow.domain import Evaluation
 from disavow.engines.choice import trainer_for
 from disavow.engines.trainer import Ask, Trainer
 from disavow.engines.workload import Workload
-from disavow.federation.vectors import Model, Updates
 from disavow.proof.keys import generate
+from disavow.rounds.vectors import Model, Updates
 
 CLIENT = "client-03"
 

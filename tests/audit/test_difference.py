@@ -27,7 +27,7 @@ from tests.audit.scoring import (
     swapped,
     swapped_order,
 )
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 
 def models(areas: Sequence[float], units: int, seed: int, *, alike: float, draws: float) -> list[Scores]:

@@ -23,13 +23,13 @@ from disavow.engines import build as build_engine
 from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms.federaser import FedEraser
 from disavow.erasure.mechanisms.retrain import Retrain
-from disavow.federation.aggregate import aggregate
-from disavow.federation.round import run_round
-from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger
 from disavow.ledger.retention import thin
+from disavow.rounds.aggregate import aggregate
+from disavow.rounds.round import run_round
+from disavow.rounds.vectors import Model, Updates
 from tests.audit.making import keys_of, make_run, subject_in
-from tests.federation.builders import CONDUCT, MOMENT, POLICY, PROPERTY, gaussian, layout_of_size, ledger_of
+from tests.rounds.builders import CONDUCT, MOMENT, POLICY, PROPERTY, gaussian, layout_of_size, ledger_of
 
 SIZE = 400
 CLIENTS = tuple("abcdefgh")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from disavow.audit.intervals import Interval, clopper_pearson, dkw_half_width, quantile_interval
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 LEVELS = st.floats(0.5, 0.999)
 

@@ -35,7 +35,7 @@ from disavow.audit.report import Audit
 from disavow.audit.subject import Subject
 from disavow.audit.worlds import Seat, World
 from disavow.domain import Layout, VerdictKind
-from disavow.federation.vectors import Model, Updates
+from disavow.rounds.vectors import Model, Updates
 from tests.audit import planted
 
 FOUND = ("old dense layers", "20 % blend", "full share added back", WARM)

@@ -29,7 +29,7 @@ from tests.audit.scoring import (
     swapped,
     swapped_order,
 )
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 
 def normal(shift: float, present: int, absent: int, seed: int, *, width: float = 1.0) -> Scores:

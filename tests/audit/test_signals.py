@@ -19,8 +19,8 @@ from disavow.audit.subject import Subject
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.state import model_of, put_model
 from disavow.engines.trainer import Trainer
-from disavow.federation.vectors import Model
 from disavow.models import build
+from disavow.rounds.vectors import Model
 from tests.audit.making import CLIENT, subject_in, trainer_of
 
 

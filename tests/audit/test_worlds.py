@@ -33,9 +33,9 @@ from disavow.engines.trainer import Trainer
 from disavow.engines.vectorised import VectorisedEngine
 from disavow.erasure.dry_run import foresee
 from disavow.erasure.mechanisms.retrain import Retrain
-from disavow.federation.randomness import Secrets
-from disavow.federation.round import run_round
 from disavow.ledger import Ledger
+from disavow.rounds.randomness import Secrets
+from disavow.rounds.round import run_round
 from tests.audit.making import CLIENT, Counting, Forbidden, Interrupted, interrupt_after, subject_in, trainer_of
 
 SEED = 5

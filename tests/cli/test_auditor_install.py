@@ -25,7 +25,7 @@ from disavow.proof.notes import Signer
 from disavow.runs import Run
 from tests.cli.process import environment
 from tests.erasure.mechanisms.contract import LAYOUT, ToyEngine, leave, toy_settings
-from tests.federation.builders import MOMENT
+from tests.rounds.builders import MOMENT
 
 SOURCE = Path(__file__).parents[2] / "src"
 RUN_MAIN = "from disavow.cli import main; main()"

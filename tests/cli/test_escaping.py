@@ -17,13 +17,13 @@ from disavow.cli.output import print_json
 from disavow.data import load
 from disavow.domain import Layout, TensorSpec, escaped
 from disavow.errors import RoundRefused
-from disavow.federation.local_training import accept
-from disavow.federation.round import now
-from disavow.federation.vectors import Updates
 from disavow.ledger import Ledger
 from disavow.ledger.keys import tombstone_key
 from disavow.ledger.rows import time_to_text
 from disavow.proof.keys import generate
+from disavow.rounds.local_training import accept
+from disavow.rounds.round import now
+from disavow.rounds.vectors import Updates
 from tests.audit.test_report import LESS, MORE, SAME, audit
 from tests.cli.forked import disavow
 from tests.conftest import SMALL

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from disavow import config
 from disavow.config import PROJECTION_LIMIT, Settings
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 
 def values_of(kind: Any, metadata: Iterable[Any] = ()) -> st.SearchStrategy[Any]:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from disavow.config import DataSettings
 from disavow.data.digits import digits
 from disavow.data.partition import PARTITIONS, Labels, Partition, dirichlet, held_out, iid, quantity
-from disavow.federation.randomness import Stream, derive
-from tests.federation.builders import PROPERTY
+from disavow.rounds.randomness import Stream, derive
+from tests.rounds.builders import PROPERTY
 
 LARGEST = min(
     (bound.le for bound in DataSettings.model_fields["alpha"].metadata if hasattr(bound, "le")),

@@ -17,8 +17,8 @@ from disavow.data.digits import digits
 from disavow.data.partition import Labels
 from disavow.data.partitioners import partitioned
 from disavow.errors import ConfigError
-from disavow.federation.randomness import Stream, derive
-from tests.federation.builders import PROPERTY
+from disavow.rounds.randomness import Stream, derive
+from tests.rounds.builders import PROPERTY
 
 NAMES = ["iid", "dirichlet", "shards", "pathological"]
 DIGITS: Labels = digits().labels.numpy()

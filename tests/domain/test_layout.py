@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disavow.domain import Layout, TensorSpec
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 names = st.text(min_size=1, max_size=8)
 specs = st.builds(TensorSpec, names, st.lists(st.integers(0, 5), max_size=3).map(tuple))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disavow.domain import size_class
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 UNIT = 1 << 32
 counts = st.integers(1, 10**6)

@@ -25,9 +25,9 @@ from disavow.engines.sequential import SequentialEngine
 from disavow.engines.state import model_of, put_model
 from disavow.engines.workload import Workload
 from disavow.errors import ModelMismatch
-from disavow.federation.local_training import Engine
-from disavow.federation.vectors import Model
 from disavow.models import build
+from disavow.rounds.local_training import Engine
+from disavow.rounds.vectors import Model
 
 SHAPE = (1, 6, 6)
 CLASSES = 4

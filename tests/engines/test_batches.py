@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disavow.engines.batches import batches
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 
 def positions(

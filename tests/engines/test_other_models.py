@@ -27,8 +27,8 @@ from disavow.engines.sequential import SequentialEngine
 from disavow.engines.stacked import StackedTrainer
 from disavow.engines.vectorised import VectorisedEngine
 from disavow.errors import ModelMismatch
-from disavow.federation.local_training import Engine
-from disavow.federation.vectors import Model
+from disavow.rounds.local_training import Engine
+from disavow.rounds.vectors import Model
 from tests.engines.contract import PARTS, SHAPE, Case, a_case
 from tests.engines.fused.emulator import COMPILER, Emulator
 

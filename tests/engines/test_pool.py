@@ -34,10 +34,10 @@ from disavow.engines.trainer import Ask
 from disavow.engines.vectorised import VectorisedEngine
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError, DisavowError
-from disavow.federation.local_training import Engine
-from disavow.federation.vectors import Model, Updates
 from disavow.ledger.lock import Lock
 from disavow.models import build
+from disavow.rounds.local_training import Engine
+from disavow.rounds.vectors import Model, Updates
 from tests.engines.contract import CLASSES, PARTS, SHAPE, AttributesContract, Case, EngineContract, a_case
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

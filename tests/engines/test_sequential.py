@@ -9,9 +9,9 @@ from torch.nn import functional
 
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.state import model_of
-from disavow.federation.local_training import Engine
-from disavow.federation.vectors import Model
 from disavow.models import build
+from disavow.rounds.local_training import Engine
+from disavow.rounds.vectors import Model
 from tests.engines.contract import PARTS, AttributesContract, Case, EngineContract, a_case
 
 

@@ -14,8 +14,8 @@ from disavow.engines.sequential import SequentialEngine
 from disavow.engines.stacked import StackedTrainer
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
-from disavow.federation.local_training import Engine
-from disavow.federation.vectors import Model, Updates
+from disavow.rounds.local_training import Engine
+from disavow.rounds.vectors import Model, Updates
 from tests.engines.contract import PARTS, AttributesContract, Case, EngineContract, a_case
 
 CPU = torch.device("cpu")

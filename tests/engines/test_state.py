@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from disavow.engines.state import layout_of, model_of, put_model
-from disavow.federation.vectors import Model
 from disavow.models import NETWORKS, build
+from disavow.rounds.vectors import Model
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -17,11 +17,11 @@ from disavow.engines.trainer import Ask
 from disavow.engines.vectorised import VectorisedEngine
 from disavow.engines.workload import Workload
 from disavow.errors import BudgetSpent, RoundRefused
-from disavow.federation.randomness import Secrets
-from disavow.federation.round import Conduct, now, run_round
-from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger, fsck
 from disavow.privacy.budget import Budget
+from disavow.rounds.randomness import Secrets
+from disavow.rounds.round import Conduct, now, run_round
+from disavow.rounds.vectors import Model, Updates
 from tests.engines.contract import a_case
 
 

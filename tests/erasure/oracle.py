@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from disavow.domain import Anchors, Policy, size_class
-from disavow.federation.aggregate import aggregate
-from disavow.federation.broadcast import Broadcast
-from disavow.federation.cluster import cluster
-from disavow.federation.clustering.fixed import settled
-from disavow.federation.local_training import Engine
-from disavow.federation.perturb import choose_and_perturb, clip
-from disavow.federation.round import Conduct
-from disavow.federation.vectors import Model
+from disavow.rounds.aggregate import aggregate
+from disavow.rounds.broadcast import Broadcast
+from disavow.rounds.cluster import cluster
+from disavow.rounds.clustering.fixed import settled
+from disavow.rounds.local_training import Engine
+from disavow.rounds.perturb import choose_and_perturb, clip
+from disavow.rounds.round import Conduct
+from disavow.rounds.vectors import Model
 
 
 @dataclass(frozen=True)

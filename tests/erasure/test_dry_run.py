@@ -17,9 +17,9 @@ from disavow.domain import Cost, Verdict, VerdictKind
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.errors import BudgetSpent, RoundRefused, UnknownClient
-from disavow.federation.round import room_for
 from disavow.ledger import Ledger
 from disavow.privacy.budget import Budget
+from disavow.rounds.round import room_for
 from disavow.runs import Run
 from tests.erasure.mechanisms.contract import (
     ask,

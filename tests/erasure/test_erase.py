@@ -22,12 +22,12 @@ import torch
 from disavow import config, runs
 from disavow.domain import Evaluation, RequestState, Verdict, VerdictKind
 from disavow.errors import CannotRetrain, LedgerError, RoundRefused, RunInUse
-from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger, RoundSummary, database, fsck
 from disavow.ledger.absent import files_with
 from disavow.ledger.ledger import Ledger as LedgerClass
 from disavow.ledger.models import ModelStore
 from disavow.ledger.schema import clients, erasures, memberships
+from disavow.rounds.vectors import Model, Updates
 from disavow.runs import Run
 from tests.erasure.mechanisms.contract import (
     ToyEngine,
@@ -42,8 +42,8 @@ from tests.erasure.mechanisms.contract import (
     start_toy,
     toy_settings,
 )
-from tests.federation.builders import MOMENT
 from tests.ledger.making import files_of
+from tests.rounds.builders import MOMENT
 
 DENIABLE = Verdict(VerdictKind.DENIABLE)
 NEVER = Verdict(VerdictKind.NEVER_PRESENT)

@@ -20,8 +20,8 @@ from disavow.erasure.judge import judge
 from disavow.ledger import Ledger, fsck, journal, log
 from disavow.ledger.evidence import evidence
 from disavow.ledger.schema import clients
-from tests.federation.builders import MOMENT, PROPERTY
 from tests.ledger.making import LAYOUT, POLICY, create, files_of, member, record_next
+from tests.rounds.builders import MOMENT, PROPERTY
 
 KEY = b"k" * 32
 POPULATION = tuple(f"c{i:02d}" for i in range(14))

@@ -17,14 +17,14 @@ from disavow.domain import Anchors
 from disavow.engines import build as build_engine
 from disavow.engines.state import model_of
 from disavow.engines.workload import Workload
-from disavow.federation.randomness import Secrets, Stream
-from disavow.federation.round import Conduct, now
-from disavow.federation.training import train
-from disavow.federation.vectors import Model
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.models import digest_of, to_safetensors
 from disavow.ledger.retention import checkpoints
 from disavow.models import build
+from disavow.rounds.randomness import Secrets, Stream
+from disavow.rounds.round import Conduct, now
+from disavow.rounds.training import train
+from disavow.rounds.vectors import Model
 from tests.erasure.oracle import Oracle, same_bits
 
 TRAINING = {"epochs": 1, "batch_size": 64, "learning_rate": 0.3}

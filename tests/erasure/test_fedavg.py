@@ -11,11 +11,11 @@ import torch
 from disavow import config, runs
 from disavow.domain import size_class
 from disavow.erasure.prove import opening_path, proof_path
-from disavow.federation.round import now
-from disavow.federation.vectors import Model
 from disavow.ledger import fsck
 from disavow.proof.keys import generate, trusted_keys
 from disavow.proof.verify import Asked, examine
+from disavow.rounds.round import now
+from disavow.rounds.vectors import Model
 
 SETTINGS: dict[str, Any] = {
     "rounds": 3,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from disavow.domain import ClusterEvidence, RebuiltEvidence, Verdict, VerdictKind
 from disavow.erasure.judge import judge
-from tests.federation.builders import POLICY, PROPERTY
+from tests.rounds.builders import POLICY, PROPERTY
 
 DENIABLE = Verdict(VerdictKind.DENIABLE)
 LEAVER = 7

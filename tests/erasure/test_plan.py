@@ -27,7 +27,7 @@ from disavow.erasure.plan import (
     proportion_of,
     simulate,
 )
-from tests.federation.builders import FEW
+from tests.rounds.builders import FEW
 
 # ---- exact enumeration: every partition, every request, with its probability ----------------------------------
 

@@ -59,8 +59,8 @@ from tests.erasure.mechanisms.contract import (
     standing,
     toy_settings,
 )
-from tests.federation.builders import MOMENT
 from tests.ledger.making import files_of
+from tests.rounds.builders import MOMENT
 
 SERVER = Signer("fl.example", Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 SUCCESSOR = Signer("fl.example", Ed25519PrivateKey.from_private_bytes(b"s" * 32))

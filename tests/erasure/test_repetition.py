@@ -12,8 +12,8 @@ import torch
 from disavow.domain import ErasureRequest, RequestState
 from disavow.erasure.erase import answer_without_training, erase, training_due
 from disavow.erasure.repetition import repetition
-from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger
+from disavow.rounds.vectors import Model, Updates
 from disavow.runs import Run
 from tests.erasure.mechanisms.contract import (
     ToyEngine,

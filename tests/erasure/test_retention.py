@@ -13,11 +13,11 @@ import sqlalchemy as sa
 import zstandard
 
 from disavow.erasure.dry_run import Forecast, foresee
-from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.models import to_safetensors
 from disavow.ledger.retention import checkpoints
 from disavow.ledger.schema import rounds
+from disavow.rounds.vectors import Model, Updates
 from disavow.runs import Run
 from tests.erasure.mechanisms.contract import (
     LAYOUT,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from disavow.erasure.simulated import repaired
-from disavow.federation.clustering.geometry import ExactGeometry
-from disavow.federation.clustering.sticky import sticky
-from tests.federation.builders import PROPERTY
+from disavow.rounds.clustering.geometry import ExactGeometry
+from disavow.rounds.clustering.sticky import sticky
+from tests.rounds.builders import PROPERTY
 
 SIGMAS = 5
 

@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from disavow.data import client_ids
 from disavow.erasure.stream import asks, place_from_stream
 from disavow.errors import RoundRefused
-from disavow.federation.randomness import training_stream
 from disavow.ledger import Ledger, RoundSummary, fsck
 from disavow.ledger.schema import requests
+from disavow.rounds.randomness import training_stream
 from disavow.runs import Run
 from tests.erasure.mechanisms.contract import ask, digests, reopen_toy, start_toy, toy_settings
 

@@ -16,8 +16,8 @@ from disavow.experiments import campaign, grid, lines
 from disavow.experiments.campaign import Places, effort
 from disavow.experiments.grid import Point
 from disavow.experiments.lines import Line, Round
-from disavow.federation.vectors import Model
 from disavow.ledger.lock import Lock
+from disavow.rounds.vectors import Model
 from tests.experiments.small import TOML, written
 
 

@@ -9,7 +9,7 @@ import torch
 
 from disavow.domain import Evaluation, Layout, TensorSpec
 from disavow.experiments.sharing import SharedEngine
-from disavow.federation.vectors import Model, Updates
+from disavow.rounds.vectors import Model, Updates
 from tests.engines.contract import evaluated
 
 LAYOUT = Layout((TensorSpec("w", (4,)),))

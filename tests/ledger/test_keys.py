@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from disavow.errors import ConfigError
 from disavow.ledger.keys import default_folder, fingerprint, tombstone, tombstone_key
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 
 def test_the_folder_is_the_one_that_the_environment_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

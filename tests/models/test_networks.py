@@ -10,7 +10,7 @@ from torch import nn
 
 from disavow.engines.state import model_of
 from disavow.models import NETWORKS, build
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 SIZES = {"convnet": 186_692, "lenet5": 51_902, "resnet-mini": 17_986}
 

@@ -7,8 +7,8 @@ import torch
 
 from disavow import config, runs
 from disavow.domain import VARIANCE_FLOOR
-from disavow.federation.vectors import Model
 from disavow.models.resnet_mini import Block
+from disavow.rounds.vectors import Model
 
 
 def test_a_block_halves_the_sides_and_rounds_up() -> None:

@@ -10,7 +10,7 @@ from disavow.errors import ConfigError
 from disavow.privacy.accountants import sampled, unconditional
 from disavow.privacy.calibration import HOPELESS, Setting, noise_ratio, sampled_tau, unconditional_tau
 from disavow.privacy.events import fixed_sizes
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 DESIGN = Setting(rounds=50, sizes=fixed_sizes(50, 10), clip=1.0)
 LENET5 = 51_902

@@ -19,15 +19,15 @@ import torch
 from scipy.stats import beta
 
 from disavow.domain import Policy
-from disavow.federation.aggregate import aggregate
-from disavow.federation.broadcast import Broadcast
-from disavow.federation.cluster import Clusters, cluster
-from disavow.federation.perturb import Perturbed, choose_and_perturb, clip
-from disavow.federation.randomness import Secrets
-from disavow.federation.vectors import Model, Updates
 from disavow.privacy.accountants import account
 from disavow.privacy.events import Event, event_of
-from tests.federation.builders import MOMENT, POLICY, layout_of_size, updates_of
+from disavow.rounds.aggregate import aggregate
+from disavow.rounds.broadcast import Broadcast
+from disavow.rounds.cluster import Clusters, cluster
+from disavow.rounds.perturb import Perturbed, choose_and_perturb, clip
+from disavow.rounds.randomness import Secrets
+from disavow.rounds.vectors import Model, Updates
+from tests.rounds.builders import MOMENT, POLICY, layout_of_size, updates_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disavow.data import client_ids
-from disavow.federation.clustering.fixed import settled
-from disavow.federation.randomness import Secrets
 from disavow.privacy.events import event_of, fixed_sizes
-from tests.federation.builders import POLICY, PROPERTY
+from disavow.rounds.clustering.fixed import settled
+from disavow.rounds.randomness import Secrets
+from tests.rounds.builders import POLICY, PROPERTY
 
 CALIBRATED = replace(POLICY, noise="calibrated", clip=2.0, tau=0.5, draws="fresh")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disavow.privacy import gaussian
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 mpmath: Any = pytest.importorskip("mpmath")  # comes with torch
 

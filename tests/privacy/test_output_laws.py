@@ -15,17 +15,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disavow.federation.aggregate import aggregate
-from disavow.federation.broadcast import Broadcast
-from disavow.federation.cluster import Clusters
-from disavow.federation.perturb import choose_and_perturb
-from disavow.federation.randomness import Secrets
-from disavow.federation.vectors import Model
 from disavow.privacy import sampling
 from disavow.privacy.calibration import Setting
 from disavow.privacy.events import event_of, fixed_sizes
-from tests.federation.builders import MOMENT, POLICY, PROPERTY, layout_of_size, updates_of
+from disavow.rounds.aggregate import aggregate
+from disavow.rounds.broadcast import Broadcast
+from disavow.rounds.cluster import Clusters
+from disavow.rounds.perturb import choose_and_perturb
+from disavow.rounds.randomness import Secrets
+from disavow.rounds.vectors import Model
 from tests.privacy.laws import Group, cells, composed_delta, hockey_stick, law
+from tests.rounds.builders import MOMENT, POLICY, PROPERTY, layout_of_size, updates_of
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 ROUNDING = 1e-9

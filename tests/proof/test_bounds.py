@@ -22,7 +22,7 @@ from disavow.proof.bounds import (
     within_odds,
 )
 from disavow.proof.reading import figure, write_figure
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 weights = st.floats(1e-3, 1.0)
 spreads = st.floats(0.0, 1e3)

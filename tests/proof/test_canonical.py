@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from disavow.errors import Unreadable
 from disavow.proof.canonical import DEEPEST, decode, decode_any, encode
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 MOST = 10_000
 

@@ -15,7 +15,7 @@ from disavow.errors import Unreadable, VerificationError
 from disavow.proof import canonical
 from disavow.proof.envelope import LARGEST, PAYLOAD_TYPE, read_envelope, seal, signer_of, to_be_signed
 from disavow.proof.notes import PublicKey, Signer
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 SERVER = Signer("server", Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 OTHER = Signer("other", Ed25519PrivateKey.from_private_bytes(b"o" * 32))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from disavow.errors import Unreadable, VerificationError
 from disavow.proof.notes import LARGEST, Checkpoint, PublicKey, Signer, check_name, open_checkpoint, origin_of
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 SERVER = Signer("fl.example.org", Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 WITNESS = Signer("witness.example", Ed25519PrivateKey.from_private_bytes(b"w" * 32))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from disavow.errors import Unreadable
 from disavow.proof import reading
 from disavow.proof.reading import MOST, Reader
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 AT = "here"
 HASH = base64.b64encode(bytes(range(32))).decode()

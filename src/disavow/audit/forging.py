@@ -23,15 +23,15 @@ import torch
 
 from disavow.audit.game import Floats, Scores, Weights
 from disavow.domain import Policy, Round
-from disavow.federation.aggregate import aggregate
-from disavow.federation.broadcast import Broadcast
-from disavow.federation.cluster import Clusters
-from disavow.federation.local_training import Engine
-from disavow.federation.perturb import choose_and_perturb, clip
-from disavow.federation.randomness import Secrets, derive
-from disavow.federation.vectors import Model, Updates, on_cpu
 from disavow.ledger import Ledger
 from disavow.ledger.retention import checkpoints
+from disavow.rounds.aggregate import aggregate
+from disavow.rounds.broadcast import Broadcast
+from disavow.rounds.cluster import Clusters
+from disavow.rounds.local_training import Engine
+from disavow.rounds.perturb import choose_and_perturb, clip
+from disavow.rounds.randomness import Secrets, derive
+from disavow.rounds.vectors import Model, Updates, on_cpu
 
 UpdatesOf = Callable[[Model, tuple[str, ...], int], Updates]
 """The updates of some clients in a round, from the model broadcast in it: computed again, or retained."""

@@ -19,13 +19,13 @@ from disavow.engines import build as build_engine
 from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms import Mechanism
 from disavow.errors import ConfigError
-from disavow.federation.local_training import Engine
-from disavow.federation.participation import participation_of
-from disavow.federation.vectors import Model
 from disavow.ledger import Ledger
 from disavow.ledger.copying import copy_run
 from disavow.ledger.keys import has_tombstone_key, tombstone_key
 from disavow.proof.notes import Signer
+from disavow.rounds.local_training import Engine
+from disavow.rounds.participation import participation_of
+from disavow.rounds.vectors import Model
 
 _KEY_BYTES = 32
 

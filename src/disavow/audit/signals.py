@@ -14,8 +14,8 @@ from disavow.audit.subject import Subject
 from disavow.engines.scores import EVALUATION_BATCH, losses_of, task_of
 from disavow.engines.state import put_model
 from disavow.engines.trainer import Ask, Trainer
-from disavow.federation.randomness import training_stream
-from disavow.federation.vectors import Model, on_cpu
+from disavow.rounds.randomness import training_stream
+from disavow.rounds.vectors import Model, on_cpu
 
 MOST_WEIGHTS = 1 << 18
 """Numbers that are kept of each world's model: a megabyte. Of larger models so many are drawn, the same of all."""

@@ -18,9 +18,9 @@ from disavow.data.progress import nothing
 from disavow.domain import Anchors, Layout, Policy, escaped
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError, UnknownClient
-from disavow.federation.randomness import training_stream
-from disavow.federation.vectors import Model
 from disavow.ledger import Ledger
+from disavow.rounds.randomness import training_stream
+from disavow.rounds.vectors import Model
 
 FEWEST_RECORDS = 10
 """Records of either kind below which no attacker that scores records could be told from chance."""

@@ -32,11 +32,11 @@ from disavow.engines.trainer import Trainer
 from disavow.engines.vectorised import VectorisedEngine
 from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms import Mechanism
-from disavow.federation.randomness import Secrets, derive, training_stream
-from disavow.federation.round import Conduct
-from disavow.federation.vectors import Model
 from disavow.ledger import Ledger
 from disavow.ledger.files import write_durably
+from disavow.rounds.randomness import Secrets, derive, training_stream
+from disavow.rounds.round import Conduct
+from disavow.rounds.vectors import Model
 
 _log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from disavow.bench.passes import Contestant, OnPass, OnStart, interleaved
 from disavow.bench.peers import CACHE, CONTESTANTS, PEERS, Peer, PeerUnavailable, command, interpreter
 from disavow.bench.report import Report
 from disavow.bench.workload import prepare
-from disavow.federation.threads import cores
 from disavow.proof.keys import child_environment
+from disavow.rounds.threads import cores
 
 WARMUP = {"cpu": 1, "cuda": 3}
 """Rounds that are not timed: processes start, kernels are compiled, memory is laid out."""

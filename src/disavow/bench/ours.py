@@ -29,10 +29,10 @@ from disavow.engines.together import Federation as InStep
 from disavow.engines.together import evaluate_rounds, run_rounds
 from disavow.engines.vectorised import VectorisedEngine
 from disavow.engines.workload import Workload
-from disavow.federation.round import Conduct, now, run_round
-from disavow.federation.training import evaluate_missing
 from disavow.ledger import Ledger
 from disavow.models import NETWORKS, build
+from disavow.rounds.round import Conduct, now, run_round
+from disavow.rounds.training import evaluate_missing
 
 K = 10
 """Least members of a cluster; fewer where there are not so many clients."""

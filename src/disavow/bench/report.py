@@ -14,7 +14,7 @@ import torch
 
 from disavow import __version__
 from disavow.bench.passes import Contestant, Pass
-from disavow.federation.threads import cores
+from disavow.rounds.threads import cores
 
 ALIKE = 0.1
 """An accuracy further than this from the median of all is pointed out: that contestant may do other work."""

@@ -8,10 +8,10 @@ from disavow.cli.erase import request_as_json, sentence
 from disavow.cli.output import print_json, results
 from disavow.domain import escaped
 from disavow.errors import RunError
-from disavow.federation.round import now
 from disavow.ledger import Ledger
 from disavow.ledger.keys import default_folder
 from disavow.ledger.tombstones import restored
+from disavow.rounds.round import now
 
 
 def cancel(directory: Path, client: str, *, as_json: bool) -> None:

@@ -21,12 +21,12 @@ from disavow.cli.train import go_on, report
 from disavow.domain import VerdictKind
 from disavow.erasure.dry_run import foresee
 from disavow.erasure.prove import OPENINGS_SUFFIX, opening_path, proof_path
-from disavow.federation.round import now
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.creation import refuse_existing
 from disavow.ledger.rows import time_to_text
 from disavow.proof.keys import PUBLIC, generate, trusted_keys
 from disavow.proof.verify import Asked, Report, examine
+from disavow.rounds.round import now
 
 _CLIENTS = 20
 

@@ -15,13 +15,13 @@ from disavow.cli.unsettled import Unsettled, unsettled
 from disavow.config import Settings
 from disavow.domain import Policy
 from disavow.errors import DisavowError
-from disavow.federation.participation import participation_of
-from disavow.federation.round import room_for
 from disavow.ledger import Ledger, log
 from disavow.ledger.keys import default_folder
 from disavow.ledger.retention import checkpoints
 from disavow.proof.bounds import noise_in_words
 from disavow.proof.report import rebuilt_in_words
+from disavow.rounds.participation import participation_of
+from disavow.rounds.round import room_for
 from disavow.runs import budget_of, conduct_of, on_nodes, settings_of
 
 

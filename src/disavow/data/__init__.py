@@ -8,7 +8,7 @@ from disavow.data.digits import digits
 from disavow.data.partition import PARTITIONS, held_out
 from disavow.data.progress import OnProgress, nothing
 from disavow.errors import ConfigError
-from disavow.federation.randomness import training_stream
+from disavow.rounds.randomness import training_stream
 
 DIGITS = "digits"
 

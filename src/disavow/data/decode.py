@@ -14,7 +14,7 @@ import numpy.typing as npt
 from disavow.data.catalogue import Spec
 from disavow.data.rows import Rows, needs_extra
 from disavow.errors import ConfigError
-from disavow.federation.threads import cores
+from disavow.rounds.threads import cores
 
 Pixels = npt.NDArray[np.uint8]
 Block = tuple[Pixels, Pixels]

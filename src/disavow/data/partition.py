@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from disavow.data.dataset import Indices
-from disavow.federation.randomness import Stream
+from disavow.rounds.randomness import Stream
 
 Labels = npt.NDArray[np.int64]
 Partition = Callable[[Labels, int, float, Stream], list[Indices]]

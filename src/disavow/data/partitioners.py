@@ -18,7 +18,7 @@ from disavow.data.dataset import Indices
 from disavow.data.partition import Labels, nobody_empty
 from disavow.data.rows import needs_extra
 from disavow.errors import ConfigError
-from disavow.federation.randomness import Stream
+from disavow.rounds.randomness import Stream
 
 _LABEL, _NUMBER = "label", "number"
 

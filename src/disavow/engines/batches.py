@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from disavow.federation.randomness import Stream, training_stream
+from disavow.rounds.randomness import Stream, training_stream
 
 
 def keys(samples: int, *, epochs: int, seed: int, round_number: int, client: str) -> npt.NDArray[np.uint64]:

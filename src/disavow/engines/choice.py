@@ -13,7 +13,7 @@ from disavow.engines.trainer import Trainer
 from disavow.engines.vectorised import VectorisedEngine
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError
-from disavow.federation.local_training import Engine
+from disavow.rounds.local_training import Engine
 
 _log = logging.getLogger(__name__)
 

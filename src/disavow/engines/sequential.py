@@ -18,8 +18,8 @@ from disavow.domain import Evaluation, Layout
 from disavow.engines.scores import EVALUATION_BATCH, evaluation_of, loss_of
 from disavow.engines.state import layout_of, model_of, put_model
 from disavow.engines.workload import Workload
-from disavow.federation.threads import one_thread
-from disavow.federation.vectors import Model, Updates, require_layout
+from disavow.rounds.threads import one_thread
+from disavow.rounds.vectors import Model, Updates, require_layout
 
 
 class SequentialEngine:

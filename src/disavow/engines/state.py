@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from disavow.domain import Layout, TensorSpec
-from disavow.federation.vectors import Model, require_layout
+from disavow.rounds.vectors import Model, require_layout
 
 
 def _tensors(network: nn.Module) -> dict[str, Tensor]:

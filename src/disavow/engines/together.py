@@ -17,10 +17,10 @@ from disavow.domain import Round
 from disavow.engines.trainer import Ask
 from disavow.engines.vectorised import VectorisedEngine
 from disavow.errors import DisavowError, RoundRefused
-from disavow.federation.broadcast import Broadcast
-from disavow.federation.round import Conduct, close_round, open_round
-from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger
+from disavow.rounds.broadcast import Broadcast
+from disavow.rounds.round import Conduct, close_round, open_round
+from disavow.rounds.vectors import Model, Updates
 
 _ENOUGH = 100
 """Clients in one training call: enough to fill a GPU, few enough that other rounds can be closed meanwhile."""

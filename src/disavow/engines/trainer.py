@@ -12,7 +12,7 @@ from typing import Protocol
 
 from disavow.domain import Evaluation
 from disavow.engines.workload import Workload
-from disavow.federation.vectors import Model, Updates
+from disavow.rounds.vectors import Model, Updates
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from disavow.domain import Evaluation, Layout
 from disavow.engines.trainer import Ask, Trainer
 from disavow.engines.workload import Workload
-from disavow.federation.vectors import Model, Updates
+from disavow.rounds.vectors import Model, Updates
 
 
 class VectorisedEngine:

@@ -13,7 +13,6 @@ from disavow.erasure.judge import judge
 from disavow.erasure.mechanisms import Mechanism, Step, Work, refuse_another
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
 from disavow.errors import UnknownClient
-from disavow.federation.round import Conduct
 from disavow.ledger import Ledger
 from disavow.ledger.evidence import evidence
 from disavow.ledger.journal import never_present, rebuilding, waiting
@@ -21,6 +20,7 @@ from disavow.ledger.requests import refuse_broken_text
 from disavow.ledger.retention import nearest
 from disavow.ledger.schema import clients, requests
 from disavow.proof.envelope import LARGEST
+from disavow.rounds.round import Conduct
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ from disavow.erasure.dry_run import judged, names_of, work_after
 from disavow.erasure.mechanisms import Mechanism, Work, refuse_another
 from disavow.erasure.prove import OnOpening, check_openings, default_openings, prove_leavers, refuse_too_large
 from disavow.errors import RoundRefused
-from disavow.federation.local_training import Engine, refuse_unfit
-from disavow.federation.round import Conduct
-from disavow.federation.training import OnRound, settle
-from disavow.federation.vectors import Model
 from disavow.ledger import Ledger, journal, log
 from disavow.proof.leaves import MOST_REQUESTS
+from disavow.rounds.local_training import Engine, refuse_unfit
+from disavow.rounds.round import Conduct
+from disavow.rounds.training import OnRound, settle
+from disavow.rounds.vectors import Model
 
 OnVerdict = Callable[[Verdict, int], None]
 """Told a verdict and how many requests it answers, as soon as it is in the ledger."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from disavow.domain import RequestState
-from disavow.federation.randomness import derive, training_stream
-from disavow.federation.round import Conduct
 from disavow.ledger import Ledger
 from disavow.ledger.schema import requests
+from disavow.rounds.randomness import derive, training_stream
+from disavow.rounds.round import Conduct
 
 
 def asks(clients: Sequence[str], *, rate: float, seed: int, round_number: int) -> str | None:

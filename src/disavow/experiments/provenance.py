@@ -16,8 +16,8 @@ from disavow.bench.report import processor
 from disavow.config import EngineSettings
 from disavow.engines.choice import device_of
 from disavow.experiments.lines import Versions
-from disavow.federation.threads import cores
 from disavow.proof.keys import child_environment
+from disavow.rounds.threads import cores
 
 VARIABLE = "DISAVOW_COMMIT"
 """The environment variable that names the commit where the code is no git checkout, such as in a container."""

@@ -22,10 +22,10 @@ from disavow.experiments.grid import Point
 from disavow.experiments.lines import Disk, Line, Request, Round
 from disavow.experiments.quantities import MEAN_OF, SETTLED
 from disavow.experiments.sharing import SharedEngine
-from disavow.federation.training import train
-from disavow.federation.vectors import Model
 from disavow.ledger import RoundSummary
 from disavow.ledger.models import mean_of
+from disavow.rounds.training import train
+from disavow.rounds.vectors import Model
 from disavow.runs import Prepared, Run
 
 Models = npt.NDArray[np.float32]

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 
 from disavow.domain import Evaluation, Layout
-from disavow.federation.local_training import ChecksRuns, Engine
-from disavow.federation.vectors import Model, Updates, on_cpu
+from disavow.rounds.local_training import ChecksRuns, Engine
+from disavow.rounds.vectors import Model, Updates, on_cpu
 
 _Key = tuple[bytes, tuple[str, ...], int, int]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from disavow.federation.randomness import training_stream
 from disavow.models.convnet import ConvNet
 from disavow.models.lenet5 import LeNet5
 from disavow.models.resnet_mini import ResNetMini
+from disavow.rounds.randomness import training_stream
 
 Shape = tuple[int, int, int]
 """Channels, height and width of an image."""

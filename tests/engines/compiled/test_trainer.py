@@ -17,8 +17,8 @@ from disavow.engines.sequential import SequentialEngine
 from disavow.engines.trainer import Ask
 from disavow.engines.vectorised import VectorisedEngine
 from disavow.engines.workload import Workload
-from disavow.federation.local_training import Engine
-from disavow.federation.vectors import Model
+from disavow.rounds.local_training import Engine
+from disavow.rounds.vectors import Model
 from tests.engines.contract import PARTS, SHAPE, Case, EngineContract, a_case, with_attributes
 from tests.engines.contract import SETTINGS as CONTRACT_SETTINGS
 

@@ -15,7 +15,7 @@ from disavow.engines.flower.client import answer, evidence_mod
 from disavow.ledger import Ledger
 from disavow.ledger.keys import default_folder, tombstone_key
 from tests.engines.flower.loopback import LoopbackGrid, Node
-from tests.federation.builders import MOMENT
+from tests.rounds.builders import MOMENT
 
 SAMPLES = 10
 

@@ -27,13 +27,13 @@ from disavow.engines.sequential import SequentialEngine
 from disavow.engines.state import model_of, put_model
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.errors import RoundRefused
-from disavow.federation.local_training import Engine
-from disavow.federation.round import Conduct
-from disavow.federation.vectors import Model
 from disavow.ledger.keys import default_folder, tombstone_key
+from disavow.rounds.local_training import Engine
+from disavow.rounds.round import Conduct
+from disavow.rounds.vectors import Model
 from tests.engines.contract import AttributesContract, Case, EngineContract, evaluated
 from tests.engines.flower.loopback import LoopbackGrid, Node
-from tests.federation.builders import ledger_of
+from tests.rounds.builders import ledger_of
 
 pytestmark = pytest.mark.flower
 

@@ -19,7 +19,7 @@ from disavow.errors import RoundRefused
 from disavow.ledger import Ledger
 from tests.engines.flower.farm import farm, rounds_asked
 from tests.engines.flower.test_replies import BAD, metric, participants, silent, start, with_arrays
-from tests.federation.builders import POLICY
+from tests.rounds.builders import POLICY
 
 pytestmark = pytest.mark.flower
 

@@ -30,17 +30,17 @@ from disavow.engines.sequential import SequentialEngine
 from disavow.erasure.mechanisms.federaser import FedEraser
 from disavow.erasure.mechanisms.retrain import Retrain, RetrainFromScratch
 from disavow.errors import ConfigError
-from disavow.federation.participation import Rank, participants, rank_by_key, rank_by_seed
-from disavow.federation.randomness import Secrets
-from disavow.federation.round import Conduct, run_round
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.keys import tombstone_key
 from disavow.ledger.tombstones import RESTORED
+from disavow.rounds.participation import Rank, participants, rank_by_key, rank_by_seed
+from disavow.rounds.randomness import Secrets
+from disavow.rounds.round import Conduct, run_round
 from tests.engines.contract import a_case
 from tests.engines.flower.farm import farm, initial_arrays, learner, place, placing, rounds_asked, strategy
 from tests.engines.flower.loopback import LoopbackGrid, Node
 from tests.engines.flower.test_contract import app_of
-from tests.federation.builders import ledger_of
+from tests.rounds.builders import ledger_of
 
 pytestmark = pytest.mark.flower
 

@@ -17,8 +17,8 @@ from disavow.engines.fused.nodes import Convolution
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
-from disavow.federation.vectors import Model
 from disavow.models import build
+from disavow.rounds.vectors import Model
 from tests.engines.contract import PARTS, SETTINGS, SHAPE, Case, a_case, with_attributes
 from tests.engines.fused.emulator import COMPILER, Emulator
 

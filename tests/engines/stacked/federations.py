@@ -13,8 +13,8 @@ from disavow.engines.sequential import SequentialEngine
 from disavow.engines.state import model_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
-from disavow.federation.vectors import Updates
 from disavow.models import build
+from disavow.rounds.vectors import Updates
 
 CPU = torch.device("cpu")
 CLASSES = 4

@@ -12,7 +12,7 @@ from disavow.engines.stacked import StackedTrainer
 from disavow.engines.stacked.launcher import Launcher
 from disavow.engines.stacked.memory import RowCost
 from disavow.engines.trainer import Ask
-from disavow.federation.local_training import Engine
+from disavow.rounds.local_training import Engine
 from tests.engines.contract import Case
 from tests.engines.stacked.federations import (
     AGREEMENT,

@@ -17,9 +17,9 @@ from disavow.engines.stacked import StackedTrainer
 from disavow.engines.state import model_of
 from disavow.engines.trainer import Ask
 from disavow.errors import ModelMismatch
-from disavow.federation.randomness import training_stream
-from disavow.federation.vectors import Model
 from disavow.models import build
+from disavow.rounds.randomness import training_stream
+from disavow.rounds.vectors import Model
 from tests.engines.stacked.federations import (
     AGREEMENT,
     CLASSES,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disavow.engines.stacked.schedule import PADDING, Ints, Launch, fixed_width, schedule
-from tests.federation.builders import PROPERTY
+from tests.rounds.builders import PROPERTY
 
 
 def batch_sizes(samples: int, *, batch: int, epochs: int) -> Ints:

@@ -31,19 +31,19 @@ from disavow.erasure.dry_run import foresee
 from disavow.erasure.mechanisms import Mechanism, Work, build
 from disavow.erasure.prove import default_openings, opening_path, proof_path
 from disavow.erasure.receipts import receipts
-from disavow.federation.participation import participation_of
-from disavow.federation.randomness import training_stream
-from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger, RoundSummary, fsck, journal, log
 from disavow.ledger.absent import files_with
 from disavow.ledger.clients import numbers_of
 from disavow.ledger.schema import memberships
 from disavow.proof.notes import Signer
 from disavow.proof.verify import Asked, Report, TrustedKey, verify
+from disavow.rounds.participation import participation_of
+from disavow.rounds.randomness import training_stream
+from disavow.rounds.vectors import Model, Updates
 from disavow.runs import Run
-from tests.federation.builders import MOMENT
 from tests.ledger.making import files_of
 from tests.proof import second_verifier as second
+from tests.rounds.builders import MOMENT
 
 SIGNER = Signer("fl.example", Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 LAYOUT = Layout((TensorSpec("body.weight", (3, 2)), TensorSpec("body.bias", (2,))))

@@ -24,7 +24,6 @@ from disavow.erasure.mechanisms.federaser import NO_ACCOUNT, FedEraser, calibrat
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.erasure.prove import proof_path
 from disavow.errors import ConfigError, IntegrityError, LedgerError
-from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger, RoundSummary, fsck
 from disavow.ledger.copying import copy_run
 from disavow.ledger.models import ModelStore
@@ -32,6 +31,7 @@ from disavow.ledger.schema import memberships, rebuilt, rounds
 from disavow.privacy.accountants import account
 from disavow.privacy.budget import Budget
 from disavow.proof.notes import Signer
+from disavow.rounds.vectors import Model, Updates
 from disavow.runs import Run
 from tests.cli.process import disavow
 from tests.erasure.mechanisms import contract

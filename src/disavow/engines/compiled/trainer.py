@@ -21,8 +21,8 @@ from disavow.engines.compiled.chain import Chain, chain_of
 from disavow.engines.scores import evaluation_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
-from disavow.federation.threads import cores, one_thread
-from disavow.federation.vectors import Model, Updates, require_layout
+from disavow.rounds.threads import cores, one_thread
+from disavow.rounds.vectors import Model, Updates, require_layout
 
 _SCORED = 512
 """Images that are scored in one piece."""

@@ -16,7 +16,7 @@ from flwr.app import Array, ArrayRecord
 
 from disavow.domain import Layout, TensorSpec
 from disavow.errors import ConfigError
-from disavow.federation.vectors import Model, require_layout
+from disavow.rounds.vectors import Model, require_layout
 
 Vector = npt.NDArray[np.float32]
 

@@ -73,8 +73,8 @@ def train_reproducibly(
     # loaded here: a client that trains in its own way starts sooner without
     from disavow.engines.batches import batches_from
     from disavow.engines.sequential import layout_for, train_network
-    from disavow.federation.randomness import Stream
-    from disavow.federation.threads import one_thread
+    from disavow.rounds.randomness import Stream
+    from disavow.rounds.threads import one_thread
 
     key = config.get(BATCHES)
     if not isinstance(key, bytes):

@@ -21,9 +21,9 @@ from disavow.engines.flower.reporting import inform, listed, warn
 from disavow.engines.flower.roster import Roster
 from disavow.engines.flower.screening import Returned, is_by_itself, left_out, read, updates_of
 from disavow.errors import CannotRetrain, RoundRefused
-from disavow.federation.local_training import fewest
-from disavow.federation.vectors import Model, Updates
 from disavow.ledger import Ledger
+from disavow.rounds.local_training import fewest
+from disavow.rounds.vectors import Model, Updates
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from flwr.app import ConfigRecord
 
 from disavow.engines.flower.names import ATTEMPT, BATCHES, CLIENT, PUBLIC_KEY, RECEIPT, ROUND, RUN, SEED
 from disavow.erasure.receipts import receipts, receipts_of_round
-from disavow.federation.randomness import derive
 from disavow.ledger import Ledger
+from disavow.rounds.randomness import derive
 
 _SEED_BITS = 63
 

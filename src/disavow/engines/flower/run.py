@@ -10,13 +10,13 @@ from disavow import __version__, config
 from disavow.config import Settings
 from disavow.domain import Layout, TrainedBy
 from disavow.errors import ConfigError
-from disavow.federation.clustering.kmeans import require_kmeans
-from disavow.federation.round import now
-from disavow.federation.vectors import Model
 from disavow.ledger import Ledger
 from disavow.ledger.creation import CONFIG
 from disavow.ledger.files import PRIVATE_FILE, write_durably
 from disavow.proof.notes import Signer
+from disavow.rounds.clustering.kmeans import require_kmeans
+from disavow.rounds.round import now
+from disavow.rounds.vectors import Model
 
 _NOT_OURS = (
     "data",

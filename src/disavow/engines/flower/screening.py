@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from disavow.domain import Policy
 from disavow.engines.flower.arrays import Frame, Malformed, Vector
-from disavow.federation.vectors import Model, Updates
+from disavow.rounds.vectors import Model, Updates
 
 MOST_SAMPLES = 10**9
 """The most samples that a reply may count, whatever the others do: beyond the training set of any single client,

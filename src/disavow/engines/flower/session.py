@@ -22,11 +22,11 @@ from disavow.engines.flower.roster import Roster
 from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.repetition import repetition
-from disavow.federation.randomness import derive
-from disavow.federation.round import Conduct
-from disavow.federation.training import train
-from disavow.federation.vectors import Model
 from disavow.ledger import Ledger, journal
+from disavow.rounds.randomness import derive
+from disavow.rounds.round import Conduct
+from disavow.rounds.training import train
+from disavow.rounds.vectors import Model
 
 _PURGES, _PAUSE = 50, 0.1
 """How often, and how many seconds apart, deleted rows are purged again from files that somebody reads."""

@@ -29,12 +29,12 @@ from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.prove import check_openings, default_openings
 from disavow.errors import BudgetSpent, ConfigError
-from disavow.federation.participation import participation_of
-from disavow.federation.randomness import Secrets
-from disavow.federation.round import Conduct
 from disavow.ledger.keys import default_folder, tombstone_key
 from disavow.privacy.budget import Budget
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
+from disavow.rounds.participation import participation_of
+from disavow.rounds.randomness import Secrets
+from disavow.rounds.round import Conduct
 
 MetricsAggregation = Callable[[list[RecordDict], str], MetricRecord]
 

@@ -23,7 +23,7 @@ from disavow.engines.scores import evaluation_of, task_of
 from disavow.engines.state import layout_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
-from disavow.federation.vectors import Model, Updates, require_layout
+from disavow.rounds.vectors import Model, Updates, require_layout
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -22,8 +22,8 @@ from disavow.engines.pool.lessons import Catalogue, Memory, mapped
 from disavow.engines.pool.worker import READY, Evaluate, Order, Switches, Train, mailbox_form, rows_of
 from disavow.engines.workload import Workload
 from disavow.errors import DisavowError
-from disavow.federation.vectors import Model
 from disavow.proof.keys import child_environment
+from disavow.rounds.vectors import Model
 
 _PROGRAM = Path(__file__).with_name("leash.py")
 _SECONDS_TO_END = 10.0

@@ -24,8 +24,8 @@ from disavow.engines.state import layout_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError
-from disavow.federation.threads import cores
-from disavow.federation.vectors import Model, Updates, require_layout
+from disavow.rounds.threads import cores
+from disavow.rounds.vectors import Model, Updates, require_layout
 
 _Keep = Callable[[Job, Tensor | Evaluation], None]
 

@@ -26,7 +26,7 @@ from disavow.domain import Evaluation, Layout
 from disavow.engines.pool.lessons import Form, Lesson, mapped
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.workload import Workload
-from disavow.federation.vectors import Model
+from disavow.rounds.vectors import Model
 
 READY = "ready"
 """The first thing a worker says, once all that takes seconds to import is imported."""

@@ -23,7 +23,7 @@ from disavow.engines.stacked.stack import Stack
 from disavow.engines.stacked.ways import ClientAxis, Compile, Graphs, Ways
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
-from disavow.federation.vectors import Model, Updates, require_layout
+from disavow.rounds.vectors import Model, Updates, require_layout
 
 _STACKS = 4
 """Architectures that stay prepared."""

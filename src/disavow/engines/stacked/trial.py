@@ -18,7 +18,7 @@ from disavow.engines.stacked.network import StackedNetwork, is_known_to_couple, 
 from disavow.engines.stacked.step import RATES, Step
 from disavow.engines.state import model_of, put_model
 from disavow.errors import ConfigError
-from disavow.federation.vectors import Model
+from disavow.rounds.vectors import Model
 
 _SAMPLES = 4
 _ROUNDING = 1e-3

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from disavow.erasure.mechanisms.mechanism import Mechanism, Work
 from disavow.errors import RoundRefused
-from disavow.federation.local_training import Engine
-from disavow.federation.round import Conduct
 from disavow.ledger import Ledger
+from disavow.rounds.local_training import Engine
+from disavow.rounds.round import Conduct
 
 DECLINED = "retraining was declined"
 

@@ -21,14 +21,14 @@ import torch
 from disavow.domain import Member, Slot
 from disavow.erasure.mechanisms.mechanism import Step, Work
 from disavow.errors import IntegrityError, RoundRefused
-from disavow.federation.broadcast import Broadcast, broadcast
-from disavow.federation.local_training import Engine, accept, refuse_overflow
-from disavow.federation.round import Conduct
-from disavow.federation.vectors import Model, on_cpu
 from disavow.ledger import Ledger, journal
 from disavow.ledger.models import Vector
 from disavow.ledger.rebuilt import model_from
 from disavow.ledger.updates import KeptRound, digest_of
+from disavow.rounds.broadcast import Broadcast, broadcast
+from disavow.rounds.local_training import Engine, accept, refuse_overflow
+from disavow.rounds.round import Conduct
+from disavow.rounds.vectors import Model, on_cpu
 
 NO_ACCOUNT = "a rebuilt round is released without noise, so no privacy budget allows it"
 

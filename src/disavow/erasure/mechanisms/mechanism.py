@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from disavow.errors import ConfigError
-from disavow.federation.local_training import Engine
-from disavow.federation.round import Conduct
 from disavow.ledger import Ledger
+from disavow.rounds.local_training import Engine
+from disavow.rounds.round import Conduct
 
 
 @dataclass(frozen=True)

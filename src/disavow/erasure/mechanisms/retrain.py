@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from disavow.config import participants_of
 from disavow.erasure.mechanisms.mechanism import Step, Work
-from disavow.federation.local_training import Engine
-from disavow.federation.round import Conduct, participants_ahead, room_for, run_round
 from disavow.ledger import Ledger
+from disavow.rounds.local_training import Engine
+from disavow.rounds.round import Conduct, participants_ahead, room_for, run_round
 
 
 @dataclass(frozen=True)

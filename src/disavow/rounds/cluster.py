@@ -1,0 +1,151 @@
+"""③ Cluster: partition the participants into groups of at least k and fewer than 2k who look alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from disavow.domain import Anchors, Layout, Policy, size_class
+from disavow.rounds.clustering.alike import l2_geometry, share_within, spreads
+from disavow.rounds.clustering.distances import lengths_of
+from disavow.rounds.clustering.fixed import groups_of
+from disavow.rounds.clustering.geometry import geometry_of
+from disavow.rounds.clustering.kmeans import constrained_kmeans
+from disavow.rounds.clustering.mdav import mdav
+from disavow.rounds.clustering.sticky import sticky
+from disavow.rounds.randomness import training_stream
+from disavow.rounds.threads import one_thread
+from disavow.rounds.vectors import Updates
+
+
+@dataclass(frozen=True)
+class TakingPart:
+    """The fixed clusters that take part in a round: all anchors of the run, and the numbers of these."""
+
+    anchors: Anchors
+    numbers: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """A partition of a round's participants, who are numbered in id order.
+
+    Clusters are sorted by their first member, fixed ones by their number. `delta` is how near counted as alike in
+    this round. Representatives are drawn among so many `places` of each cluster: as many as it has members, but for
+    fixed clusters, where a place without a member is a gap. Of these all that take part are here, also those that
+    have no member left. `update_norm` is the median L2 norm of the updates, `pairs_within` the share of all pairs
+    of them that lie within Δ of each other: what Δ is to be read against.
+    """
+
+    members: tuple[tuple[int, ...], ...]
+    weights: tuple[float, ...]
+    spreads: tuple[float, ...]
+    delta: float
+    places: tuple[int, ...]
+    update_norm: float = 0.0
+    pairs_within: float = 1.0
+
+
+def cluster(
+    updates: Updates,
+    *,
+    policy: Policy,
+    layout: Layout,
+    previous: Sequence[Sequence[str]],
+    seed: int,
+    round_number: int,
+    taking_part: TakingPart | None = None,
+) -> Clusters:
+    """Cluster updates that are in id order. `previous` is the membership of the last standing round.
+
+    `taking_part` are the fixed clusters of the round, for the method `fixed`.
+
+    The same bits with any number of threads: see `federation.threads`.
+    """
+    with one_thread():
+        return _cluster(updates, policy, layout, previous, seed, round_number, taking_part)
+
+
+def _cluster(
+    updates: Updates,
+    policy: Policy,
+    layout: Layout,
+    previous: Sequence[Sequence[str]],
+    seed: int,
+    round_number: int,
+    taking_part: TakingPart | None,
+) -> Clusters:
+    vectors = updates.vectors
+    stream = training_stream(seed, "clustering", round_number=round_number)
+    geometry = geometry_of(updates, metric=policy.metric, layout=layout, stream=stream)
+    euclidean = l2_geometry(vectors, policy.metric, geometry, stream)
+
+    def partition(items: Tensor) -> list[Tensor]:
+        if policy.clustering == "constrained-kmeans":
+            return constrained_kmeans(geometry, items, policy.k, stream)
+        return mdav(geometry, items, policy.k)
+
+    norm = median(lengths_of(vectors).tolist())
+    delta = policy.delta_at(norm)
+    averaged = list(layout.running_statistics()) if policy.averages_statistics else []
+
+    def widths(groups: Sequence[Tensor]) -> list[float]:
+        return spreads(vectors, euclidean, groups, averaged)
+
+    def too_wide(items: Tensor) -> bool:
+        return delta is not None and widths([items])[0] > delta
+
+    if policy.clustering == "fixed":
+        if taking_part is None:
+            raise ValueError("fixed clusters are settled before a round, not by it")
+        groups, weights, places = _anchored(updates, taking_part)
+    else:
+        if policy.k == 1:
+            groups = list(torch.arange(len(updates)).split(1))
+        elif policy.sticky and previous:
+            groups = sticky(geometry, updates.clients, previous, policy.k, partition=partition, too_wide=too_wide)
+        else:
+            groups = partition(torch.arange(len(updates)))
+        groups = sorted((group.cpu().sort().values for group in groups), key=lambda group: int(group[0]))
+        _check(groups, len(updates), policy.k)
+        classes = [size_class(samples) for samples in updates.samples]
+        weights = tuple(sum(classes[i] for i in group.tolist()) / sum(classes) for group in groups)
+        places = tuple(map(len, groups))
+    several = [group for group in groups if len(group) > 1]
+    measured = iter(widths(several) if several else ())
+    found = tuple(next(measured) if len(group) > 1 else 0.0 for group in groups)
+    if delta is None:
+        delta = max(found)
+    return Clusters(
+        members=tuple(tuple(group.tolist()) for group in groups),
+        weights=weights,
+        spreads=found,
+        delta=delta,
+        places=places,
+        update_norm=norm,
+        pairs_within=share_within(vectors, euclidean, delta) if policy.k > 1 else 0.0,
+    )
+
+
+def _anchored(updates: Updates, taking_part: TakingPart) -> tuple[list[Tensor], tuple[float, ...], tuple[int, ...]]:
+    """The fixed clusters, the weights that were settled, over those that take part, and their places."""
+    anchors, numbers = taking_part.anchors, taking_part.numbers
+    groups = groups_of(updates.clients, anchors, numbers)
+    places = tuple(anchors.clusters[number].places for number in numbers)
+    if any(len(group) > count for group, count in zip(groups, places, strict=True)):
+        raise RuntimeError(f"a fixed cluster has more members than its places, which are {places}")
+    shares = [anchors.clusters[number].share for number in numbers]
+    return groups, tuple(share / sum(shares) for share in shares), places
+
+
+def _check(groups: Sequence[Tensor], count: int, k: int) -> None:
+    """No method may break the promise that everything else rests on."""
+    sizes = [len(group) for group in groups]
+    if not all(k <= size < 2 * k for size in sizes) or sorted(
+        i for group in groups for i in group.tolist()
+    ) != list(range(count)):
+        raise RuntimeError(f"clusters of sizes {sizes} are no partition of {count} into at least {k} each")

@@ -1,0 +1,58 @@
+"""Clusters by a hash of ids, settled once, before any data is seen, and anchored: when a client leaves, its place
+is left empty, and borders, places and weights stay as they are. Under these clusters alone the secret draw of
+representatives amplifies privacy unconditionally, and a removal changes nothing but the leaver's own contribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from disavow.domain import Anchor, Anchors, Place
+from disavow.rounds.randomness import Stream, derive
+
+_BITS = 256
+
+
+def hash_of(client: str, seed: int) -> bytes:
+    """Where a client stands in hash order."""
+    return derive("fixed", seed, client)
+
+
+def settled(clients: Collection[str], k: int, seed: int, stream: Stream) -> Anchors:
+    """Anchor floor(n/k) clusters, as equal as can be, in hash order; there must be at least k clients.
+
+    Each border is drawn between the hashes of its two neighbours: where it was one of these, whoever has the seed
+    could tell from it, for ever, that its client was here.
+    """
+    order = sorted(clients, key=lambda client: (hash_of(client, seed), client))
+    count = len(order) // k
+    starts = [len(order) * number // count for number in range(count + 1)]
+    anchors = []
+    for start, end in pairwise(starts):
+        border = None
+        if end < len(order):
+            border = _between(hash_of(order[end - 1], seed), hash_of(order[end], seed), stream)
+        anchors.append(Anchor(border, end - start))
+    places = {client: Place(number) for number, (a, b) in enumerate(pairwise(starts)) for client in order[a:b]}
+    return Anchors(tuple(anchors), places)
+
+
+def _between(low: bytes, high: bytes, stream: Stream) -> bytes:
+    """A value drawn above `low` and below `high`."""
+    first, last = (int.from_bytes(each, "big") for each in (low, high))
+    drawn = int.from_bytes(stream.words(_BITS // 64).tobytes(), "little")
+    return (first + 1 + (max(0, last - first - 1) * drawn >> _BITS)).to_bytes(_BITS // 8, "big")
+
+
+def groups_of(clients: Sequence[str], anchors: Anchors, numbers: Sequence[int]) -> list[Tensor]:
+    """Which of these clients are in each of these clusters; none, where all of its places are gaps."""
+    found: dict[int, list[int]] = {number: [] for number in numbers}
+    for i, client in enumerate(clients):
+        if (number := anchors.places[client].cluster) not in found:
+            raise ValueError(f"a client of fixed cluster {number} returned an update, and it takes no part")
+        found[number].append(i)
+    return [torch.tensor(found[number], dtype=torch.long) for number in numbers]

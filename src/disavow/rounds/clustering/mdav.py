@@ -1,0 +1,43 @@
+"""MDAV: maximum distance to average vector, the standard microaggregation of statistical disclosure control.
+
+Domingo-Ferrer and Torra, "Ordinal, continuous and heterogeneous k-anonymity through microaggregation", Data
+Mining and Knowledge Discovery 11 (2005). All clusters have k members but the last, which has fewer than 2k.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from disavow.rounds.clustering.geometry import Geometry
+
+
+def mdav(geometry: Geometry, items: Tensor, k: int) -> list[Tensor]:
+    """Partition `items` (ascending numbers, at least k of them). Ties go to the lower number.
+
+    Numbers of participants stay on the CPU; only distances are where the updates are.
+    """
+    left = items
+    clusters: list[Tensor] = []
+
+    def take_around(point: int) -> None:
+        nonlocal left
+        order = torch.argsort(geometry.from_point(point, left), stable=True).cpu()
+        clusters.append(left[order[:k]].sort().values)
+        rest = torch.ones(len(left), dtype=torch.bool)
+        rest[order[:k]] = False
+        left = left[rest]
+
+    def farthest_from_centre() -> int:
+        return int(left[int(geometry.from_centre(left).argmax())])
+
+    while len(left) >= 3 * k:
+        one = farthest_from_centre()
+        other = int(left[int(geometry.from_point(one, left).argmax())])
+        take_around(one)
+        # `other` may be among the nearest of `one` when points coincide; the farthest that is left serves then
+        take_around(other if bool((left == other).any()) else farthest_from_centre())
+    if len(left) >= 2 * k:
+        take_around(farthest_from_centre())
+    clusters.append(left)
+    return clusters

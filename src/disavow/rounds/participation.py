@@ -1,0 +1,87 @@
+"""Who takes part in a round where fewer than all clients do: those of the lowest rank, a hash of their ids.
+
+A proof says in which rounds a leaver took part, and not who it was. So who takes part in which round must not be
+something that others can work out: ranks are keyed, by a key that derives from the operator's and lies in no run.
+Only with `draws = "seeded"`, for which nothing is claimed, are they derived from the seed.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from disavow.config import Settings, participants_of
+from disavow.errors import ConfigError
+from disavow.ledger import Ledger
+from disavow.ledger.keys import TOMBSTONE_KEY, has_tombstone_key, tombstone_key
+from disavow.rounds.randomness import derive
+
+Rank = Callable[[int, str], bytes]
+"""Of a client in a round, by the round's number and the client's id."""
+
+
+def rank_by_seed(seed: int) -> Rank:
+    """Rank by a hash of seed, round and id: whoever knows the seed knows who takes part in which round."""
+    return lambda number, client: derive("participation", seed, number, client)
+
+
+def rank_by_key(key: bytes) -> Rank:
+    """Rank by a keyed hash of round and id: without the key nobody can say who takes part in which round."""
+    return lambda number, client: hmac.digest(key, number.to_bytes(8, "big") + client.encode(), "sha256")
+
+
+def participants(
+    clients: Sequence[str], *, fraction: float, rank: Rank, round_number: int, at_least: int = 1
+) -> tuple[str, ...]:
+    """Those of `clients` who take part: the ones with the lowest rank in this round, sorted by id.
+
+    A hash, not a draw: when a client leaves, at most one other participant changes.
+
+    >>> participants(["a", "b", "c", "d"], fraction=0.5, rank=rank_by_seed(1), round_number=1)
+    ('b', 'c')
+    """
+    count = participants_of(len(clients), fraction, at_least)
+    if count >= len(clients):
+        return tuple(sorted(clients))
+    ranked = sorted(clients, key=lambda client: (rank(round_number, client), client))
+    return tuple(sorted(ranked[:count]))
+
+
+def clusters_taking_part(
+    places: Sequence[int], *, fraction: float, rank: Rank, round_number: int, at_least: int = 1
+) -> tuple[int, ...]:
+    """The numbers of the fixed clusters that take part, whole: those of the lowest rank, sorted.
+
+    A client is not ranked by itself, and who is left in a cluster does not matter: were a leaver's turn given to
+    another client, a removal would change more than the leaver's own contribution. So many clusters that at least
+    `at_least` of their `places` take part.
+
+    >>> clusters_taking_part([4, 4, 5, 4], fraction=0.5, rank=rank_by_seed(1), round_number=1)
+    (1, 2)
+    """
+    count = participants_of(len(places), fraction)
+    ranked = sorted(range(len(places)), key=lambda number: (rank(round_number, f"cluster {number}"), number))
+    while count < len(places) and sum(places[number] for number in ranked[:count]) < at_least:
+        count += 1
+    return tuple(sorted(ranked[:count]))
+
+
+def needs_participation_key(settings: Settings) -> bool:
+    """Whether fewer than all clients take part in a round, chosen in secret."""
+    return settings.training.fraction < 1.0 and settings.draws == "fresh"
+
+
+def participation_of(settings: Settings, ledger: Ledger, keys: Path) -> bytes | None:
+    """The secret key that decides who takes part in which round, from the operator's key in `keys`.
+
+    None where none is needed: all clients take part, or draws are seeded, and with them participation.
+    """
+    if not needs_participation_key(settings):
+        return None
+    if ledger.goes_by_a_key() and not has_tombstone_key(keys):  # asking for it would make a new one
+        raise ConfigError(
+            f"{keys} holds no {TOMBSTONE_KEY}, by which {ledger.directory} chooses who takes part in a round: "
+            "point DISAVOW_KEYS to the folder that holds it"
+        )
+    return ledger.participation_key(tombstone_key(keys, run=ledger.directory))

@@ -1,0 +1,64 @@
+"""Round after round, until the ledger holds as many as were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from disavow.ledger import Ledger, RoundSummary
+from disavow.ledger.retention import thin
+from disavow.rounds.local_training import Engine
+from disavow.rounds.round import Conduct, run_round
+from disavow.rounds.vectors import Model
+
+OnRound = Callable[[RoundSummary], None]
+BetweenRounds = Callable[[], None]
+
+
+def train(
+    ledger: Ledger,
+    engine: Engine,
+    conduct: Conduct,
+    *,
+    rounds: int,
+    on_round: OnRound = lambda summary: None,
+    between_rounds: BetweenRounds = lambda: None,
+) -> None:
+    """Run and evaluate rounds until `rounds` of them stand. A run that was interrupted goes on where it stood.
+
+    `on_round` sees each new round once it is recorded and evaluated; `between_rounds` is called before each.
+    """
+    settle(ledger, engine, conduct)
+    between_rounds()
+    while ledger.next_round()[0] <= rounds:
+        run_round(ledger, engine, conduct)
+        for summary in settle(ledger, engine, conduct):
+            on_round(summary)
+        between_rounds()
+
+
+def settle(ledger: Ledger, engine: Engine, conduct: Conduct) -> list[RoundSummary]:
+    """What follows every record, also one that an interruption cut off from it: evaluate, then thin; in this order,
+    because a model that was thinned cannot be evaluated. The rounds that had not been evaluated.
+    """
+    evaluated = evaluate_missing(ledger, engine)
+    thin(ledger, conduct.retention)
+    return evaluated
+
+
+def evaluate_missing(ledger: Ledger, engine: Engine) -> list[RoundSummary]:
+    """Evaluate the standing rounds that were recorded without getting so far; what they came to, in their order.
+
+    The newest comes first, up to one of which the engine says nothing: what it could say nothing of before must not
+    keep it from the round that was just recorded.
+    """
+    evaluated: list[int] = []
+    for number in reversed(ledger.unevaluated()):
+        model = Model(ledger.layout, torch.from_numpy(ledger.model_after(number)))
+        evaluation = engine.evaluate(model)
+        if evaluation is None:
+            break  # an engine without held-out data has none for the earlier ones either
+        ledger.note_evaluation(number, evaluation)
+        evaluated.append(number)
+    return [ledger.summary(number) for number in sorted(evaluated)]
