@@ -32,7 +32,7 @@ test: $(VENV)/.dev  ## Run the test suite (about 11 minutes on two cores)
 	$(BIN)/python -m pytest -m 'not torture and not flower' --numprocesses 2 --dist worksteal
 
 test-flower: $(VENV)/.flower  ## Run the tests on Flower: simulations and a real network (under 8 minutes)
-	$(BIN)/python -m pytest -m flower tests/engines/flower --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m flower tests/flower --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev  ## Lint, format, types, layers
 	$(BIN)/ruff check .

@@ -79,7 +79,7 @@ def lead(grid: Any, run: Path | None) -> list[float]:
     from flwr.app import ArrayRecord, MetricRecord
     from flwr.serverapp.strategy import FedAvg
 
-    from disavow.engines.flower import KIPFedAvg
+    from disavow.flower import KIPFedAvg
 
     stamps: list[float] = []
 

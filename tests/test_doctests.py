@@ -11,10 +11,10 @@ import pytest
 
 import disavow
 
-# the first starts the command line when imported; the second runs only inside a migration
-_NOT_IMPORTED = {"disavow.__main__", "disavow.ledger.migrations.env"}
-_FLOWER = "disavow.engines.flower."
-_WITHOUT = () if find_spec("flwr") else (_FLOWER,)
+# the first starts the command line when imported; the second runs only inside a migration; the third warns
+_NOT_IMPORTED = {"disavow.__main__", "disavow.ledger.migrations.env", "disavow.engines.flower"}
+_FLOWER = ("disavow.flower.", "disavow.engines.flower.")
+_WITHOUT = () if find_spec("flwr") else _FLOWER
 """What needs an extra that is not installed."""
 
 

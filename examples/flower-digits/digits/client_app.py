@@ -6,7 +6,7 @@ from flwr.clientapp import ClientApp
 from digits.task import Net, load_data
 from digits.task import test as test_fn
 from digits.task import train as train_fn
-from disavow.engines.flower.client import answer, evidence_mod, seed_everything
+from disavow.flower.client import answer, evidence_mod, seed_everything
 
 app = ClientApp(mods=[evidence_mod])  # keeps this node's receipts
 app.query("disavow")(answer)  # says who this node is, and verifies the proof once it has left

@@ -5,7 +5,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
 from digits.task import Net, load_held_out, test
-from disavow.engines.flower import KIPFedAvg
+from disavow.flower import KIPFedAvg
 
 app = ServerApp()
 

@@ -1,4 +1,4 @@
-"""Engines train the clients of a round. One protocol, one contract suite: see `federation.local_training`."""
+"""Engines train the clients of a round. One protocol, one contract suite: see `rounds.local_training`."""
 
 from __future__ import annotations
 

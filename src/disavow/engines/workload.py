@@ -54,7 +54,7 @@ class Workload:
         return self._others[epochs]
 
     def refuse_run(self, layout: Layout, clients: Sequence[str]) -> None:
-        """See `federation.local_training.ChecksRuns`."""
+        """See `rounds.local_training.ChecksRuns`."""
         if layout_of(self.network) != layout:
             raise CannotRetrain(
                 "the run's models are not of the engine's network: their tensors have other names or shapes"

@@ -5,7 +5,7 @@ places without a client counting as 0, and weights sum to at most 1: so the aggr
 change of one client, however it rearranges the clusters, moves it by more than 2C, whatever s is. A round is a
 Gaussian mechanism of shift 2C/τ; rounds add up in squares, and δ(ε) is exact.
 
-*Sampled.* For anchored clusters (`federation.clustering.fixed`): borders, weights and numbers of places are public
+*Sampled.* For anchored clusters (`rounds.clustering.fixed`): borders, weights and numbers of places are public
 and stay as they are when a client leaves, whose place is then empty. s of a cluster's m places are drawn without
 replacement; how many of them are the client's is hypergeometric: 1 with chance q = s/m, else 0. Let its cluster
 have weight p. Take the draw of s - 1 places and of one other place j from the rest as given. With the client the

@@ -64,7 +64,7 @@ def cluster(
 
     `taking_part` are the fixed clusters of the round, for the method `fixed`.
 
-    The same bits with any number of threads: see `federation.threads`.
+    The same bits with any number of threads: see `rounds.threads`.
     """
     with one_thread():
         return _cluster(updates, policy, layout, previous, seed, round_number, taking_part)

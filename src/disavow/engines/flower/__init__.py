@@ -1,22 +1,18 @@
-"""Rounds on real Flower nodes: `KIPFedAvg` in place of FedAvg in a ServerApp. Needs the extra `flower`.
-
-The client's side, which no app has to use, is in `disavow.engines.flower.client`.
-"""
+"""Moved: import `disavow.flower` instead. This path gives one warning and works."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import Any
 
-if TYPE_CHECKING:
-    from disavow.engines.flower.strategy import KIPFedAvg
+from disavow import flower
 
-__all__ = ["KIPFedAvg"]
+warnings.warn(
+    "disavow.engines.flower has moved to disavow.flower; the old path will be removed",
+    FutureWarning,
+    stacklevel=2,
+)
 
 
 def __getattr__(name: str) -> Any:
-    # a SuperNode starts a process for every message: what only the server needs must not be loaded there
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from disavow.engines.flower import strategy
-
-    return getattr(strategy, name)
+    return getattr(flower, name)

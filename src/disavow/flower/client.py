@@ -1,0 +1,157 @@
+"""The client's side, for apps that want it; none has to.
+
+* `train_reproducibly` trains as the reference engine does, from the seed in the train message, so that a retraining
+  gives the same bits. `seed_everything` is the one line for apps that keep their own training loop.
+* `evidence_mod` and `answer` keep what the server hands out, compare it with the updates that this client returned,
+  and verify the proof when it has left::
+
+      app = ClientApp(mods=[evidence_mod])
+      app.query("disavow")(answer)
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+
+from disavow.errors import ConfigError
+from disavow.flower.evidence import Evidence
+from disavow.flower.names import (
+    ASK,
+    BATCHES,
+    CLIENT_ID,
+    EPOCHS,
+    EVIDENCE,
+    PROOF,
+    REASON,
+    RECORD,
+    SEED,
+    VERIFIED,
+)
+from disavow.flower.reporting import warn
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from disavow.config import TrainingSettings
+
+_PARTITION = "partition-id"
+
+__all__ = ["answer", "evidence_mod", "seed_everything", "train_reproducibly"]
+
+
+def seed_everything(config: ConfigRecord) -> int:
+    """Seed torch, numpy and Python from the train message, where it holds a seed; the seed, or 0 for none.
+
+    Enough for a retraining to give the same bits, as long as nothing else draws: no worker processes, no
+    nondeterministic kernels, the same number of threads.
+    """
+    seed = config.get(SEED)
+    if not isinstance(seed, int):
+        return 0
+    import numpy as np
+    import torch
+
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - whatever the app draws from it must come out the same
+    random.seed(seed)
+    return seed
+
+
+def train_reproducibly(
+    network: nn.Module, images: Tensor, labels: Tensor, config: ConfigRecord, settings: TrainingSettings
+) -> None:
+    """Train a network in place, bit for bit as the sequential engine would train this client in this round.
+
+    The batches come from the stream whose key is in the train message; one thread, as there.
+    """
+    # loaded here: a client that trains in its own way starts sooner without
+    from disavow.engines.batches import batches_from
+    from disavow.engines.sequential import layout_for, train_network
+    from disavow.rounds.randomness import Stream
+    from disavow.rounds.threads import one_thread
+
+    key = config.get(BATCHES)
+    if not isinstance(key, bytes):
+        raise ConfigError(f"the train message holds no {BATCHES!r}: is the server's strategy KIPFedAvg?")
+    layout = layout_for(network)
+    worker = copy.deepcopy(network)
+    worker.to(memory_format=layout)  # type: ignore[call-overload]
+    asked = config.get(EPOCHS)
+    epochs = asked if isinstance(asked, int) else settings.epochs
+    drawn = batches_from(Stream(key), len(labels), epochs=epochs, batch_size=settings.batch_size)
+    with one_thread():
+        train_network(worker, images.contiguous(memory_format=layout), labels, drawn, settings)
+    network.load_state_dict(worker.state_dict())
+
+
+def evidence_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Keep the receipt that a message brings, checked; note the update that goes back; tell the server so.
+
+    It comes first in the list of mods, so that it sees the update as it leaves the node. Evidence that does not
+    hold is no reason not to train: it is kept as a complaint, for a person to look at. Nor is a folder that cannot
+    be used: the log says so, and the server is told nothing.
+    """
+    kind = message.metadata.message_type.partition(".")[0]
+    if kind == MessageType.QUERY:
+        return call_next(message, context)
+    evidence = Evidence.of(context)
+
+    def take() -> None:
+        for record in list(message.content.config_records.values()):
+            evidence.take(record)
+
+    kept = _kept(take)
+    reply = call_next(message, context)
+    if kind == MessageType.TRAIN and reply.has_content():
+        noted = _kept(lambda: evidence.note_update(message.content, reply.content))
+        if kept and noted:
+            reply.content[RECORD] = ConfigRecord({EVIDENCE: True})
+    return reply
+
+
+def _kept(keep: Callable[[], None]) -> bool:
+    """Keep evidence; whether that could be done."""
+    try:
+        keep()
+    except OSError as error:
+        warn(f"evidence cannot be kept: {error}")
+        return False
+    return True
+
+
+def answer(message: Message, context: Context) -> Message:
+    """Answer the server's questions: who this node is; and verify the proof that it hands over."""
+    told = message.content.get(RECORD)
+    reply = ConfigRecord()
+    if isinstance(told, ConfigRecord):
+        if told.get(ASK) == CLIENT_ID:
+            named = _name_of(context)
+            if named is not None:
+                reply[CLIENT_ID] = named
+        else:
+            for key, value in _judged(told, context).items():
+                reply[key] = value
+    return Message(RecordDict({RECORD: reply}), reply_to=message)
+
+
+def _judged(told: ConfigRecord, context: Context) -> dict[str, bool | str]:
+    try:
+        return Evidence.of(context).receive(told)
+    except OSError as error:
+        warn(f"evidence cannot be kept: {error}")
+        # the reason goes to the server, which need not know the paths of this machine
+        return {VERIFIED: False, REASON: "this node cannot use its evidence-dir"} if PROOF in told else {}
+
+
+def _name_of(context: Context) -> str | None:
+    """What the node config says who this is; a simulation knows only partitions."""
+    named, partition = context.node_config.get(CLIENT_ID), context.node_config.get(_PARTITION)
+    if named is not None:
+        return str(named)
+    return None if partition is None else f"partition-{partition}"

@@ -1,0 +1,73 @@
+"""The command line on a run whose clients are Flower nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from disavow.domain import RequestState
+from disavow.ledger import Ledger
+from tests.cli.forked import disavow
+from tests.cli.process import only_error
+from tests.flower.farm import farm, initial_arrays, strategy
+from tests.flower.loopback import LoopbackGrid
+
+pytestmark = pytest.mark.flower
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> tuple[Path, LoopbackGrid]:
+    """Two rounds of nine clients, and no server app."""
+    grid = farm(9)
+    strategy(tmp_path / "run").start(grid=grid, initial_arrays=initial_arrays(), num_rounds=2, timeout=2.0)
+    return tmp_path / "run", grid
+
+
+def test_a_deniable_request_is_answered_without_any_node(run: tuple[Path, LoopbackGrid]) -> None:
+    asked = disavow("erase", run[0], "c1")
+    assert asked.returncode == 0, asked.stderr
+    assert "request 1: deniable" in asked.stdout
+    with Ledger.open(run[0]) as ledger:
+        assert ledger.requests()[0].state is RequestState.ANSWERED
+
+
+def test_a_rollback_waits_for_the_server_app_and_undoes_nothing_before(run: tuple[Path, LoopbackGrid]) -> None:
+    directory, grid = run
+    with Ledger.open(directory) as ledger:
+        cluster = min(ledger.membership(1), key=len)
+    leavers = cluster[: len(cluster) - 1]
+    foretold = disavow("erase", directory, *leavers, "--dry-run")
+    assert "rollback to round 1; 2 rounds to retrain" in foretold.stdout, foretold.stderr
+    asked = disavow("erase", directory, *leavers, "--yes")
+    assert asked.returncode == 10, asked.stderr
+    assert leavers[-1] in asked.stderr
+    with Ledger.open(directory) as ledger:
+        assert ledger.next_round() == (3, 1)
+        assert ledger.requests()[-1].state is RequestState.WAITING
+    strategy(directory).start(grid=grid, initial_arrays=initial_arrays(), num_rounds=2, timeout=2.0)
+    with Ledger.open(directory) as ledger:
+        assert ledger.next_round() == (3, 1)
+        assert {request.state for request in ledger.requests()} == {RequestState.ANSWERED}
+    assert disavow("fsck", directory).returncode == 0
+
+
+def test_nothing_here_trains_it(run: tuple[Path, LoopbackGrid]) -> None:
+    for line in (only_error(disavow("resume", run[0])), only_error(disavow("audit", run[0], "--client", "c1"))):
+        assert 'engine.name is "flower"' in line
+        assert "docs/flower.md" in line
+
+
+def test_settings_that_name_another_engine_do_not_train_it_here(run: tuple[Path, LoopbackGrid]) -> None:
+    """`engine` may be edited; what trains the run does not change with it."""
+    settings = run[0] / "config.toml"
+    settings.write_text(settings.read_text().replace('"flower"', '"sequential"'))
+    assert disavow("resume", run[0]).returncode == 10
+
+
+def test_status_says_who_goes_on(run: tuple[Path, LoopbackGrid]) -> None:
+    strategy_of_more = (run[0] / "config.toml").read_text().replace("rounds = 2", "rounds = 5")
+    (run[0] / "config.toml").write_text(strategy_of_more)
+    assert "2 of 5; its Flower server app goes on" in disavow("status", run[0]).stdout
