@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Callable
 
 from disavow.domain import escaped
 from disavow.errors import NO_ROOM, REFUSED, ConfigError, DisavowError, StorageError, StorageFull
@@ -22,12 +23,27 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run `disavow`. Every refusal is one line on stderr and an exit code of its own; see `errors`."""
+    """Run `disavow`."""
     from disavow.cli.app import app
 
+    run(app)
+
+
+def run(command: Callable[[], object]) -> None:
+    """Run a command line and end the process as `disavow` ends.
+
+    Every refusal is one line on stderr and an exit code of its own; see `errors`.
+
+    Args:
+        command: A typer application, or a function that imports and calls one.
+
+    Raises:
+        SystemExit: With the exit code of what went wrong, or with that of the application.
+
+    """
     try:
         try:
-            app()
+            command()
         finally:
             sys.stdout.flush()
     except DisavowError as error:

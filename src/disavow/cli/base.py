@@ -10,15 +10,31 @@ import typer
 
 from disavow import __version__
 
-app = typer.Typer(
-    name="disavow",
-    help="Federated learning whose clients can leave.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+def new_app(name: str, about: str | None = None, *, no_args_is_help: bool = False) -> typer.Typer:
+    """Create an application whose help and errors look like those of `disavow`; `disavow.cli.run` runs it.
+
+    Args:
+        name: What its help calls it.
+        about: What its help says of it; a single command has a docstring instead.
+        no_args_is_help: Whether a call without arguments prints the help.
+
+    Returns:
+        An application without commands.
+
+    """
+    return typer.Typer(
+        name=name,
+        help=about,
+        no_args_is_help=no_args_is_help,
+        add_completion=False,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+app = new_app("disavow", "Federated learning whose clients can leave.", no_args_is_help=True)
 
 MOST_ROUNDS = 1_000_000
 LARGEST_SEED = 2**32 - 1
