@@ -49,7 +49,7 @@ torture: $(VENV)/.dev  ## The long kill and fuzz tests (bounded; about half an h
 
 bench: $(VENV)/.dev  ## Our engines beside their peers, then our own parts; never part of the tests
 	mkdir -p bench-results
-	$(BIN)/disavow bench --json bench-results/engines.json
+	$(BIN)/python -m benchmarks engines --json bench-results/engines.json
 	$(BIN)/python -m benchmarks
 
 clean:  ## Remove everything that was built

@@ -2,6 +2,7 @@
 
 python -m benchmarks             all of them
 python -m benchmarks clustering  only that one
+python -m benchmarks engines     our engines beside their peers; has options of its own, see --help after it
 python -m benchmarks flower      over Flower's FedAvg; only on request, because it needs the extra flower
 """
 
@@ -14,13 +15,14 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-import torch
-
 from disavow import __version__
+from disavow.cli import run
+from disavow.cli.extras import needs_requirements
 from disavow.proof.keys import child_environment
 
 NAMES = ("kernels", "clustering", "weights", "recording", "judging", "proofs", "retention")
 ON_REQUEST = ("flower",)
+ENGINES = "engines"
 RESULTS = Path("bench-results")
 
 
@@ -28,11 +30,13 @@ def main(names: list[str]) -> None:
     """Run the benchmarks of these names."""
     if {"-h", "--help"} & set(names):
         print(__doc__, end="")
-        print(f"\nThere are {', '.join(NAMES)}; on request {', '.join(ON_REQUEST)}.")
+        print(f"\nThere are {', '.join(NAMES)}; on request {', '.join(ON_REQUEST)}, {ENGINES}.")
         return
     unknown = sorted(set(names) - set(NAMES) - set(ON_REQUEST))
     if unknown:
-        sys.exit(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(NAMES + ON_REQUEST)}")
+        sys.exit(
+            f"no benchmark is called {', '.join(unknown)}; there are {', '.join((*NAMES, *ON_REQUEST, ENGINES))}"
+        )
     results: list[dict[str, object]] = []
     for name in names or NAMES:
         done = subprocess.run(
@@ -45,6 +49,8 @@ def main(names: list[str]) -> None:
         for line in done.stdout.splitlines():
             results.append({"benchmark": name, **json.loads(line)})
             print("  ".join(f"{key} {_shown(value)}" for key, value in results[-1].items()), flush=True)
+    import torch
+
     machine = {
         "disavow": __version__,
         "python": platform.python_version(),
@@ -63,4 +69,14 @@ def _shown(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-main(sys.argv[1:])
+def engines() -> None:
+    """Run the comparison of engines, which has options of its own."""
+    with needs_requirements("benchmarks/requirements.txt"):
+        from benchmarks.engines.cli import app
+    app(sys.argv[2:], prog_name=f"python -m benchmarks {ENGINES}")
+
+
+if sys.argv[1:2] == [ENGINES]:
+    run(engines)
+else:
+    main(sys.argv[1:])

@@ -20,7 +20,7 @@ from typing import Any
 
 from disavow import config, runs
 from disavow.config import EngineSettings
-from disavow.experiments.provenance import commit, device, versions
+from reproduction.provenance import commit, device, versions
 
 RESULTS = Path("results") / "representatives.jsonl"
 SEEDS = (1, 2, 3)

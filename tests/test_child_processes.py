@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from disavow.bench import _environment
-from disavow.bench.passes import Contestant, run_once
-from disavow.bench.peers import PeerUnavailable, run_command
+from benchmarks.engines import _environment
+from benchmarks.engines.passes import Contestant, run_once
+from benchmarks.engines.peers import PeerUnavailable, run_command
 from disavow.engines.compiled.build import NoKernels, load
 from disavow.engines.pool.lessons import Catalogue
 from disavow.engines.pool.seat import Seat
@@ -78,7 +78,7 @@ def test_a_peer_of_a_benchmark_and_what_builds_it() -> None:
         assert not any(name in said for name in SECRETS)
 
 
-@pytest.mark.parametrize("folder", ["src", "benchmarks"])
+@pytest.mark.parametrize("folder", ["src", "benchmarks", "reproduction"])
 def test_every_process_is_started_with_an_environment(folder: str) -> None:
     """A call without one hands everything on. The Python that is written out for others to run is not looked at."""
     careless = [

@@ -9,7 +9,9 @@ from importlib.util import find_spec
 
 import pytest
 
+import benchmarks.engines
 import disavow
+import reproduction
 
 # the first starts the command line when imported; the second runs only inside a migration; the third warns
 _NOT_IMPORTED = {"disavow.__main__", "disavow.ledger.migrations.env", "disavow.engines.flower"}
@@ -19,7 +21,10 @@ _WITHOUT = () if find_spec("flwr") else _FLOWER
 
 
 def modules() -> list[str]:
-    found = pkgutil.walk_packages(disavow.__path__, prefix="disavow.")
+    packages = (disavow, reproduction, benchmarks.engines)
+    found = [
+        each for package in packages for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    ]
     names = (name for _, name, _ in found if name not in _NOT_IMPORTED)
     return ["disavow", *(name for name in names if not name.startswith(_WITHOUT))]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchmarks.planted import CLIENT
 
+from benchmarks.planted import CLIENT
 from disavow import config, runs
 from disavow.audit.audit import Effort, audit
 from disavow.audit.report import Audit

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from benchmarks.planted import (
     CLEAN,
     EFFORT,
@@ -26,7 +27,6 @@ from benchmarks.planted import (
     count,
     sharing,
 )
-
 from disavow.audit import audit as audit_module
 from disavow.audit.attackers import ATTACKERS
 from disavow.audit.audit import Effort, attack, hand_out

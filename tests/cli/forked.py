@@ -28,5 +28,15 @@ def driver() -> Driver:
 
 def disavow(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, as `tests.cli.process.disavow` does."""
-    ended = driver().run(*arguments, keys=Path(os.environ["DISAVOW_KEYS"]), cwd=cwd or Path.cwd())
+    return _run(*arguments, cwd=cwd)
+
+
+def module(name: str, *arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `python -m name` to its end, with the repository on the search path."""
+    return _run(name, *arguments, cwd=cwd, task="module")
+
+
+def _run(*arguments: str | Path, cwd: Path | None, task: str = "disavow") -> subprocess.CompletedProcess[str]:
+    keys = Path(os.environ["DISAVOW_KEYS"])
+    ended = driver().run(*arguments, keys=keys, cwd=cwd or Path.cwd(), task=task)
     return subprocess.CompletedProcess(arguments, ended.status, ended.stdout, ended.stderr)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 COMMAND = [sys.executable, "-m", "disavow"]
+ROOT = Path(__file__).parents[2]
+"""The repository, whose folders `reproduction` and `benchmarks` are not installed."""
 
 _SHAPES_OUTPUT = {"FORCE_COLOR", "NO_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS"}
 """What the shell of whoever runs the tests may have set, and what would change what is printed."""
@@ -19,6 +21,12 @@ def environment(**more: str) -> dict[str, str]:
     """The environment of a child, without what would shape its output."""
     kept = {name: value for name, value in os.environ.items() if name not in _SHAPES_OUTPUT}
     return {**kept, "PYTHONUTF8": "1", **more}
+
+
+def with_repository(**more: str) -> dict[str, str]:
+    """The environment of a child that imports folders of the repository from wherever it is started."""
+    found = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return environment(PYTHONPATH=os.pathsep.join(found), **more)
 
 
 def disavow(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -12,6 +12,7 @@ import ctypes
 import json
 import os
 import resource
+import runpy
 import shutil
 import signal
 import subprocess
@@ -23,9 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cli.process import environment
+from tests.cli.process import ROOT, environment
 
-ROOT = Path(__file__).parents[2]
 IMPATIENT = 120
 
 ALONE = "client-02"
@@ -214,6 +214,13 @@ def _disavow(message: Mapping[str, Any]) -> int:
     return 0
 
 
+def _module(message: Mapping[str, Any]) -> int:
+    """A module of the repository, as `python -m` runs it: the first argument names it."""
+    sys.argv = message["arguments"]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    return 0
+
+
 def _hold(message: Mapping[str, Any]) -> int:
     """Hold the run and answer nobody, until killed."""
     from disavow.ledger import Ledger
@@ -300,6 +307,7 @@ def _watched(real: Callable[..., Any], name: str, happens: Callable[[str], None]
 
 TASKS: Mapping[str, Callable[[Mapping[str, Any]], int]] = {
     "disavow": _disavow,
+    "module": _module,
     "hold": _hold,
     "crash": _crash,
     "resume": _resume,

@@ -23,7 +23,7 @@ def _command() -> str:
     program, *arguments = sys.argv or ["python"]
     path = Path(program)
     if path.name != "disavow" and path.parts[-2:] != ("disavow", "__main__.py"):
-        return path.name
+        return f"python -m {path.parent.name}" if path.name == "__main__.py" else path.name
     return " ".join(["disavow", *(word for word in arguments[:1] if word.isalpha())])
 
 

@@ -1,0 +1,180 @@
+"""All runs of a grid, one after the other, in one process. Finished ones are never repeated, and never lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from disavow import runs
+from disavow.data import OnProgress, fetch
+from disavow.data.progress import nothing
+from disavow.erasure.plan import Clustering, Federation, simulate
+from disavow.errors import RunInUse
+from disavow.ledger.lock import Lock
+from reproduction import lines
+from reproduction.grid import Point
+from reproduction.lines import PLAIN, Line, Round
+from reproduction.records import OnNote
+from reproduction.running import Models, run_point
+from reproduction.sharing import ROOM, SharedEngine
+
+_STREAMS = 200
+
+
+class Observer(Protocol):
+    """Hears how far a campaign is."""
+
+    def began(self, point: Point) -> None:
+        """A run begins."""
+
+    def executed(self, done: Round) -> None:
+        """It has executed a round."""
+
+    def ended(self, point: Point, line: Line) -> None:
+        """It is finished, and its line is on disk."""
+
+    def noted(self, note: str) -> None:
+        """Something that a person should know."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a campaign keeps its lines, and where its runs are while they are made."""
+
+    results: Path
+    workroom: Path
+
+    def file_of(self, point: Point) -> Path:
+        """The results file of a run: one a study, row and network, so that several processes can share the work."""
+        return self.results / f"{_joined(point)}.jsonl"
+
+    def room_of(self, point: Point) -> Path:
+        """Where the runs of its group are made; one process at a time works there."""
+        return self.workroom / f"{_joined(point)}-seed-{point.seed}"
+
+
+def _joined(point: Point) -> str:
+    parts = (point.study, point.network, point.row.lower(), "quick" if point.quick else "")
+    return "-".join(part for part in parts if part)
+
+
+def finished(places: Places, points: Iterable[Point], on_note: OnNote = lambda note: None) -> dict[str, Line]:
+    """The lines that are there already for these runs, by key."""
+    wanted = {point.key for point in points}
+    files = dict.fromkeys(places.file_of(point) for point in points)
+    found = [line for file in files for line in lines.read(file, on_note)]
+    return {line.key: line for line in found if line.key in wanted}
+
+
+def run(
+    points: Sequence[Point],
+    places: Places,
+    observer: Observer,
+    *,
+    on_progress: OnProgress = nothing,
+    room: int = ROOM,
+) -> list[Line]:
+    """Make what is not made yet; the lines of all of them. `room` bounds the updates kept for equal runs.
+
+    A group that another process is at is left to it: what that has not finished yet is not among the lines.
+    """
+    found = finished(places, points, observer.noted)
+    # at once, not hours later when their turn comes
+    needed = {point.settings.data.name: point.settings.data for point in points if point.key not in found}
+    for data in needed.values():
+        fetch(data, on_progress=on_progress)
+    for _, members in groupby(points, key=lambda point: point.group):
+        group = list(members)
+        if any(point.key not in found for point in group):
+            try:
+                found |= _run_group(group, places, observer, on_progress, room)
+            except RunInUse as error:
+                observer.noted(
+                    f"{group[0].row}, {group[0].network}, seed {group[0].seed} is left to others: {error}"
+                )
+                found |= finished(places, group)
+    return [found[point.key] for point in points if point.key in found]
+
+
+def _run_group(
+    group: Sequence[Point], places: Places, observer: Observer, on_progress: OnProgress, room: int
+) -> dict[str, Line]:
+    """The runs of one row, network and seed: their data is loaded once, their equal rounds trained once."""
+    workroom = places.room_of(group[0])
+    workroom.mkdir(parents=True, exist_ok=True)
+    with Lock(workroom):
+        made = finished(places, group)  # whoever was here before may have gone on meanwhile
+        missing = [point for point in group if point.key not in made]
+        if not missing:
+            return made
+        prepared = runs.prepare(group[0].settings, on_progress=on_progress)
+        for note in prepared.data.notes:
+            observer.noted(f"{group[0].row}: {note}")
+        engine = SharedEngine(prepared.engine, epochs=group[0].settings.training.epochs, room=room)
+        reference = _Reference(group, places, observer)
+        try:
+            for point in missing:
+                observer.began(point)
+                done = run_point(
+                    point,
+                    prepared,
+                    engine,
+                    workroom,
+                    reference=reference.models,
+                    on_executed=observer.executed,
+                )
+                reference.keep(done.models)  # first: a line without its models could not be measured against
+                lines.append(places.file_of(point), done.line, observer.noted)
+                made[point.key] = done.line
+                observer.ended(point, done.line)
+        finally:
+            engine.end()
+    return made
+
+
+class _Reference:
+    """FedAvg's models of a group, kept beside the work while its other runs are still to come."""
+
+    def __init__(self, group: Sequence[Point], places: Places, observer: Observer) -> None:
+        self.models: Models | None = None
+        plain, room = next((point for point in group if point.method == "fedavg"), None), places.room_of(group[0])
+        self._file = room / f"fedavg-{plain.key[:16]}.npy" if plain else None
+        if self._file and self._file.is_file():
+            self.models = np.load(self._file, allow_pickle=False)
+        elif plain and plain.key in finished(places, [plain]):
+            observer.noted(
+                f"{plain}: its models are not in {room}, so no distances to them are measured; take its "
+                f"line out of {places.file_of(plain)} to have it run again"
+            )
+
+    def keep(self, models: Models | None) -> None:
+        """Keep them, where a run returned any."""
+        if models is None or self._file is None:
+            return
+        self.models = models
+        beside = self._file.with_suffix(".new.npy")
+        np.save(beside, models, allow_pickle=False)
+        beside.replace(self._file)
+
+
+def effort(point: Point) -> float:
+    """About how many rounds a run executes, for the time left: those it trains and those it will train again."""
+    federation = Federation(
+        clients=point.settings.data.clients,
+        rounds=point.settings.rounds,
+        request_rate=point.settings.requests.rate,
+    )
+    if point.method in PLAIN:
+        share = 1.0 if point.method == "fedavg" else 0.3
+        again = share * federation.request_rate * federation.rounds * (federation.rounds + 1) / 2
+        return federation.rounds + again
+    clustering: Clustering = "fresh" if point.method == "published" else "sticky"
+    outcomes = simulate(
+        federation, k=point.k, x=point.x, clustering=clustering, runs=_STREAMS, rng=np.random.default_rng(1)
+    )
+    return federation.rounds + float(outcomes.retrained_rounds.mean())

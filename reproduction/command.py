@@ -1,0 +1,195 @@
+"""What `python -m reproduction` does: the runs that are missing, then tables and figures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self, cast, get_args
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from disavow.cli.options import require
+from disavow.cli.output import advance, bar, loading, print_json, progress, results
+from disavow.config import EngineSettings
+from disavow.engines.choice import device_of
+from disavow.erasure.plan import Federation
+from disavow.errors import ConfigError
+from reproduction import campaign, grid, growth, work, work_report
+from reproduction.campaign import Places
+from reproduction.grid import Grid, Point
+from reproduction.lines import Line, Network, Round, RowName
+from reproduction.reproduce import ODDS, WORK, Artefact, Results, chosen, grids_of, network_of
+
+_INTERRUPTED = 130
+_DEVICES = ("auto", "cpu", "cuda")
+_MINUTE, _HOUR = 60, 3600
+_PAPER = Federation(clients=50, rounds=50, request_rate=0.2)
+_EPOCHS = 3
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says."""
+
+    names: tuple[str, ...]
+    quick: bool
+    rows: tuple[str, ...]
+    seeds: tuple[int, ...]
+    network: str | None
+    device: str
+    streams: int
+    grid: Path | None
+    results: Path
+    out: Path
+    work: Path | None
+    render_only: bool
+
+
+def reproduce(asked: Asked, *, as_json: bool) -> None:
+    """Make the runs that are missing, then every table and figure that was asked for."""
+    _check(asked)
+    console = progress()
+    made = chosen(asked.names)
+    kept = Results(asked.results, asked.quick, lambda note: console.print(f"note: {note}"))
+    try:
+        if not asked.render_only:
+            _run(asked, made, kept, console)
+    except KeyboardInterrupt:
+        console.print("interrupted; what is finished is kept, and the same command goes on from there")
+        raise typer.Exit(_INTERRUPTED) from None
+    written = _render(asked, made, kept)
+    if as_json:
+        paths = {name: [str(file) for file in files] for name, files in written.items()}
+        print_json({"results": str(asked.results), "files": paths})
+        return
+    for name, files in written.items():
+        results().print(f"{name}: {', '.join(map(str, files))}")
+
+
+def _check(asked: Asked) -> None:
+    require(asked.device in _DEVICES, "device", asked.device, ", ".join(_DEVICES))
+    for row in asked.rows:
+        require(row in get_args(RowName), "row", row, ", ".join(get_args(RowName)))
+    require(asked.network in (None, *get_args(Network)), "network", asked.network, ", ".join(get_args(Network)))
+    require(bool(asked.names) or asked.grid is not None, "grid", "not set", "a file, where no NAME is given")
+    device_of(EngineSettings.model_validate({"device": asked.device}))
+    for folder in (asked.results, asked.out):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{folder} cannot be made: {error.strerror}") from None
+
+
+def _run(asked: Asked, made: dict[str, Artefact], kept: Results, console: Console) -> None:
+    """Everything that has to be run for these artefacts, and for a grid of the user's."""
+    grids = grids_of(made.values(), cast("Network | None", asked.network))
+    if asked.grid is not None:
+        grids.append(grid.load(asked.grid))
+    points = {point.key: point for each in grids for point in _points(each, asked)}
+    workroom = asked.work or asked.out / ".work"
+    workroom.mkdir(parents=True, exist_ok=True)
+    if points:
+        places = Places(asked.results, workroom)
+        with loading(console) as on_progress, Watch(console, list(points.values()), places) as watch:
+            campaign.run(list(points.values()), places, watch, on_progress=on_progress)
+    if WORK in made:
+        report = work.measure(_PAPER, epochs=_EPOCHS, streams=asked.streams, seed=1)
+        work_report.write(kept.work_file, report)
+    if ODDS in made:
+        _run_odds(asked, kept, workroom, console)
+
+
+def _points(each: Grid, asked: Asked) -> list[Point]:
+    points = each.points(quick=asked.quick, engine={"device": asked.device}, seeds=asked.seeds)
+    return [point for point in points if not asked.rows or point.row in asked.rows]
+
+
+def _run_odds(asked: Asked, kept: Results, workroom: Path, console: Console) -> None:
+    study = growth.QUICK if asked.quick else growth.Study()
+    if asked.seeds:
+        study = replace(study, seeds=asked.seeds)
+    points = study.points(device=asked.device)
+    with loading(console) as on_progress, bar(console, "federations", len(points)) as shown:
+        growth.run(
+            points,
+            kept.odds_file,
+            workroom,
+            on_point=lambda point: _finished(point, console, shown),
+            on_note=lambda note: console.print(f"note: {note}"),
+            on_progress=on_progress,
+        )
+
+
+def _finished(point: growth.Point, console: Console, shown: Progress) -> None:
+    advance(shown)
+    if not console.is_terminal:
+        console.print(f"odds: {point}")
+
+
+def _render(asked: Asked, made: dict[str, Artefact], kept: Results) -> dict[str, list[Path]]:
+    network = cast("Network | None", asked.network)
+    return {name: each.make(kept, asked.out, network_of(each, network)) for name, each in made.items()}
+
+
+class Watch:
+    """Shows a campaign at work: a line for each run that is finished, and a bar of rounds with the time left."""
+
+    def __init__(self, console: Console, points: Sequence[Point], places: Places) -> None:
+        self._console, self._points = console, points
+        done = campaign.finished(places, points)
+        self._effort = {point.key: campaign.effort(point) for point in points if point.key not in done}
+        self._of, self._done = len(points), len(done)
+        self._left = sum(self._effort.values())
+        self._bar = bar(console, "rounds", round(self._left))
+        self._started, self._worked = time.monotonic(), 0.0
+        if done:
+            console.print(f"{len(done)} of {len(points)} runs are finished already")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def began(self, point: Point) -> None:
+        """See `Observer`."""
+
+    def executed(self, done: Round) -> None:  # noqa: ARG002 - any round is one round
+        """See `Observer`."""
+        advance(self._bar)
+
+    def ended(self, point: Point, line: Line) -> None:
+        """See `Observer`."""
+        self._done += 1
+        self._left = max(0.0, self._left - self._effort[point.key])
+        self._worked += self._effort[point.key]
+        self._bar.update(self._bar.task_ids[0], total=self._bar.tasks[0].completed + round(self._left))
+        seconds = (time.monotonic() - self._started) / self._worked * self._left
+        self._console.print(
+            f"{self._done} of {self._of}: {point}: accuracy {line.accuracy:.3f}, {len(line.requests)} requests, "
+            f"{sum(each.kind != 'trained' for each in line.rounds)} rounds again, {line.seconds:.1f} s; "
+            f"about {_duration(seconds)} left"
+        )
+
+    def noted(self, note: str) -> None:
+        """See `Observer`."""
+        self._console.print(f"note: {note}")
+
+
+def _duration(seconds: float) -> str:
+    """A time as a person says it.
+
+    >>> _duration(42), _duration(600), _duration(9000)
+    ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < _MINUTE:
+        return f"{seconds:.0f} s"
+    return f"{seconds / _MINUTE:.0f} min" if seconds < _HOUR else f"{seconds / _HOUR:.1f} h"

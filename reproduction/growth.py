@@ -1,0 +1,242 @@
+"""Accuracy against the odds: what hiding a leaver behind noise costs, for federations of growing size.
+
+The noise of all m clusters hides each of them: with equal clusters s = 1/(σ√m), and the released model explains the
+leaver better than another member by at most γ = exp(s²/2 + s·z) (see `disavow.proof.bounds`). So the same odds need
+the less noise, the more clients there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+from disavow import config, runs
+from disavow.config import Settings
+from disavow.data import OnProgress
+from disavow.data.progress import nothing
+from disavow.errors import RoundRefused, RunInUse
+from disavow.ledger import Ledger
+from disavow.ledger.lock import Lock
+from disavow.proof.bounds import Bounds, bounds_of, total_ratio
+from disavow.runs import Prepared
+from reproduction import odds_lines, provenance
+from reproduction.odds_lines import FORMAT, OddsLine
+from reproduction.records import OnNote
+from reproduction.sharing import SharedEngine
+
+K = 10
+
+
+@dataclass(frozen=True)
+class Study:
+    """Which federations are trained: every number of clients with every sigma and seed. All hold the same data."""
+
+    data: str = "mnist"
+    network: str = "lenet5"
+    clients: tuple[int, ...] = (50, 200, 500, 1000, 3000)
+    sigmas: tuple[float, ...] = (0.0, 0.02, 0.1, 0.3, 0.5)
+    seeds: tuple[int, ...] = (1, 2, 3)
+    rounds: int = 50
+    batch_size: int = 20
+    learning_rate: float = 0.02
+
+    def points(self, *, device: str = "auto") -> list[Point]:
+        """Every federation, those of equal data together."""
+        return [
+            Point(self, clients, seed, sigma, device)
+            for clients in self.clients
+            for seed in self.seeds
+            for sigma in self.sigmas
+        ]
+
+
+QUICK = Study(
+    "digits", clients=(20, 50, 200), sigmas=(0.0, 0.1, 0.3), seeds=(1,), rounds=20, batch_size=4, learning_rate=0.05
+)
+"""A small one for a CPU, on embedded digits."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One federation of the study."""
+
+    study: Study
+    clients: int
+    seed: int
+    sigma: float
+    device: str = "auto"
+
+    @property
+    def settings(self) -> Settings:
+        """What its run is told."""
+        return self._settings({"k": K}, {"sigma": self.sigma})
+
+    @property
+    def plain(self) -> Settings:
+        """The same federation by plain federated averaging."""
+        return self._settings({"k": 1}, {"mode": "none"})
+
+    def _settings(self, clustering: dict[str, int], noise: dict[str, object]) -> Settings:
+        study = self.study
+        return config.from_values(
+            {
+                "seed": self.seed,
+                "rounds": study.rounds,
+                "draws": "seeded",
+                "data": {"name": study.data, "clients": self.clients},
+                "model": {"name": study.network},
+                "training": {"batch_size": study.batch_size, "learning_rate": study.learning_rate},
+                "clustering": clustering,
+                "deniability": {"x": min(2, clustering["k"])},
+                "noise": noise,
+                "engine": {"device": self.device},
+            },
+            source="the study of odds",
+        )
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of what decides the result."""
+        told = self.settings.model_dump(mode="json", exclude_defaults=True, exclude={"engine"})
+        return hashlib.sha256(json.dumps({"format": FORMAT, "settings": told}, sort_keys=True).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return f"{self.clients} clients, sigma {self.sigma:g}, seed {self.seed}"
+
+
+OnPoint = Callable[[Point], None]
+
+
+def run(
+    points: Sequence[Point],
+    results: Path,
+    workroom: Path,
+    *,
+    on_point: OnPoint = lambda point: None,
+    on_note: OnNote = lambda note: None,
+    on_progress: OnProgress = nothing,
+) -> list[OddsLine]:
+    """Train what is not trained yet; the lines of all. `on_point` hears of each federation that is finished.
+
+    Federations that another process is at are left to it: what that has not finished yet is not among the lines.
+    """
+    found = {line.key: line for line in odds_lines.read(results, on_note)}
+    for (clients, seed), members in groupby(points, key=lambda point: (point.clients, point.seed)):
+        group, room = list(members), workroom / f"odds-{clients}-seed-{seed}"
+        if all(point.key in found for point in group):
+            continue
+        room.mkdir(parents=True, exist_ok=True)
+        try:
+            with Lock(room):
+                # whoever was here before may have gone on meanwhile
+                found |= {line.key: line for line in odds_lines.read(results, on_note)}
+                missing = [point for point in group if point.key not in found]
+                for line in _run_group(missing, room, on_progress):
+                    odds_lines.append(results, line, on_note)
+                    found[line.key] = line
+                    on_point(next(point for point in missing if point.key == line.key))
+        except RunInUse as error:
+            on_note(f"{clients:,} clients, seed {seed}, are left to others: {error}")
+    return [found[point.key] for point in points if point.key in found]
+
+
+def _run_group(points: Sequence[Point], workroom: Path, on_progress: OnProgress) -> Iterable[OddsLine]:
+    """Federations of one size and seed, and plain federated averaging to compare them with."""
+    if not points:
+        return
+    prepared = runs.prepare(points[0].settings, on_progress=on_progress)
+    engine = SharedEngine(prepared.engine, epochs=points[0].settings.training.epochs, room=0)
+    prepared = replace(prepared, engine=engine)
+    try:
+        plain = _trained(points[0].plain, prepared, workroom)
+        for point in points:
+            started = time.perf_counter()
+            outcome = _trained(point.settings, prepared, workroom)
+            yield _line(point, prepared, outcome, plain, time.perf_counter() - started)
+    finally:
+        engine.end()
+
+
+def _trained(settings: Settings, prepared: Prepared, workroom: Path) -> _Outcome:
+    """Train a run to its end, or until noise has destroyed the model; its outcome."""
+    directory = workroom / "odds"
+    shutil.rmtree(directory, ignore_errors=True)
+    with runs.start(settings, directory, keys=workroom / "keys", prepared=prepared) as run:
+        with contextlib.suppress(RoundRefused):  # updates that are NaN or infinite: the round is not recorded
+            run.train()
+        reached = run.ledger.next_round()[0] - 1
+        evaluation = run.ledger.summary(reached).evaluation if reached else None
+        hidden = _hidden(run.ledger) if settings.clustering.k > 1 else _Hidden(None, None)
+    shutil.rmtree(directory)
+    return _Outcome(evaluation.accuracy if evaluation else 0.0, reached, hidden)
+
+
+@dataclass(frozen=True)
+class _Hidden:
+    """log10 γ for each client: of its rounds, and composed over them. None: no noise hides anybody."""
+
+    rounds: list[float] | None
+    composed: list[float] | None
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """Accuracy after the last round that was reached, and how clients are hidden by then."""
+
+    accuracy: float
+    rounds: int
+    hidden: _Hidden
+
+
+def _hidden(ledger: Ledger) -> _Hidden:
+    drawn = ledger.policy.representatives
+    sigma = ledger.policy.sigma / drawn
+    bounds: dict[str, list[Bounds]] = {}
+    for summary in ledger.summaries():
+        clusters = ledger.round(summary.number).clusters
+        tau = math.sqrt(sum((each.weight * sigma * each.spread) ** 2 for each in clusters))
+        for each in clusters:
+            mine = bounds_of(weight=each.weight, spread=each.spread, tau=tau, representatives=drawn)
+            for client in each.clients:
+                bounds.setdefault(client, []).append(mine)
+    per_round = [each.log10_odds for many in bounds.values() for each in many]
+    composed = [Bounds(0.0, total_ratio(many)).log10_odds for many in bounds.values()]
+    return _Hidden(_all_known(per_round), _all_known(composed))
+
+
+def _all_known(each_of: Sequence[float | None]) -> list[float] | None:
+    known = [each for each in each_of if each is not None]
+    return known if len(known) == len(each_of) else None
+
+
+def _line(point: Point, prepared: Prepared, outcome: _Outcome, plain: _Outcome, seconds: float) -> OddsLine:
+    settings, hidden = point.settings, outcome.hidden
+    return OddsLine(
+        key=point.key,
+        clients=point.clients,
+        samples_per_client=len(prepared.data.train) / point.clients,
+        k=K,
+        sigma=point.sigma,
+        seed=point.seed,
+        rounds=outcome.rounds,
+        network=settings.model.name,
+        device=provenance.device(settings.engine),
+        commit=provenance.commit(),
+        versions=provenance.versions(),
+        accuracy=outcome.accuracy,
+        fedavg_accuracy=plain.accuracy,
+        log10_gamma_round=statistics.median(hidden.rounds) if hidden.rounds else None,
+        log10_gamma_composed=statistics.median(hidden.composed) if hidden.composed else None,
+        worst_round=max(hidden.rounds) if hidden.rounds else None,
+        worst_composed=max(hidden.composed) if hidden.composed else None,
+        seconds=seconds,
+    )

@@ -1,0 +1,147 @@
+"""What can be reproduced: each table and figure by name, the runs it is made of, and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from disavow.errors import ConfigError
+from reproduction import figures, grid, lines, odds_lines, tables, work_report
+from reproduction.drawing import METHODS
+from reproduction.grid import Grid
+from reproduction.lines import Line, Network
+from reproduction.records import OnNote
+from reproduction.storage_table import storage as storage_table
+from reproduction.table import Table
+
+Make = Callable[["Results", Path, Network], list[Path]]
+
+
+@dataclass(frozen=True)
+class Results:
+    """The folder with the results files, and which of them count: those of the small version, or the others."""
+
+    folder: Path
+    quick: bool = False
+    on_note: OnNote = lambda note: None
+
+    @property
+    def odds_file(self) -> Path:
+        """Where the study of odds keeps its lines."""
+        return self.folder / f"odds{'-quick' * self.quick}.jsonl"
+
+    @property
+    def work_file(self) -> Path:
+        """Where the work per request is kept."""
+        return self.folder / "work.json"
+
+    def lines(self, study: str = "") -> list[Line]:
+        """Every run of a study that is finished; of the paper's tables, where none is named."""
+        patterns = [f"{study}-*.jsonl"] if study else [f"{network}-*.jsonl" for network in get_args(Network)]
+        files = [file for pattern in patterns for file in sorted(self.folder.glob(pattern))]
+        found = [line for file in files for line in lines.read(file, self.on_note)]
+        return [line for line in lines.latest(found) if line.quick == self.quick]
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A table or a figure. `grid` holds the runs of it; without one it is the study of odds, or the work."""
+
+    about: str
+    make: Make
+    grid: str | None = None
+    network: Network | None = None
+    """The paper's, where another could be shown."""
+
+
+def _table(of: Callable[[Iterable[Line], Network], Table], name: str) -> Make:
+    def make(results: Results, out: Path, network: Network) -> list[Path]:
+        return _written(of(results.lines(), network), out / name)
+
+    return make
+
+
+def _written(table: Table, path: Path) -> list[Path]:
+    files = [path.with_suffix(".md"), path.with_suffix(".csv")]
+    for file, text in zip(files, (table.markdown(), table.csv()), strict=True):
+        file.write_text(text, encoding="utf-8")
+    return files
+
+
+def _curves(results: Results, out: Path, network: Network) -> list[Path]:
+    found = results.lines()
+    return [
+        file
+        for method in METHODS
+        for file in figures.accuracy_curves(
+            found, out / f"accuracy-curves-{method}", network=network, method=method
+        )
+    ]
+
+
+def _unlearning_time(results: Results, out: Path, network: Network) -> list[Path]:
+    return figures.unlearning_time(results.lines(), out / "unlearning-time", network=network)
+
+
+def _storage(results: Results, out: Path, network: Network) -> list[Path]:
+    found = results.lines("storage")
+    drawn = figures.storage(found, out / "storage", network=network)
+    return [*_written(storage_table(found, network), out / "storage"), *drawn]
+
+
+def _distance(results: Results, out: Path, network: Network) -> list[Path]:
+    return list(figures.distance_to_fedavg(results.lines(), out / "distance-to-fedavg", network=network))
+
+
+def _odds(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - it has one of its own
+    return list(figures.odds(odds_lines.read(results.odds_file, results.on_note), out / "odds"))
+
+
+def _work(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - no network plays a part
+    return list(figures.work(work_report.read(results.work_file), out / "work"))
+
+
+ODDS, WORK = "odds", "work"
+
+ARTEFACTS: dict[str, Artefact] = {
+    "lenet5-accuracy": Artefact("accuracy of LeNet5", _table(tables.accuracy, "lenet5-accuracy"), "lenet5"),
+    "resnet-accuracy": Artefact(
+        "accuracy of ResNet-mini", _table(tables.accuracy, "resnet-accuracy"), "resnet-mini"
+    ),
+    "lenet5-time": Artefact("time per request, LeNet5", _table(tables.time, "lenet5-time"), "lenet5"),
+    "resnet-time": Artefact("time per request, ResNet-mini", _table(tables.time, "resnet-time"), "resnet-mini"),
+    "accuracy-curves": Artefact("accuracy over rounds", _curves, "convnet", "convnet"),
+    "unlearning-time": Artefact("time spent on requests over rounds", _unlearning_time, "convnet", "convnet"),
+    "storage": Artefact("bytes on disk", _storage, "storage", "lenet5"),
+    "distance-to-fedavg": Artefact("distance to FedAvg's model over rounds", _distance, "convnet", "convnet"),
+    WORK: Artefact("client-epochs per request over many streams", _work),
+    ODDS: Artefact("accuracy against the odds, for more and more clients", _odds),
+}
+"""Everything by name; the first eight are the paper's, the others ours."""
+
+ALL = "all"
+
+
+def chosen(names: Sequence[str]) -> dict[str, Artefact]:
+    """The artefacts of these names, each once."""
+    unknown = [name for name in names if name not in (*ARTEFACTS, ALL)]
+    if unknown:
+        raise ConfigError(f"there is no {unknown[0]} to reproduce; allowed: {', '.join((*ARTEFACTS, ALL))}")
+    return {name: made for name, made in ARTEFACTS.items() if name in names or ALL in names}
+
+
+def grids_of(artefacts: Iterable[Artefact], network: Network | None) -> list[Grid]:
+    """The grids that hold their runs, each once; `network` takes the place of the paper's in figures."""
+    names = dict.fromkeys(
+        network if network and made.network and made.grid != "storage" else made.grid for made in artefacts
+    )
+    return [grid.packaged(name) for name in names if name is not None]
+
+
+def network_of(made: Artefact, network: Network | None) -> Network:
+    """Whose runs an artefact shows."""
+    if made.network is not None:
+        return network or made.network
+    return "resnet-mini" if made.grid == "resnet-mini" else "lenet5"

@@ -1,0 +1,95 @@
+"""Which runs a table or a figure is made of, and what they come to together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+from typing import TypeVar
+
+from reproduction.lines import PLAIN, Line, Method, Network
+
+XS = (2, 3, 4)
+"""The degrees of deniability of the paper; its cells are means over them."""
+NO_X = (1,)
+"""What stands in the place of x for the baselines."""
+KS = (4, 6, 8, 10)
+"""The sizes of clusters of the paper."""
+
+Quantity = Callable[[Line], float | None]
+_Kind = TypeVar("_Kind")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Runs that differ in x and seed alone, as one number: the mean over x of the means over seeds.
+
+    `std` is the population standard deviation over x, as in the paper (whose CelebA rows have the sample one:
+    182.4 for 105.3 in a cell where two of three are nearly 0); none for the baselines, which have no x.
+    """
+
+    mean: float
+    std: float | None
+    xs: tuple[int, ...]
+    runs: int
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Runs of one network, each once; full ones, or quick ones where there are no others."""
+
+    lines: tuple[Line, ...]
+    quick: bool
+    left_out: int
+    """Quick runs that were left out because there are full ones."""
+
+    def runs(self, row: str, method: Method, k: int = 1) -> list[Line]:
+        """The runs of one cell."""
+        return [line for line in self.lines if (line.row, line.method, line.k) == (row, method, k)]
+
+    def cell(self, row: str, method: Method, k: int, quantity: Quantity) -> Cell | None:
+        """A cell of a table; nothing where it was not run, or where its runs do not have the quantity."""
+        found = [(line, value) for line in self.runs(row, method, k) if (value := quantity(line)) is not None]
+        if not found:
+            return None
+        xs = tuple(sorted({line.x for line, _ in found}))
+        means = [fmean(value for line, value in found if line.x == x) for x in xs]
+        return Cell(
+            mean=fmean(means),
+            std=None if method in PLAIN else pstdev(means),
+            xs=xs,
+            runs=len(found),
+            seeds=tuple(sorted({line.seed for line, _ in found})),
+        )
+
+    def baseline(self, line: Line, method: Method = "fedavg") -> Line | None:
+        """The run of a baseline on the same row with the same seed, and so with the same requests."""
+        same = (found for found in self.runs(line.row, method) if found.seed == line.seed)
+        return next(same, None)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Every seed that was run."""
+        return tuple(sorted({line.seed for line in self.lines}))
+
+    def has(self, method: Method) -> bool:
+        """Whether any run is of that method."""
+        return any(line.method == method for line in self.lines)
+
+    def distinct(self, what: Callable[[Line], _Kind]) -> list[_Kind]:
+        """What the runs say, each value once, in their order."""
+        return list(dict.fromkeys(what(line) for line in self.lines))
+
+
+def select(lines: Iterable[Line], network: Network, methods: Sequence[Method] | None = None) -> Selection:
+    """The runs of a network. Of runs of the same place in the grid, the last counts."""
+    wanted = [line for line in lines if line.network == network and (methods is None or line.method in methods)]
+    full = [line for line in wanted if not line.quick]
+    chosen = full or wanted
+    once = {(line.row, line.method, line.k, line.x, line.seed): line for line in chosen}
+    return Selection(
+        lines=tuple(once.values()),
+        quick=bool(wanted) and not full,
+        left_out=len(wanted) - len(full) if full else 0,
+    )

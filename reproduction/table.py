@@ -1,0 +1,149 @@
+"""A table of results: pieces that fit on a page, every value in long form, and where it all comes from."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from reproduction.lines import Line, Method, Network
+from reproduction.markdown import NOT_RUN, Piece, Remarks
+from reproduction.selection import NO_X, XS, Cell, Selection
+
+Show = Callable[[float], str]
+
+TITLES: dict[Method, str] = {
+    "fedavg": "fedAvg",
+    "federaser": "fedEraser",
+    "federaser-1": "fedEraser Δt=1",
+    "federaser-plain": "fedEraser Δt=1, plain float32",
+    "published": "published",
+    "sticky": "sticky",
+    "retention": "retention",
+}
+"""What methods are called in tables and figures."""
+
+NETWORKS: dict[Network, str] = {"lenet5": "LeNet5", "resnet-mini": "ResNet-mini", "convnet": "ConvNet"}
+"""What networks are called there."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """One number of ours beside the paper's; `ours` is none where it was not run."""
+
+    table: str
+    row: str
+    column: str
+    """The paper's: fedavg, federaser, k4, ..."""
+    method: Method
+    k: int
+    quantity: str
+    paper: float | None
+    ours: float | None
+    std: float | None
+    """Over x."""
+    runs: int
+    seeds: int
+
+    @classmethod
+    def of(
+        cls, table: str, row: str, method: Method, k: int, quantity: str, paper: float | None, cell: Cell | None
+    ) -> Value:
+        """The value of a cell."""
+        return cls(
+            table=table,
+            row=row,
+            column=column(method, k),
+            method=method,
+            k=k,
+            quantity=quantity,
+            paper=paper,
+            ours=None if cell is None else cell.mean,
+            std=None if cell is None else cell.std,
+            runs=0 if cell is None else cell.runs,
+            seeds=0 if cell is None else len(cell.seeds),
+        )
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, ready to be written."""
+
+    name: str
+    title: str
+    about: tuple[str, ...]
+    """What a reader must know: a sentence or two each."""
+    pieces: tuple[Piece, ...]
+    values: tuple[Value, ...]
+
+    def markdown(self) -> str:
+        """All pieces under one heading, with what they were made by."""
+        parts = [
+            f"## {self.title}\n",
+            *(piece.markdown() for piece in self.pieces),
+            *(f"{said}\n" for said in self.about),
+        ]
+        return "\n".join(parts)
+
+    def csv(self) -> str:
+        """Long form, one value a line, numbers in full; empty where there is none."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        names = [field.name for field in fields(Value)]
+        writer.writerow(names)
+        for value in self.values:
+            writer.writerow(["" if (cell := getattr(value, name)) is None else cell for name in names])
+        return out.getvalue()
+
+
+def column(method: Method, k: int) -> str:
+    """The paper's name of a column.
+
+    >>> column("fedavg", 1), column("sticky", 4)
+    ('fedavg', 'k4')
+    """
+    return method if k == 1 else f"k{k}"
+
+
+def text(cell: Cell | None, show: Show, remarks: Remarks, seeds: int, *, deviation: bool = True) -> str:
+    """A cell in words: mean ± standard deviation, marked where some x, or some of so many seeds, are missing."""
+    if cell is None:
+        return NOT_RUN
+    shown = show(cell.mean)
+    if deviation and cell.std is not None and len(cell.xs) > 1:
+        shown += f" ± {show(cell.std)}"
+    missing = []
+    if cell.xs not in (XS, NO_X):
+        missing.append(f"{len(cell.xs)} of {len(XS)} x were run ({', '.join(map(str, cell.xs))})")
+    if len(cell.seeds) < seeds:
+        missing.append(f"{len(cell.seeds)} of {seeds} seeds were run")
+    return shown + (f" {remarks.mark(', '.join(missing))}" if missing else "")
+
+
+def provenance(selection: Selection, name: str) -> tuple[str, ...]:
+    """What the numbers were made on, with, and by."""
+    command = f"Made by `python -m reproduction {name}{' --quick' if selection.quick else ''}`"
+    if not selection.lines:
+        return (f"{command}; nothing has been run yet.",)
+    seeds = selection.seeds
+    said = [
+        f"{command} from {len(selection.lines)} runs; "
+        f"{'seed' if len(seeds) == 1 else f'mean over {len(seeds)} seeds:'} {', '.join(map(str, seeds))}. "
+        f"Device: {', '.join(selection.distinct(lambda line: line.device))}. "
+        f"Versions: {'; '.join(selection.distinct(_versions))}. "
+        f"Commit: {', '.join(selection.distinct(lambda line: line.commit[:12]))}."
+    ]
+    if selection.quick:
+        said.append(
+            "**These are quick runs**, a small version for a CPU: they show that everything works, and their "
+            "numbers are not to be compared with the paper's."
+        )
+    if selection.left_out:
+        said.append(f"{selection.left_out} quick runs were left out.")
+    return tuple(said)
+
+
+def _versions(line: Line) -> str:
+    made = line.versions
+    return f"disavow {made.disavow}, Python {made.python}, torch {made.torch}, numpy {made.numpy}"

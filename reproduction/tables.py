@@ -1,0 +1,294 @@
+"""The paper's tables, ours beside it: accuracy, time and work per request, disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import product
+from typing import get_args
+
+from reproduction import published
+from reproduction.lines import PLAIN, Line, Method, Network, RowName, named
+from reproduction.markdown import NOT_MEASURED, NOT_RUN, Piece, Remarks
+from reproduction.numbers import amount, points, share, times
+from reproduction.quantities import (
+    MEAN_OF,
+    SETTLED,
+    averaged_accuracy,
+    client_epochs_per_request,
+    seconds_per_request,
+    settled_accuracy,
+)
+from reproduction.quantities import accuracy as accuracy_of
+from reproduction.selection import KS, Cell, Quantity, Selection, select
+from reproduction.storage_table import storage
+from reproduction.table import NETWORKS, TITLES, Show, Table, Value, column, provenance, text
+
+__all__ = ["accuracy", "storage", "time"]
+
+ROWS: tuple[RowName, ...] = get_args(RowName)
+BASELINES: tuple[Method, ...] = ("fedavg", "federaser")
+CLUSTERED: tuple[Method, ...] = ("published", "sticky")
+COLUMNS: tuple[tuple[Method, int], ...] = (
+    *((method, 1) for method in BASELINES),
+    *((method, k) for k in KS for method in CLUSTERED),
+)
+PAIRS = (KS[:2], KS[2:])
+"""Sizes of clusters that share a piece, so that it fits on a page."""
+
+_SHORT: dict[Network, str] = {"lenet5": "lenet5", "resnet-mini": "resnet", "convnet": "convnet"}
+
+_METHODS = (
+    "*paper*: as printed. *published*: the paper's method on correct code (fresh clusters in each round). "
+    "*sticky*: ours (sticky clusters); its runs were judged by the retired criterion `neighbourhood`, so that they "
+    "roll back too seldom; `python -m reproduction work` has the work of sticky clusters as it is. *unequal sizes* "
+    "is the paper's noniid. Cells of a k are the mean ± the standard deviation over x = 2, 3, 4."
+)
+
+
+_DIFFERENCE = "minus fedAvg's of the same seed and requests, in percentage points: the worst x and seed"
+_LAST = f"Accuracy after the last round {_DIFFERENCE}"
+_SETTLED = f"Mean accuracy of the last {SETTLED} rounds {_DIFFERENCE}"
+_AVERAGED = (
+    f"The same of the mean of the newest {MEAN_OF} models, minus that of fedAvg's models as they are, in "
+    "percentage points: the worst x and seed"
+)
+_LESS = "Times less than fedAvg with retraining"
+
+CellOf = Callable[[Selection, str, Method, int], Cell | None]
+
+
+def accuracy(lines: Iterable[Line], network: Network) -> Table:
+    """Test accuracy after the last round and all requests: the paper's Tables 2 and 3."""
+    selection = select(lines, network, (*BASELINES, *CLUSTERED))
+    name = f"{_SHORT[network]}-accuracy"
+    table = _printed(name)
+    worst: list[tuple[str, str, CellOf]] = [
+        (_LAST, "worst-difference-to-fedavg", partial(_worst, quantity=accuracy_of)),
+        (_SETTLED, "worst-settled-difference-to-fedavg", partial(_worst, quantity=settled_accuracy)),
+    ]
+    if any(line.averaged for line in selection.lines):
+        # against fedAvg's models as they are: those lose by being averaged
+        against = partial(_worst, quantity=averaged_accuracy, fedavgs=settled_accuracy)
+        worst.append((_AVERAGED, "worst-averaged-difference-to-fedavg", against))
+    return Table(
+        name=name,
+        title=f"Test accuracy, {NETWORKS[network]}{_beside(table)}",
+        about=(_METHODS, *provenance(selection, name)),
+        pieces=(
+            _baselines(selection, "The baselines", table, accuracy_of, share),
+            *(_clustered(selection, "Test accuracy", table, ks, accuracy_of, share) for ks in PAIRS),
+            *(_wide(selection, caption, cell, points, NOT_MEASURED) for caption, _, cell in worst),
+        ),
+        values=(
+            *_values(selection, name, "accuracy", table, accuracy_of),
+            *(value for _, what, cell in worst for value in _worst_values(selection, name, what, cell)),
+        ),
+    )
+
+
+def time(lines: Iterable[Line], network: Network) -> Table:
+    """What a request takes, in seconds and in client-epochs, and how many times less than retraining it is."""
+    selection = select(lines, network, (*BASELINES, *CLUSTERED))
+    name = f"{_SHORT[network]}-time"
+    table = _printed(name)
+    work, work_ratio = "Client-epochs per request", partial(_ratio, quantity=client_epochs_per_request)
+    return Table(
+        name=name,
+        title=f"Time and work per request, {NETWORKS[network]}{_beside(table)}",
+        about=(
+            _METHODS,
+            "Means over the requests of a run (the paper prints an average running time and does not say over "
+            "what). Seconds depend on the machine; client-epochs (local epochs, summed over clients) do not. A "
+            "ratio says how many times less than fedAvg with retraining from scratch, same seeds; *all deniable*: "
+            "no request needed any training.",
+            *provenance(selection, name),
+        ),
+        pieces=(
+            _baselines(selection, "Seconds per request, the baselines", table, seconds_per_request, amount),
+            *(_clustered(selection, "Seconds per request", table, ks, seconds_per_request, amount) for ks in PAIRS),
+            _baselines(selection, f"{work}, the baselines", None, client_epochs_per_request, amount),
+            _wide(selection, work, _of(client_epochs_per_request), amount),
+            *(_ratios(selection, table, ks) for ks in PAIRS),
+            _wide(selection, f"{_LESS}, in client-epochs", work_ratio, _times),
+        ),
+        values=(
+            *_values(selection, name, "seconds-per-request", table, seconds_per_request),
+            *_values(selection, name, "client-epochs-per-request", None, client_epochs_per_request),
+            *_ratio_values(selection, name, "seconds-ratio", table, seconds_per_request),
+            *_ratio_values(selection, name, "client-epochs-ratio", None, client_epochs_per_request),
+        ),
+    )
+
+
+def _printed(name: str) -> published.TableName | None:
+    """The table of the paper that has these cells; the ConvNet's are in figures alone."""
+    return next((table for table in get_args(published.TableName) if table == name), None)
+
+
+def _beside(table: published.TableName | None) -> str:
+    return f", beside {published.printed(table)} of the paper" if table else ""
+
+
+def _paper(table: published.TableName | None, row: str, method: Method, k: int) -> published.Cell | None:
+    return published.cell(table, row, column(method, k)) if table else None
+
+
+def _paper_text(table: published.TableName | None, row: str, method: Method, k: int) -> str:
+    found = _paper(table, row, method, k)
+    return "-" if found is None else found.text
+
+
+def _baselines(
+    selection: Selection, caption: str, table: published.TableName | None, quantity: Quantity, show: Show
+) -> Piece:
+    remarks, rows = Remarks(), []
+    for row in ROWS:
+        cells: list[str] = [named(row)]
+        for method in BASELINES:
+            cells += [_paper_text(table, row, method, 1)] if table else []
+            cells.append(text(selection.cell(row, method, 1, quantity), show, remarks, len(selection.seeds)))
+        rows.append(tuple(cells))
+    columns = ("paper", "ours") if table else ("ours",)
+    headings = tuple(f"{TITLES[method]}: {whose}" for method in BASELINES for whose in columns)
+    return Piece(caption, ("", *headings), tuple(rows), remarks.by_mark())
+
+
+def _clustered(
+    selection: Selection,
+    caption: str,
+    table: published.TableName | None,
+    ks: Sequence[int],
+    quantity: Quantity,
+    show: Show,
+) -> Piece:
+    """For each k the paper's cell, the paper's method, ours."""
+    remarks, rows = Remarks(), []
+    for row in ROWS:
+        cells: list[str] = [named(row)]
+        for k in ks:
+            cells.append(_paper_text(table, row, "published", k))
+            for method in CLUSTERED:
+                found = selection.cell(row, method, k, quantity)
+                cells.append(text(found, show, remarks, len(selection.seeds)))
+        rows.append(tuple(cells))
+    headings = (f"k={k} {whose}" for k in ks for whose in ("paper", *CLUSTERED))
+    return Piece(f"{caption}, k = {ks[0]} and {ks[1]}", ("", *headings), tuple(rows), remarks.by_mark())
+
+
+def _wide(selection: Selection, caption: str, cell: CellOf, show: Show, lacking: str = NOT_RUN) -> Piece:
+    """Every k, without the paper, which has nothing to put beside it, and without deviations.
+
+    `lacking` stands where there are runs, but not what the piece shows of them.
+    """
+    remarks, rows = Remarks(), []
+    for row in ROWS:
+        cells: list[str] = [named(row)]
+        for method, k in product(CLUSTERED, KS):
+            found = cell(selection, row, method, k)
+            shown = text(found, show, remarks, len(selection.seeds), deviation=False)
+            cells.append(lacking if found is None and selection.runs(row, method, k) else shown)
+        rows.append(tuple(cells))
+    headings = (f"{method} k={k}" for method, k in product(CLUSTERED, KS))
+    return Piece(caption, ("", *headings), tuple(rows), remarks.by_mark())
+
+
+def _of(quantity: Quantity) -> CellOf:
+    return lambda selection, row, method, k: selection.cell(row, method, k, quantity)
+
+
+def _values(
+    selection: Selection, name: str, quantity_name: str, table: published.TableName | None, quantity: Quantity
+) -> list[Value]:
+    found = []
+    for row in ROWS:
+        for method, k in COLUMNS:
+            paper = _paper(table, row, method, k)
+            cell = selection.cell(row, method, k, quantity)
+            found.append(Value.of(name, row, method, k, quantity_name, paper.mean if paper else None, cell))
+    return found
+
+
+def _worst(
+    selection: Selection,
+    row: str,
+    method: Method,
+    k: int,
+    quantity: Quantity,
+    fedavgs: Callable[[Line], float] | None = None,
+) -> Cell | None:
+    """The accuracy minus fedAvg's of the same seed, of the x and the seed where it is worst.
+
+    `fedavgs` says what is taken of fedAvg, where that is another quantity.
+    """
+    found = [
+        (line, ours - theirs)
+        for line in selection.runs(row, method, k)
+        if (base := selection.baseline(line)) is not None
+        and (ours := quantity(line)) is not None
+        and (theirs := (fedavgs or quantity)(base)) is not None
+    ]
+    if not found:
+        return None
+    xs = tuple(sorted({line.x for line, _ in found}))
+    seeds = tuple(sorted({line.seed for line, _ in found}))
+    return Cell(min(difference for _, difference in found), None, xs, len(found), seeds)
+
+
+def _worst_values(selection: Selection, name: str, quantity_name: str, cell: CellOf) -> list[Value]:
+    return [
+        Value.of(name, row, method, k, quantity_name, None, cell(selection, row, method, k))
+        for row in ROWS
+        for method, k in COLUMNS
+        if method not in PLAIN
+    ]
+
+
+def _ratio(selection: Selection, row: str, method: Method, k: int, quantity: Quantity) -> Cell | None:
+    """FedAvg's mean over this cell's seeds by this cell's; infinite where this cell is 0."""
+    cell = selection.cell(row, method, k, quantity)
+    if cell is None:
+        return None
+    base = selection.cell(row, "fedavg", 1, lambda line: quantity(line) if line.seed in cell.seeds else None)
+    if base is None or base.seeds != cell.seeds:
+        return None
+    ratio = base.mean / cell.mean if cell.mean else float("inf")
+    return Cell(ratio, None, cell.xs, cell.runs, cell.seeds)
+
+
+def _times(ratio: float) -> str:
+    return "all deniable" if ratio == float("inf") else times(ratio)
+
+
+def _paper_ratio(table: published.TableName | None, row: str, k: int) -> float | None:
+    base, cell = _paper(table, row, "fedavg", 1), _paper(table, row, "published", k)
+    return base.mean / cell.mean if base and cell else None
+
+
+def _ratios(selection: Selection, table: published.TableName | None, ks: Sequence[int]) -> Piece:
+    remarks, rows = Remarks(), []
+    for row in ROWS:
+        cells: list[str] = [named(row)]
+        for k in ks:
+            paper = _paper_ratio(table, row, k)
+            cells.append("-" if paper is None else times(paper))
+            for method in CLUSTERED:
+                cell = _ratio(selection, row, method, k, seconds_per_request)
+                cells.append(text(cell, _times, remarks, len(selection.seeds)))
+        rows.append(tuple(cells))
+    headings = (f"k={k} {whose}" for k in ks for whose in ("paper", *CLUSTERED))
+    caption = f"{_LESS}, in seconds, k = {ks[0]} and {ks[1]}"
+    return Piece(caption, ("", *headings), tuple(rows), remarks.by_mark())
+
+
+def _ratio_values(
+    selection: Selection, name: str, quantity_name: str, table: published.TableName | None, quantity: Quantity
+) -> list[Value]:
+    found = []
+    for row in ROWS:
+        for method, k in COLUMNS:
+            if method != "fedavg":
+                paper = _paper_ratio(table, row, k) if method in CLUSTERED else None
+                cell = _ratio(selection, row, method, k, quantity)
+                found.append(Value.of(name, row, method, k, quantity_name, paper, cell))
+    return found

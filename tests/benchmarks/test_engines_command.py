@@ -1,0 +1,134 @@
+"""`python -m benchmarks engines`: what it refuses, and a small benchmark as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.engines.cli import time_engines
+from disavow.errors import ConfigError
+from tests.cli import forked
+from tests.cli.process import only_error, with_repository
+
+ASKED: dict[str, Any] = {
+    "device": "cpu",
+    "passes": 1,
+    "rounds": 1,
+    "peers": "plain",
+    "engines": "sequential",
+    "network": "lenet5",
+    "clients": 2,
+    "samples": 20,
+    "federations": 1,
+    "cache": Path("nowhere"),
+    "json_file": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"peers": "flower,fedml"},
+            "--peers is flower,fedml; allowed: none, or some of flower, pfl, plain, with commas between",
+        ),
+        ({"peers": ""}, "--peers is ; allowed: none, or some of flower, pfl, plain, with commas between"),
+        (
+            {"engines": "fast"},
+            "--engines is fast; allowed: none, or some of auto, eager, sequential, with commas between",
+        ),
+        (
+            {"peers": "none", "engines": "none"},
+            "--engines is none; allowed: at least one engine where --peers is none",
+        ),
+        (
+            {"federations": 2},
+            "--engines is sequential; allowed: auto, eager; it runs on the CPU, one federation at a time",
+        ),
+        ({"device": "tpu"}, "--device is tpu; allowed: cpu, cuda"),
+        ({"network": "vgg"}, "--network is vgg; allowed: convnet, lenet5, resnet-mini"),
+        ({"passes": 0}, "--passes is 0; allowed: 1 to 1,000,000"),
+        ({"rounds": 0}, "--rounds is 0; allowed: 1 to 1,000,000"),
+        ({"samples": 0}, "--samples is 0; allowed: 1 to 1,000,000"),
+        ({"clients": 1}, "--clients is 1; allowed: 2 to 1,000,000"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_one_line(
+    changed: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        time_engines(**{**ASKED, **changed})
+    assert str(refused.value) == message
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_cuda_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^--device is cuda; allowed: cpu; PyTorch sees no GPU here$"):
+        time_engines(**{**ASKED, "device": "cuda"})
+
+
+@pytest.mark.parametrize("option", ["--rounds", "--clients"])
+def test_an_absurd_value_is_one_line_and_exit_2_and_nothing_comes_into_being(option: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    result = forked.module(
+        "benchmarks", "engines", option, "9" * 21, "--peers=none", "--cache", cache, cwd=tmp_path
+    )
+    assert result.returncode == 2
+    assert only_error(result).startswith(f"error: {option} is 999999999999999999999; allowed: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing" / "a.json"):
+        with pytest.raises(ConfigError, match=r"^--json is .*; allowed: a file"):
+            time_engines(**{**ASKED, "json_file": path})
+
+
+@pytest.fixture
+def cache(tmp_path: Path, samples: Path) -> Path:
+    """A cache folder in which the samples are what was made of the digits."""
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    shutil.copy(samples, folder / "digits-1.npz")
+    return folder
+
+
+def run_engines(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks", "engines", "--clients=2", "--samples=20", *map(str, arguments)]
+    env = with_repository(DISAVOW_DATA_DIR="")
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=250, check=False)
+
+
+def test_a_small_benchmark_from_end_to_end(tmp_path: Path, cache: Path) -> None:
+    result = run_engines(
+        "--passes=1", "--rounds=1", "--peers=plain", "--engines=sequential", "--cache", cache, "--json",
+        tmp_path / "bench.json", cwd=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    told = json.loads((tmp_path / "bench.json").read_text())
+    order = [(one["number"], one["contestant"]) for one in told["passes"]]
+    assert order == [(1, "plain"), (1, "disavow sequential")]  # `test_passes` shows that passes take turns
+    assert all(len(one["seconds"]) == 1 for one in told["passes"])
+    assert told["data"] == "digits of scikit-learn, enlarged and repeated"
+    assert (told["asked"]["clients"], told["asked"]["warmup"]) == (2, 1)
+    assert {row["contestant"] for row in told["rows"]} == {"plain", "disavow sequential"}
+    assert "digits of scikit-learn" in result.stdout
+    assert sum(line.startswith(("plain ", "disavow sequential ")) for line in result.stdout.splitlines()) == 2
+    assert sum(line.startswith("pass ") for line in result.stderr.splitlines()) == 2
+    assert "\x1b" not in result.stdout + result.stderr
+
+
+def test_a_benchmark_in_which_nobody_gets_through_is_exit_1(cache: Path) -> None:
+    (cache / "digits-1.npz").write_bytes(b"broken")
+    result = run_engines("--passes=2", "--rounds=1", "--peers=none", "--engines=sequential", "--cache", cache)
+    assert result.returncode == 1
+    assert "disavow sequential failed: exit status 1" in result.stdout
+    assert sum(line.startswith("pass ") for line in result.stderr.splitlines()) == 1

@@ -1,0 +1,215 @@
+"""Campaigns: every run once, equal rounds trained once and the same as alone, and nothing lost on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from disavow import runs
+from disavow.engines.state import layout_of
+from disavow.errors import ConfigError
+from disavow.ledger.lock import Lock
+from disavow.rounds.vectors import Model
+from reproduction import campaign, grid, lines
+from reproduction.campaign import Places, effort
+from reproduction.grid import Point
+from reproduction.lines import Line, Round
+from tests.reproduction.small import TOML, written
+
+
+class Witness:
+    """Notes what it is told; may interrupt after so many rounds."""
+
+    def __init__(self, interrupt_after: int = -1) -> None:
+        self.points: list[Point] = []
+        self.notes: list[str] = []
+        self.rounds = 0
+        self._last = interrupt_after
+
+    def began(self, point: Point) -> None:
+        self.points.append(point)
+
+    def executed(self, done: Round) -> None:
+        self.rounds += 1
+        if self.rounds == self._last:
+            raise KeyboardInterrupt
+
+    def ended(self, point: Point, line: Line) -> None:
+        assert point.key == line.key
+
+    def noted(self, note: str) -> None:
+        self.notes.append(note)
+
+
+def made(points: Sequence[Point], folder: Path, witness: Witness | None = None) -> list[Line]:
+    (folder / "work").mkdir(exist_ok=True, parents=True)
+    return campaign.run(points, Places(folder / "results", folder / "work"), witness or Witness())
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory: pytest.TempPathFactory) -> list[Point]:
+    return grid.load(written(tmp_path_factory.mktemp("grid"))).points()
+
+
+@pytest.fixture(scope="module")
+def done(points: list[Point], tmp_path_factory: pytest.TempPathFactory) -> list[Line]:
+    return made(points, tmp_path_factory.mktemp("campaign"))
+
+
+def test_every_run_has_its_line(points: list[Point], done: list[Line]) -> None:
+    assert [line.key for line in done] == [point.key for point in points]
+    for line in done:
+        assert [each.number for each in line.rounds if each.kind == "trained"][-1] == 4
+        assert line.client_epochs == sum(each.client_epochs for each in line.rounds)
+        assert line.bytes.total > line.bytes.models > 0
+        assert "dir" not in line.settings["data"]  # type: ignore[operator]
+        assert line.distance_to_fedavg is not None
+
+
+def test_the_mean_of_the_newest_models_is_measured_as_of_each_of_the_last_rounds(
+    points: list[Point], done: list[Line], tmp_path: Path
+) -> None:
+    """Early on there are fewer than five models: the first one is its own mean."""
+    for line in done:
+        standing = {each.number: each.accuracy for each in line.rounds}
+        assert line.averaged is not None
+        assert len(line.averaged) == len(standing) == 4
+        assert line.averaged[0] == standing[1]
+    with runs.start(points[-1].settings, tmp_path / "run", keys=tmp_path / "keys") as run:
+        run.train()
+        evaluation = run.engine.evaluate(Model(run.ledger.layout, torch.from_numpy(run.ledger.mean_model(4)[0])))
+    assert evaluation is not None
+    assert done[-1].averaged is not None
+    assert done[-1].averaged[-1] == evaluation.accuracy
+
+
+def test_the_same_requests_meet_every_method(done: list[Line]) -> None:
+    asked = {tuple(request.after_round for request in line.requests) for line in done}
+    assert len(asked) == 1
+    assert len(asked.pop()) >= 2, "this seed has too few requests to say anything"
+
+
+def test_fedavg_trains_everything_again_at_each_request(done: list[Line]) -> None:
+    plain = done[0]
+    assert plain.distance_to_fedavg == (0.0,) * 4
+    for request in plain.requests:
+        assert (request.verdict, request.to_round, request.rounds) == ("rollback", 1, request.after_round)
+    for leavers, request in enumerate(plain.requests, 1):
+        assert request.client_epochs == request.rounds * (10 - leavers) * 2
+
+
+def test_federaser_keeps_updates_and_trains_less(done: list[Line]) -> None:
+    plain, eraser = done[0], done[1]
+    assert plain.bytes.updates == 0 < eraser.bytes.updates
+    assert {each.kind for each in eraser.rounds} == {"trained", "rebuilt"}
+    assert sum(r.client_epochs for r in eraser.requests) < sum(r.client_epochs for r in plain.requests)
+
+
+def test_plain_updates_take_more_and_nothing_else_changes(tmp_path: Path) -> None:
+    both = TOML.replace('"fedavg", "federaser", "published", "sticky"', '"federaser-1", "federaser-plain"')
+    points = grid.load(written(tmp_path, both)).points()
+    packed, plain = made(points, tmp_path)
+    size = 4 * layout_of(runs.prepare(points[0].settings).network).size
+    kept = 4 * (10 - len(plain.requests))
+    assert plain.bytes.updates == pytest.approx(kept * size, rel=0.001)
+    assert packed.bytes.updates < 0.95 * plain.bytes.updates
+    assert (packed.accuracy, packed.bytes.models) == (plain.accuracy, plain.bytes.models)
+
+
+def test_deniable_requests_train_nothing(done: list[Line]) -> None:
+    deniable = [request for line in done[2:] for request in line.requests if request.verdict == "deniable"]
+    assert deniable
+    assert all((r.to_round, r.rounds, r.client_epochs) == (None, 0, 0.0) for r in deniable)
+
+
+def test_equal_rounds_are_trained_once(done: list[Line]) -> None:
+    published = [line for line in done if line.method == "published"]
+    assert not any(each.shared for each in published[0].rounds[1:])
+    first = published[1].requests[0].after_round
+    assert all(each.shared for each in published[1].rounds[:first])
+
+
+def test_a_shared_run_is_the_run_that_a_user_would_make(
+    points: list[Point], done: list[Line], tmp_path: Path
+) -> None:
+    point, line = points[-1], done[-1]
+    with runs.start(point.settings, tmp_path / "run", keys=tmp_path / "keys") as run:
+        accuracies: list[float] = []
+        run.train(on_round=lambda summary: accuracies.append(summary.evaluation.accuracy))  # type: ignore[union-attr]
+        verdicts = [str(request.verdict) for request in run.ledger.requests()]
+    assert accuracies == [each.accuracy for each in line.rounds]
+    assert [verdict.split(" to ")[0] for verdict in verdicts] == [request.verdict for request in line.requests]
+
+
+def test_what_was_interrupted_goes_on_and_comes_to_the_same(
+    points: list[Point], done: list[Line], tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        made(points, tmp_path, Witness(interrupt_after=len(done[0].rounds) + 2))
+    file = tmp_path / "results" / "lenet5-mnist-iid.jsonl"
+    assert [line.key for line in lines.read(file)] == [points[0].key]
+    witness = Witness()
+    again = made(points, tmp_path, witness)
+    assert witness.points == points[1:]
+    assert not witness.notes
+    for old, new in zip(done, again, strict=True):
+        assert _what_came_out(old) == _what_came_out(new)
+    [room] = (tmp_path / "work").iterdir()
+    assert not [left for left in room.iterdir() if left.is_dir() and left.name != "keys"]
+
+
+def _what_came_out(line: Line) -> object:
+    rounds = [replace(each, seconds=0.0, shared=False) for each in line.rounds]
+    requests = [replace(each, seconds=0.0) for each in line.requests]
+    return line.key, rounds, requests, line.accuracy, line.distance_to_fedavg
+
+
+def test_a_line_cut_off_in_the_middle_is_run_again_and_the_others_are_not(
+    points: list[Point], done: list[Line], tmp_path: Path
+) -> None:
+    file = tmp_path / "results" / "lenet5-mnist-iid.jsonl"
+    for line in done:
+        lines.append(file, line)
+    file.write_bytes(file.read_bytes()[:-100])
+    witness = Witness()
+    made(points, tmp_path, witness)
+    assert witness.points == points[-1:]
+    assert any("cut off" in note for note in witness.notes)
+    assert any("no distances" in note for note in witness.notes), "FedAvg's models are not in this workroom"
+    assert [line.key for line in lines.read(file)] == [point.key for point in points]
+
+
+def test_runs_that_another_process_is_at_are_left_to_it(
+    points: list[Point], done: list[Line], tmp_path: Path
+) -> None:
+    places, witness = Places(tmp_path / "results", tmp_path / "work"), Witness()
+    room = places.room_of(points[0])
+    room.mkdir(parents=True)
+    lines.append(places.file_of(points[0]), done[0])
+    with Lock(room):
+        assert [line.key for line in campaign.run(points, places, witness)] == [points[0].key]
+    assert not witness.points
+    [note] = witness.notes
+    assert note.startswith("MNIST-iid, lenet5, seed 1 is left to others: ")
+    assert "in use by process" in note
+
+
+def test_absent_data_is_said_before_the_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISAVOW_DATA_DIR", str(tmp_path / "nothing"))
+    text = TOML.replace('rows = ["MNIST-iid"]', 'rows = ["MNIST-iid", "CIFAR10-iid"]').replace(
+        'name = "digits"\n', ""
+    )
+    witness = Witness()
+    with pytest.raises(ConfigError, match="DISAVOW_DATA_DIR"):
+        made(grid.load(written(tmp_path, text)).points(), tmp_path, witness)
+    assert not witness.points
+
+
+def test_effort_grows_with_what_is_trained_again(points: list[Point]) -> None:
+    efforts = {(point.method, point.x): effort(point) for point in points}
+    assert efforts["fedavg", 1] > efforts["federaser", 1] > 4
+    assert efforts["published", 4] > efforts["published", 2] >= 4

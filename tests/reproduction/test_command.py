@@ -1,0 +1,151 @@
+"""`python -m reproduction` as a user meets it: real processes, a small grid, interruptions, and wrong files."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli import forked, process
+from tests.reproduction.small import TOML, written
+
+COMMAND = [sys.executable, "-m", "reproduction"]
+LIMIT = 120
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return forked.module("reproduction", *arguments, cwd=cwd)
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *grid_of(folder)], cwd=folder, env=process.with_repository(), stderr=subprocess.PIPE, text=True
+    )
+
+
+def grid_of(folder: Path) -> list[str]:
+    return ["--grid", str(written(folder))]
+
+
+def test_a_grid_of_ones_own_is_run_once_and_shown(tmp_path: Path) -> None:
+    first = run(*grid_of(tmp_path), "lenet5-accuracy", "--render-only", "--json", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "not run" in (tmp_path / "build" / "reproduction" / "lenet5-accuracy.md").read_text()
+
+    made = process.run([*COMMAND, *grid_of(tmp_path)], cwd=tmp_path, env=process.with_repository())
+    assert made.returncode == 0, made.stderr
+    assert "6 of 6: MNIST-iid lenet5 sticky k=4 x=4, seed 1: accuracy 0." in made.stderr
+
+    again = run(*grid_of(tmp_path), cwd=tmp_path)
+    assert "6 of 6 runs are finished already" in again.stderr
+    assert len((tmp_path / "results" / "lenet5-mnist-iid.jsonl").read_text().splitlines()) == 6
+
+    shown = run("lenet5-accuracy", "lenet5-time", "--render-only", "--json", cwd=tmp_path)
+    files = json.loads(shown.stdout)["files"]
+    assert set(files) == {"lenet5-accuracy", "lenet5-time"}
+    table = (tmp_path / files["lenet5-accuracy"][0]).read_text()
+    assert "| MNIST, iid " in table
+    assert "2 of 3 x were run (2, 4)" in table
+    assert "0.964" in table, "the paper's cell stands beside ours"
+
+
+def test_the_work_of_requests_is_measured_and_drawn(tmp_path: Path) -> None:
+    done = run("work", "--streams", "50", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "results" / "work.json").read_text())
+    assert report["streams"] == 50
+    assert (tmp_path / "build" / "reproduction" / "work.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "build" / "reproduction" / "work.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
+    with start(tmp_path) as started:
+        assert started.stderr is not None
+        assert "1 of 6" in started.stderr.readline()
+        started.send_signal(signal.SIGINT)
+        rest = started.stderr.read()
+        assert started.wait(LIMIT) == 130
+    assert "the same command goes on" in rest
+    kept = (tmp_path / "results" / "lenet5-mnist-iid.jsonl").read_text().splitlines()
+    assert 1 <= len(kept) < 6
+    done = run(*grid_of(tmp_path), cwd=tmp_path)
+    assert f"{len(kept)} of 6 runs are finished already" in done.stderr
+    assert done.returncode == 0
+
+
+def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
+    with start(tmp_path) as started:
+        assert started.stderr is not None
+        started.stderr.readline()
+        time.sleep(0.3)
+        started.kill()
+    done = run(*grid_of(tmp_path), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [
+        json.loads(line) for line in (tmp_path / "results" / "lenet5-mnist-iid.jsonl").read_text().splitlines()
+    ]
+    assert len({line["key"] for line in lines}) == len(lines) == 6
+
+
+def test_a_second_process_leaves_the_runs_to_the_first(tmp_path: Path) -> None:
+    with start(tmp_path) as started:
+        assert started.stderr is not None
+        assert "1 of 6" in started.stderr.readline()
+        started.send_signal(signal.SIGSTOP)  # so that it is still there when the other comes
+        other = run(*grid_of(tmp_path), cwd=tmp_path)
+        started.send_signal(signal.SIGCONT)
+        rest = started.stderr.read()
+        assert started.wait(LIMIT) == 0, rest
+    assert other.returncode == 0, other.stderr
+    assert "MNIST-iid, lenet5, seed 1 is left to others" in other.stderr
+    assert f"is in use by process {started.pid} (python -m reproduction, since" in " ".join(other.stderr.split())
+    kept = (tmp_path / "results" / "lenet5-mnist-iid.jsonl").read_text().splitlines()
+    assert len({json.loads(line)["key"] for line in kept}) == len(kept) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["everything"], "there is no everything to reproduce; allowed: lenet5-accuracy"),
+        (["lenet5-accuracy", "--row", "MNIST"], "--row is MNIST; allowed: MNIST-iid"),
+        (["lenet5-accuracy", "--device", "tpu"], "--device is tpu; allowed: auto, cpu, cuda"),
+        (["accuracy-curves", "--network", "vgg"], "--network is vgg; allowed: lenet5"),
+        (["--grid", "none.toml"], "none.toml: there is no such file"),
+        ([], "allowed: a file, where no NAME is given"),
+    ],
+)
+def test_what_cannot_be_done_is_said_at_once(tmp_path: Path, arguments: list[str], said: str) -> None:
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_absurd_value_is_exit_2_and_nothing_comes_into_being(tmp_path: Path) -> None:
+    done = run("work", "--streams", "999999999999999999999", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_absent_data_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISAVOW_DATA_DIR", str(tmp_path / "nowhere"))
+    text = TOML.replace('name = "digits"\n', "")
+    done = run("--grid", str(written(tmp_path, text)), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "DISAVOW_DATA_DIR" in done.stderr
+    assert "mnist/train.parquet" in done.stderr
+
+
+def test_results_of_another_version_are_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "lenet5-mnist-iid.jsonl").write_text('{"format": "disavow-result/9"}\n')
+    done = run(*grid_of(tmp_path), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "lenet5-mnist-iid.jsonl, line 1 has the format" in done.stderr

@@ -1,0 +1,248 @@
+"""The figures: what they show, that everyone can read them, and that they are written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+
+from disavow.errors import ConfigError
+from reproduction import drawing, figures, series
+from reproduction.odds_lines import OddsLine
+from tests.cli.process import environment
+from tests.reproduction.making import grid, line, odds_lines, work_cell, work_report
+
+Make = Callable[[Path], object]
+RUNS = [replace(one, network="convnet") for one in grid(rows=("MNIST-iid", "CIFAR10-noniid"))]
+STORED = [
+    *RUNS,
+    line(method="federaser-1", network="convnet"),
+    line(method="federaser-plain", network="convnet"),
+    line(method="retention", k=8, network="convnet"),
+]
+ODDS = odds_lines()
+
+MAKES: dict[str, Make] = {
+    "accuracy-curves": lambda path: figures.accuracy_curves(RUNS, path),
+    "unlearning-time": lambda path: figures.unlearning_time(RUNS, path),
+    "distance-to-fedavg": lambda path: figures.distance_to_fedavg(RUNS, path),
+    "storage": lambda path: figures.storage(STORED, path),
+    "odds": lambda path: figures.odds(ODDS, path),
+    "work": lambda path: figures.work(work_report(), path),
+}
+EMPTY: dict[str, Make] = {
+    "accuracy-curves": lambda path: figures.accuracy_curves([], path),
+    "unlearning-time": lambda path: figures.unlearning_time([], path),
+    "distance-to-fedavg": lambda path: figures.distance_to_fedavg([], path),
+    "storage": lambda path: figures.storage([], path),
+    "odds": lambda path: figures.odds([], path),
+    "work": lambda path: figures.work(replace(work_report(1), cells=()), path),
+}
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that a test writes, as matplotlib has them."""
+    found: list[Figure] = []
+    write = drawing.write
+
+    def kept(figure: Figure, path: Path) -> tuple[Path, Path]:
+        found.append(figure)
+        return write(figure, path)
+
+    monkeypatch.setattr(drawing, "write", kept)
+    return found
+
+
+def panel(figure: Figure, title: str) -> Axes:
+    [found] = [axes for axes in figure.axes if axes.get_title() == title]
+    return found
+
+
+def heights(drawn_line: Line2D) -> list[float]:
+    return [float(value) for value in np.asarray(drawn_line.get_ydata(), dtype=float)]
+
+
+def texts(figure: Figure) -> list[Text]:
+    return [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text()]
+
+
+def labels(figure: Figure) -> list[str]:
+    [legend] = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
+@pytest.mark.parametrize("name", MAKES)
+def test_a_figure_is_written_as_png_and_svg_and_no_letter_is_too_small(
+    name: str, tmp_path: Path, drawn: list[Figure]
+) -> None:
+    MAKES[name](tmp_path / "new" / name)
+    written = sorted(path.name for path in (tmp_path / "new").iterdir())
+    names = [f"{name}-client-epochs", f"{name}-seconds"] if name == "unlearning-time" else [name]
+    assert written == sorted(f"{one}.{suffix}" for one in names for suffix in ("png", "svg"))
+    for path in (tmp_path / "new").iterdir():
+        assert path.read_bytes().startswith(b"\x89PNG" if path.suffix == ".png" else b"<?xml")
+    for figure in drawn:
+        assert figure.get_size_inches()[0] == drawing.WIDTH
+        assert min(float(text.get_fontsize()) for text in texts(figure)) >= drawing.SMALLEST
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_figure_of_nothing_says_not_run(name: str, tmp_path: Path, drawn: list[Figure]) -> None:
+    EMPTY[name](tmp_path / name)
+    for figure in drawn:
+        assert sum(text.get_text() == "not run" for text in texts(figure)) in (2, 4, 8)
+        assert figure.legends == []
+
+
+AGAIN = """
+import sys
+from pathlib import Path
+from tests.reproduction.test_figures import twice
+twice(Path(sys.argv[1]))
+"""
+
+
+def twice(folder: Path) -> None:
+    """A figure of lines, one of bars with hatches, and one with whiskers."""
+    for name in ("distance-to-fedavg", "storage", "odds"):
+        MAKES[name](folder / name)
+
+
+def test_the_same_numbers_give_the_same_files_in_another_process(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    twice(one)
+    other = environment(PYTHONHASHSEED="7")
+    subprocess.run([sys.executable, "-c", AGAIN, str(two)], env=other, check=True, timeout=200)
+    names = sorted(path.name for path in one.iterdir())
+    assert len(names) == 6
+    for name in names:
+        assert (one / name).read_bytes() == (two / name).read_bytes(), name
+    assert b"<dc:date>" not in (one / "odds.svg").read_bytes()
+
+
+def test_curves_are_in_the_papers_arrangement_and_hold_what_was_run(tmp_path: Path, drawn: list[Figure]) -> None:
+    figures.accuracy_curves(RUNS, tmp_path / "curves", method="sticky")
+    [figure] = drawn
+    titles = [axes.get_title() for axes in figure.axes]
+    data = ("MNIST", "FashionMNIST", "CIFAR10", "CelebA")
+    assert titles == [f"{name}, {spread}" for spread in ("iid", "unequal sizes") for name in data]
+    lines = panel(figure, "MNIST, iid").get_lines()
+    assert len(lines) == 2 + 4 * 3
+    [fedavg] = [one for one in RUNS if (one.row, one.method) == ("MNIST-iid", "fedavg")]
+    assert heights(lines[0]) == series.served(fedavg)
+    empty = panel(figure, "CelebA, iid")
+    assert [text.get_text() for text in empty.texts] == ["not run"]
+    assert labels(figure) == [
+        "fedAvg",
+        "fedEraser",
+        *(f"k = {k}" for k in (4, 6, 8, 10)),
+        "x = 2",
+        "x = 3",
+        "x = 4",
+    ]
+    for said in ("sticky", "ConvNet", "seed 1", "NVIDIA H200"):
+        assert said in figure.get_suptitle()
+
+
+def test_everything_after_the_first_rounds_is_in_view(tmp_path: Path, drawn: list[Figure]) -> None:
+    figures.accuracy_curves(RUNS, tmp_path / "curves")
+    axes = panel(drawn[0], "CIFAR10, unequal sizes")
+    low, high = axes.get_ylim()
+    for one in axes.get_lines():
+        values = heights(one)[10:]
+        assert low < min(values) <= max(values) < high
+
+
+def test_lines_are_told_apart_without_colour(tmp_path: Path, drawn: list[Figure]) -> None:
+    figures.accuracy_curves(RUNS, tmp_path / "curves")
+    figures.unlearning_time(RUNS, tmp_path / "time")
+    for figure in drawn:
+        lines = panel(figure, "MNIST, iid").get_lines()
+        looks = {
+            (str(one.get_marker()), str(one._unscaled_dash_pattern), one.get_linewidth())  # type: ignore[attr-defined]
+            for one in lines
+        }
+        assert len(looks) == len(lines)
+
+
+def test_odds_are_composed_only_of_runs_that_reached_the_last_round(tmp_path: Path, drawn: list[Figure]) -> None:
+    torn = [replace(one, rounds=4) if (one.clients, one.sigma) == (50, 1.0) else one for one in ODDS]
+    figures.odds(torn, tmp_path / "odds")
+    of_a_round, composed = (drawn[0].axes[at].containers[0][0].get_xdata() for at in (0, 1))
+    assert (len(of_a_round), len(composed)) == (4, 3)
+
+
+def test_odds_show_mean_and_range_over_seeds_and_pass_over_runs_without_noise(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    quiet = replace(ODDS[0], key="0" * 64, sigma=0.0, log10_gamma_round=None, log10_gamma_composed=None)
+    figures.odds([*ODDS, quiet], tmp_path / "odds")
+    above = drawn[0].axes[0]
+    [first, *_] = above.containers
+    points = sorted(_means(50), key=lambda point: point[0])
+    drawn_points = list(zip(*(map(float, values) for values in first[0].get_data()), strict=True))
+    assert drawn_points == [pytest.approx(point) for point in points]
+    assert len(above.containers) == 4
+    assert labels(drawn[0])[0] == "50 clients of 1,200"
+    assert "mean and range over 3 seeds" in drawn[0].get_suptitle()
+    fewer = [line for line in ODDS if (line.clients, line.seed) != (50, 3)]
+    figures.odds(fewer, tmp_path / "fewer")
+    assert "mean and range over 2 to 3 seeds" in drawn[1].get_suptitle()
+
+
+def _means(clients: int) -> list[tuple[float, float]]:
+    runs: dict[float, list[OddsLine]] = {}
+    for one in ODDS:
+        if one.clients == clients:
+            runs.setdefault(one.sigma, []).append(one)
+    return [
+        (sum(one.log10_gamma_round or 0 for one in same) / 3, sum(one.accuracy for one in same) / 3)
+        for same in runs.values()
+    ]
+
+
+def test_work_has_a_place_for_each_k_and_x_and_the_baseline_at_all_of_them(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    report = replace(
+        work_report(60),
+        cells=(
+            work_cell("fedavg", 1, 1, 3_000.0),
+            work_cell("sticky", 4, 2, 100.0),
+            work_cell("sticky", 8, 4, 10.0),
+        ),
+    )
+    figures.work(report, tmp_path / "work")
+    above, below = drawn[0].axes
+    fedavg, sticky = (container[0].get_ydata() for container in above.containers)
+    assert (list(fedavg), list(sticky)) == ([3_000.0, 3_000.0], [100.0, 10.0])
+    [ratio] = below.containers
+    assert list(ratio[0].get_ydata()) == [30.0, 300.0]
+    assert [text.get_text() for text in below.get_xticklabels()] == ["k=4\nx=2", "k=8\nx=4"]
+    assert "60 streams" in drawn[0].get_suptitle()
+
+
+def test_bars_of_storage_bear_their_megabytes(tmp_path: Path, drawn: list[Figure]) -> None:
+    figures.storage(STORED, tmp_path / "storage")
+    shown = [text.get_text() for text in drawn[0].axes[0].texts]
+    for method in ("federaser-1", "federaser-plain"):
+        [eraser] = [one for one in STORED if one.method == method]
+        assert f"{eraser.bytes.total / 1e6:,.0f}" in shown
+    assert shown.count("not run") == 6
+    assert drawn[0].axes[0].get_yscale() == "log"
+
+
+def test_a_figure_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"the figure .*work\.png cannot be written \(.+\)$"):
+        figures.work(work_report(), tmp_path / "file" / "work")

@@ -1,0 +1,118 @@
+"""Grids: which runs they are, what each is told, and how what is wrong with them is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from disavow.errors import ConfigError
+from reproduction import grid
+from reproduction.lines import PLAIN
+from tests.reproduction.small import TOML, written
+
+PACKAGED = ("lenet5", "resnet-mini", "convnet", "storage")
+
+
+@pytest.mark.parametrize("name", PACKAGED)
+def test_packaged_grids_are_whole_and_know_a_small_version(name: str) -> None:
+    found = grid.packaged(name)
+    assert found.has_quick
+    full, small = found.points(), found.points(quick=True)
+    assert all(not point.quick for point in full)
+    assert all(point.quick and point.settings.data.name == "digits" for point in small)
+    assert len({point.key for point in full} | {point.key for point in small}) == len(full) + len(small)
+
+
+def test_the_papers_grid_has_every_cell_of_its_tables() -> None:
+    points = grid.packaged("lenet5").points()
+    assert len(points) == 8 * (1 + 1 + 2 * 4 * 3)
+    first = points[0]
+    assert (first.method, first.settings.clustering.k, first.settings.mechanism.name) == (
+        "fedavg",
+        1,
+        "retrain-from-scratch",
+    )
+    settings = points[-1].settings
+    assert (settings.rounds, settings.data.clients, settings.requests.rate) == (50, 50, 0.2)
+    assert (settings.training.epochs, settings.training.batch_size, settings.training.learning_rate) == (
+        3,
+        128,
+        0.02,
+    )
+    assert settings.draws == "seeded"
+
+
+def test_methods_differ_in_what_they_promise_only(tmp_path: Path) -> None:
+    points = grid.load(written(tmp_path)).points()
+    assert [(point.method, point.k, point.x) for point in points] == [
+        ("fedavg", 1, 1),
+        ("federaser", 1, 1),
+        ("published", 4, 2),
+        ("published", 4, 4),
+        ("sticky", 4, 2),
+        ("sticky", 4, 4),
+    ]
+    shared = {
+        (p.settings.seed, p.settings.data, p.settings.model, p.settings.training, p.settings.requests)
+        for p in points
+    }
+    assert len(shared) == 1
+    published, sticky = points[2].settings, points[4].settings
+    assert (published.clustering.sticky, published.noise.statistics) == (False, "drawn")
+    assert (sticky.clustering.sticky, sticky.noise.statistics) == (True, "mean")
+    assert {point.method for point in points if point.k == 1} == PLAIN & {point.method for point in points}
+
+
+def test_disk_is_compared_with_updates_of_every_round_compressed_and_not() -> None:
+    points = {point.method: point.settings for point in grid.packaged("storage").points(quick=True)}
+    told = points["federaser-1"].mechanism
+    assert (told.interval, told.compress) == (1, True)
+    plain = points["federaser-plain"]
+    assert plain.mechanism == told.model_copy(update={"compress": False})
+    assert plain.model_copy(update={"mechanism": told}) == points["federaser-1"]
+
+
+def test_keys_stay_what_they_were_when_there_are_more_settings() -> None:
+    """A finished run is known by its key; this one is of a line in `results/`."""
+    points = {(point.row, point.method): point for point in grid.packaged("storage").points()}
+    found = points["MNIST-iid", "federaser-1"].key
+    assert found == "ec0516fc5cf18f236daee24fed49a8098c16ec52fbf3a0f080fc1bfba6f8fc52"
+
+
+def test_a_key_tells_results_apart_and_not_machines(tmp_path: Path) -> None:
+    found = grid.load(written(tmp_path))
+    here = found.points(engine={"name": "auto", "device": "cpu"})
+    assert [point.key for point in here] == [point.key for point in found.points()]
+    other = grid.load(written(tmp_path, TOML.replace("rounds = 4", "rounds = 5"))).points()
+    assert not {point.key for point in here} & {point.key for point in other}
+    assert not {point.key for point in here} & {point.key for point in found.points(seeds=(2,))}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ('rows = ["MNIST-iid"]', 'rows = ["MNIST"]', "rows.0"),
+        ("k = [4]", "kk = [4]", "kk is not a key of a grid; allowed: study, rows"),
+        ("k = [4]", "k = []", "k: "),
+        ("rounds = 4", "rounds = 0", "rounds is 0; allowed: a whole number of at least 1"),
+        ("k = [4]", "k = [11]", "clustering.k is 11; allowed: 1 to 10"),
+        ("rounds = 4", "rounds = ", "not TOML"),
+    ],
+)
+def test_what_cannot_be_used_is_said_by_name(tmp_path: Path, old: str, new: str, named: str) -> None:
+    path = written(tmp_path, TOML.replace(old, new))
+    with pytest.raises(ConfigError) as refused:
+        grid.load(path)
+    assert str(path) in str(refused.value)
+    assert named in str(refused.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file"):
+        grid.load(tmp_path / "none.toml")
+
+
+def test_a_grid_without_a_small_version_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has no table \[quick\]"):
+        grid.load(written(tmp_path)).points(quick=True)
