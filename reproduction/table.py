@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+
+import pandas as pd
 
 from reproduction.lines import Line, Method, Network
 from reproduction.markdown import NOT_RUN, Piece, Remarks
@@ -88,13 +88,8 @@ class Table:
 
     def csv(self) -> str:
         """Long form, one value a line, numbers in full; empty where there is none."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        names = [field.name for field in fields(Value)]
-        writer.writerow(names)
-        for value in self.values:
-            writer.writerow(["" if (cell := getattr(value, name)) is None else cell for name in names])
-        return out.getvalue()
+        frame = pd.DataFrame(self.values, columns=[field.name for field in fields(Value)])
+        return str(frame.to_csv(index=False, lineterminator="\n"))
 
 
 def column(method: Method, k: int) -> str:
