@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 from scipy import special, stats
 
 from disavow.audit.game import Floats
@@ -45,6 +45,8 @@ def clopper_pearson(successes: int, trials: int, level: float) -> Interval:
     if not 0 <= successes <= trials:
         raise ValueError(f"{successes} successes in {trials} trials cannot be")
     tail, failures = (1 - level) / 2, trials - successes
+    # the same as `stats.binomtest(...).proportion_ci(level)`, which searches for each end and takes a hundred times
+    # as long: `epsilon.lower_bound` asks 800 times an attacker
     low = float(special.betaincinv(successes, failures + 1, tail)) if successes else 0.0
     high = float(special.betaincinv(successes + 1, failures, 1 - tail)) if failures else 1.0
     return Interval(low, high)
@@ -55,14 +57,14 @@ def quantile_interval(values: Floats, probability: float, level: float) -> Inter
 
     Holds for every distribution, ties included. An end that so few values cannot bound is infinite.
 
+    >>> import numpy as np
     >>> quantile_interval(np.arange(1.0, 101.0), 0.5, 0.95)
     Interval(low=40.0, high=61.0)
     """
-    tail, count = (1 - level) / 2, len(values)
-    low_rank = int(stats.binom.ppf(tail, count, probability))
-    high_rank = int(stats.binom.ppf(1 - tail, count, probability)) + 1
-    ranked = np.concatenate([[-np.inf], np.sort(values), [np.inf]])
-    return Interval(float(ranked[max(low_rank, 0)]), float(ranked[min(high_rank, count + 1)]))
+    test: Any = stats.quantile_test(values, p=probability)  # scipy-stubs take its interval for a float
+    found = test.confidence_interval(level)
+    low, high = float(found.low), float(found.high)  # NaN where it has no bound
+    return Interval(-math.inf if math.isnan(low) else low, math.inf if math.isnan(high) else high)
 
 
 def dkw_half_width(count: int, level: float) -> float:

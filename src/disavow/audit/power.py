@@ -9,6 +9,7 @@ retrained* (`difference.difference`), which holds for all attackers together, li
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 
 import numpy as np
@@ -61,13 +62,8 @@ def worlds_for(advantage: float, level: float, *, fewest: int, most: int) -> int
             f"--detect is {advantage:g}; allowed: at least {smallest_seen(most, level):.3f}, which takes {most:,} "
             "worlds"
         )
-    low, high = fewest // 2, most // 2  # the fewest suffice, or the answer lies above low and up to high
-    if power(advantage, fewest, level) >= POWER:
-        return fewest
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(advantage, 2 * middle, level) >= POWER else (middle, high)
-    return 2 * high
+    halves = range(fewest // 2, most // 2)
+    return 2 * (halves.start + bisect_left(halves, POWER, key=lambda half: power(advantage, 2 * half, level)))
 
 
 def smallest_seen(worlds: int, level: float) -> float:

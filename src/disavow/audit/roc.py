@@ -75,7 +75,8 @@ class Roc:
 class Placements(NamedTuple):
     """DeLong's structural components: for each unit, the share of the other side that it is ranked rightly against.
 
-    A tie counts half. The mean of either is the AUC.
+    A tie counts half. The mean of either is the AUC. Counted here, because scikit-learn's `roc_auc_score` tells the
+    mean alone, and DeLong's variance needs each.
     """
 
     present: Floats
@@ -91,12 +92,10 @@ def roc(scores: Scores) -> Roc:
     """The rates of true and false positives at every threshold; refuses scores that make none."""
     if reason := unusable(scores):
         raise ConfigError(f"no ROC curve: {reason}")
-    values = np.unique(np.concatenate([scores.present, scores.absent]))[::-1]
-    curve = Roc(
-        np.concatenate([[0.0], _share_from(values, scores.absent)]),
-        np.concatenate([[0.0], _share_from(values, scores.present)]),
-        np.concatenate([[np.inf], values]),
-    )
+    from sklearn.metrics import roc_curve  # takes a second to import, and reports need none of it
+
+    present = np.repeat([True, False], [len(scores.present), len(scores.absent)])
+    curve = Roc(*roc_curve(present, np.concatenate([scores.present, scores.absent]), drop_intermediate=False))
     for array in (curve.fpr, curve.tpr, curve.thresholds):
         array.flags.writeable = False
     return curve
@@ -192,11 +191,6 @@ def _share_below(values: Floats, others: Floats) -> Floats:
     return np.asarray(twice / (2 * len(others)), dtype=np.float64)
 
 
-def _share_from(values: Floats, others: Floats) -> Floats:
-    """For each value, the share of `others` that are at least as large."""
-    return np.asarray(1 - np.searchsorted(np.sort(others), values, "left") / len(others), dtype=np.float64)
-
-
 def _variance_of_auc(placements: Placements) -> Callable[[float], float]:
     """The variance that the estimate would have if a given AUC were the true one."""
     present, absent = len(placements.present), len(placements.absent)
@@ -214,7 +208,10 @@ def _variance_of_auc(placements: Placements) -> Callable[[float], float]:
 
 
 def _edge(inside: float, outside: float, rejected: Callable[[float], bool]) -> float:
-    """Where rejection begins between two values, by bisection; `outside` itself where it does not begin at all."""
+    """Where rejection begins between two values, by bisection; `outside` itself where it does not begin at all.
+
+    Not by `scipy.optimize`: for an AUC of 0 or 1 the estimate is itself a root of what it would solve.
+    """
     if not rejected(outside):
         return outside
     for _ in range(_HALVINGS):
