@@ -60,6 +60,9 @@ def difference(served: Scores, retrained: Sequence[Scores], level: float = 0.95)
     Where no unit changes its place, DeLong's variance is 0, though a unit not seen might have. So two more
     deviations are always counted on either side, of plus and minus a quarter: the interval never has zero width.
 
+    Neither scipy nor scikit-learn has DeLong's test, and `scipy.stats.bootstrap` gives units that all keep their
+    place no width.
+
     E. R. DeLong, D. M. DeLong and D. L. Clarke-Pearson, "Comparing the Areas under Two or More Correlated Receiver
     Operating Characteristic Curves: A Nonparametric Approach" (1988). F. E. Satterthwaite, "An Approximate
     Distribution of Estimates of Variance Components" (1946).

@@ -89,6 +89,7 @@ def sampled_tau(setting: Setting, epsilon: float, delta: float) -> float:
     drawn = -math.expm1(setting.rounds * math.log1p(-rate)) if rate < 1 else 1.0
     if delta >= drawn:
         raise ConfigError(f"--delta is {delta:g}; allowed: below {drawn:.4g}, the chance to be drawn in any round")
+    # not by `dp_accounting.calibrate_dp_mechanism`: no event of that package stands for these rounds.
     # the client in every round is the worst that can be: its noise is always enough
     high = math.sqrt(setting.rounds) / gaussian.shift_for(epsilon, delta)
     if not met(high):

@@ -6,6 +6,10 @@ B. Balle and Y.-X. Wang, "Improving the Gaussian mechanism for differential priv
 
 Rounds compose to one Gaussian mechanism: μ² is the sum of theirs. With x = ε/μ - μ/2 and Mills' ratio
 R(x) = Φ(-x)/φ(x), the same is φ(x)·(R(x) - R(x + μ)), which neither overflows for large ε nor cancels for small δ.
+
+`dp_accounting.get_epsilon_gaussian` and `get_sigma_gaussian` solve the same equation. They are not used: they
+may end on either side of the solution, so that a figure could be too small by a relative 1e-12, have fewer digits
+for small shifts, and take a second to import.
 """
 
 from __future__ import annotations

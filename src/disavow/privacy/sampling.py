@@ -168,7 +168,8 @@ def _distribution(kind: Sampled, interval: float) -> Any:
 
     By "connect the dots" (V. Doroshenko, B. Ghazi, P. Kamath, R. Kumar and P. Manurangsi, 2022): the grid has the
     right δ at each of its points, and a larger one between them. A loss of -ε weighs e^-ε times what a loss of ε
-    weighs in the other direction, which loses no digits.
+    weighs in the other direction, which loses no digits. `dp-accounting` has no distribution for drawing without
+    replacement (its `from_gaussian_mechanism` is Poisson sampling), but composes this one.
     """
     try:
         from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
