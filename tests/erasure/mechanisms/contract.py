@@ -254,7 +254,6 @@ class MechanismContract(ABC):
         mechanism = self.make()
         assert mechanism.name
         assert isinstance(mechanism.exact, bool)
-        assert isinstance(mechanism.needs, frozenset)
         assert build(toy_settings(mechanism={"name": mechanism.name}).mechanism) == mechanism
 
     def test_it_never_goes_back_to_a_later_round_than_the_one_that_broke(self) -> None:

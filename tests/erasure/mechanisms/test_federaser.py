@@ -83,8 +83,8 @@ class TestFedEraser(MechanismContract):
         return FedEraser()
 
 
-def test_it_says_that_it_is_approximate_and_needs_updates() -> None:
-    assert (FedEraser().name, FedEraser().exact, FedEraser().needs) == ("federaser", False, frozenset({"updates"}))
+def test_it_says_that_it_is_approximate() -> None:
+    assert (FedEraser().name, FedEraser().exact) == ("federaser", False)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How a model is rebuilt after a rollback. One interface; each mechanism says what it needs stored."""
+"""How a model is rebuilt after a rollback. One interface for all mechanisms."""
 
 from disavow.erasure.mechanisms.choice import build
 from disavow.erasure.mechanisms.declined import DECLINED, WithoutRetraining

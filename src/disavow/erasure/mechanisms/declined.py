@@ -30,11 +30,6 @@ class WithoutRetraining:
         """Whether the run's own mechanism is: rounds that it has rebuilt before may stand."""
         return self.inner.exact
 
-    @property
-    def needs(self) -> frozenset[str]:
-        """Nothing more than the run keeps anyway."""
-        return self.inner.needs
-
     def goes_back_to(self, broken: int) -> int:
         """As far as the run's own mechanism does."""
         return self.inner.goes_back_to(broken)

@@ -40,7 +40,6 @@ class FedEraser:
     calibration: float = 0.5
     name: str = "federaser"
     exact: bool = False
-    needs: frozenset[str] = frozenset({"updates"})
 
     def goes_back_to(self, broken: int) -> int:
         """What was built before the first broken round stands."""

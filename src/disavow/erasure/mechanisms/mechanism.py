@@ -39,10 +39,6 @@ class Mechanism(Protocol):
     def exact(self) -> bool:
         """Whether the result is that of a run which the leavers never joined."""
 
-    @property
-    def needs(self) -> frozenset[str]:
-        """What must have been stored beyond the ledger's own rows and models."""
-
     def goes_back_to(self, broken: int) -> int:
         """The round from which it rebuilds when `broken` is the first one that does not hold; not a later one."""
 

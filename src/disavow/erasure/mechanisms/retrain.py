@@ -22,7 +22,6 @@ class Retrain:
 
     name: str = "retrain"
     exact: bool = True
-    needs: frozenset[str] = frozenset()
 
     def goes_back_to(self, broken: int) -> int:
         """What was built before the first broken round stands."""
