@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from importlib.metadata import version as _version
 
-from disavow.domain import Client, Cluster, Evaluation, Layout, Member, Policy, Round, Slot, TensorSpec
+from disavow.domain import Cluster, Evaluation, Layout, Member, Policy, Round, Slot, TensorSpec
 from disavow.errors import DisavowError
 
 __version__ = _version("disavow")
 
 __all__ = [
-    "Client",
     "Cluster",
     "DisavowError",
     "Evaluation",

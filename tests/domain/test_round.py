@@ -42,10 +42,6 @@ def test_slots_are_numbered_through_the_clusters() -> None:
     assert clients == ["a", None, "b", "d", "c"]
 
 
-def test_the_largest_spread_is_that_of_the_widest_cluster() -> None:
-    assert a_round().largest_spread == 2.0
-
-
 def test_the_nouns_are_frozen_and_comparable() -> None:
     assert a_round() == a_round()
     assert len({a_round(), a_round(), replace(a_round(), number=2)}) == 2

@@ -10,7 +10,7 @@ from disavow.domain.evidence import ClusterEvidence, RebuiltEvidence
 from disavow.domain.layout import VARIANCE_FLOOR, VARIANCE_SUFFIX, Layout, TensorSpec
 from disavow.domain.policy import Policy
 from disavow.domain.request import Cost, ErasureRequest, RequestState
-from disavow.domain.round import Client, Cluster, Evaluation, Member, Rebuilt, Round, Slot
+from disavow.domain.round import Cluster, Evaluation, Member, Rebuilt, Round, Slot
 from disavow.domain.size_class import size_class
 from disavow.domain.trained_by import OWN_CODE, TrainedBy
 from disavow.domain.verdict import Verdict, VerdictKind, model_name
@@ -21,7 +21,6 @@ __all__ = [
     "VARIANCE_SUFFIX",
     "Anchor",
     "Anchors",
-    "Client",
     "Cluster",
     "ClusterEvidence",
     "Cost",

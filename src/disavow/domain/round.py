@@ -7,14 +7,6 @@ from datetime import datetime
 
 
 @dataclass(frozen=True)
-class Client:
-    """A participant: a stable id, and how many training samples it holds."""
-
-    id: str
-    samples: int
-
-
-@dataclass(frozen=True)
 class Member:
     """Who fills a slot, and the SHA-256 digest of the update it returned."""
 
@@ -79,11 +71,6 @@ class Round:
     def slots(self) -> tuple[Slot, ...]:
         """All slots of the round, by number."""
         return tuple(slot for cluster in self.clusters for slot in cluster.slots)
-
-    @property
-    def largest_spread(self) -> float:
-        """The widest cluster's spread."""
-        return max(cluster.spread for cluster in self.clusters)
 
 
 @dataclass(frozen=True)
