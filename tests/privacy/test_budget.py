@@ -29,9 +29,6 @@ def test_it_stops_before_the_round_that_would_exceed_it_and_not_earlier(events: 
     assert 0 < count < len(events)
     assert budget.spent(events[:count]) <= budget.epsilon < budget.spent(events[: count + 1])
     assert budget.spent(events[:count]) == pytest.approx(accountant(events[:count], 1e-5).epsilon)
-    assert budget.rounds_left([], events[0], 1000) == count
-    assert budget.rounds_left(events[:3], events[0], 1000) == count - 3
-    assert budget.rounds_left(events[:3], events[0], 2) == 2
 
 
 def test_calibrated_noise_lasts_for_the_rounds_it_was_calibrated_for() -> None:

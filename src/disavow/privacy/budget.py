@@ -6,7 +6,8 @@ rounds count: they were released.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -48,10 +49,6 @@ class Budget:
         others = tuple((kind, number) for kind, number in kinds if kind != newest)
         return count <= _fitting(others, newest, self.epsilon, self.delta)
 
-    def rounds_left(self, events: Sequence[Event], coming: Event, at_most: int) -> int:
-        """How many rounds like `coming` fit after these, looking no further than `at_most`."""
-        return _most(lambda count: self.allows([*events, *[coming] * count]), at_most)
-
 
 def claim_of(events: Sequence[Event]) -> str:
     """The name of the claim that a budget over these rounds is held to."""
@@ -62,19 +59,11 @@ def claim_of(events: Sequence[Event]) -> str:
 def _fitting(others: sampling.Rounds, kind: sampling.Sampled, epsilon: float, delta: float) -> int:
     """How many rounds of one kind fit beside the others: found once, good for all rounds alike that follow."""
 
-    def fits(count: int) -> bool:
-        return sampling.epsilon_of(tuple(sorted([*others, (kind, count)])), delta) <= epsilon
+    def exceeds(count: int) -> bool:
+        return sampling.epsilon_of(tuple(sorted([*others, (kind, count)])), delta) > epsilon
 
-    return _most(fits, _FURTHEST)
-
-
-def _most(fits: Callable[[int], bool], at_most: int) -> int:
-    """The largest count up to `at_most` that fits, where each count fits if a larger one does."""
-    low, high = 0, 1
-    while high <= at_most and fits(high):
-        low, high = high, 2 * high
-    high = min(high, at_most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    high = 1
+    while high <= _FURTHEST and not exceeds(high):  # by doubling, because many rounds take long to compose
+        high *= 2
+    counts = range(min(high, _FURTHEST + 1))
+    return bisect_left(counts, True, lo=high // 2 + 1, key=exceeds) - 1
