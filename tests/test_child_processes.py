@@ -6,6 +6,7 @@ import ast
 import os
 import stat
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ from benchmarks.engines import _environment
 from benchmarks.engines.passes import Contestant, run_once
 from benchmarks.engines.peers import PeerUnavailable, run_command
 from disavow.engines.compiled.build import NoKernels, load
-from disavow.engines.pool.lessons import Catalogue
-from disavow.engines.pool.seat import Seat
+from disavow.engines.pool import PoolTrainer
+from disavow.engines.trainer import Ask
 from disavow.proof.keys import child_environment
+from tests.engines.contract import a_case
+from tests.engines.test_pool import children
 
 ROOT = Path(__file__).parents[1]
 SECRETS = {"DISAVOW_PASSPHRASE": "correct horse", "DISAVOW_SIGNING_KEY": "-----BEGIN PRIVATE KEY-----"}
@@ -42,17 +45,19 @@ def test_a_child_gets_everything_else_and_what_is_added() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_a_worker_of_the_pool() -> None:
-    seat = Seat(Catalogue())
-    environment = Path(f"/proc/{seat._process.pid}/environ")
-    try:
-        # The kernel closes the pipe that tells Popen of the new program just before it fills this file.
-        while not (found := names_in(environment.read_text())):
-            assert seat._process.poll() is None
-    finally:
-        seat.end()
-    assert "INHERITED" in found
-    assert not found & set(SECRETS)
+def test_the_workers_of_the_pool() -> None:
+    """Every process that the pool starts, not only its workers."""
+    before, case = children(os.getpid()), a_case()
+    with closing(PoolTrainer(2, start_after=0.0)) as trainer:
+        trainer.train([Ask(case, case.model, tuple(case.parts), 1)])
+        started = children(os.getpid()) - before
+        assert len(started) == 2
+        for process in started:
+            # The kernel closes the pipe that tells Popen of the new program just before it fills this file.
+            while not (found := names_in(Path(f"/proc/{process}/environ").read_text())):
+                assert process in children(os.getpid())
+            assert "INHERITED" in found
+            assert not found & set(SECRETS)
 
 
 def test_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

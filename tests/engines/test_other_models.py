@@ -45,7 +45,7 @@ def make(name: str, case: Case, scratch: Path) -> Engine:
     if name == "compiled":
         return VectorisedEngine(case, CompiledTrainer(case.network, SHAPE))
     if name == "pool":
-        return VectorisedEngine(case, PoolTrainer(2, patience=0.0))
+        return VectorisedEngine(case, PoolTrainer(2, start_after=0.0))
     if name == "stacked":
         return VectorisedEngine(case, StackedTrainer(device))
     launch.compile_kernel = Emulator(scratch)

@@ -1,23 +1,21 @@
-"""The pool: clients train in single-threaded worker processes, one a core, that share the data.
+"""The pool: clients train in single-threaded worker processes, one per core, that share the samples.
 
-Networks as small as these leave cores idle when several threads share one step, and stacking clients is slower
-on a CPU than training them one by one; a client per core and thread is what is left, and it has the bits of the
-reference engine, because it is the reference engine that each worker runs.
+Networks as small as these leave cores idle when several threads share one step, and stacking clients is slower on
+a CPU than training them one by one. One client per core and thread remains. Each worker runs the reference engine,
+so updates have the reference's bits.
 
-A worker is a program of its own (`subprocess`, see `leash`), not a fork and not a `multiprocessing` child:
+A worker is a program of its own (`__main__`), started by `subprocess`; `docs/engines.md` says why no library for
+process pools is used. It is not a fork, which would inherit the ledger's connection and lock, and torch's threads
+in an undefined state. It does not run the user's script again, so a script needs no `if __name__ == "__main__"`. A
+network whose class is defined in the script itself cannot be sent; it trains in this process, with a warning.
 
-* a fork would inherit the ledger's connection and lock, and torch's threads in an undefined state;
-* `multiprocessing`'s other ways run the user's script again in each child, which a script without
-  `if __name__ == "__main__"` turns into a chain of runs. Here, the script is never run again. The price: a network
-  whose code is in the script itself cannot be sent; it is trained in this process, with a warning.
-
-It leads a process group of its own, so that Ctrl-C reaches this process alone, which then ends the workers. When
-this process dies, the socket to each worker closes, and the worker ends. Samples and updates lie in anonymous
+A worker leads a process group of its own, so Ctrl-C reaches this process alone, which then ends the workers. When
+this process dies, the socket to each worker closes and the worker exits. Samples and updates lie in anonymous
 memory (`memfd`; elsewhere an unlinked file), which the kernel frees with the last process: nothing stays behind.
 
-Starting workers costs about as much as a second of training. They are started once so much has been trained in
-this process, and until they are ready this process goes on training. On Windows, where descriptors cannot be
-sent, all is trained in this process.
+Starting workers costs about as much as one second of training. They are started after that much training in this
+process, which goes on training until they are ready. On Windows, where descriptors cannot be sent, everything
+trains in this process.
 """
 
 from disavow.engines.pool.trainer import PoolTrainer

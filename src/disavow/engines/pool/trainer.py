@@ -1,156 +1,88 @@
-"""The trainer: deals the clients of a call out to the workers, and trains them itself while there are none."""
+"""The parent's side: worker processes, the workloads that they share, and the trainer that schedules the jobs."""
 
 from __future__ import annotations
 
+import itertools
 import os
+import signal
 import socket
+import subprocess
 import sys
 import time
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from multiprocessing import connection
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import send_handle
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from disavow.domain import Evaluation
-from disavow.engines.pool.lessons import Catalogue
-from disavow.engines.pool.seat import Job, Seat
-from disavow.engines.pool.worker import Evaluate, Train
+from disavow.engines.pool.worker import (
+    READY,
+    Command,
+    Evaluate,
+    SharedLayout,
+    SharedTensor,
+    Train,
+    rows,
+    save_workload,
+)
 from disavow.engines.scores import EVALUATION_BATCH, answers_of
 from disavow.engines.state import layout_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
-from disavow.errors import ConfigError
+from disavow.errors import ConfigError, DisavowError
+from disavow.proof.keys import child_environment
 from disavow.rounds.threads import cores
 from disavow.rounds.vectors import Model, Updates, require_layout
 
-_Keep = Callable[[Job, Tensor | Evaluation], None]
+_PROGRAM = Path(__file__).with_name("__main__.py")
 
-_SECONDS_OF_A_START = 1.0
+_START_SECONDS = 1.0
 """About what starting the workers costs, most of it for importing torch."""
 
-_PORTIONS = 4
+_EXIT_SECONDS = 10.0
+"""How long a worker that closed its socket may take to exit before it is killed."""
+
+_SHARED_WORKLOADS = 64
+"""Workloads whose samples are kept in shared memory; of more, the least recently used is dropped."""
+
+_BATCHES_PER_WORKER = 4
 """A worker takes a fourth of its fair share of the work that is left: none ends long after the others."""
 
-_MAILBOX_NUMBERS = 1 << 22
+_BUFFER_NUMBERS = 1 << 22
 """Updates that a worker returns at once hold at most about this many numbers (16 MiB)."""
 
 
-class PoolTrainer:
-    """Trains clients in worker processes, bit for bit as `SequentialEngine` does. One call at a time.
-
-    `workers` defaults to the cores that this process may use. They are started after `patience` seconds of
-    training in this process, and kept until `close`.
-    """
-
-    def __init__(self, workers: int | None = None, *, patience: float = _SECONDS_OF_A_START) -> None:
-        if workers is not None and workers < 1:
-            raise ConfigError(f"workers must be at least 1, not {workers}")
-        self._workers = (workers or cores()) if _possible() else 1
-        self._patience = patience
-        self._seconds_here = 0.0
-        self._catalogue = Catalogue()
-        self._seats: list[Seat] = []
-        self._process = os.getpid()
-        # also at the end of the program, for those who do not close
-        weakref.finalize(self, _end, self._seats)
-
-    def train(self, asks: Sequence[Ask]) -> list[Updates]:
-        """See `Trainer`."""
-        for ask in asks:
-            require_layout([ask.model], layout_of(ask.workload.network))
-        answers = [_unanswered(ask) for ask in asks]
-
-        def keep(job: Job, result: Tensor | Evaluation) -> None:
-            if isinstance(result, Tensor):
-                answers[job.ask].vectors[list(job.rows)] = result
-
-        self._perform([job for number, ask in enumerate(asks) for job in _training(ask, number)], keep)
-        return answers
-
-    def evaluate(self, workload: Workload, models: Sequence[Model]) -> list[Evaluation]:
-        """See `Trainer`. The blocks are those of the reference, whoever evaluates them."""
-        require_layout(models, layout_of(workload.network))
-        blocks = _blocks(len(workload.test_labels))
-        parts: list[dict[int, Evaluation]] = [{} for _ in models]
-
-        def keep(job: Job, result: Tensor | Evaluation) -> None:
-            if isinstance(result, Evaluation):
-                parts[job.ask][job.rows[0]] = result
-
-        self._perform(
-            [
-                Job(workload, model, block, block.end - block.start, number, (i,))
-                for number, model in enumerate(models)
-                for i, block in enumerate(blocks)
-            ],
-            keep,
-        )
-        answers = answers_of(workload.test_labels)
-        return [_overall([done[i] for i in range(len(blocks))], blocks, answers) for done in parts]
-
-    def close(self) -> None:
-        """See `Trainer`."""
-        _end(self._seats)
-
-    def _perform(self, jobs: list[Job], keep: _Keep) -> None:
-        """Do all jobs, the costly ones first, and keep each result as it comes."""
-        pile = _Pile(jobs)
-        seats: list[Seat] = []
-        try:
-            while pile or any(seat.job for seat in seats):
-                if not seats and self._pays(pile):
-                    seats = self._staffed(len(pile))
-                for seat in seats:
-                    if pile and seat.ready and seat.job is None:
-                        seat.give(pile.portion(len(seats)))
-                # while workers start, and where there are none, this process works too
-                here = bool(pile) and not (seats and all(seat.ready for seat in seats))
-                if here:
-                    self._perform_here(pile.smallest(), keep)
-                for seat in _heard(seats, 0 if here else None):
-                    done = seat.hear()
-                    if done is not None:
-                        keep(*done)
-        except BaseException:
-            # workers in the middle of a job would answer the next call with it
-            _end(self._seats)
-            raise
-
-    def _perform_here(self, job: Job, keep: _Keep) -> None:
-        started = time.monotonic()
-        keep(job, job.task.perform(job.workload, job.model))
-        self._seconds_here += time.monotonic() - started
-
-    def _pays(self, pile: _Pile) -> bool:
-        """Whether workers should do what is left of a call.
-
-        Once as much time went into training here as a start costs, the start never costs more than was lost.
-        """
-        return (
-            self._workers > 1
-            and len(pile) > 1
-            and self._seconds_here >= self._patience
-            and all(self._catalogue.sendable(workload) for workload in pile.workloads)
-        )
-
-    def _staffed(self, jobs: int) -> list[Seat]:
-        """The seats for so many jobs, each with a worker, be it one that has just been started."""
-        if self._process != os.getpid():  # a fork of the process that the workers answer to
-            self._seats.clear()
-            self._process = os.getpid()
-        while len(self._seats) < min(self._workers, jobs):
-            self._seats.append(Seat(self._catalogue))
-        return list(self._seats)
+# -- jobs ---------------------------------------------------------------------------------------------------------
 
 
-class _Pile:
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Work on a workload and a model, its cost in samples, and where its result belongs (`ask`, `rows`)."""
+
+    workload: Workload
+    model: Model
+    work: Train | Evaluate
+    cost: int
+    ask: int
+    rows: tuple[int, ...]
+
+
+_StoreResult = Callable[[Job, Tensor | Evaluation], None]
+
+
+class JobQueue:
     """The jobs of a call that nobody has begun, the costliest first, so that small ones even out the end."""
 
-    def __init__(self, jobs: list[Job]) -> None:
+    def __init__(self, jobs: Sequence[Job]) -> None:
         self._jobs = deque(sorted(jobs, key=lambda job: -job.cost))
         self._cost = sum(job.cost for job in jobs)
         self.workloads = {job.workload for job in jobs}
@@ -158,63 +90,374 @@ class _Pile:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def smallest(self) -> Job:
-        """One job, of those that take least: whoever does it can soon look up again."""
+    def take_smallest(self) -> Job:
+        """Take a job of the least cost, for this process, which has workers to look after."""
         job = self._jobs.pop()
         self._cost -= job.cost
         return job
 
-    def portion(self, workers: int) -> Job:
-        """The costliest job, with as many of the next as make a message worth its while."""
-        share = self._cost // (_PORTIONS * workers)
-        taken = [self._jobs.popleft()]
-        cost = taken[0].cost
-        most = _MAILBOX_NUMBERS // max(1, taken[0].model.layout.size)
+    def take_batch(self, workers: int) -> Job:
+        """Take the costliest job, with as many of the next as make a message worthwhile, for one of the workers."""
+        first = self._jobs.popleft()
+        taken, cost = [first], first.cost
+        share = self._cost // (_BATCHES_PER_WORKER * workers)
+        most = _BUFFER_NUMBERS // max(1, first.model.layout.size)
         while self._jobs and len(taken) < most and cost + self._jobs[0].cost <= share:
-            if not _joinable(taken[0], self._jobs[0]):
+            if self._jobs[0].ask != first.ask or isinstance(first.work, Evaluate):
                 break
             taken.append(self._jobs.popleft())
             cost += taken[-1].cost
         self._cost -= cost
-        return _joined(taken)
+        if isinstance(first.work, Evaluate):
+            return first
+        work = replace(first.work, clients=tuple(client for job in taken for client in job.work.clients))
+        return replace(first, work=work, cost=cost, rows=tuple(row for job in taken for row in job.rows))
 
 
-def _joinable(one: Job, other: Job) -> bool:
-    return one.ask == other.ask and isinstance(one.task, Train) and isinstance(other.task, Train)
-
-
-def _joined(jobs: list[Job]) -> Job:
-    """Several trainings of one ask as one job."""
-    first = jobs[0]
-    if len(jobs) == 1 or not isinstance(first.task, Train):
-        return first
-    clients = tuple(client for job in jobs if isinstance(job.task, Train) for client in job.task.clients)
-    rows = tuple(row for job in jobs for row in job.rows)
-    return replace(first, task=replace(first.task, clients=clients), rows=rows, cost=sum(job.cost for job in jobs))
-
-
-def _unanswered(ask: Ask) -> Updates:
-    """The ask's updates, their numbers still to be filled in."""
-    samples = tuple(len(ask.workload.parts[client]) for client in ask.clients)
-    vectors = torch.empty(len(samples), ask.model.layout.size, dtype=torch.float32)
-    return Updates(tuple(ask.clients), samples, vectors, "pool")
-
-
-def _training(ask: Ask, number: int) -> Iterator[Job]:
-    """One job a client."""
+def training_jobs(ask: Ask, number: int) -> Iterator[Job]:
+    """Make one job per client of an ask, which is the call's `number`th."""
     for row, client in enumerate(ask.clients):
         cost = ask.workload.settings.epochs * len(ask.workload.parts[client])
         yield Job(ask.workload, ask.model, Train((client,), ask.round_number), cost, number, (row,))
 
 
+# -- workloads ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class SharedWorkload:
+    """A workload's number, by which workers know it, and its samples."""
+
+    number: int
+    tensors: tuple[SharedTensor, ...]
+
+
+class WorkloadCache:
+    """The workloads used of late, their samples in shared memory: each tensor once, however many use it."""
+
+    def __init__(self) -> None:
+        self._count = itertools.count()
+        self._shared: weakref.WeakKeyDictionary[Workload, SharedWorkload] = weakref.WeakKeyDictionary()
+        self._tensors: weakref.WeakValueDictionary[tuple[int, int], SharedTensor] = weakref.WeakValueDictionary()
+        self._sendable: weakref.WeakKeyDictionary[Workload, bool] = weakref.WeakKeyDictionary()
+
+    def share(self, workload: Workload) -> SharedWorkload:
+        """Put a workload into shared memory, unless it is there; the least recently used one makes way."""
+        shared = self._shared.pop(workload, None)
+        if shared is None:
+            sources = workload.images, workload.labels, workload.test_images, workload.test_labels
+            shared = SharedWorkload(next(self._count), tuple(self._share_tensor(source) for source in sources))
+        self._shared[workload] = shared
+        while len(self._shared) > _SHARED_WORKLOADS:
+            self._shared.pop(next(iter(self._shared)), None)
+        return shared
+
+    def _share_tensor(self, source: Tensor) -> SharedTensor:
+        # a tensor changed in place since is another one; while it is shared it lives, and its id is its own
+        key = id(source), 0 if source.is_inference() else source._version
+        shared = self._tensors.get(key)
+        if shared is None:
+            layout = SharedLayout.like(source, next(self._count))
+            shared = self._tensors[key] = SharedTensor(layout, source)
+        return shared
+
+    def numbers(self) -> set[int]:
+        """List the numbers of all workloads that are still shared."""
+        return {shared.number for shared in self._shared.values()}
+
+    def sendable(self, workload: Workload) -> bool:
+        """Tell whether the workload's network can go to another process; where not, a warning says why, once."""
+        if workload not in self._sendable:
+            self._sendable[workload] = True
+            try:
+                save_workload(workload)
+            except Exception as error:  # a network's own code decides what it raises
+                self._sendable[workload] = False
+                warnings.warn(
+                    f"{type(workload.network).__name__} trains in this process alone, not in worker processes: "
+                    f"{str(error) or repr(error)}",
+                    stacklevel=2,
+                )
+        return self._sendable[workload]
+
+
+# -- worker processes ---------------------------------------------------------------------------------------------
+
+
+class WorkerProcess:
+    """One worker, which does one job at a time. When its process dies, another takes over the job, once."""
+
+    def __init__(self, cache: WorkloadCache) -> None:
+        self.job: Job | None = None
+        self._cache = cache
+        self._deaths = 0
+        self._start()
+
+    def _start(self) -> None:
+        self.ready = False
+        self._known: set[int] = set()
+        self._buffer = torch.empty(0, dtype=torch.float32)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            self._process = _launch(theirs.fileno())
+            self.connection = Connection(ours.detach())
+
+    def submit(self, job: Job) -> None:
+        """Send the worker a job. If it is dead, `receive` finds that out."""
+        self.job = job
+        self._send(job)
+
+    def receive(self) -> tuple[Job, Tensor | Evaluation] | None:
+        """Read the worker's next message, or replace the worker if it has died.
+
+        Returns:
+            A finished job with its result, to be read before the next is submitted; None for other news.
+
+        Raises:
+            Exception: What the job raised in the worker.
+            DisavowError: Two processes in a row died.
+
+        """
+        try:
+            message: str | Evaluation | Exception | None = self.connection.recv()
+        except (EOFError, OSError):
+            self._replace()
+            return None
+        if isinstance(message, Exception):
+            raise message
+        if message == READY:
+            self.ready = True
+            if self.job is not None:
+                self._send(self.job)
+            return None
+        job, self.job, self._deaths = self.job, None, 0
+        if job is None:
+            return None
+        if isinstance(message, Evaluation):
+            return job, message
+        return job, rows(self._buffer, job.model.layout, len(job.work.clients))[1:]
+
+    def kill(self) -> None:
+        """End the process, whatever it does: it holds nothing that needs an orderly end."""
+        self.connection.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _replace(self) -> None:
+        """Start another process after a death; a second death at the same job is an error."""
+        self.connection.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_EXIT_SECONDS)
+        self._process.kill()
+        status = self._process.wait()
+        if self._deaths:
+            when = "at the same work" if self.ready else "while they started"
+            raise DisavowError(f"two worker processes in a row died {when}; the last one {_exit_cause(status)}")
+        self._deaths += 1
+        self._start()
+
+    def _send(self, job: Job) -> None:
+        command, memory = self._command(job)
+        # where the worker is dead, the other end is closed, and that is what `receive` reads next
+        with suppress(ConnectionError):
+            self.connection.send(command)
+            for each in memory:
+                send_handle(self.connection, each.descriptor, self._process.pid)
+
+    def _command(self, job: Job) -> tuple[Command, list[SharedTensor]]:
+        """Put the model into the buffer; the command, and the memory whose descriptors go with it."""
+        layout, shared = job.model.layout, self._cache.share(job.workload)
+        is_new = shared.number not in self._known
+        memory = list(shared.tensors) if is_new else []
+        layouts, new_buffer = tuple(tensor.layout for tensor in memory), None
+        numbers = (1 + len(job.work.clients)) * layout.size
+        if numbers > self._buffer.numel():
+            new_buffer = SharedLayout(-1, (numbers,), (1,), torch.float32)
+            memory.append(SharedTensor(new_buffer))
+            self._buffer = memory[-1].map()
+        rows(self._buffer, layout, 0)[0] = job.model.vector
+        forget = self._known - self._cache.numbers()
+        self._known = (self._known - forget) | {shared.number}
+        command = Command(
+            work=job.work,
+            workload=shared.number,
+            layout=layout,
+            dtype=torch.get_default_dtype(),
+            precision=torch.get_float32_matmul_precision(),
+            forget=tuple(forget),
+            new_workload=save_workload(job.workload) if is_new else None,
+            tensors=layouts,
+            new_buffer=new_buffer,
+        )
+        return command, memory
+
+
+def _launch(descriptor: int) -> subprocess.Popen[bytes]:
+    """Start a worker process that talks over the socket of this descriptor."""
+    found = [str(path) or os.getcwd() for path in sys.path]  # noqa: PTH109 - where "" looks, as a string
+    environment = child_environment(
+        {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(found)}
+    )
+    try:
+        return subprocess.Popen(  # noqa: S603 - this interpreter, with our own arguments
+            [sys.executable, "-P", str(_PROGRAM), str(descriptor)],
+            env=environment,
+            pass_fds=[descriptor],
+            process_group=0,
+            stdin=subprocess.DEVNULL,
+            # what a network prints while it trains must not get between the lines of the command
+            stdout=sys.__stderr__,
+        )
+    except OSError as error:
+        raise DisavowError(f"a worker process could not be started: {error}") from error
+
+
+def _exit_cause(status: int) -> str:
+    """Say how a process ended."""
+    if status >= 0:
+        return f"ended with exit code {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    hint = " (is there enough memory?)" if -status == signal.SIGKILL else ""
+    return f"was killed by {name}{hint}"
+
+
+# -- the trainer --------------------------------------------------------------------------------------------------
+
+
+class PoolTrainer:
+    """Trains clients in worker processes, bit for bit as `SequentialEngine` does. One call at a time."""
+
+    def __init__(self, workers: int | None = None, *, start_after: float = _START_SECONDS) -> None:
+        """Prepare a pool; no process is started yet.
+
+        Args:
+            workers: How many worker processes at most; by default the cores that this process may use.
+            start_after: Seconds of training in this process after which workers are started. They are kept until
+                `close`.
+
+        Raises:
+            ConfigError: `workers` is less than 1.
+
+        """
+        if workers is not None and workers < 1:
+            raise ConfigError(f"workers must be at least 1, not {workers}")
+        possible = hasattr(socket, "send_fds") and bool(sys.executable)
+        self._max_workers = (workers or cores()) if possible else 1
+        self._start_after = start_after
+        self._seconds_here = 0.0
+        self._cache = WorkloadCache()
+        self._workers: list[WorkerProcess] = []
+        self._process = os.getpid()
+        # also at the end of the program, for those who do not close
+        weakref.finalize(self, _kill, self._workers)
+
+    def train(self, asks: Sequence[Ask]) -> list[Updates]:
+        """See `Trainer`."""
+        for ask in asks:
+            require_layout([ask.model], layout_of(ask.workload.network))
+        answers = [_empty_updates(ask) for ask in asks]
+
+        def store(job: Job, result: Tensor | Evaluation) -> None:
+            if isinstance(result, Tensor):
+                answers[job.ask].vectors[list(job.rows)] = result
+
+        self._run([job for number, ask in enumerate(asks) for job in training_jobs(ask, number)], store)
+        return answers
+
+    def evaluate(self, workload: Workload, models: Sequence[Model]) -> list[Evaluation]:
+        """See `Trainer`. The blocks are those of the reference, whichever process evaluates them."""
+        require_layout(models, layout_of(workload.network))
+        blocks = _blocks(len(workload.test_labels))
+        parts: list[dict[int, Evaluation]] = [{} for _ in models]
+
+        def store(job: Job, result: Tensor | Evaluation) -> None:
+            if isinstance(result, Evaluation):
+                parts[job.ask][job.rows[0]] = result
+
+        self._run(
+            [
+                Job(workload, model, block, block.end - block.start, number, (i,))
+                for number, model in enumerate(models)
+                for i, block in enumerate(blocks)
+            ],
+            store,
+        )
+        answers = answers_of(workload.test_labels)
+        return [_combine([done[i] for i in range(len(blocks))], blocks, answers) for done in parts]
+
+    def close(self) -> None:
+        """See `Trainer`."""
+        _kill(self._workers)
+
+    def _run(self, jobs: list[Job], store: _StoreResult) -> None:
+        """Run all jobs, the costly ones first, and store each result as it comes."""
+        queue = JobQueue(jobs)
+        workers: list[WorkerProcess] = []
+        try:
+            while queue or any(worker.job for worker in workers):
+                if not workers and self._workers_pay(queue):
+                    workers = self._started(len(queue))
+                for worker in workers:
+                    if queue and worker.ready and worker.job is None:
+                        worker.submit(queue.take_batch(len(workers)))
+                # while workers start, and where there are none, this process works too
+                here = bool(queue) and not (workers and all(worker.ready for worker in workers))
+                if here:
+                    self._run_here(queue.take_smallest(), store)
+                for worker in _with_messages(workers, 0 if here else None):
+                    done = worker.receive()
+                    if done is not None:
+                        store(*done)
+        except BaseException:
+            # workers in the middle of a job would answer the next call with it
+            _kill(self._workers)
+            raise
+
+    def _run_here(self, job: Job, store: _StoreResult) -> None:
+        started = time.monotonic()
+        store(job, job.work.run(job.workload, job.model))
+        self._seconds_here += time.monotonic() - started
+
+    def _workers_pay(self, queue: JobQueue) -> bool:
+        """Tell whether workers should do what is left of a call.
+
+        They are started after as much training here as a start costs, so a start never costs more than was lost.
+        """
+        return (
+            self._max_workers > 1
+            and len(queue) > 1
+            and self._seconds_here >= self._start_after
+            and all(self._cache.sendable(workload) for workload in queue.workloads)
+        )
+
+    def _started(self, jobs: int) -> list[WorkerProcess]:
+        """Start the workers that are missing for so many jobs; all workers."""
+        if self._process != os.getpid():  # a fork of the process that the workers answer to
+            self._workers.clear()
+            self._process = os.getpid()
+        while len(self._workers) < min(self._max_workers, jobs):
+            self._workers.append(WorkerProcess(self._cache))
+        return list(self._workers)
+
+
+def _empty_updates(ask: Ask) -> Updates:
+    """Allocate the updates of an ask, to be filled in."""
+    samples = tuple(len(ask.workload.parts[client]) for client in ask.clients)
+    vectors = torch.empty(len(samples), ask.model.layout.size, dtype=torch.float32)
+    return Updates(tuple(ask.clients), samples, vectors, "pool")
+
+
 def _blocks(samples: int) -> list[Evaluate]:
-    """The stretches of the test samples that the reference engine evaluates at once; never none."""
+    """Cut the test samples into the blocks that the reference engine evaluates at once; at least one."""
     starts = range(0, max(1, samples), EVALUATION_BATCH)
     return [Evaluate(start, min(start + EVALUATION_BATCH, samples)) for start in starts]
 
 
-def _overall(parts: list[Evaluation], blocks: list[Evaluate], answers: int) -> Evaluation:
-    """The evaluation on all samples, of so many answers each, from those on blocks of them."""
+def _combine(parts: list[Evaluation], blocks: list[Evaluate], answers: int) -> Evaluation:
+    """Combine evaluations on blocks of the samples, of so many answers each, into that on all samples."""
     if len(parts) == 1:
         return parts[0]
     sizes = [block.end - block.start for block in blocks]
@@ -223,18 +466,13 @@ def _overall(parts: list[Evaluation], blocks: list[Evaluate], answers: int) -> E
     return Evaluation(accuracy=right / (sum(sizes) * answers), loss=loss / sum(sizes))
 
 
-def _possible() -> bool:
-    """Whether worker processes can be had at all."""
-    return hasattr(socket, "send_fds") and bool(sys.executable)
+def _with_messages(workers: list[WorkerProcess], seconds: float | None) -> list[WorkerProcess]:
+    """Wait until some worker has sent something, no longer than that; those workers. Idle ones send nothing."""
+    active = [worker for worker in workers if worker.job or not worker.ready]
+    readable = connection.wait([worker.connection for worker in active], seconds)
+    return [worker for worker in active if worker.connection in readable]
 
 
-def _heard(seats: list[Seat], seconds: float | None) -> list[Seat]:
-    """Those whose worker has something to say, waited for no longer than that. Who idles has nothing to say."""
-    talking = [seat for seat in seats if seat.job or not seat.ready]
-    spoke = connection.wait([seat.connection for seat in talking], seconds)
-    return [seat for seat in talking if seat.connection in spoke]
-
-
-def _end(seats: list[Seat]) -> None:
-    while seats:
-        seats.pop().end()
+def _kill(workers: list[WorkerProcess]) -> None:
+    while workers:
+        workers.pop().kill()

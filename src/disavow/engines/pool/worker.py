@@ -1,37 +1,41 @@
-"""A worker of the pool: a process with one thread, which trains or evaluates what it is told to, and nothing else.
+"""What a worker process is sent, and what it does with it.
 
-Its parent starts it as a program of its own and talks to it over a socket (`pool` says why). An `Order` names a
-workload and a task; a workload that the worker has not met yet comes with the order, its samples as descriptors
-of shared memory. The model to start from, and the updates, lie in a block of memory that both processes see: the
-*mailbox*, the model in its first row. One order, one answer.
+A `Command` names a workload and the work to do. A workload that the worker does not hold yet comes with it, its
+samples as descriptors of shared memory. The model to start from and the updates lie in a buffer that both processes
+map: the model is row 0, the updates follow. Each command gets one answer.
 
-The work itself is the reference engine's, so its results have the same bits.
+The work is done by the reference engine, so its results have the same bits.
 """
 
 from __future__ import annotations
 
+import io
+import math
 import mmap
 import os
+import pickle
+import tempfile
 import traceback
+import weakref
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler, recv_handle
-from weakref import WeakValueDictionary
+from types import FunctionType
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from disavow.domain import Evaluation, Layout
-from disavow.engines.pool.lessons import Form, Lesson, mapped
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.workload import Workload
 from disavow.rounds.vectors import Model
 
 READY = "ready"
-"""The first thing a worker says, once all that takes seconds to import is imported."""
+"""The first message of a worker, sent when torch is imported."""
 
-# -- what there is to do ------------------------------------------------------------------------------------------
+# -- work ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,8 @@ class Train:
     clients: tuple[str, ...]
     round_number: int
 
-    @property
-    def updates(self) -> int:
-        """How many rows of the mailbox the result takes."""
-        return len(self.clients)
-
-    def perform(self, workload: Workload, model: Model) -> Tensor:
-        """The clients' updates, a row each. Only these clients' samples are copied."""
+    def run(self, workload: Workload, model: Model) -> Tensor:
+        """Train the clients, copying only their samples; their updates, one row each."""
         parts = {client: workload.parts[client] for client in self.clients}
         engine = SequentialEngine(replace(workload, parts=parts))
         return engine.train(model, self.clients, self.round_number).vectors
@@ -59,126 +58,197 @@ class Evaluate:
 
     start: int
     end: int
-    updates = 0
+    clients = ()
 
-    def perform(self, workload: Workload, model: Model) -> Evaluation:
-        """Accuracy and mean loss on these samples, copied: a network may write into its input."""
+    def run(self, workload: Workload, model: Model) -> Evaluation:
+        """Evaluate on a copy of these samples, since a network may write into its input."""
         images, labels = workload.test_images[self.start : self.end], workload.test_labels[self.start : self.end]
         held_out = replace(workload, parts={}, test_images=images.clone(), test_labels=labels)
         return SequentialEngine(held_out).evaluate(model)
 
 
-# -- how it is said -----------------------------------------------------------------------------------------------
+# -- shared memory ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Switches:
-    """What a program sets once for all of torch and what changes the bits: a worker must have it too."""
+class SharedLayout:
+    """How a tensor lies in shared memory. A worker that has mapped a tensor knows it again by its `number`."""
 
+    number: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
     dtype: torch.dtype
-    precision: str
 
     @classmethod
-    def now(cls) -> Switches:
-        """As they are set in this process."""
-        return cls(torch.get_default_dtype(), torch.get_float32_matmul_precision())
+    def like(cls, tensor: Tensor, number: int) -> SharedLayout:
+        """Describe a tensor of the same shape and strides, because strides can change the bits of a result."""
+        stride = torch.empty_like(tensor, device="meta").stride()
+        return cls(number, tuple(tensor.shape), stride, tensor.dtype)
 
-    def set(self) -> None:
-        """Set them in this process."""
-        torch.set_default_dtype(self.dtype)
-        torch.set_float32_matmul_precision(self.precision)
+    def map(self, descriptor: int, access: int) -> Tensor:
+        """Map the tensor from the memory behind a descriptor, which may be closed afterwards."""
+        numbers = math.prod(self.shape)
+        if numbers == 0:
+            return torch.empty(self.shape, dtype=self.dtype)
+        flat = torch.frombuffer(mmap.mmap(descriptor, 0, access=access), dtype=self.dtype, count=numbers)
+        return flat.as_strided(self.shape, self.stride)
+
+
+class SharedTensor:
+    """Memory for one tensor, without a name: processes get at it by descriptor.
+
+    The kernel frees it with the last process that holds it, however they end.
+    """
+
+    def __init__(self, layout: SharedLayout, source: Tensor | None = None) -> None:
+        """Allocate the memory, and copy the source into it where there is one."""
+        self.layout = layout
+        self.source = source  # kept alive, since it is known by its id
+        if hasattr(os, "memfd_create"):
+            self.descriptor = os.memfd_create("disavow")
+        else:
+            with tempfile.TemporaryFile() as file:
+                self.descriptor = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self.descriptor)
+        os.ftruncate(self.descriptor, max(1, math.prod(layout.shape) * layout.dtype.itemsize))
+        if source is not None:
+            self.map().copy_(source.detach())
+
+    def map(self) -> Tensor:
+        """Map the tensor in this process, to be written to."""
+        return self.layout.map(self.descriptor, mmap.ACCESS_WRITE)
+
+
+def rows(buffer: Tensor, layout: Layout, updates: int) -> Tensor:
+    """View a buffer as rows of one model's length: the model, then its updates."""
+    return buffer[: (1 + updates) * layout.size].view(1 + updates, layout.size)
+
+
+# -- messages -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Order:
-    """What the parent sends: the task, and before it whatever the worker lacks to do it.
+class Command:
+    """What the parent sends: the work, and whatever the worker lacks to do it.
 
-    `workload` is a number under which the worker remembers it, `forget` are those not used of late, `mailbox`
-    the size of a new mailbox in numbers. The descriptors of a lesson's tensors follow, then that of the mailbox.
+    `workload` is the number under which the worker keeps the workload, and `forget` are numbers no longer in use.
+    `new_workload` is a workload as `save_workload` writes it, `tensors` how its samples lie in memory, `new_buffer`
+    the layout of a larger buffer. The descriptors of the tensors follow, then that of the buffer.
+
+    `dtype` and `precision` are what a program sets once for all of torch and what changes the bits.
     """
 
-    task: Train | Evaluate
+    work: Train | Evaluate
     workload: int
     layout: Layout
-    switches: Switches
+    dtype: torch.dtype
+    precision: str
     forget: tuple[int, ...]
-    lesson: Lesson | None
-    mailbox: int | None
+    new_workload: bytes | None
+    tensors: tuple[SharedLayout, ...]
+    new_buffer: SharedLayout | None
 
 
-def mailbox_form(numbers: int) -> Form:
-    """A mailbox is float32 from end to end."""
-    return Form(number=-1, shape=(numbers,), stride=(1,), dtype=torch.float32)
+class _Pickler(pickle.Pickler):
+    """Refuses what is defined in the script that was started, because workers do not run it."""
+
+    def reducer_override(self, value: object) -> Any:
+        if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
+            raise pickle.PicklingError(
+                f"{value.__qualname__} is defined in the script itself; in a module of its own it could be sent"
+            )
+        return NotImplemented
 
 
-def rows_of(mailbox: Tensor, layout: Layout, rows: int) -> Tensor:
-    """The mailbox as rows of one model's length: the model, then `rows` updates."""
-    return mailbox[: (1 + rows) * layout.size].view(1 + rows, layout.size)
+class _Pickling:
+    """What torch.save takes for a pickle module."""
+
+    Pickler = _Pickler
+
+
+def save_workload(workload: Workload) -> bytes:
+    """Serialize a workload without its samples; tensors of its network that share memory go on sharing it.
+
+    Raises:
+        Exception: Where the network cannot be sent. Its own code decides which.
+
+    """
+    file = io.BytesIO()
+    none = torch.empty(0)
+    bare = replace(workload, images=none, labels=none, test_images=none, test_labels=none)
+    torch.save(bare, file, pickle_module=_Pickling)
+    return file.getvalue()
+
+
+def _load_workload(saved: bytes, tensors: list[Tensor]) -> Workload:
+    """Read back what `save_workload` wrote, which may run code: it came from the parent over its own socket."""
+    workload: Workload = torch.load(io.BytesIO(saved), map_location="cpu", weights_only=False)
+    images, labels, test_images, test_labels = tensors
+    return replace(workload, images=images, labels=labels, test_images=test_images, test_labels=test_labels)
 
 
 # -- the process --------------------------------------------------------------------------------------------------
 
 
 class Worker:
-    """What one worker knows: workloads, the tensors that they share, its mailbox."""
+    """The state of one worker process: workloads, the tensors that they share, its buffer."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._workloads: dict[int, Workload] = {}
-        self._tensors: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
-        self._mailbox = torch.empty(0)
+        self._tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+        self._buffer = torch.empty(0)
 
     def serve(self) -> None:
-        """Answer orders until the parent hangs up."""
+        """Answer commands until the parent closes the socket."""
         with suppress(EOFError, OSError):
             self._connection.send(READY)
             while True:
                 self._connection.send(self._answer(self._connection.recv()))
 
-    def _answer(self, order: Order) -> Evaluation | Exception | None:
+    def _answer(self, command: Command) -> Evaluation | Exception | None:
         try:
-            self._prepare(order)
-            return self._perform(order)
+            self._receive(command)
+            return self._run(command)
         except Exception as error:  # whatever it is, it belongs to the caller in the other process
-            return _as_sent(error)
+            return _sendable_error(error)
 
-    def _prepare(self, order: Order) -> None:
-        for number in order.forget:
+    def _receive(self, command: Command) -> None:
+        """Take over what came with the command."""
+        for number in command.forget:
             self._workloads.pop(number, None)
-        if order.lesson is not None:
-            # all descriptors are taken off the line before anything can fail
-            descriptors = [recv_handle(self._connection) for _ in order.lesson.tensors]
-        if order.mailbox is not None:
+        # all descriptors are received before anything can fail
+        descriptors = [recv_handle(self._connection) for _ in command.tensors]
+        if command.new_buffer is not None:
             descriptor = recv_handle(self._connection)
-            self._mailbox = mapped(descriptor, mailbox_form(order.mailbox), mmap.ACCESS_WRITE)
+            self._buffer = command.new_buffer.map(descriptor, mmap.ACCESS_WRITE)
             os.close(descriptor)
-        if order.lesson is not None:
-            self._workloads[order.workload] = self._learn(order.lesson, descriptors)
+        if command.new_workload is not None:
+            tensors = [self._map(*each) for each in zip(command.tensors, descriptors, strict=True)]
+            self._workloads[command.workload] = _load_workload(command.new_workload, tensors)
 
-    def _learn(self, lesson: Lesson, descriptors: list[int]) -> Workload:
-        tensors = []
-        for form, descriptor in zip(lesson.tensors, descriptors, strict=True):
-            tensor = self._tensors.get(form.number)
-            if tensor is None:
-                # copy on write: none can spoil for others what all read
-                tensor = self._tensors[form.number] = mapped(descriptor, form, mmap.ACCESS_COPY)
-            tensors.append(tensor)
-            os.close(descriptor)
-        return lesson.learn(*tensors)
+    def _map(self, layout: SharedLayout, descriptor: int) -> Tensor:
+        tensor = self._tensors.get(layout.number)
+        if tensor is None:
+            # copy on write: no worker can change the samples of the others
+            tensor = self._tensors[layout.number] = layout.map(descriptor, mmap.ACCESS_COPY)
+        os.close(descriptor)
+        return tensor
 
-    def _perform(self, order: Order) -> Evaluation | None:
-        order.switches.set()
-        workload = self._workloads[order.workload]
-        mailbox = rows_of(self._mailbox, order.layout, order.task.updates)
-        result = order.task.perform(workload, Model(order.layout, mailbox[0]))
+    def _run(self, command: Command) -> Evaluation | None:
+        torch.set_default_dtype(command.dtype)
+        torch.set_float32_matmul_precision(command.precision)
+        workload = self._workloads[command.workload]
+        buffer = rows(self._buffer, command.layout, len(command.work.clients))
+        result = command.work.run(workload, Model(command.layout, buffer[0]))
         if isinstance(result, Evaluation):
             return result
-        mailbox[1:] = result
+        buffer[1:] = result
         return None
 
 
-def _as_sent(error: Exception) -> Exception:
-    """The error as it can cross to the parent: itself, with the traceback that would be lost on the way."""
+def _sendable_error(error: Exception) -> Exception:
+    """Prepare an error for the parent: itself, with the traceback that would be lost on the way."""
     error.add_note(f"in a worker process:\n{''.join(traceback.format_exception(error))}")
     try:
         ForkingPickler.loads(ForkingPickler.dumps(error))
@@ -188,6 +258,11 @@ def _as_sent(error: Exception) -> Exception:
 
 
 def serve(descriptor: int) -> None:
-    """Be a worker, over the socket of this descriptor, until the parent hangs up."""
+    """Run a worker until the parent closes the socket.
+
+    Args:
+        descriptor: The socket to the parent.
+
+    """
     torch.set_num_threads(1)
     Worker(Connection(descriptor)).serve()
