@@ -147,7 +147,7 @@ class Leaking(Retrain):
 
     def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
         """A round like any other, whose model is replaced by what the leak makes of it."""
-        layout, number = ledger.layout, ledger.next_round()[0]
+        layout, number = ledger.layout, ledger.last_round + 1
         superseded = {
             each.number: Model(layout, torch.from_numpy(ledger.store.read(layout, each.after)))
             for each in ledger.summaries()

@@ -173,7 +173,7 @@ def _trained(settings: Settings, prepared: Prepared, workroom: Path) -> _Outcome
     with runs.start(settings, directory, keys=workroom / "keys", prepared=prepared) as run:
         with contextlib.suppress(RoundRefused):  # updates that are NaN or infinite: the round is not recorded
             run.train()
-        reached = run.ledger.next_round()[0] - 1
+        reached = run.ledger.last_round
         evaluation = run.ledger.summary(reached).evaluation if reached else None
         hidden = _hidden(run.ledger) if settings.clustering.k > 1 else _Hidden(None, None)
     shutil.rmtree(directory)

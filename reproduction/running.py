@@ -162,7 +162,7 @@ class _Witness:
 
     def _between_rounds(self) -> None:
         run = self._run
-        newest = run.ledger.next_round()[0] - 1
+        newest = run.ledger.last_round
         place_from_stream(run.ledger, run.conduct, rate=run.settings.requests.rate, key=run.tombstone_key())
         started, before = self._clock.now(), len(self.rounds)
         self._erasing = True

@@ -163,7 +163,7 @@ def _timed(work: Callable[[], None]) -> float:
 
 
 def _accuracy(ledger: Ledger) -> float:
-    evaluation = ledger.summary(ledger.next_round()[0] - 1).evaluation
+    evaluation = ledger.summary(ledger.last_round).evaluation
     return evaluation.accuracy if evaluation else 0.0
 
 

@@ -109,7 +109,7 @@ def test_several_federations_are_timed_in_whole_rounds(samples: Path) -> None:
     with ours.federations_of(workload, 2) as federations:
         seconds = ours.all_at_once(federations, ours.engine_settings("auto", "cpu"), 2)
         assert len(seconds) == 2
-        assert all(federation.ledger.next_round()[0] == 3 for federation in federations)
+        assert all(federation.ledger.last_round == 2 for federation in federations)
         assert all(federation.ledger.unevaluated() == () for federation in federations)
 
 

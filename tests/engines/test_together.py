@@ -118,7 +118,7 @@ def test_a_refusal_stops_nobody_else(federations: list[Federation], trainer: One
     trainer.broken = {1}
     with pytest.raises(RoundRefused, match="NaN"):
         run_rounds(federations)
-    assert [each.ledger.next_round()[0] for each in federations] == [2, 1, 2]
+    assert [each.ledger.last_round for each in federations] == [1, 0, 1]
 
 
 def test_a_spent_budget_stops_nobody_else(federations: list[Federation], tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_spent_budget_stops_nobody_else(federations: list[Federation], tmp_pat
         spent = _calibrated(tmp_path / "spent", stack)
         with pytest.raises(BudgetSpent, match="the privacy budget is spent"):
             run_rounds([federations[0], spent, federations[1]])
-        assert [each.ledger.next_round()[0] for each in (federations[0], spent, federations[1])] == [2, 1, 2]
+        assert [each.ledger.last_round for each in (federations[0], spent, federations[1])] == [1, 0, 1]
         with pytest.raises(BudgetSpent):
             run_rounds([spent])
 

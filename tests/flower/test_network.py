@@ -83,7 +83,7 @@ class Story:
         if not (self.run / "ledger.sqlite3").exists():
             return 0
         with Ledger.open(self.run) as ledger:
-            return ledger.next_round()[0] - 1
+            return ledger.last_round
 
     def wait_for(self, rounds: int) -> None:
         wait_until(lambda: self.standing() >= rounds, f"round {rounds}", seconds=PATIENCE, log=self.log)

@@ -69,7 +69,7 @@ def test_a_database_that_may_not_grow_is_full(run: Path) -> None:
         with pytest.raises(StorageFull):
             [record_next(ledger) for _ in range(100)]
     with Ledger.open(run) as ledger:
-        standing = ledger.next_round()[0] - 1
+        standing = ledger.last_round
     assert [finding for finding in fsck(run) if finding.fault and finding.where != "config.toml"] == []
     with Ledger.open(run, write=True) as ledger:
         assert record_next(ledger).number == standing + 1

@@ -196,7 +196,7 @@ def test_of_some_of_the_clients_whole_clusters_take_part_whoever_has_left(tmp_pa
             assert set(by_clients(record.clusters)) == due
             assert sum(cluster.weight for cluster in record.clusters) == pytest.approx(1)
         leave(book, chosen[:2], tmp_path, conduct)
-        for number in range(book.next_round()[0], 9):
+        for number in range(book.last_round + 1, 9):
             record = run_round(book, Engine(), conduct)
             due = {tuple(members_of(anchors_of(book), each)) for each in numbers[number - 1]}
             assert set(by_clients(record.clusters)) == {group for group in due if group}

@@ -52,12 +52,12 @@ def test_rounds_are_run_evaluated_and_reported_until_as_many_stand_as_were_asked
             CONDUCT,
             rounds=3,
             on_round=reported.append,
-            between_rounds=lambda: breaks.append(ledger.next_round()[0]),
+            between_rounds=lambda: breaks.append(ledger.last_round),
         )
         assert engine.trained == [1, 2, 3]
         assert [summary.number for summary in reported] == [1, 2, 3]
         assert [summary.evaluation for summary in reported] == [Evaluation(0.25, 1.0)] * 3
-        assert breaks == [1, 2, 3, 4]
+        assert breaks == [0, 1, 2, 3]
         # the model that a round made, not the one it started from
         assert engine.evaluated == [float(ledger.model_after(number)[0]) for number in (1, 2, 3)]
         assert ledger.unevaluated() == ()

@@ -113,7 +113,7 @@ def recompute(engine: Engine) -> UpdatesOf:
 def forge(ledger: Ledger, updates_of: UpdatesOf, *, forgings: int, seed: int) -> Forgery:
     """Forge each standing round of a ledger `forgings` times."""
     forged, left_out, thinned = [], 0, 0
-    standing = ledger.next_round()[0] - 1
+    standing = ledger.last_round
     with ledger.snapshot() as connection:
         kept = {each.round for each in checkpoints(connection) if each.kept}
     for number in range(1, standing + 1):

@@ -63,7 +63,7 @@ def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism
             closing(build_engine(subject.workload(), subject.settings.engine)) as engine,
         ):
             _refuse_departures(ledger, subject)
-            rounds, before = ledger.next_round()[0] - 1, _served(ledger)
+            rounds, before = ledger.last_round, _served(ledger)
             # the copy is looked at round by round: nothing more is thinned in it
             key = _tombstone_key(ledger, subject, keys)
             participation = participation_of(subject.settings, ledger, keys)
@@ -87,7 +87,7 @@ def _refuse_departures(ledger: Ledger, subject: Subject) -> None:
 
 def _served(ledger: Ledger) -> Model:
     """The model that the run serves: the one that its next round would start from."""
-    return Model(ledger.layout, torch.from_numpy(ledger.model_before(ledger.next_round()[0])))
+    return Model(ledger.layout, torch.from_numpy(ledger.model_before(ledger.last_round + 1)))
 
 
 def _tombstone_key(ledger: Ledger, subject: Subject, keys: Path) -> bytes:

@@ -98,7 +98,7 @@ def subject_of(
             runs.refuse_other_data(ledger, data)
         else:
             runs.refuse_missing_data(ledger, data)
-        clients, rounds = ledger.clients(), ledger.next_round()[0] - 1
+        clients, rounds = ledger.clients(), ledger.last_round
         policy, layout, anchors = ledger.policy, ledger.layout, ledger.anchors()
         initial = Model(layout, torch.from_numpy(ledger.model_before(1)))
     _refuse_too_few_clients(client, len(clients), policy, settings)
@@ -145,7 +145,7 @@ def _refuse_too_few_records(client: str, own: Indices, held_out: Indices) -> Non
 def _refuse(ledger: Ledger, client: str) -> None:
     if client not in ledger.clients():
         raise UnknownClient(f"{client!r} is not a client of this run, or has left it; an audit is for one still in")
-    if ledger.next_round()[0] == 1:
+    if ledger.last_round == 0:
         raise ConfigError(f"no round stands in {ledger.directory}: there is no model to attack yet")
     waiting = [request for request in ledger.requests() if request.pending]
     if waiting:

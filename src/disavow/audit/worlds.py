@@ -213,8 +213,8 @@ def _see(subject: Subject, trainer: Trainer, ledger: Ledger) -> Seen:
 
 def standing_models(ledger: Ledger) -> list[Model]:
     """The models an observer has: the initial one, and that of each standing round."""
-    last = ledger.next_round()[0]
-    return [Model(ledger.layout, torch.from_numpy(ledger.model_before(t))) for t in range(1, last + 1)]
+    newest = ledger.last_round + 1
+    return [Model(ledger.layout, torch.from_numpy(ledger.model_before(t))) for t in range(1, newest + 1)]
 
 
 def _path(folder: Path, seat: Seat) -> Path:

@@ -238,7 +238,7 @@ def export(directory: Path, output: Path, *, average: int, anyway: bool, force: 
                 f"{directory}: {reason}. `--anyway` exports what it has now; docs/erasure.md says what to serve "
                 "meanwhile"
             )
-        newest = ledger.next_round()[0] - 1
+        newest = ledger.last_round
         if average == 1:
             data, mean_of = ledger.store.read_bytes(ledger.layout, ledger.digest_before(newest + 1)), None
         elif average > newest:

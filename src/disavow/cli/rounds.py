@@ -89,7 +89,7 @@ class Watch:
     @classmethod
     def of(cls, console: Console, what: str, ledger: Ledger, *, total: int | None = None) -> Self:
         """Watch a run from where it stands now, up to `total` rounds, or as many as stand."""
-        standing = ledger.next_round()[0] - 1
+        standing = ledger.last_round
         trainer = ledger.summary(standing).trainer if standing else None
         return cls(console, what, total=total or standing, done=standing, trainer=trainer)
 

@@ -38,7 +38,7 @@ def resume(directory: Path, *, as_json: bool) -> None:
         run = runs.reopen(directory, ask=ask_passphrase, on_progress=on_progress)
     with run:
         show_notes(run)
-        standing = run.ledger.next_round()[0] - 1
+        standing = run.ledger.last_round
         progress().print(f"{directory} holds {standing} of {run.settings.rounds} rounds")
         spent = go_on(run, directory)
     report(directory, as_json=as_json, spent=spent)
@@ -68,7 +68,7 @@ def go_on(run: Run, directory: Path) -> BudgetSpent | None:
         print(f"interrupted; `disavow resume {directory}` goes on", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
     except BudgetSpent as refusal:
-        standing = run.ledger.next_round()[0] - 1
+        standing = run.ledger.last_round
         return BudgetSpent(
             f"{refusal}; {standing} of {run.settings.rounds} rounds stand, {model_name(standing)} is usable and "
             "served, and erasures are still honoured"

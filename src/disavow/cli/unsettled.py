@@ -63,7 +63,7 @@ def unsettled(ledger: Ledger) -> Unsettled:
     with ledger.snapshot() as connection:
         rebuild = rebuilding(connection)
         forgotten = restored(connection, default_folder(), directory=ledger.directory)
-    found = Unsettled(rebuild, forgotten, ledger.next_round()[0])
+    found = Unsettled(rebuild, forgotten, ledger.last_round + 1)
     return replace(found, remedy=_remedy(ledger.directory)) if found else found
 
 

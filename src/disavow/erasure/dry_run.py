@@ -93,7 +93,7 @@ def work_after(
 
 def _undone(connection: sa.Connection, ledger: Ledger, verdict: Verdict) -> tuple[int, int]:
     """The first and the last round to rebuild after this verdict; none where the first is after the last."""
-    standing, unfinished = ledger.next_round()[0] - 1, rebuilding(connection)
+    standing, unfinished = ledger.last_round, rebuilding(connection)
     return verdict.undoes or standing + 1, max(standing, unfinished.target if unfinished else 0)
 
 

@@ -205,7 +205,7 @@ def _finish_unless_trainable(ledger: Ledger, conduct: Conduct, mechanism: Mechan
 
 def _ahead(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, wanted: journal.Rebuilding) -> Work:
     """The next step of a rebuild, if there is one."""
-    return mechanism.ahead(ledger, conduct, first=ledger.next_round()[0], last=wanted.target, most=1)
+    return mechanism.ahead(ledger, conduct, first=ledger.last_round + 1, last=wanted.target, most=1)
 
 
 def _finish(
@@ -216,8 +216,8 @@ def _finish(
     obstacle: str | None,
     remark: Remark,
 ) -> None:
-    number, _ = ledger.next_round()
-    told = _remark(mechanism, number - 1, obstacle, begun=number > wanted.first)
+    last = ledger.last_round
+    told = _remark(mechanism, last, obstacle, begun=last >= wanted.first)
     with ledger.snapshot() as connection:
         same = journal.unchanged(connection)
     returned = f"{same} of the rounds end in the very models that were undone" if same else ""

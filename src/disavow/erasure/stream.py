@@ -25,7 +25,7 @@ def asks(clients: Sequence[str], *, rate: float, seed: int, round_number: int) -
 
 def place_from_stream(ledger: Ledger, conduct: Conduct, *, rate: float, key: bytes) -> None:
     """Place what the stream asks after the newest standing round. Once for each round, whatever happens."""
-    newest = ledger.next_round()[0] - 1
+    newest = ledger.last_round
     with ledger.snapshot() as connection:
         latest = connection.execute(sa.select(sa.func.max(requests.c.stream_round))).scalar() or 0
     if newest <= latest:

@@ -154,7 +154,7 @@ class FlowerEngine:
             return None
         # of the rounds that wait for their evaluation the newest comes first; without any, it is the newest of all
         waiting = self.ledger.unevaluated()
-        number = waiting[-1] if waiting else self.ledger.next_round()[0] - 1
+        number = waiting[-1] if waiting else self.ledger.last_round
         if waiting and self._is_scored(number):
             return None
         return self._ask_score(number, self.frame.record(model))
@@ -164,7 +164,7 @@ class FlowerEngine:
 
         A round that waits for its evaluation is left to `evaluate`, whose answer is written to the ledger.
         """
-        number = self.ledger.next_round()[0] - 1
+        number = self.ledger.last_round
         if number not in self.ledger.unevaluated() and not self._is_scored(number):
             vector = torch.from_numpy(self.ledger.model_before(number + 1))
             self._ask_score(number, self.frame.record(Model(self.ledger.layout, vector)))

@@ -100,12 +100,12 @@ class Session:
 
     def standing(self) -> tuple[int, str]:
         """The newest round that stands, and the digest of its model."""
-        number = self.ledger.next_round()[0]
-        return number - 1, self.ledger.digest_before(number)
+        number = self.ledger.last_round
+        return number, self.ledger.digest_before(number + 1)
 
     def arrays(self) -> ArrayRecord:
         """The model that is served now."""
-        vector = self.ledger.model_before(self.ledger.next_round()[0])
+        vector = self.ledger.model_before(self.ledger.last_round + 1)
         return self.frame.record(Model(self.ledger.layout, torch.from_numpy(vector)))
 
     def train_messages(

@@ -87,9 +87,14 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
+def last_round(connection: sa.Connection) -> int:
+    """The number of the newest standing round; 0 before the first."""
+    return connection.execute(sa.select(sa.func.max(rounds.c.number)).where(rounds.c.standing)).scalar() or 0
+
+
 def next_round(connection: sa.Connection) -> tuple[int, int]:
     """The number and the attempt of the round that comes next."""
-    last = connection.execute(sa.select(sa.func.max(rounds.c.number)).where(rounds.c.standing)).scalar() or 0
+    last = last_round(connection)
     attempts = sa.select(sa.func.count()).select_from(rounds).where(rounds.c.number == last + 1)
     return last + 1, connection.execute(attempts).scalar_one() + 1
 

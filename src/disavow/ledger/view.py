@@ -69,6 +69,12 @@ class View:
         with self._engine.connect() as connection:
             yield connection
 
+    @property
+    def last_round(self) -> int:
+        """The number of the newest standing round; 0 before the first."""
+        with self.snapshot() as connection:
+            return rounds.last_round(connection)
+
     def next_round(self) -> tuple[int, int]:
         """The number and the attempt of the round that comes next."""
         with self.snapshot() as connection:
@@ -112,8 +118,8 @@ class View:
     def mean_model(self, count: int) -> tuple[Vector, tuple[str, ...]]:
         """The mean of the models that the newest `count` standing rounds produced; their digests, oldest first."""
         with self.snapshot() as connection:
-            end = rounds.next_round(connection)[0]
-            newest = range(end - count, end)
+            last = rounds.last_round(connection)
+            newest = range(last - count + 1, last + 1)
             digests = [rounds.standing_round(connection, number).after for number in newest]
         found = np.stack([self._recall(number, digest) for number, digest in zip(newest, digests, strict=True)])
         return mean_of(found), tuple(digests)

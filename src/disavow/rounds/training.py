@@ -31,7 +31,7 @@ def train(
     """
     settle(ledger, engine, conduct)
     between_rounds()
-    while ledger.next_round()[0] <= rounds:
+    while ledger.last_round < rounds:
         run_round(ledger, engine, conduct)
         for summary in settle(ledger, engine, conduct):
             on_round(summary)

@@ -211,7 +211,7 @@ def ahead(
     run: Run, *, last: int, leavers: Sequence[str] = (), first: int | None = None, most: int | None = None
 ) -> Work:
     """What the mechanism has before it, from the next round on unless said otherwise."""
-    first = first or run.ledger.next_round()[0]
+    first = first or run.ledger.last_round + 1
     return run.mechanism.ahead(run.ledger, run.conduct, first=first, last=last, leavers=leavers, most=most)
 
 
@@ -350,7 +350,7 @@ class MechanismContract(ABC):
             assert request.verdict == foreseen.verdict
             assert request.cost is not None
             assert replace(request.cost, seconds=0.0) == replace(foreseen.cost, seconds=0.0)
-            assert run.ledger.next_round()[0] - 1 == foreseen.served
+            assert run.ledger.last_round == foreseen.served
             assert (foreseen.obstacle or "") in request.remark
             assert request.approximate == (foreseen.approximate and foreseen.cost.rounds > 0)
         assert faults(tmp_path / "run") == []
@@ -359,15 +359,15 @@ class MechanismContract(ABC):
         with self.trained(tmp_path / "run", clients=12) as run:
             leave(run, *mates(run))
             run.train()
-            assert run.ledger.next_round()[0] == 7
+            assert run.ledger.last_round == 6
             leaver = run.ledger.clients()[0]
             foreseen = foresee(run.ledger, [leaver], run.conduct, run.mechanism)
             [request] = leave(run, leaver)
             assert request.verdict == foreseen.verdict
-            assert run.ledger.next_round()[0] - 1 == foreseen.served
+            assert run.ledger.last_round == foreseen.served
             assert leaver not in run.ledger.clients()
             run.train()
-            assert run.ledger.next_round()[0] == 7
+            assert run.ledger.last_round == 6
         assert faults(tmp_path / "run") == []
 
     def test_who_asks_while_rounds_are_rebuilt_is_answered_too(self, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def calibrate(then: Vector, now: Vector) -> Vector:
 
 def _fresh(ledger: Ledger, first: int) -> bool:
     """Whether nothing has been rebuilt yet since the rollback to `first`, or one to a round that still stands."""
-    if first < ledger.next_round()[0]:
+    if first <= ledger.last_round:
         return True
     with ledger.snapshot() as connection:
         open_one = journal.rebuilding(connection)
