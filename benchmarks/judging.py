@@ -21,7 +21,6 @@ from disavow.config import from_values
 from disavow.domain import Layout, TensorSpec
 from disavow.erasure.judge import judge
 from disavow.ledger import Ledger
-from disavow.ledger.evidence import evidence
 from disavow.rounds.round import now
 
 PARTICIPANTS = 10_000
@@ -42,10 +41,10 @@ def main() -> None:
 def _measure(directory: Path, clients: int, rounds: int) -> dict[str, object]:
     chosen = random.Random(1).sample(range(1, clients + 1), ASKED)
     milliseconds = []
-    with Ledger.open(directory) as ledger, ledger.snapshot() as connection:
+    with Ledger.open(directory) as ledger, ledger.snapshot() as snapshot:
         for client in chosen:
             start = time.perf_counter()
-            judge(evidence(connection, [client], ledger.policy), ledger.policy)
+            judge(snapshot.evidence([client]), snapshot.policy)
             milliseconds.append(1000 * (time.perf_counter() - start))
     return {
         "clients": clients,

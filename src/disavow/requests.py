@@ -32,9 +32,7 @@ from disavow.erasure.repetition import repetition
 from disavow.errors import CannotRetrain, ConfigError, RunInUse
 from disavow.ledger import Ledger
 from disavow.ledger.keys import default_folder, fingerprint, tombstone_key
-from disavow.ledger.requests import find
-from disavow.ledger.taking_up import refuse_signer
-from disavow.ledger.tombstones import remember, restored
+from disavow.ledger.tombstones import remember
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.notes import Signer
 from disavow.rounds.local_training import Engine
@@ -126,8 +124,7 @@ def erase(
             listener.on_note(note)
         runs.refuse_changed(ledger, settings)
         refuse_another(ledger, build_mechanism(settings.mechanism))
-        with ledger.snapshot() as connection:
-            refuse_signer(connection, opened.signer)
+        ledger.refuse_signer(opened.signer)
         remember(opened.folder, ledger.run_id, fingerprint(opened.tombstone), ())  # that it can be written
         if confirm is not None:
             confirm(_asked(ledger, clients, settings, opened.folder, opened.tombstone, retrain=retrain))
@@ -191,14 +188,13 @@ def _asked(
 ) -> Asked:
     before: dict[str, ErasureRequest] = {}
     if key is not None:
-        with ledger.snapshot() as connection:
-            found = {client: find(connection, client, key=key) for client in clients}
+        with ledger.snapshot() as snapshot:
+            found = {client: snapshot.find_request(client, key=key) for client in clients}
         before = {c: r for c, r in found.items() if r is not None and r.judged}
     asking = [client for client in clients if client not in before]
     if not asking:
         return Asked(before, None)
-    with ledger.snapshot() as connection:
-        back = restored(connection, keys, directory=ledger.directory).clients  # they leave again, too
+    back = ledger.restored_from_backup(keys).clients  # they leave again, too
     together = list(dict.fromkeys([*asking, *back]))
     told = foresee(ledger, together, _conduct(ledger, settings, keys), _mechanism(settings, retrain=retrain))
     if _trains(told):

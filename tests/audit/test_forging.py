@@ -24,7 +24,6 @@ from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms.federaser import FedEraser
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.ledger import Ledger
-from disavow.ledger.retention import thin
 from disavow.rounds.aggregate import aggregate
 from disavow.rounds.round import run_round
 from disavow.rounds.vectors import Model, Updates
@@ -240,7 +239,7 @@ def test_who_has_left_is_never_a_representative_of_a_forgery(tmp_path: Path, for
 
 def test_rounds_whose_models_were_thinned_cannot_be_forged(tmp_path: Path) -> None:
     with trained(tmp_path / "run", replace(POLICY, **NOISE["none"]), Homes()) as ledger:
-        thin(ledger, 1)
+        ledger.thin(1)
         forgery = forge(ledger, Homes().train, forgings=2, seed=1)
     assert (forgery.thinned, forgery.left_out, forgery.rounds) == (3, 0, ())
 

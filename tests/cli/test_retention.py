@@ -35,7 +35,7 @@ SETTINGS: dict[str, Any] = {
 
 def first_broken(ledger: Ledger, leavers: tuple[str, ...]) -> int | None:
     policy = ledger.policy
-    with ledger.snapshot() as connection:
+    with ledger._connect() as connection:
         touched = evidence(connection, list(numbers_of(connection, leavers).values()), policy)
         return judge(touched, policy).round
 

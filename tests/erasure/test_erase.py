@@ -72,7 +72,7 @@ def toy(directory: Path, **changed: Any) -> Run:
 
 
 def erasure_rows(ledger: Ledger) -> int:
-    with ledger.snapshot() as connection:
+    with ledger._connect() as connection:
         return connection.execute(sa.select(sa.func.count()).select_from(erasures)).scalar_one()
 
 
@@ -724,7 +724,7 @@ def test_a_check_of_a_run_at_work_raises_no_false_alarm(tmp_path: Path, monkeypa
 
 def secrets_of(ledger: Ledger, client: str) -> list[bytes]:
     """All bytes that tie a slot to a client: salts, update digests, and the random number that stands for it."""
-    with ledger.snapshot() as connection:
+    with ledger._connect() as connection:
         number = connection.execute(sa.select(clients.c.number).where(clients.c.id == client)).scalar_one()
         query = sa.select(memberships.c.salt, memberships.c.update_digest).where(memberships.c.client == number)
         found = [value for row in connection.execute(query) for value in row]

@@ -87,18 +87,18 @@ class Story:
         return Verdict(VerdictKind.DENIABLE)
 
     def judged(self, leavers: set[str], policy: Policy) -> Verdict:
-        with self.ledger.snapshot() as connection:
+        with self.ledger._connect() as connection:
             return judge(evidence(connection, numbers_of(connection, leavers), policy), policy)
 
     def withdraw(self, leavers: set[str], rollback_to: int | None, *, delete: bool) -> None:
         """As an erasure does it, whatever the verdict; half of the time also delete the rows that name them."""
         self.ledger.place_requests(sorted(leavers), key=KEY, at=MOMENT)
-        with self.ledger.snapshot() as connection:
+        with self.ledger._connect() as connection:
             numbers = numbers_of(connection, leavers)
             if journal.never_present(connection, numbers) == set(numbers):
                 rollback_to = None  # whoever was never there undoes nothing
         kind = VerdictKind.DENIABLE if rollback_to is None else VerdictKind.ROLLBACK
-        with self.ledger.transaction() as connection:
+        with self.ledger._begin() as connection:
             erasure = journal.open_erasure(
                 connection, journal.waiting(connection), Verdict(kind, rollback_to), mechanism="retrain", at=MOMENT
             )
@@ -175,7 +175,7 @@ def four(tmp_path: Path) -> Iterator[Ledger]:
 
 def verdict_on(ledger: Ledger, *leavers: str, x: int = 2) -> Verdict:
     policy = replace(POLICY, x=x)
-    with ledger.snapshot() as connection:
+    with ledger._connect() as connection:
         return judge(evidence(connection, numbers_of(connection, set(leavers)), policy), policy)
 
 
@@ -208,7 +208,7 @@ def test_when_a_whole_cluster_leaves_nobody_in_it_is_deniable(four: Ledger, x: i
 
 def test_only_clusters_that_held_a_leaver_are_judged(four: Ledger) -> None:
     withdrawn(four, "ed")
-    with four.snapshot() as connection:
+    with four._connect() as connection:
         numbers = numbers_of(connection, {"bo"})
         told = clusters_of(evidence(connection, numbers, POLICY))
     assert sorted((cluster.round, cluster.survivors, cluster.leavers) for cluster in told) == [
@@ -220,31 +220,31 @@ def test_only_clusters_that_held_a_leaver_are_judged(four: Ledger) -> None:
 def test_the_ratio_is_that_of_the_proof(four: Ledger) -> None:
     """displacement / τ: 0.6·0.25 over σ·√((0.6·0.25)² + (0.4·0.25)²), whatever the number of representatives."""
     due = 0.15 / (POLICY.sigma * (0.15**2 + 0.1**2) ** 0.5)
-    with four.snapshot() as connection:
+    with four._connect() as connection:
         told = clusters_of(evidence(connection, numbers_of(connection, {"bo"}), POLICY))
     assert [cluster.ratio for cluster in told] == pytest.approx([due, due])
 
 
 def test_superseded_rounds_are_no_evidence(four: Ledger) -> None:
     four.place_requests(["ed"], key=KEY, at=MOMENT)
-    with four.transaction() as connection:
+    with four._begin() as connection:
         verdict = Verdict(VerdictKind.ROLLBACK, 2)
         waiting = journal.waiting(connection)
         erasure = journal.open_erasure(connection, waiting, verdict, mechanism="retrain", at=MOMENT)
         journal.supersede(connection, 2, erasure)
-    with four.snapshot() as connection:
+    with four._connect() as connection:
         told = evidence(connection, numbers_of(connection, {"al", "di"}), POLICY)
         assert {cluster.round for cluster in told} == {1}
 
 
 def test_each_cluster_is_shown_once_even_when_it_loses_several(four: Ledger) -> None:
-    with four.snapshot() as connection:
+    with four._connect() as connection:
         told = clusters_of(evidence(connection, numbers_of(connection, {"al", "bo", "cy"}), POLICY))
         assert [(cluster.survivors, len(cluster.leavers)) for cluster in told] == [(0, 3), (0, 3)]
 
 
 def test_nobody_leaving_is_no_evidence(four: Ledger) -> None:
-    with four.snapshot() as connection:
+    with four._connect() as connection:
         assert list(evidence(connection, [], POLICY)) == []
 
 
@@ -259,7 +259,7 @@ def test_more_leavers_than_one_statement_can_carry(tmp_path: Path) -> None:
                 Cluster(2 / 1400, 0.25, (Slot(member(one)), Slot(member(two)))) for one, two in pairs
             ),
         )
-        with ledger.snapshot() as connection:
+        with ledger._connect() as connection:
             everyone = {row.id: row.number for row in connection.execute(sa.select(clients))}
             told = clusters_of(evidence(connection, [everyone[c] for c in ids[:1200]], POLICY))
     assert len(told) == 600
@@ -283,7 +283,7 @@ def test_it_is_answered_from_indexes(four: Ledger) -> None:
     withdrawn(four, "ed")
     plans: list[str] = []
     asked: list[str] = []
-    with four.snapshot() as connection:
+    with four._connect() as connection:
         leavers = numbers_of(connection, {"bo", "di"})
 
         @sa.event.listens_for(connection, "before_cursor_execute")
@@ -327,7 +327,7 @@ def test_its_cost_does_not_grow_with_rounds_without_the_leaver(tmp_path: Path) -
                 count += 1
                 return 0
 
-            with ledger.snapshot() as connection:
+            with ledger._connect() as connection:
                 numbers = numbers_of(connection, {"leaver"})
                 raw: Any = connection.connection.driver_connection
                 raw.set_progress_handler(tick, 1)

@@ -178,7 +178,7 @@ FURTHER = {(20, 1), (21, 1)}
 
 
 def checkpoints_kept(ledger: Ledger) -> set[int]:
-    with ledger.snapshot() as connection:
+    with ledger._connect() as connection:
         return {each.round for each in checkpoints(connection) if each.kept}
 
 

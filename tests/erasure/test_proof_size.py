@@ -15,7 +15,6 @@ from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
 from disavow.erasure.prove import default_openings, prove_what_if
 from disavow.errors import ProofTooLarge
 from disavow.ledger import fsck
-from disavow.ledger.clients import numbers_of
 from disavow.proof import envelope
 from disavow.runs import Run
 from tests.erasure.mechanisms.contract import ask, leave
@@ -34,9 +33,8 @@ from tests.ledger.making import files_of
 
 
 def expected(run: Run, client: str, **more: Any) -> int:
-    with run.ledger.snapshot() as connection:
-        sizes = ProofSizes.read(connection, run.ledger.policy)
-        return sizes.of(connection, numbers_of(connection, [client])[client], **more)
+    with run.ledger.snapshot() as snapshot:
+        return ProofSizes.read(snapshot).of(snapshot.numbers_of([client])[client], **more)
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, most: int) -> None:

@@ -165,7 +165,7 @@ def pair_that_breaks(run: Run) -> tuple[str, str]:
     """Two who cannot both leave without a rollback, not to round 1 if there are such."""
     policy = run.ledger.policy
     found: dict[int, tuple[str, str]] = {}
-    with run.ledger.snapshot() as connection:
+    with run.ledger._connect() as connection:
         for pair in combinations(run.ledger.clients(), 2):
             touched = evidence(connection, list(numbers_of(connection, pair).values()), policy)
             verdict = judge(touched, policy)
@@ -293,7 +293,7 @@ def test_any_story_of_leaving_and_training_is_proved_to_its_end(
             rounds += rng.randint(0, 1)
             leavers = rng.sample(run.ledger.clients(), rng.randint(1, 2))
             kept = {client: received(run, client) for client in leavers}
-            with run.ledger.snapshot() as connection:
+            with run.ledger._connect() as connection:
                 older.append(log.signed_head(connection))
             for request, client in zip(leave(run, *leavers), leavers, strict=True):
                 for note in older:
@@ -352,7 +352,7 @@ def test_every_proof_can_be_renewed_for_the_present_head_whatever_came_after_it(
 
 
 def log_size(run: Run) -> int:
-    with run.ledger.snapshot() as connection:
+    with run.ledger._connect() as connection:
         return log.head_size(connection)
 
 
@@ -559,7 +559,7 @@ def test_openings_never_lie_inside_the_run(tmp_path: Path, where: str) -> None:
 
 def secrets_of(run: Run, *leavers: str) -> Iterator[bytes]:
     """The salts of these clients' slots and requests, as the tables have them."""
-    with run.ledger.snapshot() as connection:
+    with run.ledger._connect() as connection:
         mine = sa.select(clients.c.number).where(clients.c.id.in_(leavers))
         yield from connection.execute(sa.select(memberships.c.salt).where(memberships.c.client.in_(mine))).scalars()
         salts = sa.select(requests.c.client_salt).where(requests.c.client.in_(mine))
@@ -605,7 +605,7 @@ def test_an_older_head_is_a_prefix_of_every_later_proof(tmp_path: Path) -> None:
         heads = []
 
         def keep() -> None:
-            with run.ledger.snapshot() as connection:
+            with run.ledger._connect() as connection:
                 heads.append(log.signed_head(connection))
 
         keep()
@@ -629,7 +629,7 @@ def test_a_head_of_another_history_is_a_fork(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "run", tmp_path / "told differently")
     with reopened(tmp_path / "told differently") as run:
         leave(run, "client-01")
-        with run.ledger.snapshot() as connection:
+        with run.ledger._connect() as connection:
             fork = log.signed_head(connection)
         kept = received(run, "client-05")
     with reopened(tmp_path / "run") as run:
@@ -883,7 +883,7 @@ def test_the_key_can_be_changed_between_erasures(tmp_path: Path) -> None:
     with trained(tmp_path / "run") as run:
         kept = received(run, "client-05")
         leave(run, "client-01")
-        with run.ledger.snapshot() as connection:
+        with run.ledger._connect() as connection:
             head = log.signed_head(connection)
         changed_at = log.time_of(datetime.now(UTC))
     with reopened(tmp_path / "run", SUCCESSOR) as run:
@@ -1006,7 +1006,7 @@ def test_interrupted_while_the_proofs_are_written_the_next_call_completes_them(
 def test_a_deniable_request_on_damaged_rows_deletes_nothing(tmp_path: Path, signer: Signer | None) -> None:
     """Nobody checks the whole run first; what the proof is made from is checked before it is gone."""
     with trained(tmp_path / "run", signer, **CLUSTER) as run:
-        with run.ledger.transaction() as connection:
+        with run.ledger._begin() as connection:
             connection.execute(sa.text("UPDATE slots SET commitment = zeroblob(32) WHERE round_id = 1"))
         ask(run, "client-04")
         with pytest.raises(IntegrityError):

@@ -47,13 +47,13 @@ def trained(directory: Path, models: int | None, **changed: Any) -> Run:
 
 
 def kept_in(ledger: Ledger) -> list[int]:
-    with ledger.snapshot() as connection:
+    with ledger._connect() as connection:
         return [each.round for each in checkpoints(connection) if each.kept]
 
 
 def repeating(ledger: Ledger) -> list[int]:
     query = sa.select(rounds.c.number).where(rounds.c.standing, rounds.c.repeats).order_by(rounds.c.number)
-    with ledger.snapshot() as connection:
+    with ledger._connect() as connection:
         return list(connection.execute(query).scalars())
 
 

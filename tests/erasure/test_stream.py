@@ -22,7 +22,7 @@ IDS = client_ids(50)
 
 
 def stream_rounds(ledger: Ledger) -> list[int | None]:
-    with ledger.snapshot() as connection:
+    with ledger._connect() as connection:
         return list(connection.execute(sa.select(requests.c.stream_round).order_by(requests.c.id)).scalars())
 
 

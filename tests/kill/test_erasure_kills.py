@@ -68,7 +68,7 @@ def state_of(run: Path, *, seeded: bool = True) -> State:
         summaries = ledger.summaries()
         present = {ledger.initial_model, *(summary.after for summary in summaries if summary.standing)}
         assert set(ledger.store.digests()) == present
-        with ledger.snapshot() as connection:
+        with ledger._connect() as connection:
             assert ledger.updates.leftovers(kept_updates(connection)) == []
         return State(
             rounds=tuple(

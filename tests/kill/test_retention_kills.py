@@ -46,7 +46,7 @@ class Rehearsal:
 
 
 def state_of(run: Path) -> State:
-    with Ledger.open(run) as ledger, ledger.snapshot() as connection:
+    with Ledger.open(run) as ledger, ledger._connect() as connection:
         assert ledger.unevaluated() == ()
         return State(
             rounds=tuple((s.number, s.attempt, s.standing, s.after) for s in ledger.summaries()),

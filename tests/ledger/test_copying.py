@@ -69,7 +69,7 @@ def test_a_copy_is_taken_while_a_writer_is_at_work(tmp_path: Path) -> None:
         record_next(ledger)
         record_next(ledger)
         assert (tmp_path / "run" / f"{NAME}-wal").stat().st_size > 0
-        with ledger.transaction() as connection:  # a transaction under way, and a model nobody names yet
+        with ledger._begin() as connection:  # a transaction under way, and a model nobody names yet
             connection.exec_driver_sql("UPDATE rounds SET delta = 99")
             ledger.store.write(ledger.layout, vector(77))
             copy_run(tmp_path / "run", tmp_path / "copy")

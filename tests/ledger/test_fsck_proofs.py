@@ -149,13 +149,13 @@ def test_statements_that_were_signed_late_are_clean_whichever_key_the_log_has_th
             assert statement is not None
             store.write(number, sign_late(ledger, statement, signer))
     assert found(unsigned) == []
-    with Ledger.open(unsigned, write=True, signer=SIGNER) as ledger, ledger.snapshot() as connection:
+    with Ledger.open(unsigned, write=True, signer=SIGNER) as ledger, ledger._connect() as connection:
         assert log.keys_of(connection) == [SIGNER.public]
     assert found(unsigned) == []
 
 
 def test_proofs_of_keys_that_were_replaced_are_clean(signed: Path) -> None:
-    with Ledger.open(signed, write=True, signer=STRANGER) as ledger, ledger.snapshot() as connection:
+    with Ledger.open(signed, write=True, signer=STRANGER) as ledger, ledger._connect() as connection:
         assert log.keys_of(connection) == [SIGNER.public, STRANGER.public]
     assert found(signed) == []
 
@@ -181,7 +181,7 @@ def test_half_a_proof_is_noted_and_removed_by_a_writer(signed: Path) -> None:
 
 def heads(run: Path) -> list[bytes]:
     """All heads that were ever signed, oldest first; as files."""
-    with Ledger.open(run) as ledger, ledger.snapshot() as connection:
+    with Ledger.open(run) as ledger, ledger._connect() as connection:
         rows = connection.exec_driver_sql("SELECT head FROM log WHERE head IS NOT NULL ORDER BY position")
         return [str(head).encode() for head in rows.scalars()]
 
@@ -202,7 +202,7 @@ def test_a_log_that_was_cut_short_does_not_go_on_from_its_last_head(signed: Path
 def test_a_log_that_was_rewritten_does_not_go_on_from_a_head_of_before(signed: Path) -> None:
     """Signed anew by the same key, it is a log like any other; only who kept a head can tell."""
     before, *_, kept = heads(signed)
-    with Ledger.open(signed) as ledger, ledger.snapshot() as connection:
+    with Ledger.open(signed) as ledger, ledger._connect() as connection:
         run_id, hashes = ledger.run_id, log.hashes_of(connection)
     hashes[-1] = bytes(32)
     head = Checkpoint(origin_of(run_id), len(hashes), root_of(hashes)).signed(SIGNER)

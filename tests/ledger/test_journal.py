@@ -27,7 +27,7 @@ class Book:
 
     def open(self, verdict: Verdict, *ids: str) -> int:
         self.ledger.place_requests(ids, key=KEY, at=MOMENT)
-        with self.ledger.transaction() as connection:
+        with self.ledger._begin() as connection:
             waiting = journal.waiting(connection)
             erasure = journal.open_erasure(connection, waiting, verdict, mechanism="retrain", at=MOMENT)
             if verdict.round is not None:
@@ -36,18 +36,18 @@ class Book:
         return erasure
 
     def rebuilt(self, *, epochs: int = 2, model_bytes: int = 10, remark: str = "") -> None:
-        with self.ledger.transaction() as connection:
+        with self.ledger._begin() as connection:
             journal.finish_rebuilding(connection, epochs=epochs, model_bytes=model_bytes, remark=remark)
 
     def delete(self) -> None:
-        with self.ledger.transaction() as connection:
+        with self.ledger._begin() as connection:
             journal.delete_leavers(connection, list(journal.leavers_to_delete(connection)))
 
     def states(self) -> list[str]:
         return [request.state.value for request in self.ledger.requests()]
 
     def rows(self, query: sa.Select[Any]) -> list[tuple[Any, ...]]:
-        with self.ledger.snapshot() as connection:
+        with self.ledger._connect() as connection:
             return [tuple(row) for row in connection.execute(query)]
 
     def faults(self) -> list[str]:
@@ -102,13 +102,13 @@ def test_a_deniable_erasure_supersedes_nothing_and_waits_only_for_its_deletion(b
     book.open(DENIABLE, "cleo")
     assert [summary.standing for summary in book.ledger.summaries()] == [True] * 3
     assert book.states() == ["deleting"]
-    with book.ledger.snapshot() as connection:
+    with book.ledger._connect() as connection:
         assert journal.rebuilding(connection) is None
 
 
 def test_opening_again_finds_nobody_waiting(book: Book) -> None:
     book.open(DENIABLE, "cleo")
-    with book.ledger.snapshot() as connection:
+    with book.ledger._connect() as connection:
         assert journal.waiting(connection).clients == {}
 
 
@@ -122,7 +122,7 @@ def test_who_took_part_only_in_superseded_rounds_was_present_all_the_same(tmp_pa
         book = Book(ledger)
         record_next(ledger, clusters_of_round=two_clusters(("ada", "bela", "cleo", "eve")))
         book.open(roll(1), "bela")
-        with ledger.snapshot() as connection:
+        with ledger._connect() as connection:
             number = connection.execute(sa.select(clients.c.number).where(clients.c.id == "eve")).scalar_one()
             idle = connection.execute(sa.select(clients.c.number).where(clients.c.id == "dora")).scalar_one()
             assert journal.never_present(connection, [number, idle]) == {idle}
@@ -130,11 +130,11 @@ def test_who_took_part_only_in_superseded_rounds_was_present_all_the_same(tmp_pa
 
 def test_the_target_is_the_newest_round_that_stood(book: Book) -> None:
     book.open(roll(2), "cleo")
-    with book.ledger.snapshot() as connection:
+    with book.ledger._connect() as connection:
         assert journal.rebuilding(connection) == journal.Rebuilding(2, 3, newest=2)
     record_next(book.ledger, after=None, clusters_of_round=three_left("cleo"))
     book.open(roll(1), "dora")
-    with book.ledger.snapshot() as connection:
+    with book.ledger._connect() as connection:
         # the second rollback stopped at round 2, the first still owes round 3
         assert journal.rebuilding(connection) == journal.Rebuilding(1, 3, newest=1)
 
@@ -186,7 +186,7 @@ def test_a_model_given_up_and_produced_again_later_is_present_again(book: Book) 
 
 def test_deletion_takes_ids_and_memberships_and_leaves_the_slots(book: Book) -> None:
     book.open(DENIABLE, "cleo", "idle")
-    with book.ledger.snapshot() as connection:
+    with book.ledger._connect() as connection:
         assert set(journal.leavers_to_delete(connection)) == {number_of(connection, c) for c in ("cleo", "idle")}
         assert not journal.purging(connection)
     book.delete()
@@ -196,23 +196,23 @@ def test_deletion_takes_ids_and_memberships_and_leaves_the_slots(book: Book) -> 
     assert len(book.ledger.round(1).slots) == 4
     assert book.states() == ["purging"] * 2
     assert book.faults() == []
-    with book.ledger.snapshot() as connection:
+    with book.ledger._connect() as connection:
         assert journal.leavers_to_delete(connection) == []
         assert journal.purging(connection)
 
 
 def test_nothing_is_deleted_while_it_is_being_rebuilt(book: Book) -> None:
     book.open(roll(1), "cleo")
-    with book.ledger.snapshot() as connection:
+    with book.ledger._connect() as connection:
         assert journal.leavers_to_delete(connection) == []
 
 
 def test_finishing_names_the_requests_once(book: Book) -> None:
     book.open(DENIABLE, "cleo", "idle")
     book.delete()
-    with book.ledger.transaction() as connection:
+    with book.ledger._begin() as connection:
         assert journal.finish(connection, at=MOMENT) == (1, 2)
-    with book.ledger.transaction() as connection:
+    with book.ledger._begin() as connection:
         assert journal.finish(connection, at=MOMENT) == ()
     assert book.states() == ["answered"] * 2
     assert [request.answered_at for request in book.ledger.requests()] == [MOMENT] * 2
@@ -226,9 +226,9 @@ def test_steps_of_different_erasures_do_not_mix(book: Book) -> None:
     book.ledger.place_requests(["bela"], key=KEY, at=MOMENT)  # waiting
     assert book.states() == ["purging", "deleting", "rebuilding", "waiting"]
     assert book.faults() == []
-    with book.ledger.snapshot() as connection:
+    with book.ledger._connect() as connection:
         assert journal.leavers_to_delete(connection) == [number_of(connection, "ada")]
-    with book.ledger.transaction() as connection:
+    with book.ledger._begin() as connection:
         assert journal.finish(connection, at=MOMENT) == (1,)
     assert book.states() == ["answered", "deleting", "rebuilding", "waiting"]
 
@@ -238,7 +238,7 @@ def test_a_failure_inside_a_transaction_leaves_no_step_behind(book: Book) -> Non
     book.ledger.place_requests(["cleo"], key=KEY, at=MOMENT)
 
     def fail_halfway() -> None:
-        with book.ledger.transaction() as connection:
+        with book.ledger._begin() as connection:
             waiting = journal.waiting(connection)
             erasure = journal.open_erasure(connection, waiting, roll(1), mechanism="retrain", at=MOMENT)
             journal.supersede(connection, 1, erasure)

@@ -133,7 +133,7 @@ def test_what_became_of_requests_is_told_with_the_verdict_of_each(tmp_path: Path
         record_next(ledger, clusters_of_round=two_clusters(), seconds=1.5)
         place(ledger, "ada", "never")
         verdict = Verdict(VerdictKind.ROLLBACK, 1)
-        with ledger.transaction() as connection:
+        with ledger._begin() as connection:
             waiting = journal.waiting(connection)
             erasure = journal.open_erasure(connection, waiting, verdict, mechanism="retrain", at=MOMENT)
             journal.supersede(connection, 1, erasure)
@@ -141,13 +141,13 @@ def test_what_became_of_requests_is_told_with_the_verdict_of_each(tmp_path: Path
         assert (one.verdict, one.state) == (verdict, RequestState.REBUILDING)
         assert two.verdict == Verdict(VerdictKind.NEVER_PRESENT)
         assert ledger.clients() == ("bela", "cleo", "dora")
-        with ledger.transaction() as connection:
+        with ledger._begin() as connection:
             journal.finish_rebuilding(connection, epochs=2, model_bytes=10, remark="nobody was left")
             journal.delete_leavers(connection, list(journal.leavers_to_delete(connection)))
         one, two = ledger.requests()
         assert (one.client, one.state, one.remark) == (None, RequestState.PURGING, "nobody was left")
         assert one.cost == Cost()
-        with ledger.transaction() as connection:
+        with ledger._begin() as connection:
             assert journal.finish(connection, at=MOMENT + timedelta(seconds=3)) == (1, 2)
         one, two = ledger.requests()
         assert one.state is two.state is RequestState.ANSWERED
@@ -163,7 +163,7 @@ def test_what_became_of_requests_is_told_with_the_verdict_of_each(tmp_path: Path
 
 def judge_all(ledger: Ledger) -> None:
     """Everybody who waits is deniable."""
-    with ledger.transaction() as connection:
+    with ledger._begin() as connection:
         waiting, verdict = journal.waiting(connection), Verdict(VerdictKind.DENIABLE)
         erasure = journal.open_erasure(connection, waiting, verdict, mechanism="retrain", at=MOMENT)
         log.log_erasure(connection, erasure)
@@ -178,7 +178,7 @@ def test_a_request_that_waits_can_be_cancelled_and_then_is_as_if_nobody_had_aske
         cancelled, waits = ledger.requests()
         assert (cancelled.state, cancelled.cancelled_at, cancelled.client) == (RequestState.CANCELLED, later, "ada")
         assert (cancelled.pending, cancelled.judged, waits.pending) == (False, False, True)
-        with ledger.snapshot() as connection:
+        with ledger._connect() as connection:
             assert list(journal.waiting(connection).clients) == [waits.number]
             assert find(connection, "ada", key=KEY) is None
         ledger.register(["ada"], key=KEY)  # no leaver: nobody refuses its return
@@ -193,10 +193,10 @@ def test_whoever_cancelled_may_ask_again_and_leave(tmp_path: Path) -> None:
         ledger.cancel_request("ada", at=MOMENT)
         assert place(ledger, "ada") == (2,)
         judge_all(ledger)
-        with ledger.transaction() as connection:
+        with ledger._begin() as connection:
             journal.delete_leavers(connection, journal.leavers_to_delete(connection))
         assert ledger.purge()
-        with ledger.transaction() as connection:
+        with ledger._begin() as connection:
             journal.finish(connection, at=MOMENT)
         first, second = ledger.requests()
         assert (first.state, first.client, second.state) == (RequestState.CANCELLED, None, RequestState.ANSWERED)

@@ -9,7 +9,7 @@ import pytest
 from disavow.errors import IntegrityError, LedgerError
 from disavow.ledger import Ledger, fsck, journal
 from disavow.ledger.copying import copy_run
-from disavow.ledger.retention import checkpoints, nearest, thin
+from disavow.ledger.retention import checkpoints, nearest
 from tests.ledger.making import all_rows, change, create, record_next, vector
 
 ROUNDS = 8
@@ -24,13 +24,13 @@ def ledger_of_rounds(directory: Path, rounds: int = ROUNDS) -> Ledger:
 
 def kept_in(ledger: Ledger) -> list[int]:
     """The rounds whose checkpoint is kept."""
-    with ledger.snapshot() as connection:
+    with ledger._connect() as connection:
         return [each.round for each in checkpoints(connection) if each.kept]
 
 
 def budget_for(ledger: Ledger, models: int) -> int:
     """Bytes for so many of the largest models."""
-    with ledger.snapshot() as connection:
+    with ledger._connect() as connection:
         return models * max(each.stored_bytes for each in checkpoints(connection))
 
 
@@ -38,7 +38,7 @@ def test_thinned_models_are_gone_and_everything_else_is_as_before(tmp_path: Path
     with ledger_of_rounds(tmp_path / "run") as ledger:
         digests = [ledger.initial_model, *(summary.after for summary in ledger.summaries())]
         before = ledger.summaries(), [ledger.round(number) for number in range(1, ROUNDS + 1)]
-        thin(ledger, budget_for(ledger, 4))
+        ledger.thin(budget_for(ledger, 4))
         kept = kept_in(ledger)
         assert len(kept) == 4
         assert {kept[0], kept[-1]} == {1, ROUNDS + 1}
@@ -53,30 +53,30 @@ def test_thinned_models_are_gone_and_everything_else_is_as_before(tmp_path: Path
 def test_within_its_budget_nothing_is_written(tmp_path: Path, budget: int | None) -> None:
     with ledger_of_rounds(tmp_path / "run") as ledger:
         before = all_rows(tmp_path / "run")
-        thin(ledger, budget)
+        ledger.thin(budget)
         assert len(kept_in(ledger)) == ROUNDS + 1
     assert all_rows(tmp_path / "run") == before
 
 
 def test_one_byte_still_keeps_the_initial_model_and_the_newest(tmp_path: Path) -> None:
     with ledger_of_rounds(tmp_path / "run") as ledger:
-        thin(ledger, 1)
+        ledger.thin(1)
         assert kept_in(ledger) == [1, ROUNDS + 1]
     assert fsck(tmp_path / "run") == []
 
 
 def test_the_nearest_checkpoint_is_the_last_kept_at_or_before_the_round(tmp_path: Path) -> None:
     with ledger_of_rounds(tmp_path / "run") as ledger:
-        thin(ledger, budget_for(ledger, 4))
+        ledger.thin(budget_for(ledger, 4))
         kept = kept_in(ledger)
-        with ledger.snapshot() as connection:
+        with ledger._connect() as connection:
             for number in range(1, ROUNDS + 1):
                 assert nearest(connection, number) == max(each for each in kept if each <= number)
 
 
 def test_a_thinned_model_is_asked_for_in_vain_with_a_sentence_that_says_why(tmp_path: Path) -> None:
     with ledger_of_rounds(tmp_path / "run") as ledger:
-        thin(ledger, 1)
+        ledger.thin(1)
         with pytest.raises(LedgerError, match=r"the model of round 3 .* thinned .* ledger\.retention") as caught:
             ledger.model_before(4)
         assert not isinstance(caught.value, IntegrityError)
@@ -86,7 +86,7 @@ def test_a_thinned_model_is_asked_for_in_vain_with_a_sentence_that_says_why(tmp_
 
 def test_a_model_that_is_really_missing_is_still_called_so(tmp_path: Path) -> None:
     with ledger_of_rounds(tmp_path / "run") as ledger:
-        thin(ledger, budget_for(ledger, 4))
+        ledger.thin(budget_for(ledger, 4))
         lost = kept_in(ledger)[1]
         digest = ledger.digest_before(lost)
     with Ledger.open(tmp_path / "run") as ledger:
@@ -119,7 +119,7 @@ def test_killed_between_the_row_and_the_file_the_next_opening_removes_it(
 ) -> None:
     with ledger_of_rounds(tmp_path / "run") as ledger:
         monkeypatch.setattr(ledger.store, "remove", lambda paths: None)
-        thin(ledger, 1)
+        ledger.thin(1)
     notes = fsck(tmp_path / "run")
     assert len(notes) == ROUNDS - 1
     assert not any(note.fault for note in notes)
@@ -133,7 +133,7 @@ def test_a_model_that_two_rounds_end_in_stays_while_one_of_them_is_kept(tmp_path
         for number in (1, 2, 3, 0):  # the newest is the initial model again
             record_next(ledger, after=vector(number))
         record_next(ledger, after=vector(2))
-        thin(ledger, 1)
+        ledger.thin(1)
         assert ledger.model_before(3).tolist() == vector(2).tolist()
         assert kept_in(ledger) == [1, 3, 5, 6]
     assert fsck(tmp_path / "run") == []
@@ -141,7 +141,7 @@ def test_a_model_that_two_rounds_end_in_stays_while_one_of_them_is_kept(tmp_path
 
 def test_a_thinned_model_that_a_round_ends_in_again_is_there_again(tmp_path: Path) -> None:
     with ledger_of_rounds(tmp_path / "run") as ledger:
-        thin(ledger, 1)
+        ledger.thin(1)
         record_next(ledger, after=vector(4))
         assert kept_in(ledger) == [1, 5, ROUNDS + 1, ROUNDS + 2]
     assert fsck(tmp_path / "run") == []
@@ -150,16 +150,16 @@ def test_a_thinned_model_that_a_round_ends_in_again_is_there_again(tmp_path: Pat
 def test_models_of_superseded_rounds_are_not_counted_and_not_thinned(tmp_path: Path) -> None:
     with ledger_of_rounds(tmp_path / "run") as ledger:
         budget = budget_for(ledger, 4)
-        with ledger.transaction() as connection:
+        with ledger._begin() as connection:
             journal.supersede(connection, 4, 1)
-        thin(ledger, budget)
+        ledger.thin(budget)
         assert kept_in(ledger) == [1, 2, 3, 4]
         assert len(list(ledger.store.digests())) == ROUNDS + 1
 
 
 def test_a_copy_of_a_thinned_run_is_whole(tmp_path: Path) -> None:
     with ledger_of_rounds(tmp_path / "run") as ledger:
-        thin(ledger, budget_for(ledger, 3))
+        ledger.thin(budget_for(ledger, 3))
         kept = kept_in(ledger)
     copy_run(tmp_path / "run", tmp_path / "copy")
     assert [finding for finding in fsck(tmp_path / "copy") if finding.fault] == []

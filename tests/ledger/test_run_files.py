@@ -342,7 +342,7 @@ def test_what_a_link_leads_to_keeps_its_mode(run: Path, theirs: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc/locks")
 def test_taking_rights_away_gives_up_no_lock_of_sqlite(run: Path) -> None:
     """A process loses all its locks on a file when it closes any descriptor of it: see `absent.files_with`."""
-    with Ledger.open(run, write=True) as ledger, ledger.snapshot() as connection:
+    with Ledger.open(run, write=True) as ledger, ledger._connect() as connection:
         connection.exec_driver_sql("SELECT count(*) FROM run").scalar()
         (run / NAME).chmod(0o644)
         make_private(run)

@@ -63,7 +63,7 @@ def test_a_file_that_cannot_be_synced_is_told_by_what_the_system_says(
 
 def test_a_database_that_may_not_grow_is_full(run: Path) -> None:
     with Ledger.open(run, write=True) as ledger:
-        with ledger.snapshot() as connection:  # what follows in this connection finds as much room as there is now
+        with ledger._connect() as connection:  # what follows in this connection finds as much room as there is now
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
             connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}").scalar_one()
         with pytest.raises(StorageFull):

@@ -95,17 +95,17 @@ def test_a_list_that_is_a_link_is_refused(tmp_path: Path) -> None:
 def leave(ledger: Ledger, keys: Path, *ids: str) -> None:
     """Let clients leave who are deniable, to the end."""
     ledger.place_requests(ids, key=tombstone_key(keys, run=ledger.directory), at=MOMENT)
-    with ledger.transaction() as connection:
+    with ledger._begin() as connection:
         verdict = Verdict(VerdictKind.DENIABLE)
         waiting = journal.waiting(connection)
         log.log_erasure(
             connection, journal.open_erasure(connection, waiting, verdict, mechanism="retrain", at=MOMENT)
         )
     ledger.keep_tombstones()
-    with ledger.transaction() as connection:
+    with ledger._begin() as connection:
         journal.delete_leavers(connection, journal.leavers_to_delete(connection))
     assert ledger.purge()
-    with ledger.transaction() as connection:
+    with ledger._begin() as connection:
         journal.finish(connection, at=MOMENT)
 
 
@@ -131,7 +131,7 @@ def backup_and_leave(run: Path, keys: Path, leavers: Sequence[str]) -> Path:
 
 def test_leavers_of_a_restored_run_ask_again_in_the_order_in_which_they_left(tmp_path: Path, keys: Path) -> None:
     backup = backup_and_leave(tmp_path / "run", keys, ["dora", "bela"])
-    with Ledger.open(backup) as reader, reader.snapshot() as connection:
+    with Ledger.open(backup) as reader, reader._connect() as connection:
         assert restored(connection, keys, directory=backup) == Restored(("dora", "bela"))
         assert reader.requests() == ()
     with reopen(backup, keys) as ledger:
@@ -193,7 +193,7 @@ def test_without_the_key_nobody_is_recognised_so_that_nothing_is_written(tmp_pat
     (keys / "tombstone.key").unlink()
     with pytest.raises(LedgerError):
         reopen(backup, keys)
-    with Ledger.open(backup) as ledger, ledger.snapshot() as connection:
+    with Ledger.open(backup) as ledger, ledger._connect() as connection:
         assert restored(connection, keys, directory=backup) == Restored(strangers=1)
     assert not (keys / "tombstone.key").exists()
 

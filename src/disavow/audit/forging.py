@@ -24,7 +24,6 @@ import torch
 from disavow.audit.game import Floats, Scores, Weights
 from disavow.domain import Policy, Round
 from disavow.ledger import Ledger
-from disavow.ledger.retention import checkpoints
 from disavow.rounds.aggregate import aggregate
 from disavow.rounds.broadcast import Broadcast
 from disavow.rounds.cluster import Clusters
@@ -114,8 +113,7 @@ def forge(ledger: Ledger, updates_of: UpdatesOf, *, forgings: int, seed: int) ->
     """Forge each standing round of a ledger `forgings` times."""
     forged, left_out, thinned = [], 0, 0
     standing = ledger.last_round
-    with ledger.snapshot() as connection:
-        kept = {each.round for each in checkpoints(connection) if each.kept}
+    kept = {each.round for each in ledger.checkpoints() if each.kept}
     for number in range(1, standing + 1):
         if not ledger.membership(number):  # rebuilt: nobody was drawn, so nobody else could have been
             left_out += 1

@@ -10,16 +10,13 @@ from disavow.domain import escaped
 from disavow.errors import RunError
 from disavow.ledger import Ledger
 from disavow.ledger.keys import default_folder
-from disavow.ledger.tombstones import restored
 from disavow.rounds.round import now
 
 
 def cancel(directory: Path, client: str, *, as_json: bool) -> None:
     """Cancel the request of a client that waits; whoever holds the run is not disturbed."""
     with Ledger.open(directory, shared=True) as ledger:
-        with ledger.snapshot() as connection:
-            back = restored(connection, default_folder(), directory=directory).clients
-        if client in back:
+        if client in ledger.restored_from_backup(default_folder()).clients:
             raise RunError(
                 f"{escaped(client)} left this run before it was restored from a backup, and has its proof: "
                 "the request cannot be cancelled"

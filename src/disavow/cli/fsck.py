@@ -17,7 +17,6 @@ from disavow.ledger import fsck as check
 from disavow.ledger.absent import files_with
 from disavow.ledger.keys import default_folder
 from disavow.ledger.requests import refuse_broken_text
-from disavow.ledger.tombstones import restored
 from disavow.proof.opening import read_opening
 
 
@@ -54,8 +53,8 @@ def _forgotten(directory: Path, found: list[Finding]) -> list[Finding]:
     """Clients who left the run and are in it again, as far as the tombstones of whoever asks can tell."""
     if any(finding.fault for finding in found):
         return []  # it may not even be readable
-    with Ledger.open(directory) as ledger, ledger.snapshot() as connection:
-        forgotten = restored(connection, default_folder(), directory=directory)
+    with Ledger.open(directory) as ledger:
+        forgotten = ledger.restored_from_backup(default_folder())
     back = [
         Finding("table clients", f"{client!r} left this run and is in it again") for client in forgotten.clients
     ]

@@ -21,12 +21,11 @@ from disavow.erasure.prove import (
 )
 from disavow.erasure.receipts import receipts
 from disavow.errors import ConfigError, LedgerError, ModelNotReady, UnknownClient
-from disavow.ledger import Ledger, log
+from disavow.ledger import Ledger
 from disavow.ledger.files import remove_temporaries, write_durably
 from disavow.ledger.keys import default_folder, tombstone_key
 from disavow.ledger.models import digest_of, to_safetensors
 from disavow.ledger.proofs import ProofStore
-from disavow.ledger.requests import find
 from disavow.proof.envelope import read_envelope
 from disavow.proof.keys import load_signer
 from disavow.proof.notes import Signer
@@ -104,8 +103,7 @@ def _what_if(
 
 
 def _refuse_other_key(ledger: Ledger, signer: Signer) -> None:
-    with ledger.snapshot() as connection:
-        key = log.key_of(connection)
+    key = ledger.log_key()
     if key is not None and key != signer.public:
         raise ConfigError(
             f"the log of {ledger.directory} is signed with key {key.id[:16]}, not with {signer.public.id[:16]}; "
@@ -124,10 +122,10 @@ def _request(directory: Path, number: int) -> ErasureRequest:
 
 
 def _request_of(directory: Path, client: str) -> ErasureRequest | None:
-    with Ledger.open(directory) as ledger, ledger.snapshot() as connection:
+    with Ledger.open(directory) as ledger:
         if not ledger.requests():
             return None
-        return find(connection, client, key=tombstone_key(default_folder(), run=directory))
+        return ledger.find_request(client, key=tombstone_key(default_folder(), run=directory))
 
 
 def _renewed(directory: Path, kept: bytes) -> bytes | None:
@@ -142,8 +140,8 @@ def _renewed(directory: Path, kept: bytes) -> bytes | None:
 
 def _newest(directory: Path) -> int:
     """How many leaves the log has."""
-    with Ledger.open(directory) as ledger, ledger.snapshot() as connection:
-        return log.head_size(connection)
+    with Ledger.open(directory) as ledger:
+        return ledger.log_length()
 
 
 def _head_of(proof: bytes) -> int:
@@ -218,8 +216,8 @@ def receipt(directory: Path, client: str, folder: Path, number: int | None, *, f
 
 def checkpoint(directory: Path, output: Path | None, *, force: bool) -> None:
     """Give out the newest signed head."""
-    with Ledger.open(directory) as ledger, ledger.snapshot() as connection:
-        head = log.signed_head(connection)
+    with Ledger.open(directory) as ledger:
+        head = ledger.signed_head()
     if head is None:
         raise ConfigError("the log of this run is not signed: it has no key; `disavow keygen` makes one")
     if output is None:

@@ -15,9 +15,8 @@ from disavow.cli.unsettled import Unsettled, unsettled
 from disavow.config import Settings
 from disavow.domain import Policy
 from disavow.errors import DisavowError
-from disavow.ledger import Ledger, log
+from disavow.ledger import Ledger
 from disavow.ledger.keys import default_folder
-from disavow.ledger.retention import checkpoints
 from disavow.proof.bounds import noise_in_words
 from disavow.proof.report import rebuilt_in_words
 from disavow.rounds.participation import participation_of
@@ -123,8 +122,7 @@ def _budget_is_spent(ledger: Ledger, settings: Settings, number: int) -> bool:
 
 def _models_as_json(ledger: Ledger, settings: Settings) -> dict[str, Any]:
     """How many models of standing rounds are kept, the initial one among them, and within which budget."""
-    with ledger.snapshot() as connection:
-        found = checkpoints(connection)
+    found = ledger.checkpoints()
     kept = [each for each in found if each.kept]
     return {
         "retention": settings.ledger.retention,
@@ -158,8 +156,7 @@ def _budget(ledger: Ledger, settings: Settings) -> str | None:
 
 
 def _log(ledger: Ledger) -> str:
-    with ledger.snapshot() as connection:
-        leaves, key = log.head_size(connection), log.key_of(connection)
+    leaves, key = ledger.log_length(), ledger.log_key()
     signed = f"signed by {key.name} ({key.id[:16]})" if key else "not signed: there is no key (`disavow keygen`)"
     return f"{leaves} leaves, {signed}"
 

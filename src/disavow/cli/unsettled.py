@@ -10,9 +10,9 @@ from disavow import config
 from disavow.domain import model_name
 from disavow.ledger import Ledger
 from disavow.ledger.creation import CONFIG
-from disavow.ledger.journal import Rebuilding, rebuilding
+from disavow.ledger.journal import Rebuilding
 from disavow.ledger.keys import default_folder
-from disavow.ledger.tombstones import Restored, restored
+from disavow.ledger.tombstones import Restored
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,9 @@ class Unsettled:
 
 def unsettled(ledger: Ledger) -> Unsettled:
     """Look whether rounds are still to be rebuilt, and whether leavers are in the run again."""
-    with ledger.snapshot() as connection:
-        rebuild = rebuilding(connection)
-        forgotten = restored(connection, default_folder(), directory=ledger.directory)
-    found = Unsettled(rebuild, forgotten, ledger.last_round + 1)
+    with ledger.snapshot() as snapshot:
+        forgotten = snapshot.restored_from_backup(default_folder())
+        found = Unsettled(snapshot.rebuilding(), forgotten, snapshot.last_round + 1)
     return replace(found, remedy=_remedy(ledger.directory)) if found else found
 
 

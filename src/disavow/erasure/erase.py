@@ -15,11 +15,12 @@ from pathlib import Path
 import torch
 
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
-from disavow.erasure.dry_run import judged, names_of, work_after
+from disavow.erasure.dry_run import judged, work_after
 from disavow.erasure.mechanisms import Mechanism, Work, refuse_another
 from disavow.erasure.prove import OnOpening, check_openings, default_openings, prove_leavers, refuse_too_large
 from disavow.errors import RoundRefused
-from disavow.ledger import Ledger, journal, log
+from disavow.ledger import Ledger
+from disavow.ledger.journal import Rebuilding
 from disavow.proof.leaves import MOST_REQUESTS
 from disavow.rounds.local_training import Engine, refuse_unfit
 from disavow.rounds.round import Conduct
@@ -65,16 +66,17 @@ def erase(
 
 def _refuse_unfit(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Mechanism) -> None:
     """Refuse an engine that cannot train the run, where what waits is about to undo rounds that it is to train."""
-    with ledger.snapshot() as connection:
-        leavers = list(journal.waiting(connection).clients.values())
+    with ledger.snapshot() as snapshot:
+        leavers = list(snapshot.waiting().clients.values())
         if not leavers:
             return
-        verdict = judged(connection, ledger, leavers, mechanism)
+        verdict = judged(snapshot, leavers, mechanism)
         if verdict.undoes is None:
             return
-        if not work_after(connection, ledger, leavers, verdict, conduct, mechanism).steps:
+        if not work_after(snapshot, leavers, verdict, conduct, mechanism).steps:
             return
-        stay = [client for client in ledger.clients() if client not in names_of(connection, leavers)]
+        leaving = snapshot.names_of(leavers)
+        stay = [client for client in snapshot.clients() if client not in leaving]
     model = Model(ledger.layout, torch.from_numpy(ledger.model_before(verdict.undoes)))
     refuse_unfit(engine, model, stay, verdict.undoes)
 
@@ -111,8 +113,8 @@ def answer_without_training(
 
 def training_due(ledger: Ledger) -> bool:
     """Whether, after `answer_without_training`, requests still wait or rounds are still to be rebuilt."""
-    with ledger.snapshot() as connection:
-        return bool(journal.waiting(connection).clients) or journal.rebuilding(connection) is not None
+    with ledger.snapshot() as snapshot:
+        return bool(snapshot.waiting().clients) or snapshot.rebuilding() is not None
 
 
 def answer(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verdict: OnVerdict) -> None:
@@ -137,27 +139,26 @@ def _answer_some(
     Requests that wait together are judged together: one rollback, to the earliest broken round. Without `training`
     they are left waiting where something would have to be trained. The numbers of the requests that were looked at.
     """
-    with ledger.transaction() as connection:
-        requested = journal.waiting(connection, after=after, among=among, most=most)
+    with ledger.transaction() as transaction:
+        requested = transaction.waiting(after=after, among=among, most=most)
         numbers, leavers = tuple(requested.clients), list(requested.clients.values())
         if not leavers:
             return ()
-        verdict = judged(connection, ledger, leavers, mechanism)
+        verdict = judged(transaction, leavers, mechanism)
         if verdict.undoes is not None:
-            if not training and work_after(connection, ledger, leavers, verdict, conduct, mechanism).steps:
+            if not training and work_after(transaction, leavers, verdict, conduct, mechanism).steps:
                 return numbers
-            ledger.model_before(
-                verdict.undoes
-            )  # what is served from now on must be intact before anything is undone
+            # what is served from now on must be intact before anything is undone
+            transaction.model_before(verdict.undoes)
         at = conduct.clock()
-        erasure = journal.open_erasure(connection, requested, verdict, mechanism=mechanism.name, at=at)
+        erasure = transaction.open_erasure(requested, verdict, mechanism=mechanism.name, at=at)
         if verdict.undoes is not None:
-            journal.supersede(connection, verdict.undoes, erasure)
-        elif journal.never_present(connection, leavers) == set(leavers):
+            transaction.supersede(verdict.undoes, erasure)
+        elif transaction.never_present(leavers) == set(leavers):
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
-        log.log_erasure(connection, erasure)
-        refuse_too_large(connection, ledger, erasure, at=at)
-        ledger.sign_head(connection)
+        transaction.log_erasure(erasure)
+        refuse_too_large(transaction, erasure, at=at)
+        transaction.sign_head()
     on_verdict(verdict, len(leavers))
     return numbers
 
@@ -174,8 +175,7 @@ def rebuild_next(
 
     Then the models of the superseded rounds, which hold the leaver undeniably, are deleted.
     """
-    with ledger.snapshot() as connection:
-        wanted = journal.rebuilding(connection)
+    wanted = ledger.rebuilding()
     if wanted is None:
         return False
     work = _ahead(ledger, conduct, mechanism, wanted)
@@ -195,15 +195,14 @@ def rebuild_next(
 
 def _finish_unless_trainable(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, remark: Remark) -> None:
     """Complete a rebuild of which nothing is left to do, or nothing can be done."""
-    with ledger.snapshot() as connection:
-        wanted = journal.rebuilding(connection)
+    wanted = ledger.rebuilding()
     if wanted is not None:
         work = _ahead(ledger, conduct, mechanism, wanted)
         if not work.steps:
             _finish(ledger, conduct, mechanism, wanted, work.obstacle, remark)
 
 
-def _ahead(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, wanted: journal.Rebuilding) -> Work:
+def _ahead(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, wanted: Rebuilding) -> Work:
     """The next step of a rebuild, if there is one."""
     return mechanism.ahead(ledger, conduct, first=ledger.last_round + 1, last=wanted.target, most=1)
 
@@ -212,20 +211,17 @@ def _finish(
     ledger: Ledger,
     conduct: Conduct,
     mechanism: Mechanism,
-    wanted: journal.Rebuilding,
+    wanted: Rebuilding,
     obstacle: str | None,
     remark: Remark,
 ) -> None:
     last = ledger.last_round
     told = _remark(mechanism, last, obstacle, begun=last >= wanted.first)
-    with ledger.snapshot() as connection:
-        same = journal.unchanged(connection)
+    same = ledger.unchanged()
     returned = f"{same} of the rounds end in the very models that were undone" if same else ""
     remarks = "; ".join(filter(None, (told, returned, remark(ledger))))
-    with ledger.transaction() as connection:
-        journal.finish_rebuilding(
-            connection, epochs=conduct.epochs, model_bytes=4 * ledger.layout.size, remark=remarks
-        )
+    with ledger.transaction() as transaction:
+        transaction.finish_rebuilding(epochs=conduct.epochs, model_bytes=4 * ledger.layout.size, remark=remarks)
     ledger.remove_leftovers()
 
 
@@ -249,21 +245,21 @@ def delete(
 
     The proof comes after the rebuild and before the deletion, while what it opens is there.
     """
-    with ledger.snapshot() as connection:
-        if not mechanism.exact and journal.rebuilding(connection) is not None:
+    with ledger.snapshot() as snapshot:
+        if not mechanism.exact and snapshot.rebuilding() is not None:
             return ()  # what is being rebuilt has traces of all who ask meanwhile: their proofs must tell of it
-        leavers = journal.leavers_to_delete(connection)
-        interrupted = journal.purging(connection)
+        leavers = snapshot.leavers_to_delete()
+        interrupted = snapshot.purging()
     if not leavers and not interrupted:
         return ()
     if leavers:
         prove_leavers(ledger, leavers, openings, at=conduct.clock(), on_opening=on_opening)
         ledger.keep_tombstones()
-    with ledger.transaction() as connection:
-        journal.delete_leavers(connection, leavers)
+    with ledger.transaction() as transaction:
+        transaction.delete_leavers(leavers)
     ledger.remove_leftovers()
     if not ledger.purge():
         return ()  # somebody is reading; the next call tries again
-    with ledger.transaction() as connection:
-        answered = journal.finish(connection, at=conduct.clock())
+    with ledger.transaction() as transaction:
+        answered = transaction.finish_erasures(at=conduct.clock())
     return ledger.requests(answered)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 
-import sqlalchemy as sa
-
-from disavow.domain import Policy
-from disavow.ledger.schema import clusters, log, memberships, rounds, withdrawals
+from disavow.ledger import Reader
+from disavow.ledger.log import LogSize
 
 ROUND_LEAF = 512
 """Bytes of a round's leaf, and more."""
@@ -26,56 +23,34 @@ def sealed_bytes(payload: int) -> int:
 
 @dataclass(frozen=True)
 class ProofSizes:
-    """What the proofs of one log have in common."""
+    """The sizes of the proofs of one run, from counts in its log."""
 
-    policy: Policy
-    leaves: int
-    """Bytes of the leaves."""
+    reader: Reader
+    log: LogSize
     maps: int
     """Bytes of the maps of withdrawals."""
-    withdrawn: dict[int, int]
-    """How many slots were withdrawn from a round, by its row."""
 
     @classmethod
-    def read(cls, connection: sa.Connection, policy: Policy) -> ProofSizes:
+    def read(cls, reader: Reader) -> ProofSizes:
         """Count what is in the log as it is now."""
-        leaves = connection.execute(sa.select(sa.func.sum(sa.func.length(log.c.leaf) + 1))).scalar_one()
-        places = sa.select(log.c.position).where(log.c.round_id.is_not(None)).order_by(log.c.position)
-        logged = list(connection.execute(places).scalars())
-        by_erasure = sa.select(sa.func.min(log.c.position)).where(log.c.erasure.is_not(None))
-        covered = [
-            bisect_left(logged, place) for place in connection.execute(by_erasure.group_by(log.c.erasure)).scalars()
-        ]
-        changed = sa.select(withdrawals.c.erasure, withdrawals.c.round_id).distinct().subquery()
-        values = connection.execute(sa.select(sa.func.count()).select_from(changed)).scalar_one()
-        gone = sa.select(withdrawals.c.round_id, sa.func.count()).group_by(withdrawals.c.round_id)
-        maps = sum(len("null,") * each + len("[],") for each in covered) + values * _HASH
-        return cls(policy, leaves, maps, {row[0]: row[1] for row in connection.execute(gone)})
+        log = reader.log_size()
+        maps = sum(len("null,") * each + len("[],") for each in log.covered) + log.changed * _HASH
+        return cls(reader, log, maps)
 
-    def of(self, connection: sa.Connection, client: int, *, before: int | None = None, leavers: int = 0) -> int:
+    def of(self, client: int, *, before: int | None = None, leavers: int = 0) -> int:
         """Bytes of the sealed proof of a client.
 
         `before`: only rounds with smaller numbers stand then. `leavers` are about to leave together, and are not in
         the log yet.
         """
-        mine = (
-            sa.select(rounds.c.id, rounds.c.clusters, rounds.c.standing, rounds.c.number, clusters.c.size)
-            .join_from(memberships, rounds, rounds.c.id == memberships.c.round_id)
-            .outerjoin(
-                clusters,
-                (clusters.c.round_id == rounds.c.id)
-                & (clusters.c.first_slot <= memberships.c.slot)
-                & (memberships.c.slot < clusters.c.first_slot + clusters.c.size),
-            )
-            .where(memberships.c.client == client)
-        )
-        payload = _STATEMENT + self.leaves + self.maps + leavers * ROUND_LEAF
-        for row in connection.execute(mine):
-            if not row.standing or not row.clusters or (before is not None and row.number >= before):
+        payload = _STATEMENT + self.log.leaf_bytes + self.maps + leavers * ROUND_LEAF
+        for each in self.reader.rounds_of_client(client):
+            superseded = not each.standing or (before is not None and each.number >= before)
+            if superseded or each.size is None:
                 payload += _SUPERSEDED + _HASH
             else:
-                gone = self.withdrawn.get(row.id, 0) + leavers
-                payload += _HASH + self._cluster(row.size, row.clusters) + gone * _WITHDRAWN
+                gone = self.log.withdrawn.get(each.round_id, 0) + leavers
+                payload += _HASH + self._cluster(each.size, each.clusters) + gone * _WITHDRAWN
         return sealed_bytes(payload)
 
     def _cluster(self, size: int, count: int) -> int:

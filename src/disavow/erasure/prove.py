@@ -10,13 +10,12 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.domain import VerdictKind
@@ -24,15 +23,12 @@ from disavow.erasure.judge import judge
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
 from disavow.erasure.showing import Shower
 from disavow.errors import ConfigError, IntegrityError, LedgerError, ProofTooLarge, UnknownClient
-from disavow.ledger import Ledger, database, log
-from disavow.ledger.clients import numbers_of
-from disavow.ledger.evidence import evidence
+from disavow.ledger import Ledger, Reader, database
 from disavow.ledger.files import remove_temporaries, sync_folder, write_durably
-from disavow.ledger.journal import rebuilding
+from disavow.ledger.log import not_before, time_of
 from disavow.ledger.proofs import ProofStore
-from disavow.ledger.schema import clients, erasures, memberships, requests, rounds
-from disavow.ledger.schema import log as log_table
-from disavow.ledger.withdrawn import Withdrawn, map_of, withdrawn_slots
+from disavow.ledger.requests import JudgedRequest
+from disavow.ledger.withdrawn import Withdrawn, map_of
 from disavow.proof.bounds import chance_drawn, largest_displacement, total_ratio
 from disavow.proof.envelope import LARGEST, seal
 from disavow.proof.keys import DEFAULT_NAME
@@ -130,39 +126,38 @@ def prove_leavers(
     folder that was asked for with the request, if it can be used, and else to `openings`.
     """
     proofs = ProofStore(ledger.directory)
-    with database.room_to_write(ledger.directory), ledger.snapshot() as connection:
-        asked = sa.select(requests).where(requests.c.client.in_(leavers), requests.c.erasure.is_not(None))
-        for request in connection.execute(asked.order_by(requests.c.id)).all():
-            proof = prove_erasure(connection, ledger, request, at=at)
+    with database.room_to_write(ledger.directory), ledger.snapshot() as snapshot:
+        for request in snapshot.judged_requests_of(leavers):
+            proof = prove_erasure(snapshot, request, at=at)
             opening = proof.opening.to_bytes()
             signer = ledger.signer or _made_up()
-            sealed = _sealed(proof, signer, request.id, ledger)
-            _refuse_invalid(sealed, opening, signer, request.id)
+            sealed = _sealed(proof, signer, request.number, ledger)
+            _refuse_invalid(sealed, opening, signer, request.number)
             # the opening first: without it the proof would name nobody, ever
             path = _write_opening(opening, request, ledger, openings)
             if ledger.signer is not None:
-                proofs.write(request.id, sealed)
+                proofs.write(request.number, sealed)
             else:
-                proofs.write(request.id, proof.unsigned(), signed=False)
+                proofs.write(request.number, proof.unsigned(), signed=False)
             _remove_what_ifs(ledger, proof.opening.client, path.parent)
-            on_opening(request.id, path)
+            on_opening(request.number, path)
 
 
-def _write_opening(opening: bytes, request: sa.Row[Any], ledger: Ledger, openings: Path) -> Path:
+def _write_opening(opening: bytes, request: JudgedRequest, ledger: Ledger, openings: Path) -> Path:
     """Write an opening to where it was asked for; beside the others where that folder is gone or closed to us."""
     wished = [Path(request.openings)] if request.openings is not None else []
     for folder in {*wished, openings, default_openings(ledger.directory)}:
-        remove_temporaries(folder, re.escape(opening_path(folder, ledger.run_id, request.id).name))
+        remove_temporaries(folder, re.escape(opening_path(folder, ledger.run_id, request.number).name))
     if request.openings is not None:
         asked = Path(request.openings)
         with contextlib.suppress(ConfigError, OSError):
-            path = opening_path(check_openings(asked, ledger.directory), ledger.run_id, request.id)
+            path = opening_path(check_openings(asked, ledger.directory), ledger.run_id, request.number)
             write_durably(path, opening, mode=0o600)
             return path
     if not openings.exists():
         openings.mkdir(parents=True, mode=0o700)
         sync_folder(openings.parent)
-    path = opening_path(openings, ledger.run_id, request.id)
+    path = opening_path(openings, ledger.run_id, request.number)
     write_durably(path, opening, mode=0o600)
     return path
 
@@ -194,28 +189,27 @@ def _sealed(proof: Proof, signer: Signer, request: int, ledger: Ledger) -> bytes
         ) from None
 
 
-def refuse_too_large(connection: sa.Connection, ledger: Ledger, erasure: int, *, at: datetime) -> None:
+def refuse_too_large(reader: Reader, erasure: int, *, at: datetime) -> None:
     """Refuse an erasure whose proofs no verifier would read, while its transaction can still be given up.
 
     Rounds that are about to be rebuilt are counted as if they were in the log.
     """
-    sizes = ProofSizes.read(connection, ledger.policy)
-    row = connection.execute(sa.select(erasures).where(erasures.c.id == erasure)).one()
-    ahead = 0 if row.rollback_to is None else (row.target - row.rollback_to + 1) * sealed_bytes(ROUND_LEAF)
-    mine = sa.select(requests).where(requests.c.erasure == erasure).order_by(requests.c.id)
-    for request in connection.execute(mine).all():
-        if sizes.of(connection, request.client) + ahead <= LARGEST:
+    sizes = ProofSizes.read(reader)
+    for request in reader.judged_together(erasure):
+        first, last = request.rollback_to, request.target
+        ahead = 0 if first is None or last is None else (last - first + 1) * sealed_bytes(ROUND_LEAF)
+        if sizes.of(request.client) + ahead <= LARGEST:
             continue
         try:
-            found = len(prove_erasure(connection, ledger, request, at=at).sealed(_made_up()))
+            found = len(prove_erasure(reader, request, at=at).sealed(_made_up()))
             if found + ahead > LARGEST:
                 raise ProofTooLarge(
                     f"a proof would have {found + ahead:,} bytes or more, and a verifier reads {LARGEST:,}"
                 )
         except ProofTooLarge as reason:
             raise ProofTooLarge(
-                f"request {request.id} cannot be proved: {reason}; nothing was undone or deleted, and it waits "
-                f"until `disavow cancel {ledger.directory} CLIENT` takes it back (docs/erasure.md, proofs that are "
+                f"request {request.number} cannot be proved: {reason}; nothing was undone or deleted, and it waits "
+                f"until `disavow cancel {reader.directory} CLIENT` takes it back (docs/erasure.md, proofs that are "
                 "too large)"
             ) from None
 
@@ -229,42 +223,39 @@ def _refuse_invalid(sealed: bytes, opening: bytes, signer: Signer, request: int)
         )
 
 
-def prove_erasure(connection: sa.Connection, ledger: Ledger, request: sa.Row[Any], *, at: datetime) -> OpenedProof:
+def prove_erasure(reader: Reader, request: JudgedRequest, *, at: datetime) -> OpenedProof:
     """The proof of a request that has been judged and whose client is still in the tables; it is answered now."""
-    places = sa.select(log_table.c.position).where(log_table.c.erasure == request.erasure)
-    withdrawal = connection.execute(places.order_by(log_table.c.position)).scalars().first()
+    withdrawal = reader.withdrawal_places().get(request.erasure)
     if withdrawal is None or request.rounds_salt is None or request.client_salt is None:
-        raise LedgerError(f"request {request.id} is not in the log")
-    together = sa.select(requests.c.id).where(requests.c.erasure == request.erasure).order_by(requests.c.id)
-    shown = {place for place, *_ in _standing(connection, request.client)}
-    superseded = [place for place in log.rounds_of(connection, request.client) if place not in shown]
-    erasure = connection.execute(sa.select(erasures).where(erasures.c.id == request.erasure)).one()
+        raise LedgerError(f"request {request.number} is not in the log")
+    shown = {slot.place for slot in reader.logged_slots(request.client)}
+    superseded = [place for place in reader.places_of_client(request.client) if place not in shown]
     told = {
         "withdrawal": withdrawal,
-        "request": list(connection.execute(together).scalars()).index(request.id),
+        "request": request.index,
         "rounds": {"salt": to_base64(request.rounds_salt), "superseded": superseded},
         "verdict": {
             "kind": request.verdict,
-            "from": erasure.rollback_to if request.verdict == VerdictKind.ROLLBACK else None,
+            "from": request.rollback_to if request.verdict == VerdictKind.ROLLBACK else None,
         },
-        "times": _times(connection, withdrawal, request.asked_at, erasure.opened_at, log.time_of(at)),
+        "times": _times(reader, withdrawal, request.asked_at, request.judged_at, time_of(at)),
     }
-    return _open(connection, ledger, request.client, told, what_if=False, salt=request.client_salt)
+    return _open(reader, request.client, told, what_if=False, salt=request.client_salt)
 
 
 def prove_what_if(ledger: Ledger, client: str) -> OpenedProof:
     """The proof that a client who is still in could be denied, if it asked now."""
-    with ledger.snapshot() as connection:
-        number = numbers_of(connection, [client]).get(client)
+    with ledger.snapshot() as snapshot:
+        number = snapshot.numbers_of([client]).get(client)
         if number is None:
             raise UnknownClient(f"{client!r} is not a client of this run; nothing can be proved about it")
-        verdict = judge(evidence(connection, [number], ledger.policy), ledger.policy)
+        verdict = judge(snapshot.evidence([number]), snapshot.policy)
         if verdict.kind is VerdictKind.ROLLBACK:
             raise LedgerError(
                 f"{client!r} is not deniable now: without it the criterion (survivors, width, odds) does not hold "
                 f"in round {verdict.round}, and erasing it would roll back to there; there is nothing to prove"
             )
-        present = bool(_standing(connection, number))
+        present = bool(snapshot.logged_slots(number))
         kind = VerdictKind.DENIABLE if present else VerdictKind.NEVER_PRESENT
         told = {
             "withdrawal": None,
@@ -273,15 +264,15 @@ def prove_what_if(ledger: Ledger, client: str) -> OpenedProof:
             "verdict": {"kind": kind.value, "from": None},
             "times": None,
         }
-        return _open(connection, ledger, number, told, what_if=True)
+        return _open(snapshot, number, told, what_if=True)
 
 
 def sign_late(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
     """Seal a statement that was made when the run had no key, if it is still that of this run's log."""
     value = json.loads(statement)
     predicate, told = value["predicate"], value["predicate"]["leaves"]
-    with ledger.snapshot() as connection:
-        logged, hashes = log.leaves_of(connection), log.hashes_of(connection)
+    with ledger.snapshot() as snapshot:
+        logged, hashes = snapshot.log_leaves(), snapshot.log_hashes()
     if told != logged[: len(told)] or value["predicateType"] != ERASURE:
         raise IntegrityError("the unsigned statement is not one of this run; it is not signed")
     head = Checkpoint(origin_of(ledger.run_id), len(told), root_of(hashes[: len(told)]))
@@ -303,20 +294,20 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
     """
     value = json.loads(statement)
     kept = value["predicate"]
-    with ledger.snapshot() as connection:
-        if kept["leaves"] != log.leaves_of(connection)[: len(kept["leaves"])] or value["predicateType"] != ERASURE:
+    with ledger.snapshot() as snapshot:
+        if kept["leaves"] != snapshot.log_leaves()[: len(kept["leaves"])] or value["predicateType"] != ERASURE:
             raise IntegrityError("the proof that was kept is not one of this run; it is not renewed")
-        if rebuilding(connection) is not None:
+        if snapshot.rebuilding() is not None:
             raise LedgerError(
                 "a rebuild is unfinished, and no model is served that a proof could be of; renew it later"
             )
-        rows = _standing_rounds(connection)
+        rows = snapshot.standing_places()
         shown = [(each["leaf"], each["slot"]) for each in kept["clusters"]]
         gone = [place for place, _ in shown if place not in rows]
         told = {name: told for name, told in kept.items() if name not in _MADE_ANEW}
         told["rounds"] = {**kept["rounds"], "superseded": sorted([*kept["rounds"]["superseded"], *gone])}
         standing = [(place, rows[place], slot) for place, slot in shown if place in rows]
-        proof = _prove(connection, ledger, standing, told, what_if=False)
+        proof = _prove(snapshot, standing, told, what_if=False)
     try:
         sealed = proof.sealed(signer)
     except ProofTooLarge as reason:
@@ -332,81 +323,62 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
 # -- from rows to a predicate --------------------------------------------------------------------------------------
 
 
-def _times(connection: sa.Connection, withdrawal: int, asked: str, judged: str, answered: str) -> dict[str, str]:
+def _times(reader: Reader, withdrawal: int, asked: str, judged: str, answered: str) -> dict[str, str]:
     """The times of a request. They never go back, whatever the clocks say, and lie on the days of the log."""
-    judged = log.not_before(max(asked, judged), log.day_at(connection, withdrawal))
+    judged = not_before(max(asked, judged), reader.day_of_leaf(withdrawal))
     return {"asked_at": asked, "judged_at": judged, "answered_at": max(judged, answered)}
 
 
 def _open(
-    connection: sa.Connection,
-    ledger: Ledger,
-    client: int,
-    told: dict[str, Any],
-    *,
-    what_if: bool,
-    salt: bytes | None = None,
+    reader: Reader, client: int, told: dict[str, Any], *, what_if: bool, salt: bytes | None = None
 ) -> OpenedProof:
     """The proof about a client who is still in the tables, with its opening; `salt` is that of its request."""
-    mine = _standing(connection, client)
-    proof = _prove(connection, ledger, [(place, row, slot) for place, row, slot, *_ in mine], told, what_if=what_if)
-    name = connection.execute(sa.select(clients.c.id).where(clients.c.number == client)).scalar_one()
-    opened = tuple(OpenedSlot(place, slot, opens, update) for place, _, slot, opens, update in mine)
+    mine = reader.logged_slots(client)
+    proof = _prove(reader, [(each.place, each.round_id, each.slot) for each in mine], told, what_if=what_if)
+    [name] = reader.names_of([client])
+    opened = tuple(OpenedSlot(each.place, each.slot, each.salt, each.update_digest) for each in mine)
     return OpenedProof(
-        proof.predicate, proof.head, proof.model, what_if, Opening(ledger.run_id, name, salt, opened)
+        proof.predicate, proof.head, proof.model, what_if, Opening(reader.run_id, name, salt, opened)
     )
 
 
 def _prove(
-    connection: sa.Connection,
-    ledger: Ledger,
-    standing: Sequence[tuple[int, int, int]],
-    told: dict[str, Any],
-    *,
-    what_if: bool,
+    reader: Reader, standing: Sequence[tuple[int, int, int]], told: dict[str, Any], *, what_if: bool
 ) -> Proof:
     """The proof that shows these slots: the place of the round's leaf, the round's row, the slot."""
-    withdrawn = withdrawn_slots(connection)
-    leaf_of = _withdrawal_leaves(connection)
+    withdrawn = reader.withdrawn_slots()
+    leaf_of = reader.withdrawal_places()
     shown, bounds = [], []
     for place, round_id, slot in standing:
-        shower = Shower(connection, ledger, place, round_id, withdrawn.get(round_id, []), leaf_of)
+        shower = Shower(reader, place, round_id, withdrawn.get(round_id, []), leaf_of)
         cluster = shower.cluster_of(slot)
         bounds.append(cluster.bounds)
         shown.append(shower.show(cluster, slot))
     ratio = total_ratio(bounds)
     predicate = {
         **told,
-        "leaves": log.leaves_of(connection),
-        "maps": _maps(connection, withdrawn, leaf_of, {place for place, *_ in standing}),
+        "leaves": reader.log_leaves(),
+        "maps": _maps(reader, withdrawn, leaf_of, {place for place, *_ in standing}),
         "clusters": shown,
         "bounds": {
             "displacement": write_figure(largest_displacement(bounds)),
             "ratio": None if ratio is None else write_figure(ratio),
             "drawn": write_figure(
-                chance_drawn((cluster["size"] for cluster in shown), ledger.policy.representatives)
+                chance_drawn((cluster["size"] for cluster in shown), reader.policy.representatives)
             ),
         },
     }
-    return Proof(predicate, log.head_of(connection, ledger.run_id), _served(connection, ledger), what_if)
-
-
-def _withdrawal_leaves(connection: sa.Connection) -> dict[int, int]:
-    """The place of each erasure's withdrawal in the log, in order."""
-    query = (
-        sa.select(log_table.c.erasure, sa.func.min(log_table.c.position).label("place"))
-        .where(log_table.c.erasure.is_not(None))
-        .group_by(log_table.c.erasure)
-        .order_by(sa.text("place"))
-    )
-    return {row.erasure: row.place for row in connection.execute(query)}
+    return Proof(predicate, reader.log_head(), reader.digest_before(reader.last_round + 1), what_if)
 
 
 def _maps(
-    connection: sa.Connection, withdrawn: dict[int, list[Withdrawn]], leaf_of: dict[int, int], shown: set[int]
+    reader: Reader,
+    withdrawn: Mapping[int, Sequence[Withdrawn]],
+    leaf_of: Mapping[int, int],
+    shown: Collection[int],
 ) -> list[list[str | None]]:
     """For each withdrawal the values of the rounds that are not shown; null where it is as it was before."""
-    logged, latest, maps = log.logged_rounds(connection), dict[int, bytes](), []
+    logged, latest, maps = reader.logged_rounds(), dict[int, bytes](), []
     for erasure, place in leaf_of.items():
         closed = [each for each in logged if each[0] < place and each[0] not in shown]
         told: list[str | None] = []
@@ -415,36 +387,3 @@ def _maps(
             latest[at] = value
         maps.append(told)
     return maps
-
-
-def _standing(connection: sa.Connection, client: int) -> list[tuple[int, int, int, bytes, bytes]]:
-    """For each standing round of a client: the place of its leaf, its row, slot, salt and update digest."""
-    query = (
-        sa.select(
-            log_table.c.position,
-            rounds.c.id,
-            memberships.c.slot,
-            memberships.c.salt,
-            memberships.c.update_digest,
-        )
-        .join_from(memberships, rounds, rounds.c.id == memberships.c.round_id)
-        .join(log_table, log_table.c.round_id == rounds.c.id)
-        .where(memberships.c.client == client, rounds.c.standing)
-        .order_by(log_table.c.position)
-    )
-    return [tuple(row) for row in connection.execute(query)]
-
-
-def _standing_rounds(connection: sa.Connection) -> dict[int, int]:
-    """The rows of the rounds that stand, by the places of their leaves."""
-    query = (
-        sa.select(log_table.c.position, rounds.c.id)
-        .join(rounds, rounds.c.id == log_table.c.round_id)
-        .where(rounds.c.standing)
-    )
-    return {row.position: row.id for row in connection.execute(query)}
-
-
-def _served(connection: sa.Connection, ledger: Ledger) -> str:
-    newest = sa.select(rounds.c.after).where(rounds.c.standing).order_by(rounds.c.number.desc()).limit(1)
-    return connection.execute(newest).scalar() or ledger.initial_model

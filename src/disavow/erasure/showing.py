@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import sqlalchemy as sa
-
-from disavow.ledger import Ledger
-from disavow.ledger.leaves import cluster_hashes
-from disavow.ledger.rounds import cluster_at
-from disavow.ledger.schema import log as log_table
+from disavow.ledger import Reader
+from disavow.ledger.rounds import StoredCluster
 from disavow.ledger.withdrawn import Withdrawn
 from disavow.proof.bounds import Bounds, bounds_of
 from disavow.proof.leaves import Leaf
@@ -21,10 +16,9 @@ from disavow.proof.reading import to_base64, write_decimal, write_figure
 
 @dataclass(frozen=True, eq=False)
 class ShownCluster:
-    """A cluster's row, with the slots in it."""
+    """A cluster, and what it says about who was drawn."""
 
-    row: dict[str, Any]
-    places: list[dict[str, Any]]
+    stored: StoredCluster
     bounds: Bounds
 
 
@@ -33,44 +27,41 @@ class Shower:
 
     def __init__(
         self,
-        connection: sa.Connection,
-        ledger: Ledger,
+        reader: Reader,
         place: int,
         round_id: int,
-        withdrawn: list[Withdrawn],
-        leaf_of: dict[int, int],
+        withdrawn: Sequence[Withdrawn],
+        leaf_of: Mapping[int, int],
     ) -> None:
-        self._connection, self._policy, self._place, self._round_id = connection, ledger.policy, place, round_id
-        row = connection.execute(sa.select(log_table).where(log_table.c.position == place)).one()
-        self._leaf: Leaf = json.loads(row.leaf)
-        self._hashes = cluster_hashes(row.clusters)
+        self._reader, self._place, self._round_id = reader, place, round_id
+        self._logged = reader.logged_round(place)
         self._withdrawn, self._leaf_of = withdrawn, leaf_of
 
     def cluster_of(self, slot: int) -> ShownCluster:
         """The cluster that holds a slot."""
-        row, places = cluster_at(self._connection, self._round_id, slot)
+        stored = self._reader.cluster_at(self._round_id, slot)
         bounds = bounds_of(
-            weight=row["weight"],
-            spread=row["spread"],
-            tau=float(self._leaf["tau"]),
-            representatives=self._policy.representatives,
+            weight=stored.weight,
+            spread=stored.spread,
+            tau=float(self._logged.leaf["tau"]),
+            representatives=self._reader.policy.representatives,
         )
-        return ShownCluster(row, places, bounds)
+        return ShownCluster(stored, bounds)
 
     def show(self, cluster: ShownCluster, slot: int) -> Leaf:
         """The leaver's cluster, open."""
-        odds, position = cluster.bounds.log10_odds, cluster.row["position"]
+        odds, stored = cluster.bounds.log10_odds, cluster.stored
         return {
             "leaf": self._place,
-            "position": position,
-            "first": cluster.row["first_slot"],
-            "size": cluster.row["size"],
-            "weight": write_decimal(cluster.row["weight"]),
-            "spread": write_decimal(cluster.row["spread"]),
-            "path": [to_base64(step) for step in path_to(self._hashes, position)],
+            "position": stored.position,
+            "first": stored.first_slot,
+            "size": stored.size,
+            "weight": write_decimal(stored.weight),
+            "spread": write_decimal(stored.spread),
+            "path": [to_base64(step) for step in path_to(self._logged.cluster_hashes, stored.position)],
             "slot": slot,
-            "slots": [to_base64(place["commitment"]) for place in cluster.places],
-            "withdrawn": [self._entry(each, is_open=each.position == position) for each in self._withdrawn],
+            "slots": [to_base64(commitment) for commitment in stored.commitments],
+            "withdrawn": [self._entry(each, is_open=each.position == stored.position) for each in self._withdrawn],
             "displacement": write_figure(cluster.bounds.displacement),
             "log10_odds": None if odds is None else write_figure(odds),
         }

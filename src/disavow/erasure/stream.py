@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import sqlalchemy as sa
-
 from disavow.domain import RequestState
 from disavow.ledger import Ledger
-from disavow.ledger.schema import requests
 from disavow.rounds.randomness import derive, training_stream
 from disavow.rounds.round import Conduct
 
@@ -26,9 +23,7 @@ def asks(clients: Sequence[str], *, rate: float, seed: int, round_number: int) -
 def place_from_stream(ledger: Ledger, conduct: Conduct, *, rate: float, key: bytes) -> None:
     """Place what the stream asks after the newest standing round. Once for each round, whatever happens."""
     newest = ledger.last_round
-    with ledger.snapshot() as connection:
-        latest = connection.execute(sa.select(sa.func.max(requests.c.stream_round))).scalar() or 0
-    if newest <= latest:
+    if newest <= ledger.latest_stream_round():
         return  # a round that was rebuilt, or an interruption after the request was placed
     asked = {request.client for request in ledger.requests() if request.state is not RequestState.CANCELLED}
     free = [client for client in ledger.clients() if client not in asked]

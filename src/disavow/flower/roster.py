@@ -30,7 +30,6 @@ from disavow.flower.identity import (
 from disavow.flower.names import ASK, CLIENT_ID, QUERY, RECORD
 from disavow.flower.reporting import inform, warn
 from disavow.ledger import Ledger
-from disavow.ledger.requests import find
 
 _ASKING_SECONDS = 60.0
 _MOST_ASKED = 3
@@ -127,8 +126,7 @@ class Roster:
 
     def _request_of(self, client: str) -> int | None:
         """The number of the request by which a client left; -1 while it is not answered, None for who is in."""
-        with self._ledger.snapshot() as connection:
-            request = find(connection, client, key=self._key)
+        request = self._ledger.find_request(client, key=self._key)
         if request is None and self._ledger.has_left(client, key=self._key):
             return -1  # this run was restored from a backup that is older than its first meeting with this client
         if request is None or not request.judged:

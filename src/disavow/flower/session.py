@@ -22,7 +22,7 @@ from disavow.flower.engine import FlowerEngine
 from disavow.flower.letters import Letters
 from disavow.flower.reporting import inform
 from disavow.flower.roster import Roster
-from disavow.ledger import Ledger, journal
+from disavow.ledger import Ledger
 from disavow.rounds.randomness import derive
 from disavow.rounds.round import Conduct
 from disavow.rounds.training import train
@@ -74,9 +74,8 @@ class Session:
     def _honour_requests(self, engine: FlowerEngine, delivery: Delivery) -> None:
         self._honour_once(engine, delivery)
         for _ in range(_PURGES):
-            with self.ledger.snapshot() as connection:
-                if not journal.purging(connection):
-                    return
+            if not self.ledger.purging():
+                return
             # somebody was reading the ledger just then; the next round may be an hour away
             time.sleep(_PAUSE)
             self._honour_once(engine, delivery)

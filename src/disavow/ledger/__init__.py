@@ -7,6 +7,8 @@ model, named by its digest) and ``lock`` (who is writing).
 from disavow.ledger.findings import Finding
 from disavow.ledger.fsck import fsck
 from disavow.ledger.ledger import Ledger
+from disavow.ledger.reader import Reader
 from disavow.ledger.rounds import RoundSummary
+from disavow.ledger.transaction import Snapshot, Transaction
 
-__all__ = ["Finding", "Ledger", "RoundSummary", "fsck"]
+__all__ = ["Finding", "Ledger", "Reader", "RoundSummary", "Snapshot", "Transaction", "fsck"]

@@ -33,6 +33,11 @@ def numbers_of(connection: sa.Connection, ids: Sequence[str]) -> dict[str, int]:
     return {client: number for client, number in connection.execute(query).all() if client in wanted}
 
 
+def names_of(connection: sa.Connection, numbers: Sequence[int]) -> list[str]:
+    """The ids of clients that are in the tables."""
+    return list(connection.execute(sa.select(clients.c.id).where(clients.c.number.in_(numbers))).scalars())
+
+
 def still_in(connection: sa.Connection) -> tuple[str, ...]:
     """The ids of all clients who have not been withdrawn, sorted."""
     query = sa.select(clients.c.id).where(clients.c.number.not_in(withdrawn())).order_by(clients.c.id)

@@ -166,6 +166,38 @@ def unchanged(connection: sa.Connection) -> int:
     return int(connection.execute(same).scalar_one())
 
 
+_undone, _standing = rounds.alias(), rounds.alias()
+_then, _now = memberships.alias(), memberships.alias()
+
+_REPEATED = (
+    sa.select(_then.c.update_digest == _now.c.update_digest)
+    .join_from(_undone, erasures, erasures.c.id == _undone.c.superseded_by)
+    .join(
+        _standing,
+        (_standing.c.number == _undone.c.number) & (_standing.c.before == _undone.c.before) & _standing.c.standing,
+    )
+    .join(_then, _then.c.round_id == _undone.c.id)
+    .join(_now, (_now.c.round_id == _standing.c.id) & (_now.c.client == _then.c.client))
+    .where(erasures.c.state == RequestState.REBUILDING.value, _standing.c.id > erasures.c.rounds_before)
+)
+
+_REBUILT = (
+    sa.select(rounds.c.id)
+    .join(erasures, rounds.c.id > erasures.c.rounds_before)
+    .where(erasures.c.state == RequestState.REBUILDING.value)
+    .limit(1)
+)
+
+
+def repeated_updates(connection: sa.Connection) -> tuple[bool, ...] | None:
+    """Whether each survivor of a round that an open erasure has undone returned the same update again, where it
+    started from the same model again; None where no round has been rebuilt yet.
+    """
+    if connection.execute(_REBUILT).first() is None:
+        return None
+    return tuple(bool(same) for same in connection.execute(_REPEATED).scalars())
+
+
 def _cost(connection: sa.Connection, erasure: sa.Row[Any], epochs: int, model_bytes: int) -> Cost:
     """What the rounds took that were recorded for an erasure."""
     done = (

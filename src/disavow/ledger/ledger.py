@@ -1,6 +1,6 @@
 """The ledger of one run: what was promised, who took part in which cluster, and every model.
 
-A round is one transaction. Its model file is durable before a row names it. What only reads is in `view`.
+A round is one transaction. Its model file is durable before a row names it. What only reads is in `reader`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 import sqlalchemy as sa
 
@@ -18,25 +19,26 @@ from disavow.domain import OWN_CODE, Anchors, Cluster, Evaluation, Layout, Polic
 from disavow.errors import DisavowError, LedgerError, RunMissing
 from disavow.ledger import anchors as anchoring
 from disavow.ledger import clients as registry
-from disavow.ledger import database, log, rebuilt, rounds, updates
+from disavow.ledger import database, log, rebuilt, retention, rounds, updates
 from disavow.ledger.creation import Beginning, make
 from disavow.ledger.keys import participation_key, tombstone, tombstone_key
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import Vector
 from disavow.ledger.proofs import ProofStore
+from disavow.ledger.reader import Reader, RunRecord
 from disavow.ledger.requests import bind_key, cancel, check_key, place, refuse_leavers
 from disavow.ledger.run_files import make_private, refuse_unsafe
 from disavow.ledger.schema import models, requests, run
 from disavow.ledger.taking_up import take_up
 from disavow.ledger.tombstones import RESTORED, Restored, listed, remember, restored
-from disavow.ledger.view import View
+from disavow.ledger.transaction import Snapshot, Transaction
 from disavow.proof.leaves import MECHANISMS
 from disavow.proof.notes import Signer
 
 Recorded = TypeVar("Recorded", Round, Rebuilt)
 
 
-class Ledger(View):
+class Ledger(Reader):
     """A run directory, opened. Use it as a context manager."""
 
     def __init__(
@@ -52,7 +54,8 @@ class Ledger(View):
         self._patience = database.BUSY_SECONDS if patience is None else patience
         self.restored = Restored()
         """Whom this run had forgotten when it was opened for writing; see `tombstones`."""
-        super().__init__(directory, engine)
+        self._engine = engine
+        super().__init__(RunRecord.load(directory, engine))
 
     # -- coming into being ---------------------------------------------------------------------------------
 
@@ -133,18 +136,18 @@ class Ledger(View):
         return ledger
 
     def _take_up_log(self) -> None:
-        with self.snapshot() as connection:
+        with self._connect() as connection:
             current = log.key_of(connection)
             ready = current == (self._signer.public if self._signer else None)
         if not ready:
-            with self.transaction() as connection:
+            with self._begin() as connection:
                 take_up(connection, self._signer, at=log.time_of(datetime.now(UTC)))
 
     def _take_up_tombstones(self) -> None:
         """Let everybody ask again who left and is in the run again; and list who left while nobody kept a list."""
         if self._keys is None:
             return
-        with self.snapshot() as connection:
+        with self._connect() as connection:
             self.restored = restored(connection, self._keys, directory=self.directory, write=True)
         if self.restored.clients:
             key = tombstone_key(self._keys, run=self.directory)
@@ -160,7 +163,7 @@ class Ledger(View):
 
     def _judged_tombstones(self) -> tuple[str, dict[bytes, None]]:
         """The fingerprint of the tombstone key, and the tombstones of all who are withdrawn, in order."""
-        with self.snapshot() as connection:
+        with self._connect() as connection:
             key = connection.execute(sa.select(run.c.tombstone_key)).scalar_one()
             judged = sa.select(requests.c.tombstone).where(requests.c.erasure.is_not(None)).order_by(requests.c.id)
             return key, dict.fromkeys(connection.execute(judged).scalars())
@@ -169,11 +172,6 @@ class Ledger(View):
     def signer(self) -> Signer | None:
         """What signs this run's log and proofs."""
         return self._signer
-
-    def sign_head(self, connection: sa.Connection) -> None:
-        """Sign what the transaction has appended to the log, if there is a key."""
-        if self._signer is not None:
-            log.sign_head(connection, self.run_id, self._signer)
 
     def remove_leftovers(self) -> None:
         """Delete model and update files that no row keeps: superseded ones, leavers', and those of rounds never
@@ -186,7 +184,7 @@ class Ledger(View):
             ProofStore(self.directory).remove_halves()
         if not any(self._leftovers()):
             return
-        with self.transaction() as connection:
+        with self._begin() as connection:
             connection.execute(run.update().values(run_id=self.run_id))  # as it is: any commit will do
         model_files, update_files = self._leftovers()
         with database.room_to_write(self.directory):
@@ -195,20 +193,45 @@ class Ledger(View):
 
     def _leftovers(self) -> tuple[list[Path], list[Path]]:
         """Model files and update files that no row keeps."""
-        with self.snapshot() as connection:
+        with self._connect() as connection:
             named = set(connection.execute(sa.select(models.c.digest).where(models.c.present)).scalars())
             kept = updates.named(connection)
         return self.store.leftovers(named), self.updates.leftovers(kept)
 
     def close(self) -> None:
         """Let go of the run and of its lock. Closing twice is closing once."""
-        super().close()
+        self._engine.dispose()
         if self._lock is not None:
             self._lock.release()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
     @contextmanager
-    def transaction(self) -> Iterator[sa.Connection]:
-        """Several steps at once: all of them, or none."""
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Read one state of the ledger several times."""
+        with self._connect() as connection:
+            yield Snapshot(self._record, connection)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Write several steps at once: all of them, or none."""
+        with self._begin() as connection:
+            yield Transaction(self._record, connection, self._signer)
+
+    @contextmanager
+    def _connect(self) -> Iterator[sa.Connection]:
+        with self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _begin(self) -> Iterator[sa.Connection]:
+        """Open a connection that writes: its changes are committed at the end, or none of them."""
         with database.room_to_write(self.directory), database.writing(self._engine) as connection:
             yield connection
 
@@ -219,13 +242,13 @@ class Ledger(View):
 
         `key` is the operator's tombstone key: only with it can a leaver be recognised.
         """
-        with self.transaction() as connection:
+        with self._begin() as connection:
             refuse_leavers(connection, ids, key, listed=self._listed_tombstones())
             registry.register(connection, ids)
 
     def keep_anchors(self, told: Anchors) -> None:
         """Keep the fixed clusters of this run; places of clients who are not in it are left out."""
-        with self.transaction() as connection:
+        with self._begin() as connection:
             anchoring.store(connection, told)
 
     def has_left(self, client: str, *, key: bytes) -> bool:
@@ -247,12 +270,12 @@ class Ledger(View):
     ) -> tuple[int, ...]:
         """Make erasure requests wait for whoever holds the run; their numbers. See `requests.place`."""
         folder = None if openings is None else str(openings.absolute())
-        with self.transaction() as connection:
+        with self._begin() as connection:
             return place(connection, ids, key=key, at=at, stream_round=stream_round, openings=folder, note=note)
 
     def cancel_request(self, client: str, *, at: datetime) -> int:
         """Cancel the request of a client that waits; its number. See `requests.cancel`."""
-        with self.transaction() as connection:
+        with self._begin() as connection:
             return cancel(connection, client, at=at)
 
     def participation_key(self, key: bytes) -> bytes:
@@ -261,9 +284,9 @@ class Ledger(View):
         The run goes by that key from then on. One that is open for reading checks it and remembers nothing.
         """
         if self._lock is None:
-            with self.snapshot() as connection:
+            with self._connect() as connection:
                 return participation_key(key, check_key(connection, key))
-        with self.transaction() as connection:
+        with self._begin() as connection:
             return participation_key(key, bind_key(connection, key))
 
     def purge(self) -> bool:
@@ -368,19 +391,20 @@ class Ledger(View):
         compress: bool,
     ) -> Recorded:
         """Files first, durable; then the rows that name them, in one transaction."""
-        with self.snapshot() as connection:
+        with self._connect() as connection:
             self._refuse_out_of_turn(connection, *turn)
         try:
             with database.room_to_write(self.directory):
                 digest, stored_bytes = self.store.write(self.layout, after)
                 sizes = self.updates.write(kept, compress=compress)
-            with self.transaction() as connection:
+            with self._begin() as connection:
                 self._refuse_out_of_turn(connection, *turn)
                 known = models.update().where(models.c.digest == digest).values(present=True, thinned=False)
                 if connection.execute(known).rowcount == 0:
                     connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
                 record = insert(connection, digest, sizes)
-                self.sign_head(connection)
+                if self._signer is not None:
+                    log.sign_head(connection, self.run_id, self._signer)
         except BaseException:
             with suppress(DisavowError, OSError):  # then the next opening does it, and what failed first is told
                 self.remove_leftovers()  # the model of a round that was not recorded must not stay
@@ -397,5 +421,20 @@ class Ledger(View):
 
     def note_evaluation(self, number: int, evaluation: Evaluation) -> None:
         """Remember how well a standing round's model does."""
-        with self.transaction() as connection:
+        with self._begin() as connection:
             rounds.note_evaluation(connection, number, evaluation)
+
+    def thin(self, budget: int | None) -> None:
+        """Give up checkpoints until those of standing rounds take at most `budget` bytes; None keeps all.
+
+        The initial model and the newest always stay. Models of superseded rounds are none of them: they go when the
+        rebuild that replaces them commits.
+        """
+        if budget is None:
+            return
+        gone = self._read(retention.beyond_budget, budget)
+        if not gone:
+            return
+        with self._begin() as connection:
+            retention.mark_thinned(connection, gone)
+        self.store.remove([self.store.path(digest) for digest in sorted(gone)])

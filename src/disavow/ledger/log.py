@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import secrets
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from disavow.ledger import rows
-from disavow.ledger.leaves import cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
+from disavow.ledger.leaves import cluster_hashes, cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
 from disavow.ledger.schema import clients, erasures, log, memberships, requests, rounds, run, withdrawals
 from disavow.ledger.withdrawn import map_of, withdrawn_slots
 from disavow.proof import canonical
@@ -23,6 +25,48 @@ from disavow.proof.leaves import Leaf, commit_rounds, hash_of, latest_time, map_
 from disavow.proof.merkle import root_of
 from disavow.proof.notes import Checkpoint, PublicKey, Signer, origin_of
 from disavow.proof.reading import day_of
+
+
+@dataclass(frozen=True)
+class LoggedSlot:
+    """A slot that a client filled in a standing round, which is the one numbered `number`.
+
+    `place` is that of the round's leaf in the log, `round_id` the round's row.
+    """
+
+    place: int
+    round_id: int
+    number: int
+    slot: int
+    salt: bytes
+    update_digest: bytes
+
+
+@dataclass(frozen=True)
+class LoggedRound:
+    """The leaf of a round, and the leaf hashes of its clusters; none where it was rebuilt."""
+
+    leaf: Leaf
+    cluster_hashes: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class LogSize:
+    """What the size of proofs depends on.
+
+    Args:
+        leaf_bytes: Bytes of all leaves, with one more for each.
+        covered: For each erasure, how many rounds were logged before its withdrawal.
+        changed: From how many rounds slots were withdrawn, summed over erasures.
+        withdrawn: How many slots were withdrawn from a round, by its row.
+
+    """
+
+    leaf_bytes: int
+    covered: tuple[int, ...]
+    changed: int
+    withdrawn: Mapping[int, int]
+
 
 # -- appending -----------------------------------------------------------------------------------------------------
 
@@ -162,6 +206,68 @@ def logged_rounds(connection: sa.Connection) -> list[tuple[int, int, int]]:
         .order_by(log.c.position)
     )
     return [(row.position, row.id, row.clusters) for row in connection.execute(query)]
+
+
+def logged_round(connection: sa.Connection, place: int) -> LoggedRound:
+    """The leaf of a round, with the leaf hashes of its clusters."""
+    row = connection.execute(sa.select(log.c.leaf, log.c.clusters).where(log.c.position == place)).one()
+    return LoggedRound(json.loads(row.leaf), tuple(cluster_hashes(row.clusters or b"")))
+
+
+def standing_places(connection: sa.Connection) -> dict[int, int]:
+    """The rows of the rounds that stand, by the places of their leaves."""
+    query = (
+        sa.select(log.c.position, rounds.c.id).join(rounds, rounds.c.id == log.c.round_id).where(rounds.c.standing)
+    )
+    return {row.position: row.id for row in connection.execute(query)}
+
+
+def withdrawal_places(connection: sa.Connection) -> dict[int, int]:
+    """The place of each erasure's withdrawal in the log, in order."""
+    query = (
+        sa.select(log.c.erasure, sa.func.min(log.c.position).label("place"))
+        .where(log.c.erasure.is_not(None))
+        .group_by(log.c.erasure)
+        .order_by(sa.text("place"))
+    )
+    return {row.erasure: row.place for row in connection.execute(query)}
+
+
+_SLOTS = (
+    sa.select(log.c.position, rounds.c.id, rounds.c.number)
+    .add_columns(memberships.c.slot, memberships.c.salt, memberships.c.update_digest)
+    .join_from(memberships, rounds, rounds.c.id == memberships.c.round_id)
+    .join(log, log.c.round_id == rounds.c.id)
+    .where(rounds.c.standing)
+    .order_by(log.c.position, memberships.c.slot)
+)
+
+
+def logged_slots(connection: sa.Connection, client: int) -> tuple[LoggedSlot, ...]:
+    """The slots that a client (by its number) filled in standing rounds, in the order of the log."""
+    return tuple(LoggedSlot(*row) for row in connection.execute(_SLOTS.where(memberships.c.client == client)))
+
+
+def logged_slots_of_round(connection: sa.Connection, number: int) -> dict[str, LoggedSlot]:
+    """The slots of a standing round by the ids of their members who are in the tables, in order."""
+    query = _SLOTS.add_columns(clients.c.id).join(clients, clients.c.number == memberships.c.client)
+    found = connection.execute(query.where(rounds.c.number == number))
+    return {client: LoggedSlot(*slot) for *slot, client in found}
+
+
+def log_size(connection: sa.Connection) -> LogSize:
+    """Count what the size of proofs depends on."""
+    leaf_bytes = connection.execute(sa.select(sa.func.sum(sa.func.length(log.c.leaf) + 1))).scalar_one()
+    logged = [place for place, *_ in logged_rounds(connection)]
+    covered = tuple(bisect_left(logged, place) for place in withdrawal_places(connection).values())
+    changed = sa.select(withdrawals.c.erasure, withdrawals.c.round_id).distinct().subquery()
+    gone = sa.select(withdrawals.c.round_id, sa.func.count()).group_by(withdrawals.c.round_id)
+    return LogSize(
+        leaf_bytes=leaf_bytes,
+        covered=covered,
+        changed=connection.execute(sa.select(sa.func.count()).select_from(changed)).scalar_one(),
+        withdrawn={row[0]: row[1] for row in connection.execute(gone)},
+    )
 
 
 def rounds_of(connection: sa.Connection, client: int | None) -> list[int]:

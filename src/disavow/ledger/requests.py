@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,40 @@ from disavow.ledger.keys import another_key, fingerprint, tombstone
 from disavow.ledger.rows import request_checksum, time_to_text
 from disavow.ledger.schema import clients, erasures, requests, run
 from disavow.proof.leaves import MECHANISMS
+
+
+@dataclass(frozen=True)
+class JudgedRequest:
+    """A request with a verdict, as long as its client is in the tables: what its proof is made from.
+
+    Args:
+        number: The number of the request.
+        client: The number of its client.
+        erasure: The erasure that answers it.
+        index: Its place among the requests that this erasure answers.
+        verdict: The value of its `VerdictKind`.
+        asked_at: When it was placed, as text.
+        judged_at: When the erasure was opened, as text.
+        rollback_to: The first round that the erasure undid, if it undid any.
+        target: The last round to rebuild, if there is one.
+        openings: The folder that was asked for its opening.
+        rounds_salt: Opens the log's commitment to the rounds it was in.
+        client_salt: Opens the log's commitment to who asked.
+
+    """
+
+    number: int
+    client: int
+    erasure: int
+    index: int
+    verdict: str
+    asked_at: str
+    judged_at: str
+    rollback_to: int | None
+    target: int | None
+    openings: str | None
+    rounds_salt: bytes | None
+    client_salt: bytes | None
 
 
 def place(
@@ -149,6 +184,60 @@ def listed(connection: sa.Connection, numbers: Sequence[int] | None = None) -> t
     if numbers is not None:
         query = query.where(requests.c.id.in_(numbers))
     return tuple(_request(row) for row in connection.execute(query))
+
+
+def judged_requests_of(connection: sa.Connection, leavers: Sequence[int]) -> tuple[JudgedRequest, ...]:
+    """The requests, with their verdicts, of clients (by their numbers), in the order in which they were placed."""
+    return _judged(connection, requests.c.client.in_(leavers))
+
+
+def judged_together(connection: sa.Connection, erasure: int) -> tuple[JudgedRequest, ...]:
+    """The requests that one erasure answers, in the order in which they were placed."""
+    return _judged(connection, requests.c.erasure == erasure)
+
+
+def _judged(connection: sa.Connection, which: sa.ColumnElement[bool]) -> tuple[JudgedRequest, ...]:
+    earlier = requests.alias()
+    index = sa.select(sa.func.count()).where(earlier.c.erasure == requests.c.erasure, earlier.c.id < requests.c.id)
+    query = (
+        sa.select(
+            requests.c.id.label("number"),
+            requests.c.client,
+            requests.c.erasure,
+            index.scalar_subquery().label("index"),
+            requests.c.verdict,
+            requests.c.asked_at,
+            erasures.c.opened_at.label("judged_at"),
+            erasures.c.rollback_to,
+            erasures.c.target,
+            requests.c.openings,
+            requests.c.rounds_salt,
+            requests.c.client_salt,
+        )
+        .join(erasures, erasures.c.id == requests.c.erasure)
+        .where(which)
+        .order_by(requests.c.id)
+    )
+    return tuple(JudgedRequest(**row._mapping) for row in connection.execute(query))
+
+
+def numbers_to_judge(connection: sa.Connection, ids: Sequence[str]) -> list[int]:
+    """The numbers of those of these clients who are not withdrawn yet; an unknown one is refused."""
+    numbers = []
+    for client in dict.fromkeys(ids):
+        refuse_broken_text(client)
+        found = connection.execute(sa.select(clients.c.number).where(clients.c.id == client)).scalar()
+        if found is None:
+            raise UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed")
+        numbers.append(found)
+    gone = sa.select(requests.c.client).where(requests.c.client.in_(numbers), requests.c.erasure.is_not(None))
+    withdrawn = set(connection.execute(gone).scalars())
+    return [number for number in numbers if number not in withdrawn]
+
+
+def latest_stream_round(connection: sa.Connection) -> int:
+    """The last round after which a request stream placed a request; 0 where there is none."""
+    return connection.execute(sa.select(sa.func.max(requests.c.stream_round))).scalar() or 0
 
 
 def _request(row: sa.Row[Any]) -> ErasureRequest:

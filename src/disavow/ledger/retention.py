@@ -6,11 +6,11 @@ The row goes first: killed before its file is gone, the next opening for writing
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from disavow.ledger.ledger import Ledger
 from disavow.ledger.schema import models, rounds, run
 from disavow.ledger.thinning import superfluous, weights_of
 
@@ -46,25 +46,13 @@ def nearest(connection: sa.Connection, number: int) -> int:
     return (connection.execute(query).scalar() or 0) + 1
 
 
-def thin(ledger: Ledger, budget: int | None) -> None:
-    """Give up checkpoints until those of standing rounds take at most `budget` bytes; None keeps all.
-
-    The initial model and the newest always stay. Models of superseded rounds are none of them: they go when the
-    rebuild that replaces them commits.
-    """
-    if budget is None:
-        return
-    with ledger.snapshot() as connection:
-        gone = _too_many(connection, budget)
-    if not gone:
-        return
-    with ledger.transaction() as connection:
-        connection.execute(models.update().where(models.c.digest.in_(gone)).values(present=False, thinned=True))
-    ledger.store.remove([ledger.store.path(digest) for digest in sorted(gone)])
+def mark_thinned(connection: sa.Connection, digests: Collection[str]) -> None:
+    """Note that these models are given up."""
+    connection.execute(models.update().where(models.c.digest.in_(digests)).values(present=False, thinned=True))
 
 
-def _too_many(connection: sa.Connection, budget: int) -> set[str]:
-    """The digests of the models to give up."""
+def beyond_budget(connection: sa.Connection, budget: int) -> set[str]:
+    """The digests of the models to give up, so that those of standing rounds take at most `budget` bytes."""
     found = [each for each in checkpoints(connection) if each.kept]
     if sum(each.stored_bytes for each in found) <= budget:
         return set()

@@ -33,6 +33,38 @@ _RECENT = 10
 
 
 @dataclass(frozen=True)
+class StoredCluster:
+    """A cluster as it is stored, with the commitments of its slots, whether or not their members still are in."""
+
+    position: int
+    first_slot: int
+    size: int
+    weight: float
+    spread: float
+    commitments: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class ClientRound:
+    """A round in which a client took part.
+
+    Args:
+        round_id: The row of the round.
+        number: Its number.
+        standing: Whether it stands.
+        clusters: How many clusters it has; 0 where it was rebuilt.
+        size: How many slots the client's cluster has; None where there are no clusters.
+
+    """
+
+    round_id: int
+    number: int
+    standing: bool
+    clusters: int
+    size: int | None
+
+
+@dataclass(frozen=True)
 class RoundSummary:
     """A recorded round in one line: what a table of rounds shows."""
 
@@ -189,21 +221,34 @@ def load(connection: sa.Connection, number: int) -> Round:
     )
 
 
-def cluster_at(connection: sa.Connection, round_id: int, slot: int) -> tuple[rows.Row, list[rows.Row]]:
-    """The row of the cluster that holds a slot, and the rows of all its slots."""
+def cluster_at(connection: sa.Connection, round_id: int, slot: int) -> StoredCluster:
+    """The cluster that holds a slot."""
     holder = (
         sa.select(clusters)
         .where(clusters.c.round_id == round_id, clusters.c.first_slot <= slot)
         .order_by(clusters.c.first_slot.desc())
         .limit(1)
     )
-    row = dict(connection.execute(holder).one()._mapping)
-    mine = sa.select(slots).where(
+    row = connection.execute(holder).one()
+    mine = sa.select(slots.c.commitment).where(
         slots.c.round_id == round_id,
-        slots.c.slot >= row["first_slot"],
-        slots.c.slot < row["first_slot"] + row["size"],
+        slots.c.slot >= row.first_slot,
+        slots.c.slot < row.first_slot + row.size,
     )
-    return row, [dict(each._mapping) for each in connection.execute(mine.order_by(slots.c.slot))]
+    return StoredCluster(
+        position=row.position,
+        first_slot=row.first_slot,
+        size=row.size,
+        weight=row.weight,
+        spread=row.spread,
+        commitments=tuple(connection.execute(mine.order_by(slots.c.slot)).scalars()),
+    )
+
+
+def commitments(connection: sa.Connection, round_id: int) -> list[bytes]:
+    """The commitments of all slots of a round, in order."""
+    query = sa.select(slots.c.commitment).where(slots.c.round_id == round_id).order_by(slots.c.slot)
+    return list(connection.execute(query).scalars())
 
 
 def membership(connection: sa.Connection, number: int) -> tuple[tuple[str, ...], ...]:
@@ -274,6 +319,22 @@ def rounds_with(connection: sa.Connection, client: str) -> tuple[int, ...]:
         .order_by(rounds.c.number)
     )
     return tuple(connection.execute(query).scalars())
+
+
+def rounds_of_client(connection: sa.Connection, client: int) -> tuple[ClientRound, ...]:
+    """The rounds, standing or not, in which a client (by its number) took part."""
+    query = (
+        sa.select(rounds.c.id, rounds.c.number, rounds.c.standing, rounds.c.clusters, clusters.c.size)
+        .join_from(memberships, rounds, rounds.c.id == memberships.c.round_id)
+        .outerjoin(
+            clusters,
+            (clusters.c.round_id == rounds.c.id)
+            & (clusters.c.first_slot <= memberships.c.slot)
+            & (memberships.c.slot < clusters.c.first_slot + clusters.c.size),
+        )
+        .where(memberships.c.client == client)
+    )
+    return tuple(ClientRound(*row) for row in connection.execute(query))
 
 
 def executed(connection: sa.Connection) -> tuple[Event, ...]:

@@ -6,24 +6,24 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from disavow.domain import Anchors, size_class
-from disavow.ledger import Ledger
+from disavow.ledger import Ledger, Reader
 from disavow.rounds.clustering.fixed import hash_of, settled
 from disavow.rounds.randomness import Secrets
 
 
-def is_anchored(ledger: Ledger) -> bool:
+def is_anchored(reader: Reader) -> bool:
     """Whether a run has fixed clusters."""
-    return ledger.policy.clustering == "fixed"
+    return reader.policy.clustering == "fixed"
 
 
-def anchors_for(ledger: Ledger, clients: Collection[str], *, seed: int, secrets: Secrets) -> Anchors:
+def anchors_for(reader: Reader, clients: Collection[str], *, seed: int, secrets: Secrets) -> Anchors:
     """The run's anchors with a place for each of these clients; settled over them where there are none yet.
 
     Changes nothing in the ledger. There must be at least k clients to settle them over.
     """
-    anchors = ledger.anchors()
+    anchors = reader.anchors()
     if anchors is None:
-        return settled(clients, ledger.policy.k, seed, secrets.stream(0, 1, "borders"))
+        return settled(clients, reader.policy.k, seed, secrets.stream(0, 1, "borders"))
     newcomers = {client: hash_of(client, seed) for client in clients if client not in anchors.places}
     return anchors.joined(newcomers) if newcomers else anchors
 

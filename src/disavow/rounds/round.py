@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from disavow.domain import Anchors, Round
 from disavow.errors import ConfigError
-from disavow.ledger import Ledger
+from disavow.ledger import Ledger, Reader
 from disavow.privacy.budget import Budget
 from disavow.privacy.events import Event, event_of
 from disavow.rounds.aggregate import aggregate
@@ -134,35 +134,35 @@ def taking_part_of(
 
 
 def participants_ahead(
-    ledger: Ledger, conduct: Conduct, numbers: Sequence[int], leavers: Collection[str] = ()
+    reader: Reader, conduct: Conduct, numbers: Sequence[int], leavers: Collection[str] = ()
 ) -> list[int]:
     """How many will take part in each of these rounds of a run with fixed clusters, once these have left."""
-    clients = sorted(set(ledger.clients()) - set(leavers))
-    anchors = anchors_for(ledger, ledger.clients(), seed=conduct.seed, secrets=conduct.secrets)
+    clients = sorted(set(reader.clients()) - set(leavers))
+    anchors = anchors_for(reader, reader.clients(), seed=conduct.seed, secrets=conduct.secrets)
     return [len(taking_part_of(clients, conduct, number, conduct.clusters(anchors, number))) for number in numbers]
 
 
-def room_for(ledger: Ledger, conduct: Conduct, first: int, rounds: int = 1, leavers: Collection[str] = ()) -> Room:
+def room_for(reader: Reader, conduct: Conduct, first: int, rounds: int = 1, leavers: Collection[str] = ()) -> Room:
     """How many of so many rounds, numbered from `first`, can be run once these have left.
 
     Up to the first that the privacy budget has no room for, or in whose fixed clusters nobody is left.
     """
     anchors, empty = None, None
-    if is_anchored(ledger):
-        counts = participants_ahead(ledger, conduct, range(first, first + rounds), leavers)
+    if is_anchored(reader):
+        counts = participants_ahead(reader, conduct, range(first, first + rounds), leavers)
         if 0 in counts:
             rounds = counts.index(0)
             empty = f"nobody is left in the clusters that take part in round {first + rounds}"
-        everybody = anchors_for(ledger, ledger.clients(), seed=conduct.seed, secrets=conduct.secrets)
+        everybody = anchors_for(reader, reader.clients(), seed=conduct.seed, secrets=conduct.secrets)
         anchors = everybody.without(leavers)
     if conduct.budget is None:
         return Room(rounds, empty)
 
     def coming(number: int) -> Event:
         # nobody is asked who takes part where it makes no difference
-        return foreseen(ledger.policy, number, None if anchors is None else conduct.clusters(anchors, number))
+        return foreseen(reader.policy, number, None if anchors is None else conduct.clusters(anchors, number))
 
-    room = room_in(conduct.budget, ledger.events(), map(coming, range(first, first + rounds)))
+    room = room_in(conduct.budget, reader.events(), map(coming, range(first, first + rounds)))
     return room if room.obstacle is not None else Room(rounds, empty)
 
 

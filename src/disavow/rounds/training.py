@@ -7,7 +7,6 @@ from collections.abc import Callable
 import torch
 
 from disavow.ledger import Ledger, RoundSummary
-from disavow.ledger.retention import thin
 from disavow.rounds.local_training import Engine
 from disavow.rounds.round import Conduct, run_round
 from disavow.rounds.vectors import Model
@@ -43,7 +42,7 @@ def settle(ledger: Ledger, engine: Engine, conduct: Conduct) -> list[RoundSummar
     because a model that was thinned cannot be evaluated. The rounds that had not been evaluated.
     """
     evaluated = evaluate_missing(ledger, engine)
-    thin(ledger, conduct.retention)
+    ledger.thin(conduct.retention)
     return evaluated
 
 

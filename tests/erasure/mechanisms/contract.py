@@ -181,7 +181,7 @@ def rolled_back(run: Run, leavers: Sequence[str], to: int) -> None:
     from disavow.domain import Verdict, VerdictKind
 
     ask(run, *leavers)
-    with run.ledger.transaction() as connection:
+    with run.ledger._begin() as connection:
         erasure = journal.open_erasure(
             connection,
             journal.waiting(connection),
@@ -329,7 +329,7 @@ class MechanismContract(ABC):
     def test_no_leaver_is_left_anywhere(self, tmp_path: Path) -> None:
         with self.trained(tmp_path / "run") as run:
             pair = mates(run)
-            with run.ledger.snapshot() as connection:
+            with run.ledger._connect() as connection:
                 numbers = numbers_of(connection, pair).values()
                 theirs = sa.select(memberships.c.update_digest).where(memberships.c.client.in_(numbers))
                 contributed = set(connection.execute(theirs).scalars())

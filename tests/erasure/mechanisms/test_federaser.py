@@ -362,7 +362,7 @@ def test_a_rollback_in_the_middle_of_a_rebuild_goes_through_what_is_left(tmp_pat
                 ask(run, run.ledger.clients()[0])
 
         run.honour_requests(on_round=asks)
-        with run.ledger.snapshot() as connection:
+        with run.ledger._connect() as connection:
             for row in connection.execute(sa.select(rebuilt).order_by(rebuilt.c.round_id)):
                 sources.append((row.round_id, row.source, row.epochs))
         assert sources == [(9, 1, 0), (10, 3, 1), (11, 9, 0), (12, 10, 1), (13, 5, 1), (14, 7, 1)]
@@ -404,7 +404,7 @@ def test_a_rebuilt_round_has_no_clusters_to_be_asked_for(tmp_path: Path) -> None
 def test_fsck_names_what_is_wrong_with_a_rebuilt_round(tmp_path: Path, sql: str, told: str) -> None:
     with toy(tmp_path / "run") as run:
         leave(run, *mates(run))
-        with run.ledger.transaction() as connection:
+        with run.ledger._begin() as connection:
             connection.execute(sa.text(sql))
     assert any("round 1, attempt 2" in text and told in text for text in faults(tmp_path / "run"))
 
@@ -511,10 +511,10 @@ def test_the_account_of_a_run_with_rebuilt_rounds_claims_no_figure(tmp_path: Pat
 
 def test_leavers_digests_are_gone_from_the_tables_too(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
-        with run.ledger.snapshot() as connection:
+        with run.ledger._connect() as connection:
             before = connection.execute(sa.select(sa.func.count()).select_from(memberships)).scalar_one()
         leave(run, "client-03")
-        with run.ledger.snapshot() as connection:
+        with run.ledger._connect() as connection:
             after = connection.execute(sa.select(sa.func.count()).select_from(memberships)).scalar_one()
         assert before - after == 8
 
@@ -582,7 +582,7 @@ def test_a_lost_update_of_a_survivor_does_not_keep_a_request_from_being_honoured
     ],
 )
 def test_fsck_names_rows_that_would_steer_a_rebuild_wrong(tmp_path: Path, sql: str, told: str) -> None:
-    with toy(tmp_path / "run") as run, run.ledger.transaction() as connection:
+    with toy(tmp_path / "run") as run, run.ledger._begin() as connection:
         connection.exec_driver_sql(sql)
     assert told in faults(tmp_path / "run")
 
@@ -602,7 +602,7 @@ def test_a_round_that_repeats_the_clusters_from_before_rebuilt_ones_is_no_fault(
         replace(run, settings=settings.model_copy(update={"rounds": 4})).train()
         leave(run, "client-03")
         run.train()
-        with run.ledger.snapshot() as connection:
+        with run.ledger._connect() as connection:
             of = sa.select(rounds.c.number, rounds.c.clusters, rounds.c.repeats).where(rounds.c.standing)
             stand = {number: (clusters, repeats) for number, clusters, repeats in connection.execute(of)}
     assert any(repeats and stand[number - 1][0] == 0 for number, (_, repeats) in stand.items())

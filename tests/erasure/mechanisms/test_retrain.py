@@ -56,7 +56,7 @@ def test_from_scratch_every_rollback_is_to_round_1(tmp_path: Path) -> None:
             assert request.verdict == foreseen.verdict
             assert request.cost is not None
             ends[name] = request.verdict, request.cost.rounds, foreseen.cost.rounds
-            with run.ledger.snapshot() as connection:
+            with run.ledger._connect() as connection:
                 [rollback] = [leaf for leaf in log.leaves_of(connection) if leaf["type"] == "rollback"]
             assert rollback["to"] == request.verdict.undoes
         assert faults(tmp_path / name) == []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from disavow.erasure.mechanisms.mechanism import Mechanism, Work
 from disavow.errors import RoundRefused
-from disavow.ledger import Ledger
+from disavow.ledger import Ledger, Reader
 from disavow.rounds.local_training import Engine
 from disavow.rounds.round import Conduct
 
@@ -36,7 +36,7 @@ class WithoutRetraining:
 
     def ahead(
         self,
-        ledger: Ledger,
+        reader: Reader,
         conduct: Conduct,
         *,
         first: int,
@@ -45,7 +45,7 @@ class WithoutRetraining:
         most: int | None = None,
     ) -> Work:
         """Nothing."""
-        del ledger, conduct, leavers, most
+        del reader, conduct, leavers, most
         return Work(obstacle=DECLINED if first <= last else None)
 
     def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:

@@ -21,7 +21,7 @@ import torch
 from disavow.domain import Member, Slot
 from disavow.erasure.mechanisms.mechanism import Step, Work
 from disavow.errors import IntegrityError, RoundRefused
-from disavow.ledger import Ledger, journal
+from disavow.ledger import Ledger, Reader
 from disavow.ledger.models import Vector
 from disavow.ledger.rebuilt import model_from
 from disavow.ledger.updates import KeptRound, digest_of
@@ -51,7 +51,7 @@ class FedEraser:
 
     def ahead(
         self,
-        ledger: Ledger,
+        reader: Reader,
         conduct: Conduct,
         *,
         first: int,
@@ -64,18 +64,18 @@ class FedEraser:
             return Work()
         if conduct.budget is not None:
             return Work(obstacle=NO_ACCOUNT)
-        survivors = len(set(ledger.clients()) - set(leavers))
-        if survivors < ledger.policy.k:
-            return Work(obstacle=f"{survivors} clients are left, fewer than k = {ledger.policy.k}")
-        kept, fresh = ledger.kept_rounds(first), _fresh(ledger, first)
+        survivors = len(set(reader.clients()) - set(leavers))
+        if survivors < reader.policy.k:
+            return Work(obstacle=f"{survivors} clients are left, fewer than k = {reader.policy.k}")
+        kept, fresh = reader.kept_rounds(first), _fresh(reader, first)
         if fresh and not kept:
             return Work(obstacle=f"no updates are kept of rounds {first} to {last}")
         steps: list[Step] = []
         for each in kept[:most]:
             left = [member for member in each.members if member.client not in leavers]
-            if len(left) < ledger.policy.k:
+            if len(left) < reader.policy.k:
                 few = f"updates of {len(left)} survivors are kept of round {each.number}"
-                return Work(tuple(steps), f"{few}, fewer than k = {ledger.policy.k}")
+                return Work(tuple(steps), f"{few}, fewer than k = {reader.policy.k}")
             steps.append(Step(len(left), 0 if fresh and not steps else self.epochs(conduct)))
         return Work(tuple(steps))
 
@@ -157,10 +157,9 @@ def calibrate(then: Vector, now: Vector) -> Vector:
     return (float(np.linalg.norm(then.astype(np.float64))) / length * direction).astype(np.float32)
 
 
-def _fresh(ledger: Ledger, first: int) -> bool:
+def _fresh(reader: Reader, first: int) -> bool:
     """Whether nothing has been rebuilt yet since the rollback to `first`, or one to a round that still stands."""
-    if first <= ledger.last_round:
+    if first <= reader.last_round:
         return True
-    with ledger.snapshot() as connection:
-        open_one = journal.rebuilding(connection)
+    open_one = reader.rebuilding()
     return open_one is not None and open_one.newest == first

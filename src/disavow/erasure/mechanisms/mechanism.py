@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from disavow.errors import ConfigError
-from disavow.ledger import Ledger
+from disavow.ledger import Ledger, Reader
 from disavow.rounds.local_training import Engine
 from disavow.rounds.round import Conduct
 
@@ -44,7 +44,7 @@ class Mechanism(Protocol):
 
     def ahead(
         self,
-        ledger: Ledger,
+        reader: Reader,
         conduct: Conduct,
         *,
         first: int,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from disavow.config import participants_of
 from disavow.erasure.mechanisms.mechanism import Step, Work
-from disavow.ledger import Ledger
+from disavow.ledger import Ledger, Reader
 from disavow.rounds.local_training import Engine
 from disavow.rounds.round import Conduct, participants_ahead, room_for, run_round
 
@@ -29,7 +29,7 @@ class Retrain:
 
     def ahead(
         self,
-        ledger: Ledger,
+        reader: Reader,
         conduct: Conduct,
         *,
         first: int,
@@ -43,16 +43,16 @@ class Retrain:
         wanted = last - first + 1 if most is None else min(most, last - first + 1)
         if wanted < 1:
             return Work()
-        survivors = len(set(ledger.clients()) - set(leavers))
+        survivors = len(set(reader.clients()) - set(leavers))
         participants = participants_of(survivors, conduct.fraction, conduct.at_least) if survivors else 0
-        if ledger.policy.clustering == "fixed":
+        if reader.policy.clustering == "fixed":
             participants = survivors  # whole clusters take part, gaps and all
-        if participants < ledger.policy.k:
-            return Work(obstacle=f"{participants} participants are left, fewer than k = {ledger.policy.k}")
-        room = room_for(ledger, conduct, first, wanted, leavers)
-        if ledger.policy.clustering != "fixed":
+        if participants < reader.policy.k:
+            return Work(obstacle=f"{participants} participants are left, fewer than k = {reader.policy.k}")
+        room = room_for(reader, conduct, first, wanted, leavers)
+        if reader.policy.clustering != "fixed":
             return Work((Step(participants, conduct.epochs),) * room.rounds, room.obstacle)
-        counts = participants_ahead(ledger, conduct, range(first, first + room.rounds), leavers)
+        counts = participants_ahead(reader, conduct, range(first, first + room.rounds), leavers)
         return Work(tuple(Step(count, conduct.epochs) for count in counts), room.obstacle)
 
     def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:

@@ -1,0 +1,449 @@
+"""Everything that can be read of a run, as frozen values. Nothing here changes it.
+
+`Reader` is implemented twice: a `Ledger` reads the newest state with every call, a `Snapshot` reads one state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Concatenate, ParamSpec, Self, TypeVar
+
+import numpy as np
+import sqlalchemy as sa
+
+from disavow.domain import (
+    Anchors,
+    ClusterEvidence,
+    ErasureRequest,
+    Layout,
+    Member,
+    Policy,
+    RebuiltEvidence,
+    Round,
+    TrainedBy,
+    model_name,
+)
+from disavow.errors import IntegrityError, LedgerError
+from disavow.ledger import anchors as anchoring
+from disavow.ledger import clients as registry
+from disavow.ledger import (
+    journal,
+    log,
+    requests,
+    retention,
+    rounds,
+    rows,
+    taking_up,
+    tombstones,
+    updates,
+    withdrawn,
+)
+from disavow.ledger.creation import MODELS
+from disavow.ledger.evidence import evidence
+from disavow.ledger.journal import Rebuilding, Waiting
+from disavow.ledger.log import LoggedRound, LoggedSlot, LogSize
+from disavow.ledger.models import ModelStore, Vector, mean_of
+from disavow.ledger.odds import Odds, odds
+from disavow.ledger.requests import JudgedRequest
+from disavow.ledger.retention import Checkpoint
+from disavow.ledger.rounds import ClientRound, RoundSummary, StoredCluster
+from disavow.ledger.schema import models, run
+from disavow.ledger.tombstones import Restored
+from disavow.ledger.updates import UPDATES, KeptRound, UpdateStore
+from disavow.ledger.withdrawn import Withdrawn
+from disavow.privacy.events import Event
+from disavow.proof.leaves import MOST_REQUESTS, Leaf
+from disavow.proof.notes import Checkpoint as LogHead
+from disavow.proof.notes import PublicKey, Signer
+
+Arguments = ParamSpec("Arguments")
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What was settled when a run was created, and where its files are."""
+
+    directory: Path
+    run_id: str
+    created_at: datetime
+    created_by: str
+    policy: Policy
+    layout: Layout
+    initial_model: str
+    settings_digest: str
+    trainer: TrainedBy
+    store: ModelStore
+    updates: UpdateStore
+
+    @classmethod
+    def load(cls, directory: Path, engine: sa.Engine) -> Self:
+        """Read it from a run.
+
+        Args:
+            directory: The folder of the run.
+            engine: Opens connections to its database.
+
+        Raises:
+            LedgerError: The row of the run is damaged.
+
+        """
+        try:
+            with engine.connect() as connection:
+                row = connection.execute(sa.select(run)).one()
+            return cls(
+                directory=directory,
+                run_id=row.run_id,
+                created_at=datetime.fromisoformat(row.created_at),
+                created_by=row.created_by,
+                policy=rows.policy_from_json(row.policy),
+                layout=Layout.from_json(row.layout),
+                initial_model=row.initial_model,
+                settings_digest=row.settings_digest,
+                trainer=TrainedBy.from_json(row.trainer),
+                store=ModelStore(directory / MODELS),
+                updates=UpdateStore(directory / UPDATES),
+            )
+        except (sa.exc.NoResultFound, sa.exc.MultipleResultsFound, ValueError, TypeError) as error:
+            raise LedgerError(
+                f"the ledger of {directory} is damaged; `disavow fsck {directory}` says more"
+            ) from error
+
+
+class Reader(ABC):
+    """Reads a run. Rounds are named by their numbers, clients by their ids unless their number is asked for."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
+        self.directory = record.directory
+        self.run_id = record.run_id
+        self.created_at = record.created_at
+        self.created_by = record.created_by
+        self.policy = record.policy
+        self.layout = record.layout
+        self.initial_model = record.initial_model
+        self.settings_digest = record.settings_digest
+        self.trainer = record.trainer
+        self.store = record.store
+        self.updates = record.updates
+
+    @abstractmethod
+    def _connect(self) -> AbstractContextManager[sa.Connection]:
+        """Open a connection to read through."""
+
+    def _read(
+        self,
+        query: Callable[Concatenate[sa.Connection, Arguments], Found],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Found:
+        with self._connect() as connection:
+            return query(connection, *args, **kwargs)
+
+    # -- rounds --------------------------------------------------------------------------------------------
+
+    @property
+    def last_round(self) -> int:
+        """The number of the newest standing round; 0 before the first."""
+        return self._read(rounds.last_round)
+
+    def next_round(self) -> tuple[int, int]:
+        """The number and the attempt of the round that comes next."""
+        return self._read(rounds.next_round)
+
+    def rounds_with(self, client: str) -> tuple[int, ...]:
+        """The numbers of the standing rounds in which a client took part; answered from an index."""
+        return self._read(rounds.rounds_with, client)
+
+    def rounds_of_client(self, client: int) -> tuple[ClientRound, ...]:
+        """The rounds, standing or not, in which a client (by its number) took part."""
+        return self._read(rounds.rounds_of_client, client)
+
+    def membership(self, number: int) -> tuple[tuple[str, ...], ...]:
+        """Who is in which cluster of a standing round, leavers left out."""
+        return self._read(rounds.membership, number)
+
+    def newest_membership(self) -> tuple[tuple[str, ...], ...]:
+        """The same of the newest standing round that has clusters: a rebuilt one has none."""
+        return self._read(rounds.newest_membership)
+
+    def round(self, number: int) -> Round:
+        """A standing round, whole."""
+        return self._read(rounds.load, number)
+
+    def cluster_at(self, round_id: int, slot: int) -> StoredCluster:
+        """The cluster that holds a slot of a round, which is named by its row."""
+        return self._read(rounds.cluster_at, round_id, slot)
+
+    def commitments(self, round_id: int) -> list[bytes]:
+        """The commitments of all slots of a round, which is named by its row."""
+        return self._read(rounds.commitments, round_id)
+
+    def summaries(self) -> tuple[RoundSummary, ...]:
+        """All recorded rounds, superseded ones too, one line each, in the order in which they were recorded."""
+        return self._read(rounds.summaries)
+
+    def summary(self, number: int) -> RoundSummary:
+        """A standing round in one line."""
+        return self._read(rounds.summary, number)
+
+    def unevaluated(self) -> tuple[int, ...]:
+        """The numbers of the standing rounds whose model has not been evaluated."""
+        return self._read(rounds.unevaluated)
+
+    def events(self) -> tuple[Event, ...]:
+        """What every executed round released, superseded ones too, in the order in which they were recorded."""
+        return self._read(rounds.executed)
+
+    def odds(self) -> Odds | None:
+        """What the models of the standing rounds say about who was drawn; None where nobody could have been."""
+        return self._read(odds, self.policy)
+
+    def latest_samples(self) -> dict[str, int]:
+        """How many samples each participant of the round recorded last held; none before the first."""
+        return self._read(rounds.latest_samples)
+
+    def seconds_per_round(self) -> float | None:
+        """What a round took lately; None before any was measured."""
+        return self._read(rounds.seconds_per_round)
+
+    def kept_rounds(self, first: int) -> list[KeptRound]:
+        """The rounds whose kept updates a rebuild from `first` on goes through; see `updates.to_rebuild_from`."""
+        return self._read(updates.to_rebuild_from, first)
+
+    def kept_update(self, member: Member) -> Vector:
+        """An update that is kept."""
+        return self.updates.read(self.layout.size, member.update_digest)
+
+    # -- models --------------------------------------------------------------------------------------------
+
+    def model_before(self, number: int) -> Vector:
+        """The model broadcast in a round: a standing one, or the one that comes next."""
+        return self._recall(number - 1, self.digest_before(number))
+
+    def model_after(self, number: int) -> Vector:
+        """The model that a standing round produced."""
+        return self._recall(number, self._read(rounds.standing_round, number).after)
+
+    def mean_model(self, count: int) -> tuple[Vector, tuple[str, ...]]:
+        """The mean of the models that the newest `count` standing rounds produced; their digests, oldest first."""
+        with self._connect() as connection:
+            last = rounds.last_round(connection)
+            newest = range(last - count + 1, last + 1)
+            digests = [rounds.standing_round(connection, number).after for number in newest]
+        found = np.stack([self._recall(number, digest) for number, digest in zip(newest, digests, strict=True)])
+        return mean_of(found), tuple(digests)
+
+    def _recall(self, number: int, digest: str) -> Vector:
+        """The model that a round produced; where it was thinned, the error says so."""
+        try:
+            return self.store.recall(self.layout, digest)
+        except IntegrityError:
+            with self._connect() as connection:
+                gone = connection.execute(sa.select(models.c.thinned).where(models.c.digest == digest)).scalar()
+            if not gone:
+                raise
+        raise LedgerError(
+            f"{model_name(number)} is no longer there: it was thinned to keep to ledger.retention, the budget for "
+            "checkpoints; the newest model and the initial one always stay"
+        )
+
+    def digest_before(self, number: int) -> str:
+        """The digest of the model broadcast in a round."""
+        return self._read(self._digest_before, number)
+
+    def _digest_before(self, connection: sa.Connection, number: int) -> str:
+        if number == 1:
+            return self.initial_model
+        after: str = rounds.standing_round(connection, number - 1).after
+        return after
+
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        """The models of standing rounds, kept or thinned, from the initial one to the newest."""
+        return self._read(retention.checkpoints)
+
+    def nearest_checkpoint(self, number: int) -> int:
+        """The round that a rollback to a round goes back to; see `retention.nearest`."""
+        return self._read(retention.nearest, number)
+
+    def stored_bytes(self) -> int:
+        """What the run takes on disk, SQLite's working files left out."""
+        found = (path for path in self.directory.rglob("*") if not path.name.endswith(("-wal", "-shm")))
+        return sum(path.stat().st_size for path in found if path.is_file())
+
+    # -- clients -------------------------------------------------------------------------------------------
+
+    def clients(self) -> tuple[str, ...]:
+        """The ids of all clients still in, sorted."""
+        return self._read(registry.still_in)
+
+    def strangers(self, ids: Sequence[str]) -> tuple[str, ...]:
+        """Those of these who are not clients of the run, or have been withdrawn from it."""
+        return self._read(registry.strangers, ids)
+
+    def numbers_of(self, ids: Sequence[str]) -> dict[str, int]:
+        """The numbers of those of these clients who are known."""
+        return self._read(registry.numbers_of, ids)
+
+    def names_of(self, numbers: Sequence[int]) -> list[str]:
+        """The ids of clients by their numbers."""
+        return self._read(registry.names_of, numbers)
+
+    def anchors(self) -> Anchors | None:
+        """The run's fixed clusters, with the places of all clients still in; None where none are settled yet."""
+        return self._read(anchoring.load)
+
+    def restored_from_backup(self, keys: Path) -> Restored:
+        """Whom the run has forgotten, by the tombstones in a folder of keys; see `tombstones.restored`."""
+        return self._read(tombstones.restored, keys, directory=self.directory)
+
+    # -- erasure requests ----------------------------------------------------------------------------------
+
+    def goes_by_a_key(self) -> bool:
+        """Whether an operator's key has been used with this run: another one is refused from then on."""
+        with self._connect() as connection:
+            return connection.execute(sa.select(run.c.tombstone_key)).scalar_one() is not None
+
+    def requests(self, numbers: Sequence[int] | None = None) -> tuple[ErasureRequest, ...]:
+        """Erasure requests with what became of them: all, or those of these numbers."""
+        return self._read(requests.listed, numbers)
+
+    def find_request(self, client: str, *, key: bytes) -> ErasureRequest | None:
+        """The request of a client, if it has asked before and not cancelled it."""
+        return self._read(requests.find, client, key=key)
+
+    def numbers_to_judge(self, ids: Sequence[str]) -> list[int]:
+        """The numbers of those of these clients who are not withdrawn yet.
+
+        Raises:
+            UnknownClient: One of them is not a client of the run.
+
+        """
+        return self._read(requests.numbers_to_judge, ids)
+
+    def latest_stream_round(self) -> int:
+        """The last round after which a request stream placed a request; 0 where there is none."""
+        return self._read(requests.latest_stream_round)
+
+    def judged_requests_of(self, clients: Sequence[int]) -> tuple[JudgedRequest, ...]:
+        """The requests, with their verdicts, of clients (by their numbers) who are not deleted yet."""
+        return self._read(requests.judged_requests_of, clients)
+
+    def judged_together(self, erasure: int) -> tuple[JudgedRequest, ...]:
+        """The requests that one erasure answers."""
+        return self._read(requests.judged_together, erasure)
+
+    def waiting(
+        self, *, after: int = 0, among: Collection[int] | None = None, most: int = MOST_REQUESTS
+    ) -> Waiting:
+        """The requests that wait; see `journal.waiting`."""
+        return self._read(journal.waiting, after=after, among=among, most=most)
+
+    def never_present(self, leavers: Sequence[int]) -> set[int]:
+        """Those of these clients, by their numbers, who never took part in a round, standing or superseded."""
+        return self._read(journal.never_present, leavers)
+
+    def evidence(self, leavers: Sequence[int]) -> tuple[ClusterEvidence | RebuiltEvidence, ...]:
+        """What there is to judge once these clients, by their numbers, are withdrawn; see `evidence.evidence`."""
+        with self._connect() as connection:
+            return tuple(evidence(connection, leavers, self.policy))
+
+    def rebuilding(self) -> Rebuilding | None:
+        """What has to be rebuilt before open erasures can go on; None when nothing has."""
+        return self._read(journal.rebuilding)
+
+    def unchanged(self) -> int:
+        """How many standing rounds end in a model that an open erasure has undone; see `journal.unchanged`."""
+        return self._read(journal.unchanged)
+
+    def repeated_updates(self) -> tuple[bool, ...] | None:
+        """Whether survivors returned the same updates again; see `journal.repeated_updates`."""
+        return self._read(journal.repeated_updates)
+
+    def leavers_to_delete(self) -> list[int]:
+        """The clients whose erasure waits for their deletion, by their numbers."""
+        return self._read(journal.leavers_to_delete)
+
+    def purging(self) -> bool:
+        """Whether deleted rows still have to be purged from the files."""
+        return self._read(journal.purging)
+
+    # -- the transparency log ------------------------------------------------------------------------------
+
+    def log_key(self) -> PublicKey | None:
+        """The key with which heads of the log are signed now."""
+        return self._read(log.key_of)
+
+    def refuse_signer(self, signer: Signer | None) -> None:
+        """Refuse a key that may not sign this run's log, and none where the log is signed.
+
+        Raises:
+            ConfigError: The key was replaced, or the log is signed and there is no key.
+
+        """
+        self._read(taking_up.refuse_signer, signer)
+
+    def log_leaves(self) -> list[Leaf]:
+        """All leaves of the log, as they were written."""
+        return self._read(log.leaves_of)
+
+    def log_hashes(self) -> list[bytes]:
+        """The leaf hashes of the whole log."""
+        return self._read(log.hashes_of)
+
+    def log_length(self) -> int:
+        """How many leaves the log has."""
+        return self._read(log.head_size)
+
+    def log_size(self) -> LogSize:
+        """What the size of proofs depends on."""
+        return self._read(log.log_size)
+
+    def log_head(self) -> LogHead:
+        """The head of the log as it is now, not yet signed."""
+        return self._read(log.head_of, self.run_id)
+
+    def signed_head(self) -> str | None:
+        """The newest checkpoint of the log, if it was signed."""
+        return self._read(log.signed_head)
+
+    def day_of_leaf(self, place: int) -> str:
+        """The day in the leaf of a withdrawal."""
+        return self._read(log.day_at, place)
+
+    def logged_rounds(self) -> list[tuple[int, int, int]]:
+        """For each round leaf, in order: its place in the log, the round's row, the number of its clusters."""
+        return self._read(log.logged_rounds)
+
+    def logged_round(self, place: int) -> LoggedRound:
+        """The leaf of a round at a place in the log, with the leaf hashes of its clusters."""
+        return self._read(log.logged_round, place)
+
+    def standing_places(self) -> dict[int, int]:
+        """The rows of the rounds that stand, by the places of their leaves in the log."""
+        return self._read(log.standing_places)
+
+    def places_of_client(self, client: int) -> list[int]:
+        """The places in the log of the rounds, standing or not, in which a client (by its number) took part."""
+        return self._read(log.rounds_of, client)
+
+    def logged_slots(self, client: int) -> tuple[LoggedSlot, ...]:
+        """The slots that a client (by its number) filled in standing rounds, in the order of the log."""
+        return self._read(log.logged_slots, client)
+
+    def logged_slots_of_round(self, number: int) -> dict[str, LoggedSlot]:
+        """The slots of a standing round by the ids of their members who are still in the tables, in order."""
+        return self._read(log.logged_slots_of_round, number)
+
+    def withdrawal_places(self) -> dict[int, int]:
+        """The place of each erasure's withdrawal in the log, in order."""
+        return self._read(log.withdrawal_places)
+
+    def withdrawn_slots(self) -> Mapping[int, Sequence[Withdrawn]]:
+        """All slots that were withdrawn, by the row of their round, in the order in which the log has them."""
+        return self._read(withdrawn.withdrawn_slots)

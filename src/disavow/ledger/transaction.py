@@ -1,0 +1,74 @@
+"""One state of a ledger, and several changes at once: what modules outside this package get of a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from disavow.domain import Verdict
+from disavow.ledger import journal, log
+from disavow.ledger.journal import Waiting
+from disavow.ledger.reader import Reader, RunRecord
+from disavow.proof.notes import Signer
+
+
+class Snapshot(Reader):
+    """Reads one state of a ledger, whoever writes to it meanwhile; good until its `with` block ends."""
+
+    def __init__(self, record: RunRecord, connection: sa.Connection) -> None:
+        super().__init__(record)
+        self._connection = connection
+
+    @contextmanager
+    def _connect(self) -> Iterator[sa.Connection]:
+        yield self._connection
+
+
+class Transaction(Snapshot):
+    """Writes the steps of an erasure: all of them once its `with` block ends, none where that raises.
+
+    What it reads is the state with its own changes.
+    """
+
+    def __init__(self, record: RunRecord, connection: sa.Connection, signer: Signer | None) -> None:
+        super().__init__(record, connection)
+        self._signer = signer
+
+    def open_erasure(self, requested: Waiting, verdict: Verdict, *, mechanism: str, at: datetime) -> int:
+        """Withdraw the leavers of these requests and write the verdict down; the number of the erasure."""
+        return journal.open_erasure(self._connection, requested, verdict, mechanism=mechanism, at=at)
+
+    def supersede(self, first: int, erasure: int) -> None:
+        """Undo the standing rounds from `first` on."""
+        journal.supersede(self._connection, first, erasure)
+
+    def log_erasure(self, erasure: int) -> None:
+        """Append the leaf of an erasure's withdrawals to the log, and that of its rollback if there is one."""
+        log.log_erasure(self._connection, erasure)
+
+    def sign_head(self) -> None:
+        """Sign what the transaction has appended to the log, if there is a key."""
+        if self._signer is not None:
+            log.sign_head(self._connection, self.run_id, self._signer)
+
+    def finish_rebuilding(self, *, epochs: int, model_bytes: int, remark: str = "") -> None:
+        """Complete a rebuild: write its cost down, give up superseded models and updates.
+
+        Args:
+            epochs: What a participant trains in a round, unless the round says otherwise.
+            model_bytes: The size of a model that is exchanged.
+            remark: What the report says beyond the cost.
+
+        """
+        journal.finish_rebuilding(self._connection, epochs=epochs, model_bytes=model_bytes, remark=remark)
+
+    def delete_leavers(self, leavers: Sequence[int]) -> None:
+        """Delete ids, memberships and kept updates of these clients; their slots stay, nameless."""
+        journal.delete_leavers(self._connection, leavers)
+
+    def finish_erasures(self, *, at: datetime) -> tuple[int, ...]:
+        """Mark purged erasures as answered; the numbers of their requests."""
+        return journal.finish(self._connection, at=at)
