@@ -57,7 +57,7 @@ class Story:
             self.ledger,
             after=np.full(LAYOUT.size, self.rng.random(), dtype=np.float32),
             delta=delta,
-            clusters_of_round=tuple(
+            clusters=tuple(
                 Cluster(
                     len(group) / len(order),
                     spread,
@@ -164,7 +164,7 @@ def four(tmp_path: Path) -> Iterator[Ledger]:
     for _ in range(2):
         record_next(
             ledger,
-            clusters_of_round=(
+            clusters=(
                 Cluster(0.6, 0.25, (Slot(al), Slot(bo), Slot(cy))),
                 Cluster(0.4, 0.25, (Slot(di), Slot(ed))),
             ),
@@ -255,9 +255,7 @@ def test_more_leavers_than_one_statement_can_carry(tmp_path: Path) -> None:
     with create(tmp_path / "run", clients=ids) as ledger:
         record_next(
             ledger,
-            clusters_of_round=tuple(
-                Cluster(2 / 1400, 0.25, (Slot(member(one)), Slot(member(two)))) for one, two in pairs
-            ),
+            clusters=tuple(Cluster(2 / 1400, 0.25, (Slot(member(one)), Slot(member(two)))) for one, two in pairs),
         )
         with ledger._connect() as connection:
             everyone = {row.id: row.number for row in connection.execute(sa.select(clients))}
@@ -309,7 +307,7 @@ def test_its_cost_does_not_grow_with_rounds_without_the_leaver(tmp_path: Path) -
             def round_of(names: tuple[str, ...]) -> None:
                 record_next(
                     ledger,
-                    clusters_of_round=tuple(
+                    clusters=tuple(
                         Cluster(0.5, 0.25, (Slot(member(one)), Slot(member(two))))
                         for one, two in (names[:2], names[2:])
                     ),

@@ -16,6 +16,7 @@ from disavow.domain import Cluster, Layout, Member, Policy, Round, Slot, TensorS
 from disavow.ledger import Ledger
 from disavow.ledger.database import NAME
 from disavow.ledger.models import Vector
+from disavow.ledger.rounds import NewRound
 
 # neither the names nor the sizes are in order, so that a store that forgets to sort is noticed
 LAYOUT = Layout((TensorSpec("out.weight", (2, 3)), TensorSpec("body.bias", (4,)), TensorSpec("scale", ())))
@@ -74,7 +75,7 @@ def two_clusters(ids: Sequence[str] = IDS) -> tuple[Cluster, ...]:
 
 
 def record_next(ledger: Ledger, after: Vector | None = None, **changed: Any) -> Round:
-    """Record the next round; `changed` replaces what `Ledger.record` is told."""
+    """Record the next round; `changed` replaces what it is made of."""
     number, attempt = ledger.next_round()
     told: dict[str, Any] = {
         "number": number,
@@ -84,10 +85,10 @@ def record_next(ledger: Ledger, after: Vector | None = None, **changed: Any) -> 
         "delta": 0.25,
         "update_norm": 0.5,
         "pairs_within": 0.75,
-        "clusters_of_round": two_clusters(),
+        "clusters": two_clusters(),
         "at": MOMENT,
     }
-    return ledger.record(**{**told, **changed})
+    return ledger.record(NewRound(**{**told, **changed}))
 
 
 @contextmanager

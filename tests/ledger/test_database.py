@@ -133,11 +133,11 @@ def _shape(path: Path) -> dict[str, Any]:
         return shape
 
 
-def test_head_is_alembics_head() -> None:
+def test_the_initial_migration_is_the_only_one() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(database.__file__).parent / "migrations"))
     scripts = ScriptDirectory.from_config(config)
-    assert scripts.get_heads() == [database.HEAD]
+    assert [each.revision for each in scripts.walk_revisions()] == [database.HEAD]
 
 
 def test_migrating_what_is_newest_changes_nothing(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def book(tmp_path: Path) -> Iterator[Book]:
     policy = replace(POLICY, noise="none")
     with create(tmp_path / "run", clients=(*IDS, "idle"), policy=policy, config="") as ledger:
         for number in (1, 2, 3):
-            record_next(ledger, clusters_of_round=two_clusters(), seconds=float(number))
+            record_next(ledger, clusters=two_clusters(), seconds=float(number))
         yield Book(ledger)
 
 
@@ -120,7 +120,7 @@ def test_who_never_took_part_is_told_so_among_others_who_did(book: Book) -> None
 def test_who_took_part_only_in_superseded_rounds_was_present_all_the_same(tmp_path: Path) -> None:
     with create(tmp_path / "run", clients=(*IDS, "eve")) as ledger:
         book = Book(ledger)
-        record_next(ledger, clusters_of_round=two_clusters(("ada", "bela", "cleo", "eve")))
+        record_next(ledger, clusters=two_clusters(("ada", "bela", "cleo", "eve")))
         book.open(roll(1), "bela")
         with ledger._connect() as connection:
             number = connection.execute(sa.select(clients.c.number).where(clients.c.id == "eve")).scalar_one()
@@ -132,7 +132,7 @@ def test_the_target_is_the_newest_round_that_stood(book: Book) -> None:
     book.open(roll(2), "cleo")
     with book.ledger._connect() as connection:
         assert journal.rebuilding(connection) == journal.Rebuilding(2, 3, newest=2)
-    record_next(book.ledger, after=None, clusters_of_round=three_left("cleo"))
+    record_next(book.ledger, after=None, clusters=three_left("cleo"))
     book.open(roll(1), "dora")
     with book.ledger._connect() as connection:
         # the second rollback stopped at round 2, the first still owes round 3
@@ -141,8 +141,8 @@ def test_the_target_is_the_newest_round_that_stood(book: Book) -> None:
 
 def test_the_cost_counts_rounds_recorded_since_up_to_the_target(book: Book) -> None:
     book.open(roll(2), "cleo")
-    record_next(book.ledger, clusters_of_round=three_left("cleo"), seconds=0.25)
-    record_next(book.ledger, clusters_of_round=three_left("cleo"), seconds=0.5)
+    record_next(book.ledger, clusters=three_left("cleo"), seconds=0.25)
+    record_next(book.ledger, clusters=three_left("cleo"), seconds=0.5)
     book.rebuilt(epochs=2, model_bytes=10)
     [request] = book.ledger.requests()
     assert request.state is RequestState.DELETING
@@ -165,7 +165,7 @@ def test_a_model_that_a_rebuilt_round_gave_again_is_kept(book: Book) -> None:
     """Without noise, a rebuilt round can come to the very model that was superseded."""
     book.open(roll(3), "cleo")
     old = book.ledger.summaries()[2].after
-    record_next(book.ledger, clusters_of_round=three_left("cleo"))
+    record_next(book.ledger, clusters=three_left("cleo"))
     assert book.ledger.summaries()[3].after == old
     book.rebuilt()
     book.ledger.remove_leftovers()
@@ -178,7 +178,7 @@ def test_a_model_given_up_and_produced_again_later_is_present_again(book: Book) 
     old = book.ledger.summaries()[2].after
     book.rebuilt(remark="cannot")
     book.ledger.remove_leftovers()
-    record_next(book.ledger, clusters_of_round=three_left("cleo"))
+    record_next(book.ledger, clusters=three_left("cleo"))
     assert book.ledger.summary(3).after == old
     assert (book.ledger.model_after(3) == book.ledger.store.read(book.ledger.layout, old)).all()
     assert book.faults() == []

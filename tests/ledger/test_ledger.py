@@ -57,7 +57,7 @@ def recorded(draw: st.DrawFn, clients: list[str]) -> dict[str, Any]:
         clusters.append(Cluster(share, spread, tuple(slots[start : start + size])))
     zone = timezone(timedelta(minutes=draw(st.integers(-14 * 60, 14 * 60))))
     return {
-        "clusters_of_round": tuple(clusters),
+        "clusters": tuple(clusters),
         "delta": max(cluster.spread for cluster in clusters),
         "update_norm": draw(st.floats(0.0, 1e30)),
         "pairs_within": draw(st.floats(0.0, 1.0)),
@@ -78,9 +78,9 @@ def test_whatever_is_recorded_reads_back_equal_and_passes_fsck(data: st.DataObje
             assert ledger.clients() == tuple(sorted(clients))
             assert [ledger.round(number) for number in range(1, len(told) + 1)] == given_back
             for number, (one, record) in enumerate(zip(told, given_back, strict=True), start=1):
-                assert record.clusters == one["clusters_of_round"]
+                assert record.clusters == one["clusters"]
                 assert record.recorded_at == one["at"]
-                assert ledger.membership(number) == tuple(c.clients for c in one["clusters_of_round"])
+                assert ledger.membership(number) == tuple(c.clients for c in one["clusters"])
                 assert ledger.model_after(number).tobytes() == vector(number).tobytes()
             for client in clients:
                 took_part = [i for i, r in enumerate(given_back, 1) for c in r.clusters if client in c.clients]
@@ -165,7 +165,7 @@ def test_an_impossible_round_leaves_no_rows_and_the_run_usable(
     with create(tmp_path / "run") as ledger:
         kept = all_rows(tmp_path / "run")
         with pytest.raises(Exception):  # noqa: B017, PT011 - whichever it is, it must change nothing
-            record_next(ledger, clusters_of_round=clusters)
+            record_next(ledger, clusters=clusters)
         assert all_rows(tmp_path / "run") == kept
         record_next(ledger)
     assert [f for f in fsck(tmp_path / "run") if f.fault] == []
@@ -196,7 +196,7 @@ NAMES = tuple(f"zeppelin-{i}-quartz" for i in range(4))
 def run_of_names(directory: Path) -> Path:
     with create(directory, clients=NAMES, config="seed = 1\n") as ledger:
         for _ in range(3):
-            record_next(ledger, clusters_of_round=two_clusters(NAMES))
+            record_next(ledger, clusters=two_clusters(NAMES))
     return directory
 
 

@@ -55,9 +55,7 @@ def test_the_worst_and_the_median_client_over_all_standing_rounds(tmp_path: Path
 
 def one_cluster(ledger: Ledger, spread: float = 0.25) -> None:
     ids = ledger.clients()
-    record_next(
-        ledger, delta=spread, clusters_of_round=(Cluster(1.0, spread, tuple(Slot(member(c)) for c in ids)),)
-    )
+    record_next(ledger, delta=spread, clusters=(Cluster(1.0, spread, tuple(Slot(member(c)) for c in ids)),))
 
 
 def test_without_noise_the_odds_have_no_bound_unless_there_is_nothing_to_tell_apart(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_reader_places_nothing(tmp_path: Path) -> None:
 def test_what_became_of_requests_is_told_with_the_verdict_of_each(tmp_path: Path) -> None:
     ids = (*IDS, "never")
     with create(tmp_path / "run", clients=ids) as ledger:
-        record_next(ledger, clusters_of_round=two_clusters(), seconds=1.5)
+        record_next(ledger, clusters=two_clusters(), seconds=1.5)
         place(ledger, "ada", "never")
         verdict = Verdict(VerdictKind.ROLLBACK, 1)
         with ledger._begin() as connection:

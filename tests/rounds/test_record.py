@@ -7,7 +7,7 @@ from pathlib import Path
 
 from disavow.domain import Round
 from disavow.rounds.cluster import cluster
-from disavow.rounds.record import Hashing, record
+from disavow.rounds.record import Hashing, new_round
 from disavow.rounds.round import close_round
 from disavow.rounds.vectors import Updates
 from tests.rounds.builders import (
@@ -29,9 +29,10 @@ def recorded(directory: Path, updates: Updates = UPDATES, seed: int = 7) -> Roun
     secrets = replace(CONDUCT.secrets, seed=seed)
     with ledger_of(directory, updates.clients, layout_of_size(4), POLICY) as ledger:
         opening = opened(ledger)
-        return record(
-            ledger, opening, updates, CLUSTERS, opening.model, Hashing(updates), secrets=secrets, at=MOMENT
+        new = new_round(
+            POLICY, opening, updates, CLUSTERS, opening.model, Hashing(updates), secrets=secrets, at=MOMENT
         )
+        return ledger.record(new)
 
 
 def clients_of(recorded_round: Round) -> list[str]:

@@ -6,16 +6,16 @@ A round is one transaction. Its model file is durable before a row names it. Wha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import sqlalchemy as sa
 
-from disavow.domain import OWN_CODE, Anchors, Cluster, Evaluation, Layout, Policy, Rebuilt, Round, Slot, TrainedBy
+from disavow.domain import OWN_CODE, Anchors, Evaluation, Layout, Policy, Rebuilt, Round, Slot, TrainedBy
 from disavow.errors import DisavowError, LedgerError, RunMissing
 from disavow.ledger import anchors as anchoring
 from disavow.ledger import clients as registry
@@ -27,6 +27,7 @@ from disavow.ledger.models import Vector
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.reader import Reader, RunRecord
 from disavow.ledger.requests import bind_key, cancel, check_key, place, refuse_leavers
+from disavow.ledger.rounds import NewRound
 from disavow.ledger.run_files import make_private, refuse_unsafe
 from disavow.ledger.schema import models, requests, run
 from disavow.ledger.taking_up import take_up
@@ -34,8 +35,6 @@ from disavow.ledger.tombstones import RESTORED, Restored, listed, remember, rest
 from disavow.ledger.transaction import Snapshot, Transaction
 from disavow.proof.leaves import MECHANISMS
 from disavow.proof.notes import Signer
-
-Recorded = TypeVar("Recorded", Round, Rebuilt)
 
 
 class Ledger(Reader):
@@ -312,47 +311,32 @@ class Ledger(Reader):
             busy, *_ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not busy
 
-    def record(
-        self,
-        *,
-        number: int,
-        attempt: int,
-        before: str,
-        after: Vector,
-        delta: float,
-        update_norm: float,
-        pairs_within: float,
-        clusters_of_round: tuple[Cluster, ...],
-        at: datetime,
-        seconds: float | None = None,
-        trainer: str | None = None,
-        repeats: bool = False,
-        kept: Mapping[bytes, Vector] | None = None,
-        compress: bool = True,
-        anchors: Anchors | None = None,
-    ) -> Round:
+    def record(self, new: NewRound) -> Round:
         """Store a round and its model: all of it, or nothing. Only the next round can be recorded.
 
-        `seconds` is what it took, from broadcast to now; `trainer` names what trained its clients; `kept` are the
-        updates to keep, by their digests, compressed or not. `repeats` says that its clusters are those of the
-        round before, less leavers: it never breaks first. `anchors` are kept with it: fixed clusters in which the
-        size classes of newcomers are counted.
+        Args:
+            new: The round, with its model and the updates to keep.
+
+        Returns:
+            The round as it is stored.
+
+        Raises:
+            LedgerError: It does not follow what the ledger holds, or keeps updates where none may be kept.
+            StorageError: The disk is full or fails.
+
         """
-        if kept and self.policy.mechanism not in MECHANISMS:
+        if new.kept and self.policy.mechanism not in MECHANISMS:
             raise LedgerError(
                 f"the log of {self.directory} promises the mechanism {self.policy.mechanism!r}, under which no "
                 "update is kept; nothing was recorded"
             )
-
-        def insert(connection: sa.Connection, digest: str, sizes: Mapping[bytes, int]) -> Round:
-            record = Round(number, attempt, before, digest, delta, update_norm, pairs_within, clusters_of_round, at)
-            noted = {"seconds": seconds, "trainer": trainer, "repeats": repeats}
-            rounds.insert(connection, record, run_id=self.run_id, policy=self.policy, sizes=sizes, noted=noted)
-            if anchors is not None:
-                anchoring.store(connection, anchors)
-            return record
-
-        return self._store((number, attempt, before), after, kept or {}, insert, compress=compress)
+        turn = new.number, new.attempt, new.before
+        with self._recording(turn, new.after, new.kept, compress=new.compress) as (connection, digest, sizes):
+            record = new.recorded(digest)
+            rounds.insert(connection, record, run_id=self.run_id, policy=self.policy, sizes=sizes, noted=new.noted)
+            if new.anchors is not None:
+                anchoring.store(connection, new.anchors)
+        return record
 
     def record_rebuilt(
         self,
@@ -372,25 +356,21 @@ class Ledger(Reader):
         compress: bool = True,
     ) -> Rebuilt:
         """Store a rebuilt round, its model and all contributions to it: see `domain.Rebuilt`."""
-
-        def insert(connection: sa.Connection, digest: str, sizes: Mapping[bytes, int]) -> Rebuilt:
+        turn = number, attempt, before
+        with self._recording(turn, after, kept, compress=compress) as (connection, digest, sizes):
             record = Rebuilt(number, attempt, before, digest, mechanism, source, epochs, slots, at)
             noted = {"seconds": seconds, "trainer": trainer}
             rebuilt.insert(connection, record, run_id=self.run_id, policy=self.policy, noted=noted, sizes=sizes)
-            return record
+        return record
 
-        return self._store((number, attempt, before), after, kept, insert, compress=compress)
+    @contextmanager
+    def _recording(
+        self, turn: tuple[int, int, str], after: Vector, kept: Mapping[bytes, Vector], *, compress: bool
+    ) -> Iterator[tuple[sa.Connection, str, Mapping[bytes, int]]]:
+        """Store the files of a round durably, then open the transaction for the rows that name them.
 
-    def _store(
-        self,
-        turn: tuple[int, int, str],
-        after: Vector,
-        kept: Mapping[bytes, Vector],
-        insert: Callable[[sa.Connection, str, Mapping[bytes, int]], Recorded],
-        *,
-        compress: bool,
-    ) -> Recorded:
-        """Files first, durable; then the rows that name them, in one transaction."""
+        Yields its connection, the digest of the model, and the bytes that each update takes.
+        """
         with self._connect() as connection:
             self._refuse_out_of_turn(connection, *turn)
         try:
@@ -402,14 +382,13 @@ class Ledger(Reader):
                 known = models.update().where(models.c.digest == digest).values(present=True, thinned=False)
                 if connection.execute(known).rowcount == 0:
                     connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
-                record = insert(connection, digest, sizes)
+                yield connection, digest, sizes
                 if self._signer is not None:
                     log.sign_head(connection, self.run_id, self._signer)
         except BaseException:
             with suppress(DisavowError, OSError):  # then the next opening does it, and what failed first is told
                 self.remove_leftovers()  # the model of a round that was not recorded must not stay
             raise
-        return record
 
     def _refuse_out_of_turn(self, connection: sa.Connection, number: int, attempt: int, before: str) -> None:
         expected = rounds.next_round(connection)

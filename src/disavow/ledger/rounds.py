@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from disavow.domain import Cluster, Evaluation, Member, Policy, Round, Slot
+from disavow.domain import Anchors, Cluster, Evaluation, Member, Policy, Round, Slot
 from disavow.errors import LedgerError
 from disavow.ledger import log, rows, updates
 from disavow.ledger.clients import numbers_of
+from disavow.ledger.models import Vector
 from disavow.ledger.schema import (
     clients,
     clusters,
@@ -30,6 +31,65 @@ from disavow.privacy.events import Event
 from disavow.proof.noise import noise_of
 
 _RECENT = 10
+
+
+@dataclass(frozen=True, eq=False)
+class NewRound:
+    """A round that is to be recorded.
+
+    Args:
+        number: Its number.
+        attempt: Which attempt at this number it is.
+        before: The digest of the model it started from.
+        after: The model it produced.
+        delta: How near counted as alike.
+        update_norm: The median L2 norm of the updates.
+        pairs_within: The share of all pairs of updates within delta.
+        clusters: Its clusters, their slots filled.
+        at: When it is recorded.
+        seconds: What it took, from broadcast to now.
+        trainer: What trained its clients.
+        repeats: Whether its clusters are those of the round before, less leavers: then it never breaks first.
+        kept: The updates to keep, by their digests.
+        compress: Whether these are compressed.
+        anchors: Fixed clusters in which the size classes of newcomers are counted, to be kept with it.
+
+    """
+
+    number: int
+    attempt: int
+    before: str
+    after: Vector
+    delta: float
+    update_norm: float
+    pairs_within: float
+    clusters: tuple[Cluster, ...]
+    at: datetime
+    seconds: float | None = None
+    trainer: str | None = None
+    repeats: bool = False
+    kept: Mapping[bytes, Vector] = field(default_factory=dict)
+    compress: bool = True
+    anchors: Anchors | None = None
+
+    def recorded(self, after: str) -> Round:
+        """The round as it is recorded, with the digest of its model."""
+        return Round(
+            self.number,
+            self.attempt,
+            self.before,
+            after,
+            self.delta,
+            self.update_norm,
+            self.pairs_within,
+            self.clusters,
+            self.at,
+        )
+
+    @property
+    def noted(self) -> dict[str, float | bool | str | None]:
+        """What its row holds beside the record."""
+        return {"seconds": self.seconds, "trainer": self.trainer, "repeats": self.repeats}
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from disavow.domain import Anchors, Cluster, Member, Policy, Round, Slot
-from disavow.ledger import Ledger
+from disavow.domain import Anchors, Cluster, Member, Policy, Slot
+from disavow.ledger.rounds import NewRound
 from disavow.rounds.broadcast import Broadcast
 from disavow.rounds.cluster import Clusters
 from disavow.rounds.randomness import Secrets, Stream
@@ -25,8 +25,8 @@ _SHARE = 1 << 20
 """Bytes that are worth a thread of their own."""
 
 
-def record(
-    ledger: Ledger,
+def new_round(
+    policy: Policy,
     broadcast: Broadcast,
     updates: Updates,
     clusters: Clusters,
@@ -39,17 +39,30 @@ def record(
     at: datetime,
     keep: bool = False,
     compress: bool = True,
-) -> Round:
-    """Store the round in one transaction. `updates` are those the clients returned, before any clipping, and
-    `hashing` was begun with them; with `keep`, they are stored too, compressed or not. `previous` are the clusters
-    of the round before where clusters are sticky, `anchors` those of the run where they are fixed.
+) -> NewRound:
+    """Put together what the ledger is to store of a round.
 
     Clusters and slots are numbered in a shuffled order, so that a number says nothing about who is behind it
     and cannot be followed from round to round.
+
+    Args:
+        policy: What the run promises.
+        broadcast: What opened the round.
+        updates: Those the clients returned, before any clipping.
+        clusters: Its clusters.
+        after: The model it produced.
+        hashing: Begun with `updates`.
+        anchors: The clusters of the run where they are fixed.
+        previous: The clusters of the round before where clusters are sticky.
+        secrets: Where the order is drawn from.
+        at: When it is recorded.
+        keep: Whether the updates are stored too.
+        compress: Whether these are compressed.
+
     """
     order = _shuffled(clusters, secrets.stream(broadcast.number, broadcast.attempt, "slots"))
     digests = hashing.digests()
-    return ledger.record(
+    return NewRound(
         number=broadcast.number,
         attempt=broadcast.attempt,
         before=broadcast.digest,
@@ -57,12 +70,12 @@ def record(
         delta=clusters.delta,
         update_norm=clusters.update_norm,
         pairs_within=clusters.pairs_within,
-        clusters_of_round=_filled(order, updates, clusters, digests),
+        clusters=_filled(order, updates, clusters, digests),
         at=at,
         seconds=(at - broadcast.opened_at).total_seconds(),
         trainer=updates.trainer,
-        repeats=_repeats(ledger.policy, updates, clusters, previous),
-        kept=dict(zip(digests, on_cpu(updates.vectors).numpy(), strict=True)) if keep else None,
+        repeats=_repeats(policy, updates, clusters, previous),
+        kept=dict(zip(digests, on_cpu(updates.vectors).numpy(), strict=True)) if keep else {},
         compress=compress,
         anchors=anchors,
     )

@@ -24,7 +24,7 @@ from disavow.rounds.local_training import Engine, accept, fewest, refuse_overflo
 from disavow.rounds.participation import clusters_taking_part, participants, rank_by_key, rank_by_seed
 from disavow.rounds.perturb import choose_and_perturb, clip
 from disavow.rounds.randomness import Secrets
-from disavow.rounds.record import Hashing, record
+from disavow.rounds.record import Hashing, new_round
 from disavow.rounds.spending import Room, foreseen, refuse_overspending, room_in
 from disavow.rounds.vectors import Updates
 
@@ -209,8 +209,8 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
     )
     after = aggregate(opening, clusters, perturbed, policy=policy, secrets=conduct.secrets)
     refuse_overflow(after, round_number=number)
-    return record(
-        ledger,
+    new = new_round(
+        policy,
         opening,
         updates,
         clusters,
@@ -223,6 +223,7 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, conduct: C
         keep=conduct.keeps(number),
         compress=conduct.compress,
     )
+    return ledger.record(new)
 
 
 def _keep_to_budget(ledger: Ledger, opening: Broadcast, clusters: Clusters, conduct: Conduct) -> None:
