@@ -39,8 +39,9 @@ from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.ledger import Ledger
 from disavow.rounds.aggregate import aggregate
 from disavow.rounds.broadcast import Broadcast
+from disavow.rounds.conduct import Conduct
 from disavow.rounds.local_training import Engine
-from disavow.rounds.round import Conduct, run_round
+from disavow.rounds.round import run_round
 from disavow.rounds.vectors import Model, Updates
 
 CLIENT = "client-02"

@@ -37,7 +37,8 @@ from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
 from disavow.proof.reading import to_base64, write_figure
 from disavow.proof.verify import Asked, TrustedKey, verify
-from disavow.rounds.round import Conduct, close_round, now, open_round
+from disavow.rounds.conduct import Conduct, now
+from disavow.rounds.round import close_round, open_round
 from disavow.rounds.vectors import Updates
 
 TIMES = 7

@@ -14,7 +14,8 @@ from disavow.engines.state import model_of
 from disavow.ledger import Ledger
 from disavow.models import build
 from disavow.rounds.broadcast import broadcast
-from disavow.rounds.round import Conduct, close_round, now
+from disavow.rounds.conduct import Conduct, now
+from disavow.rounds.round import close_round
 from disavow.rounds.vectors import Updates
 
 CLIENTS = 50

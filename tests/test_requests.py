@@ -29,8 +29,8 @@ from disavow.ledger.absent import files_with
 from disavow.ledger.rows import time_to_text
 from disavow.models import build
 from disavow.proof.keys import generate
+from disavow.rounds.conduct import now
 from disavow.rounds.local_training import Engine
-from disavow.rounds.round import now
 from disavow.rounds.training import train
 from disavow.rounds.vectors import Model, Updates
 from tests.data.making import write

@@ -31,7 +31,8 @@ from disavow.engines.vectorised import VectorisedEngine
 from disavow.engines.workload import Workload
 from disavow.ledger import Ledger
 from disavow.models import NETWORKS, build
-from disavow.rounds.round import Conduct, now, run_round
+from disavow.rounds.conduct import Conduct, now
+from disavow.rounds.round import run_round
 from disavow.rounds.training import evaluate_missing
 
 K = 10

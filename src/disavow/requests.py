@@ -35,9 +35,9 @@ from disavow.ledger.keys import default_folder, fingerprint, tombstone_key
 from disavow.ledger.tombstones import remember
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.notes import Signer
+from disavow.rounds.conduct import Conduct, now
 from disavow.rounds.local_training import Engine
 from disavow.rounds.participation import participation_of
-from disavow.rounds.round import Conduct, now
 from disavow.rounds.training import OnRound
 
 _POLL_SECONDS = 0.2

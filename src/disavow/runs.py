@@ -42,10 +42,10 @@ from disavow.models import build
 from disavow.privacy.budget import Budget
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.rounds.clustering.kmeans import require_kmeans
+from disavow.rounds.conduct import Clock, Conduct, now
 from disavow.rounds.local_training import Engine
 from disavow.rounds.participation import needs_participation_key, participation_of
 from disavow.rounds.randomness import Secrets
-from disavow.rounds.round import Clock, Conduct, now
 from disavow.rounds.training import OnRound, train
 
 OnAnswer = Callable[[ErasureRequest], None]

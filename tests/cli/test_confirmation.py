@@ -17,7 +17,7 @@ from disavow import runs
 from disavow.erasure.erase import answer
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.database import NAME
-from disavow.rounds.round import now
+from disavow.rounds.conduct import now
 from tests.cli.process import COMMAND, environment
 from tests.kill.erasure_driver import Driver, Ended
 

@@ -19,8 +19,9 @@ from disavow.engines.workload import Workload
 from disavow.errors import BudgetSpent, RoundRefused
 from disavow.ledger import Ledger, fsck
 from disavow.privacy.budget import Budget
+from disavow.rounds.conduct import Conduct, now
 from disavow.rounds.randomness import Secrets
-from disavow.rounds.round import Conduct, now, run_round
+from disavow.rounds.round import run_round
 from disavow.rounds.vectors import Model, Updates
 from tests.engines.contract import a_case
 

@@ -19,9 +19,9 @@ from disavow.rounds.aggregate import aggregate
 from disavow.rounds.broadcast import Broadcast
 from disavow.rounds.cluster import cluster
 from disavow.rounds.clustering.fixed import settled
+from disavow.rounds.conduct import Conduct
 from disavow.rounds.local_training import Engine
 from disavow.rounds.perturb import choose_and_perturb, clip
-from disavow.rounds.round import Conduct
 from disavow.rounds.vectors import Model
 
 

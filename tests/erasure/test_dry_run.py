@@ -19,7 +19,7 @@ from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.errors import BudgetSpent, RoundRefused, UnknownClient
 from disavow.ledger import Ledger
 from disavow.privacy.budget import Budget
-from disavow.rounds.round import room_for
+from disavow.rounds.conduct import room_for
 from disavow.runs import Run
 from tests.erasure.mechanisms.contract import (
     ask,

@@ -21,8 +21,8 @@ from disavow.ledger import Ledger, fsck
 from disavow.ledger.models import digest_of, to_safetensors
 from disavow.ledger.retention import checkpoints
 from disavow.models import build
+from disavow.rounds.conduct import Conduct, now
 from disavow.rounds.randomness import Secrets, Stream
-from disavow.rounds.round import Conduct, now
 from disavow.rounds.training import train
 from disavow.rounds.vectors import Model
 from tests.erasure.oracle import Oracle, same_bits

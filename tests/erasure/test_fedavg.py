@@ -14,7 +14,7 @@ from disavow.erasure.prove import opening_path, proof_path
 from disavow.ledger import fsck
 from disavow.proof.keys import generate, trusted_keys
 from disavow.proof.verify import Asked, examine
-from disavow.rounds.round import now
+from disavow.rounds.conduct import now
 from disavow.rounds.vectors import Model
 
 SETTINGS: dict[str, Any] = {

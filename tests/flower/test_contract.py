@@ -28,8 +28,8 @@ from disavow.flower.names import EPOCHS
 from disavow.flower.roster import Roster
 from disavow.flower.session import Session
 from disavow.ledger.keys import default_folder, tombstone_key
+from disavow.rounds.conduct import Conduct
 from disavow.rounds.local_training import Engine
-from disavow.rounds.round import Conduct
 from disavow.rounds.vectors import Model
 from tests.engines.contract import AttributesContract, Case, EngineContract, evaluated
 from tests.flower.loopback import LoopbackGrid, Node

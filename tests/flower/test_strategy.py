@@ -33,9 +33,10 @@ from disavow.flower.arrays import frame_of
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.keys import tombstone_key
 from disavow.ledger.tombstones import RESTORED
+from disavow.rounds.conduct import Conduct
 from disavow.rounds.participation import Rank, participants, rank_by_key, rank_by_seed
 from disavow.rounds.randomness import Secrets
-from disavow.rounds.round import Conduct, run_round
+from disavow.rounds.round import run_round
 from tests.engines.contract import a_case
 from tests.flower.farm import farm, initial_arrays, learner, place, placing, rounds_asked, strategy
 from tests.flower.loopback import LoopbackGrid, Node

@@ -14,14 +14,13 @@ from hypothesis import settings
 from torch import Tensor
 
 from disavow.data import client_ids
-from disavow.domain import Layout, Policy, TensorSpec, size_class
+from disavow.domain import Layout, Policy, TakingPart, TensorSpec, size_class
 from disavow.ledger import Ledger
 from disavow.rounds.broadcast import Broadcast, broadcast
-from disavow.rounds.cluster import TakingPart
 from disavow.rounds.clustering.fixed import settled
 from disavow.rounds.clustering.geometry import ExactGeometry
+from disavow.rounds.conduct import Conduct
 from disavow.rounds.randomness import Secrets
-from disavow.rounds.round import Conduct
 from disavow.rounds.vectors import Updates
 
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=100, print_blob=False)

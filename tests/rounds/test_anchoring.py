@@ -17,8 +17,9 @@ from disavow.errors import RoundRefused
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.database import NAME
 from disavow.rounds.clustering.fixed import hash_of
+from disavow.rounds.conduct import Conduct
 from disavow.rounds.randomness import Secrets
-from disavow.rounds.round import Conduct, open_round, run_round
+from disavow.rounds.round import open_round, run_round
 from disavow.rounds.vectors import Model, Updates
 from tests.ledger.making import change
 from tests.rounds.builders import CONDUCT, POLICY, gaussian, layout_of_size, ledger_of, updates_of

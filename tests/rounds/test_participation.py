@@ -17,9 +17,9 @@ from disavow.errors import BudgetSpent, ConfigError, LedgerError
 from disavow.ledger import Ledger
 from disavow.ledger.keys import has_tombstone_key, participation_key, tombstone_key
 from disavow.privacy.budget import Budget
+from disavow.rounds.conduct import Conduct, room_for
 from disavow.rounds.participation import Rank, participants, participation_of, rank_by_key, rank_by_seed
 from disavow.rounds.randomness import Secrets
-from disavow.rounds.round import Conduct, room_for
 from disavow.rounds.spending import foreseen
 from disavow.rounds.training import train
 from tests.erasure.mechanisms.contract import leave, reopen_toy, start_toy, toy_settings

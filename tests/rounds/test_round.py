@@ -16,9 +16,10 @@ from disavow.data import client_ids
 from disavow.domain import Cluster, Evaluation, Member, Policy, Round, Slot
 from disavow.errors import DisavowError, RoundRefused
 from disavow.ledger import Ledger
+from disavow.rounds.conduct import Conduct
 from disavow.rounds.local_training import Engine
 from disavow.rounds.randomness import Secrets, Stream, derive
-from disavow.rounds.round import Conduct, close_round, run_round
+from disavow.rounds.round import close_round, run_round
 from disavow.rounds.vectors import Model, Updates
 from tests.rounds.builders import (
     CONDUCT,

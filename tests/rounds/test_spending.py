@@ -13,7 +13,8 @@ from disavow.errors import BudgetSpent
 from disavow.ledger import Ledger, fsck
 from disavow.privacy.budget import Budget
 from disavow.rounds.clustering.fixed import settled
-from disavow.rounds.round import close_round, open_round, room_for, run_round
+from disavow.rounds.conduct import room_for
+from disavow.rounds.round import close_round, open_round, run_round
 from disavow.rounds.spending import Room, foreseen
 from disavow.rounds.training import train
 from disavow.rounds.vectors import Model, Updates

@@ -34,8 +34,8 @@ from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms import Mechanism
 from disavow.ledger import Ledger
 from disavow.ledger.files import write_durably
+from disavow.rounds.conduct import Conduct
 from disavow.rounds.randomness import Secrets, derive, training_stream
-from disavow.rounds.round import Conduct
 from disavow.rounds.vectors import Model
 
 _log = logging.getLogger(__name__)

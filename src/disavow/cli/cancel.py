@@ -10,7 +10,7 @@ from disavow.domain import escaped
 from disavow.errors import RunError
 from disavow.ledger import Ledger
 from disavow.ledger.keys import default_folder
-from disavow.rounds.round import now
+from disavow.rounds.conduct import now
 
 
 def cancel(directory: Path, client: str, *, as_json: bool) -> None:

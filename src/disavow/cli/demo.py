@@ -26,7 +26,7 @@ from disavow.ledger.creation import refuse_existing
 from disavow.ledger.rows import time_to_text
 from disavow.proof.keys import PUBLIC, generate, trusted_keys
 from disavow.proof.verify import Asked, Report, examine
-from disavow.rounds.round import now
+from disavow.rounds.conduct import now
 
 _CLIENTS = 20
 

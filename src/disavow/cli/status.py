@@ -19,8 +19,8 @@ from disavow.ledger import Ledger
 from disavow.ledger.keys import default_folder
 from disavow.proof.bounds import noise_in_words
 from disavow.proof.report import rebuilt_in_words
+from disavow.rounds.conduct import room_for
 from disavow.rounds.participation import participation_of
-from disavow.rounds.round import room_for
 from disavow.runs import budget_of, conduct_of, on_nodes, settings_of
 
 

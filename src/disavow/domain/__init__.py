@@ -4,7 +4,7 @@ A *client* is known by a stable string id, never by its position in a list. A *r
 cluster holds *slots*, and a slot is filled by one *member*. When a client leaves, its slot stays, nameless.
 """
 
-from disavow.domain.anchors import Anchor, Anchors, Place
+from disavow.domain.anchors import Anchor, Anchors, Place, TakingPart
 from disavow.domain.escaping import escaped
 from disavow.domain.evidence import ClusterEvidence, RebuiltEvidence
 from disavow.domain.layout import VARIANCE_FLOOR, VARIANCE_SUFFIX, Layout, TensorSpec
@@ -35,6 +35,7 @@ __all__ = [
     "RequestState",
     "Round",
     "Slot",
+    "TakingPart",
     "TensorSpec",
     "TrainedBy",
     "Verdict",

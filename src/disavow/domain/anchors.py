@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 
@@ -65,3 +65,11 @@ class Anchors:
         """The same clusters once these have left: gaps where they were."""
         gone = set(leavers)
         return replace(self, places={client: at for client, at in self.places.items() if client not in gone})
+
+
+@dataclass(frozen=True)
+class TakingPart:
+    """The fixed clusters that take part in a round: all anchors of the run, and the numbers of these."""
+
+    anchors: Anchors
+    numbers: Sequence[int]

@@ -19,7 +19,8 @@ from disavow.engines.vectorised import VectorisedEngine
 from disavow.errors import DisavowError, RoundRefused
 from disavow.ledger import Ledger
 from disavow.rounds.broadcast import Broadcast
-from disavow.rounds.round import Conduct, close_round, open_round
+from disavow.rounds.conduct import Conduct
+from disavow.rounds.round import close_round, open_round
 from disavow.rounds.vectors import Model, Updates
 
 _ENOUGH = 100

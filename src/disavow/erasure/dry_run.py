@@ -12,7 +12,7 @@ from disavow.erasure.mechanisms import Mechanism, Step, Work, refuse_another
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
 from disavow.ledger import Ledger, Reader
 from disavow.proof.envelope import LARGEST
-from disavow.rounds.round import Conduct
+from disavow.rounds.conduct import Conduct
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
 from disavow.erasure.dry_run import judged, work_after
@@ -22,10 +21,11 @@ from disavow.errors import RoundRefused
 from disavow.ledger import Ledger
 from disavow.ledger.journal import Rebuilding
 from disavow.proof.leaves import MOST_REQUESTS
-from disavow.rounds.local_training import Engine, refuse_unfit
-from disavow.rounds.round import Conduct
+from disavow.rounds.conduct import Conduct
 from disavow.rounds.training import OnRound, settle
-from disavow.rounds.vectors import Model
+
+if TYPE_CHECKING:
+    from disavow.rounds.local_training import Engine
 
 OnVerdict = Callable[[Verdict, int], None]
 """Told a verdict and how many requests it answers, as soon as it is in the ledger."""
@@ -66,6 +66,11 @@ def erase(
 
 def _refuse_unfit(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Mechanism) -> None:
     """Refuse an engine that cannot train the run, where what waits is about to undo rounds that it is to train."""
+    import torch
+
+    from disavow.rounds.local_training import refuse_unfit
+    from disavow.rounds.vectors import Model
+
     with ledger.snapshot() as snapshot:
         leavers = list(snapshot.waiting().clients.values())
         if not leavers:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from disavow.domain import RequestState
 from disavow.ledger import Ledger
+from disavow.rounds.conduct import Conduct
 from disavow.rounds.randomness import derive, training_stream
-from disavow.rounds.round import Conduct
 
 
 def asks(clients: Sequence[str], *, rate: float, seed: int, round_number: int) -> str | None:

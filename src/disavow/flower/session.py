@@ -23,8 +23,8 @@ from disavow.flower.letters import Letters
 from disavow.flower.reporting import inform
 from disavow.flower.roster import Roster
 from disavow.ledger import Ledger
+from disavow.rounds.conduct import Conduct
 from disavow.rounds.randomness import derive
-from disavow.rounds.round import Conduct
 from disavow.rounds.training import train
 from disavow.rounds.vectors import Model
 

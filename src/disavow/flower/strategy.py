@@ -32,9 +32,9 @@ from disavow.flower.session import Session
 from disavow.ledger.keys import default_folder, tombstone_key
 from disavow.privacy.budget import Budget
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
+from disavow.rounds.conduct import Conduct
 from disavow.rounds.participation import participation_of
 from disavow.rounds.randomness import Secrets
-from disavow.rounds.round import Conduct
 
 MetricsAggregation = Callable[[list[RecordDict], str], MetricRecord]
 

@@ -9,7 +9,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from disavow.domain import Anchors, Layout, Policy, size_class
+from disavow.domain import Layout, Policy, TakingPart, size_class
 from disavow.rounds.clustering.alike import l2_geometry, share_within, spreads
 from disavow.rounds.clustering.distances import lengths_of
 from disavow.rounds.clustering.fixed import groups_of
@@ -20,14 +20,6 @@ from disavow.rounds.clustering.sticky import sticky
 from disavow.rounds.randomness import training_stream
 from disavow.rounds.threads import one_thread
 from disavow.rounds.vectors import Updates
-
-
-@dataclass(frozen=True)
-class TakingPart:
-    """The fixed clusters that take part in a round: all anchors of the run, and the numbers of these."""
-
-    anchors: Anchors
-    numbers: Sequence[int]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ purpose: a run can be repeated, and taking one client out changes nothing that a
 `draws = "seeded"` derives that key, from the seed, the round, the attempt and the purpose. The attempt is in it
 because noise used twice cancels out.
 
-A stream is AES-256 in counter mode: unpredictable without the key, and the same on every machine.
+A stream is AES-256 in counter mode: unpredictable without the key, and the same on every machine. torch is imported
+by the methods that make tensors: commands that only answer draw nothing, and start without it.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ import hashlib
 import math
 import secrets
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
-from torch import Tensor
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 Ints = npt.NDArray[np.int64]
 
@@ -61,6 +65,8 @@ class Stream:
 
     def _words(self, count: int, device: torch.device | str) -> Tensor:
         """The same on a device, read as signed; to a GPU through memory that it can read by itself."""
+        import torch
+
         pinned = torch.device(device).type == "cuda"
         # the cipher asks for more room than it writes
         drawn = torch.empty(count + _BLOCK // 8, dtype=torch.int64, pin_memory=pinned)
@@ -85,11 +91,15 @@ class Stream:
 
     def normal(self, count: int, device: torch.device | str = "cpu") -> Tensor:
         """Standard Gaussian numbers, by the inverse of their distribution function, made on a device."""
+        import torch
+
         numbers: Tensor = torch.special.ndtri(self.uniform(count, device))
         return numbers
 
     def laplace(self, count: int, device: torch.device | str = "cpu") -> Tensor:
         """Laplace numbers of mean 0 and standard deviation 1, made on a device."""
+        import torch
+
         u = self.uniform(count, device) - 0.5
         return -torch.sign(u) * torch.log1p(-2 * u.abs()) / math.sqrt(2)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from disavow.domain import Policy
+from disavow.domain import Policy, TakingPart
 from disavow.errors import BudgetSpent
 from disavow.ledger import Ledger
-from disavow.privacy.budget import Budget, claim_of
 from disavow.privacy.events import Event, event_of
 from disavow.rounds.anchoring import expected_shares
-from disavow.rounds.cluster import TakingPart
+
+if TYPE_CHECKING:
+    from disavow.privacy.budget import Budget
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ def refuse_overspending(ledger: Ledger, budget: Budget, event: Event) -> None:
 
 
 def _reason(budget: Budget, events: Sequence[Event], event: Event) -> str:
+    from disavow.privacy.budget import claim_of  # loads scipy, which only a run with a budget needs
+
     claim = claim_of([*events, event])
     return (
         f"the privacy budget is spent: ε is {budget.spent(events):.4g} of {budget.epsilon:g} at δ = "

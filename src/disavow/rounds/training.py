@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-import torch
+from typing import TYPE_CHECKING
 
 from disavow.ledger import Ledger, RoundSummary
-from disavow.rounds.local_training import Engine
-from disavow.rounds.round import Conduct, run_round
-from disavow.rounds.vectors import Model
+from disavow.rounds.conduct import Conduct
+
+if TYPE_CHECKING:
+    from disavow.rounds.local_training import Engine
 
 OnRound = Callable[[RoundSummary], None]
 BetweenRounds = Callable[[], None]
@@ -28,6 +28,8 @@ def train(
 
     `on_round` sees each new round once it is recorded and evaluated; `between_rounds` is called before each.
     """
+    from disavow.rounds.round import run_round
+
     settle(ledger, engine, conduct)
     between_rounds()
     while ledger.last_round < rounds:
@@ -52,6 +54,10 @@ def evaluate_missing(ledger: Ledger, engine: Engine) -> list[RoundSummary]:
     The newest comes first, up to one of which the engine says nothing: what it could say nothing of before must not
     keep it from the round that was just recorded.
     """
+    import torch
+
+    from disavow.rounds.vectors import Model
+
     evaluated: list[int] = []
     for number in reversed(ledger.unevaluated()):
         model = Model(ledger.layout, torch.from_numpy(ledger.model_after(number)))

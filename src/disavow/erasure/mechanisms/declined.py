@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from disavow.erasure.mechanisms.mechanism import Mechanism, Work
 from disavow.errors import RoundRefused
 from disavow.ledger import Ledger, Reader
-from disavow.rounds.local_training import Engine
-from disavow.rounds.round import Conduct
+from disavow.rounds.conduct import Conduct
+
+if TYPE_CHECKING:
+    from disavow.rounds.local_training import Engine
 
 DECLINED = "retraining was declined"
 

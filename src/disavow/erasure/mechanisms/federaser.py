@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from disavow.domain import Member, Slot
 from disavow.erasure.mechanisms.mechanism import Step, Work
@@ -25,10 +25,11 @@ from disavow.ledger import Ledger, Reader
 from disavow.ledger.models import Vector
 from disavow.ledger.rebuilt import model_from
 from disavow.ledger.updates import KeptRound, digest_of
-from disavow.rounds.broadcast import Broadcast, broadcast
-from disavow.rounds.local_training import Engine, accept, refuse_overflow
-from disavow.rounds.round import Conduct
-from disavow.rounds.vectors import Model, on_cpu
+from disavow.rounds.conduct import Conduct
+
+if TYPE_CHECKING:
+    from disavow.rounds.broadcast import Broadcast
+    from disavow.rounds.local_training import Engine
 
 NO_ACCOUNT = "a rebuilt round is released without noise, so no privacy budget allows it"
 
@@ -81,6 +82,12 @@ class FedEraser:
 
     def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
         """Go through the next kept round; the first after a rollback takes no training."""
+        import torch
+
+        from disavow.rounds.broadcast import broadcast
+        from disavow.rounds.local_training import refuse_overflow
+        from disavow.rounds.vectors import Model
+
         opening = broadcast(ledger, conduct.clock())
         source = ledger.kept_rounds(opening.number)[0]
         epochs = 0 if _fresh(ledger, opening.number) else self.epochs(conduct)
@@ -130,6 +137,9 @@ def _calibrated(
     ledger: Ledger, engine: Engine, opening: Broadcast, source: KeptRound, kept: Sequence[Vector], epochs: int
 ) -> Made:
     """Every survivor trains from the new model: the norm of what it contributed then, the direction of now."""
+    from disavow.rounds.local_training import accept
+    from disavow.rounds.vectors import on_cpu
+
     clients = tuple(member.client for member in source.members)
     fresh = accept(
         engine.train(opening.model, clients, opening.number, epochs=epochs),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from disavow.errors import ConfigError
 from disavow.ledger import Ledger, Reader
-from disavow.rounds.local_training import Engine
-from disavow.rounds.round import Conduct
+from disavow.rounds.conduct import Conduct
+
+if TYPE_CHECKING:
+    from disavow.rounds.local_training import Engine
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from disavow.config import participants_of
 from disavow.erasure.mechanisms.mechanism import Step, Work
 from disavow.ledger import Ledger, Reader
-from disavow.rounds.local_training import Engine
-from disavow.rounds.round import Conduct, participants_ahead, room_for, run_round
+from disavow.rounds.conduct import Conduct, participants_ahead, room_for
+
+if TYPE_CHECKING:
+    from disavow.rounds.local_training import Engine
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Retrain:
 
     def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
         """A round like any other; only its attempt is higher, so that its secret draws are new."""
+        from disavow.rounds.round import run_round
+
         run_round(ledger, engine, conduct)
 
 

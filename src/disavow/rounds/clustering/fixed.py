@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import pairwise
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from disavow.domain import Anchor, Anchors, Place
 from disavow.rounds.randomness import Stream, derive
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _BITS = 256
 
@@ -50,6 +51,8 @@ def _between(low: bytes, high: bytes, stream: Stream) -> bytes:
 
 def groups_of(clients: Sequence[str], anchors: Anchors, numbers: Sequence[int]) -> list[Tensor]:
     """Which of these clients are in each of these clusters; none, where all of its places are gaps."""
+    import torch
+
     found: dict[int, list[int]] = {number: [] for number in numbers}
     for i, client in enumerate(clients):
         if (number := anchors.places[client].cluster) not in found:

@@ -1,0 +1,128 @@
+"""How rounds are run, who takes part in them, and whether the coming ones can be run. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from disavow.domain import Anchors, TakingPart
+from disavow.errors import ConfigError
+from disavow.ledger import Reader
+from disavow.privacy.events import Event
+from disavow.rounds.anchoring import anchors_for, is_anchored
+from disavow.rounds.participation import clusters_taking_part, participants, rank_by_key, rank_by_seed
+from disavow.rounds.randomness import Secrets
+from disavow.rounds.spending import Room, foreseen, room_in
+
+if TYPE_CHECKING:
+    from disavow.privacy.budget import Budget
+
+Clock = Callable[[], datetime]
+Reachable = Callable[[], Collection[str]]
+
+
+def now() -> datetime:
+    """The present moment, in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Conduct:
+    """How rounds are run, beyond the policy in the ledger: seeds, participation, epochs, the clock, the budget.
+
+    `at_least` so many take part, however small the fraction. `reachable` says which clients can take part in the
+    round that is about to open, and may wait for them; None: all of them, always.
+    `keep_every`: the updates of every so many rounds, from the first on, are kept; None: of no round.
+    `compress`: whether they are compressed.
+    `retention`: so many bytes of checkpoints are kept; None: all of them.
+    `participation`: the secret key by which clients are ranked where fewer than all take part. Without it they are
+    ranked by the seed, where draws are seeded; with fresh draws that would tell who took part, and is refused.
+    """
+
+    seed: int
+    fraction: float = 1.0
+    epochs: int = 1
+    secrets: Secrets = Secrets()
+    clock: Clock = now
+    budget: Budget | None = None
+    keep_every: int | None = None
+    compress: bool = True
+    retention: int | None = None
+    at_least: int = 1
+    reachable: Reachable | None = None
+    participation: bytes | None = field(default=None, repr=False)
+
+    def keeps(self, number: int) -> bool:
+        """Whether the updates of a round are kept."""
+        return self.keep_every is not None and (number - 1) % self.keep_every == 0
+
+    def participants(self, clients: Sequence[str], round_number: int) -> tuple[str, ...]:
+        """Those of these clients who take part in a round."""
+        return participants(
+            clients, fraction=self.fraction, rank=self._rank, round_number=round_number, at_least=self.at_least
+        )
+
+    def clusters(self, anchors: Anchors, round_number: int) -> TakingPart:
+        """Those of a run's fixed clusters that take part in a round."""
+        places = [anchor.places for anchor in anchors.clusters]
+        if self.fraction >= 1.0:
+            return TakingPart(anchors, range(len(places)))
+        numbers = clusters_taking_part(
+            places, fraction=self.fraction, rank=self._rank, round_number=round_number, at_least=self.at_least
+        )
+        return TakingPart(anchors, numbers)
+
+    def _rank(self, number: int, client: str) -> bytes:
+        if self.participation is not None:
+            return rank_by_key(self.participation)(number, client)
+        if self.secrets.seed is not None:
+            return rank_by_seed(self.seed)(number, client)
+        raise ConfigError(
+            "fewer than all clients take part and draws are fresh: that takes the run's participation key "
+            "(federation.participation); a hash of the seed would tell everybody who took part in which round"
+        )
+
+
+def taking_part_of(
+    clients: Sequence[str], conduct: Conduct, number: int, taking_part: TakingPart | None
+) -> tuple[str, ...]:
+    """Those of these clients who take part in a round: those of its clusters where these are fixed."""
+    if taking_part is None:
+        return conduct.participants(clients, number)
+    places, numbers = taking_part.anchors.places, set(taking_part.numbers)
+    return tuple(sorted(client for client in clients if places[client].cluster in numbers))
+
+
+def participants_ahead(
+    reader: Reader, conduct: Conduct, numbers: Sequence[int], leavers: Collection[str] = ()
+) -> list[int]:
+    """How many will take part in each of these rounds of a run with fixed clusters, once these have left."""
+    clients = sorted(set(reader.clients()) - set(leavers))
+    anchors = anchors_for(reader, reader.clients(), seed=conduct.seed, secrets=conduct.secrets)
+    return [len(taking_part_of(clients, conduct, number, conduct.clusters(anchors, number))) for number in numbers]
+
+
+def room_for(reader: Reader, conduct: Conduct, first: int, rounds: int = 1, leavers: Collection[str] = ()) -> Room:
+    """How many of so many rounds, numbered from `first`, can be run once these have left.
+
+    Up to the first that the privacy budget has no room for, or in whose fixed clusters nobody is left.
+    """
+    anchors, empty = None, None
+    if is_anchored(reader):
+        counts = participants_ahead(reader, conduct, range(first, first + rounds), leavers)
+        if 0 in counts:
+            rounds = counts.index(0)
+            empty = f"nobody is left in the clusters that take part in round {first + rounds}"
+        everybody = anchors_for(reader, reader.clients(), seed=conduct.seed, secrets=conduct.secrets)
+        anchors = everybody.without(leavers)
+    if conduct.budget is None:
+        return Room(rounds, empty)
+
+    def coming(number: int) -> Event:
+        # nobody is asked who takes part where it makes no difference
+        return foreseen(reader.policy, number, None if anchors is None else conduct.clusters(anchors, number))
+
+    room = room_in(conduct.budget, reader.events(), map(coming, range(first, first + rounds)))
+    return room if room.obstacle is not None else Room(rounds, empty)
