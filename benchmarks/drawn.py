@@ -22,8 +22,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from disavow import config, runs
+from disavow import config
 from disavow.domain import Round
+from disavow.federation import Federation
 from disavow.ledger import Ledger
 from disavow.proof.noise import noise_of
 
@@ -57,7 +58,9 @@ def measure(clients: int, rounds: int) -> Iterator[dict[str, object]]:
     """Train, and look at every kept round."""
     values = {"rounds": rounds, "data": {"clients": clients}, "mechanism": {"name": "federaser"}}
     with tempfile.TemporaryDirectory() as folder:
-        with runs.start(config.from_values(values, source="bench"), Path(folder) / "run", keys=Path(folder)) as run:
+        with Federation.create(
+            Path(folder) / "run", config.from_values(values, source="bench"), keys=Path(folder)
+        ) as run:
             run.train()
         with Ledger.open(Path(folder) / "run") as ledger:
             for each in ledger.kept_rounds(1):

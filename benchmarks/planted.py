@@ -25,7 +25,7 @@ from unittest.mock import patch
 
 import torch
 
-from disavow import config, runs
+from disavow import config
 from disavow.audit.attackers.before_after import ranks
 from disavow.audit.audit import Effort, audit
 from disavow.audit.intervals import clopper_pearson
@@ -36,6 +36,7 @@ from disavow.audit.subject import Subject, subject_of
 from disavow.audit.worlds import Kind, Seat, World, train_worlds
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.federation import Federation
 from disavow.ledger import Ledger
 from disavow.rounds.aggregate import aggregate
 from disavow.rounds.broadcast import Broadcast
@@ -189,7 +190,9 @@ def audited(
     folder: Path, values: dict[str, Any], effort: Effort = EFFORT, mechanism: Mechanism | None = None
 ) -> Audit:
     """Train a federation, and audit a client of it."""
-    with runs.start(config.from_values(values, source="planted"), folder / "run", keys=folder / "keys") as run:
+    with Federation.create(
+        folder / "run", config.from_values(values, source="planted"), keys=folder / "keys"
+    ) as run:
         run.train()
     report = audit(
         subject_of(folder / "run", CLIENT),
@@ -251,7 +254,7 @@ def count_pairs(seeds: range) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="disavow-planted-") as name:
             folder = Path(name)
             settings = config.from_values({**TWENTY, "seed": seed}, source="planted")
-            with runs.start(settings, folder / "run", keys=folder / "keys") as run:
+            with Federation.create(folder / "run", settings, keys=folder / "keys") as run:
                 run.train()
             subject = subject_of(folder / "run", CLIENT)
             with rehearse(subject, folder, keys=folder / "keys", mechanism=Retrain()) as rehearsal:

@@ -18,8 +18,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from disavow import config, runs
+from disavow import config
 from disavow.config import EngineSettings
+from disavow.federation import Federation
 from reproduction.provenance import commit, device, versions
 
 RESULTS = Path("results") / "representatives.jsonl"
@@ -69,7 +70,7 @@ def one(method: str, seed: int) -> dict[str, Any]:
     start = time.perf_counter()
     with (
         tempfile.TemporaryDirectory() as folder,
-        runs.start(settings_of(method, seed), Path(folder) / "run", keys=Path(folder) / "keys") as run,
+        Federation.create(Path(folder) / "run", settings_of(method, seed), keys=Path(folder) / "keys") as run,
     ):
         run.train()
         summaries = run.ledger.summaries()

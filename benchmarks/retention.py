@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from disavow import config, runs
+from disavow import config
 from disavow.erasure.simulated import repaired
+from disavow.federation import Federation
 from disavow.ledger.thinning import superfluous, weights_of
 
 CLIENTS, ROUNDS, RATE = 50, 50, 0.2
@@ -167,7 +168,7 @@ def measure(data: str, retention: int | str, folder: Path) -> dict[str, Any]:
         "ledger": {"retention": retention},
     }
     settings = config.from_values(values, source="benchmark")
-    with runs.start(settings, folder / "run", keys=folder / "keys") as run:
+    with Federation.create(folder / "run", settings, keys=folder / "keys") as run:
         run.train()
         model = 4 * run.ledger.layout.size
         retrained = len(run.ledger.summaries()) - ROUNDS

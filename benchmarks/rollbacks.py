@@ -22,9 +22,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from disavow import config, runs
+from disavow import config
 from disavow.config import Settings
 from disavow.domain import VerdictKind
+from disavow.federation import Federation
 
 CHOICES = ((4, 2), (6, 3))
 STREAMS = 100
@@ -64,7 +65,7 @@ def one(choice: Key, seed: int) -> Outcome:
     settings = settings_of(choice, seed)
     with (
         tempfile.TemporaryDirectory() as folder,
-        runs.start(settings, Path(folder) / "run", keys=Path(folder) / "keys") as run,
+        Federation.create(Path(folder) / "run", settings, keys=Path(folder) / "keys") as run,
     ):
         run.train()
         asked = run.ledger.requests()

@@ -24,6 +24,7 @@ from disavow.config import Settings
 from disavow.data import OnProgress
 from disavow.data.progress import nothing
 from disavow.errors import RoundRefused, RunInUse
+from disavow.federation import Federation
 from disavow.ledger import Ledger
 from disavow.ledger.lock import Lock
 from disavow.proof.bounds import Bounds, bounds_of, total_ratio
@@ -170,7 +171,7 @@ def _trained(settings: Settings, prepared: Prepared, workroom: Path) -> _Outcome
     """Train a run to its end, or until noise has destroyed the model; its outcome."""
     directory = workroom / "odds"
     shutil.rmtree(directory, ignore_errors=True)
-    with runs.start(settings, directory, keys=workroom / "keys", prepared=prepared) as run:
+    with Federation.create(directory, settings, keys=workroom / "keys", prepared=prepared) as run:
         with contextlib.suppress(RoundRefused):  # updates that are NaN or infinite: the round is not recorded
             run.train()
         reached = run.ledger.last_round

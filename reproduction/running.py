@@ -13,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from disavow import runs
 from disavow.domain import ErasureRequest
 from disavow.erasure.stream import place_from_stream
 from disavow.errors import DisavowError
+from disavow.federation import Callbacks, Federation
 from disavow.ledger import RoundSummary
 from disavow.ledger.models import mean_of
 from disavow.rounds.training import train
 from disavow.rounds.vectors import Model
-from disavow.runs import Prepared, Run
+from disavow.runs import Prepared
 from reproduction import provenance
 from reproduction.grid import Point
 from reproduction.lines import Disk, Line, Request, Round
@@ -60,7 +60,7 @@ def run_point(
     shutil.rmtree(directory, ignore_errors=True)
     started = _Clock(engine).now()
     prepared = replace(prepared, engine=engine)
-    with runs.start(point.settings, directory, keys=workroom / "keys", prepared=prepared) as run:
+    with Federation.create(directory, point.settings, keys=workroom / "keys", prepared=prepared) as run:
         witness = _Witness(replace(run, openings=workroom / "openings"), engine, on_executed)
         witness.train()
         seconds = _Clock(engine).now() - started
@@ -121,7 +121,7 @@ class _Clock:
 class _Witness:
     """Trains a run with its stream of requests, and writes down every round and every request."""
 
-    def __init__(self, run: Run, engine: SharedEngine, on_executed: OnExecuted) -> None:
+    def __init__(self, run: Federation, engine: SharedEngine, on_executed: OnExecuted) -> None:
         self.rounds: list[Round] = []
         self.requests: list[Request] = []
         self._run, self._engine, self._clock, self._on_executed = run, engine, _Clock(engine), on_executed
@@ -166,7 +166,7 @@ class _Witness:
         place_from_stream(run.ledger, run.conduct, rate=run.settings.requests.rate, key=run.tombstone_key())
         started, before = self._clock.now(), len(self.rounds)
         self._erasing = True
-        answered = run.honour_requests(self._executed)
+        answered = run.answer(Callbacks(self._executed))
         self._erasing = False
         self.requests.extend(
             _answer(request, newest, self.rounds[before:], self._clock.now() - started) for request in answered
@@ -189,11 +189,11 @@ def _answer(request: ErasureRequest, after: int, rebuilt: list[Round], seconds: 
     )
 
 
-def _standing_models(run: Run) -> Models:
+def _standing_models(run: Federation) -> Models:
     return np.stack([run.ledger.model_after(number) for number in range(1, run.settings.rounds + 1)])
 
 
-def _averaged(run: Run, models: Models) -> tuple[float, ...]:
+def _averaged(run: Federation, models: Models) -> tuple[float, ...]:
     """How good the mean of the newest models is, as of each of the last rounds."""
     found = []
     for end in range(max(len(models) - SETTLED, 0) + 1, len(models) + 1):

@@ -53,10 +53,11 @@ def _forgotten() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A complete run of `SMALL`. Look, do not touch: every test of this worker shares it."""
-    from disavow import config, runs
+    from disavow import config
+    from disavow.federation import Federation
 
     directory = tmp_path_factory.mktemp("trained") / "run"
-    with runs.start(config.from_values(SMALL, source="tests"), directory) as run:
+    with Federation.create(directory, config.from_values(SMALL, source="tests")) as run:
         run.train()
     return directory
 

@@ -91,9 +91,11 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_block_works_and_covers_the_extras() -> None:
     assert without_extras("import numpy").returncode != 0
     assert {"torch", "numpy", "scipy", "sqlalchemy", "safetensors", "zstandard"} <= set(BLOCKED)
-    named = ("train", "kmeans", "data", "flower")
+    named = ("ledger", "train", "kmeans", "data", "flower")
     extras = {name for extra in named for name in _required("disavow", f'extra == "{extra}"')}
-    assert extras - TRAIN.keys() == {"disavow"}  # the extras data and flower need the extra train
+    assert extras - TRAIN.keys() == {
+        "disavow"
+    }  # extras that need other extras
     assert len(extras) > 5
 
 
@@ -110,13 +112,23 @@ def test_help_and_version_need_no_extras(argument: str) -> None:
     assert ("disavow " + disavow.__version__ if argument == "--version" else "Federated") in result.stdout
 
 
-@pytest.mark.parametrize("arguments", ["status x", "fsck x", "resume x", "train c.toml --run x", "demo"])
-def test_a_command_that_needs_the_extra_train_says_so_in_one_line(arguments: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        ("status x", "ledger"),
+        ("fsck x", "ledger"),
+        ("erase x y", "ledger"),
+        ("resume x", "train"),
+        ("train c.toml --run x", "train"),
+        ("demo", "train"),
+    ],
+)
+def test_a_command_that_needs_an_extra_says_so_in_one_line(arguments: str, extra: str) -> None:
     result = command(*arguments.split())
     assert result.returncode == 2
     assert result.stdout == ""
     [line] = result.stderr.splitlines()
-    assert re.fullmatch(rf"error: this command needs \w+; {re.escape(how_to_install('train'))}", line)
+    assert re.fullmatch(rf"error: this command needs \w+; {re.escape(how_to_install(extra))}", line)
 
 
 def test_every_folder_of_code_is_a_package_and_types_are_marked() -> None:

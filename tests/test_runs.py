@@ -16,6 +16,7 @@ from disavow import config, runs
 from disavow.config import Settings
 from disavow.engines.vectorised import VectorisedEngine
 from disavow.errors import ConfigError, RoundRefused, RunExists, RunMissing
+from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, fsck
 from disavow.ledger.database import NAME
 from tests.conftest import SMALL
@@ -37,7 +38,7 @@ def models_of(directory: Path) -> list[str]:
 
 
 def train(settings: Settings, directory: Path) -> list[str]:
-    with runs.start(settings, directory) as run:
+    with Federation.create(directory, settings) as run:
         run.train()
     return models_of(directory)
 
@@ -103,13 +104,13 @@ def test_an_interrupted_run_goes_on_to_the_models_of_one_that_was_not(
         if summary.number == after:
             raise Interrupted
 
-    with runs.start(settings_with(), tmp_path / "run") as run, pytest.raises(Interrupted):
-        run.train(on_round=stop)
+    with Federation.create(tmp_path / "run", settings_with()) as run, pytest.raises(Interrupted):
+        run.train(Callbacks(on_round=stop))
     assert fsck(tmp_path / "run") == []
     seen: list[int] = []
-    with runs.reopen(tmp_path / "run") as run:
+    with Federation.open(tmp_path / "run", write=True) as run:
         assert run.settings == settings_with()
-        run.train(on_round=lambda summary: seen.append(summary.number))
+        run.train(Callbacks(on_round=lambda summary: seen.append(summary.number)))
     assert seen == list(range(after + 1, 4))
     assert models_of(tmp_path / "run") == models_of(trained)
 
@@ -120,12 +121,12 @@ def test_a_round_recorded_but_not_evaluated_is_evaluated_on_the_way_on(
     def stop(*_: object) -> None:
         raise Interrupted
 
-    with monkeypatch.context() as patch, runs.start(settings_with(), tmp_path / "run") as run:
+    with monkeypatch.context() as patch, Federation.create(tmp_path / "run", settings_with()) as run:
         patch.setattr(VectorisedEngine, "evaluate", stop)
         with pytest.raises(Interrupted):
             run.train()
         assert run.ledger.unevaluated() == (1,)
-    with runs.reopen(tmp_path / "run") as run:
+    with Federation.open(tmp_path / "run", write=True) as run:
         run.train()
         assert run.ledger.unevaluated() == ()
     with Ledger.open(trained) as one, Ledger.open(tmp_path / "run") as two:
@@ -134,8 +135,8 @@ def test_a_round_recorded_but_not_evaluated_is_evaluated_on_the_way_on(
 
 def test_a_complete_run_stays_as_it_is(run_dir: Path) -> None:
     before = all_rows(run_dir)
-    with runs.reopen(run_dir) as run:
-        run.train(on_round=lambda summary: pytest.fail("there was nothing to do"))
+    with Federation.open(run_dir, write=True) as run:
+        run.train(Callbacks(on_round=lambda summary: pytest.fail("there was nothing to do")))
     assert all_rows(run_dir) == before
 
 
@@ -146,12 +147,12 @@ def test_a_run_keeps_the_settings_it_was_started_with(trained: Path) -> None:
 def test_a_directory_in_use_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(RunExists, match="never overwritten"):
-        runs.start(settings_with(), tmp_path)
+        Federation.create(tmp_path, settings_with())
     assert files_of(tmp_path) == {"thesis.tex": b"years of work"}
 
 
 def test_no_run_to_go_on_with(tmp_path: Path) -> None:
-    for open_it in (runs.reopen, runs.settings_of):
+    for open_it in (Federation.open, runs.settings_of):
         with pytest.raises(RunMissing, match="holds no run"):
             open_it(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -159,7 +160,7 @@ def test_no_run_to_go_on_with(tmp_path: Path) -> None:
 
 def test_more_clients_than_samples_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data.clients is 1700; allowed: up to 1438"):
-        runs.start(settings_with(data={"clients": 1700}), tmp_path / "run")
+        Federation.create(tmp_path / "run", settings_with(data={"clients": 1700}))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -171,7 +172,7 @@ def test_more_clients_than_samples_are_refused_and_nothing_is_written(tmp_path: 
 def test_a_round_whose_numbers_are_not_finite_is_refused_and_the_run_stays_clean(
     tmp_path: Path, changed: dict[str, Any]
 ) -> None:
-    with runs.start(settings_with(**changed), tmp_path / "run") as run:
+    with Federation.create(tmp_path / "run", settings_with(**changed)) as run:
         with pytest.raises(RoundRefused, match="round 1 refused"):
             run.train()
         assert run.ledger.next_round() == (1, 1)
@@ -198,11 +199,11 @@ def test_settings_that_were_changed_after_the_start_are_refused_by_resume_and_by
     assert old in text
     file.write_text(text.replace(old, new))
     with pytest.raises(ConfigError, match="was changed since the run was started"):
-        runs.reopen(directory)
+        Federation.open(directory, write=True)
     assert [str(finding) for finding in fsck(directory)] == [
         "config.toml: was changed since the run was started (only rounds, requests, engine, data.dir, "
         "ledger.retention may be)"
     ]
     file.write_text(text.replace("rounds = ", "rounds = 1"))  # 3 becomes 13: more rounds are welcome
     assert fsck(directory) == []
-    runs.reopen(directory).close()
+    Federation.open(directory, write=True).close()

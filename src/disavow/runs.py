@@ -1,135 +1,45 @@
-"""A run, assembled from its settings: data, network, engine and ledger put together.
+"""What a run is put together from: its settings, its data, its network and its engine; and what is refused.
 
-For example::
-
-    settings = config.load(Path("config.toml"))
-    with runs.start(settings, Path("runs/first")) as run:
-        run.train()
-
-The directory holds everything; `reopen` goes on from it.
+`federation.Federation` is what callers use. Data, network and engine, and with them torch, are imported only by
+what makes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Self
-
-from torch import nn
+from typing import TYPE_CHECKING
 
 from disavow import __version__, config
 from disavow.config import Settings
-from disavow.data import FederatedData, OnProgress
-from disavow.data import load as load_data
-from disavow.data.progress import nothing
-from disavow.domain import OWN_CODE, ErasureRequest, RequestState, TrainedBy, escaped
-from disavow.engines import build as build_engine
-from disavow.engines.state import layout_of, model_of
-from disavow.engines.workload import Workload
-from disavow.erasure.erase import OnVerdict, erase
-from disavow.erasure.mechanisms import Mechanism
-from disavow.erasure.mechanisms import build as build_mechanism
-from disavow.erasure.prove import OnOpening
-from disavow.erasure.stream import place_from_stream
+from disavow.domain import OWN_CODE, RequestState, TrainedBy, escaped
 from disavow.errors import CannotRetrain, ConfigError, RunError, RunMissing
 from disavow.ledger import Ledger, database
 from disavow.ledger.creation import CONFIG, refuse_existing
-from disavow.ledger.keys import default_folder, tombstone_key
+from disavow.ledger.keys import tombstone_key
 from disavow.ledger.run_files import refuse_unsafe
-from disavow.models import build
-from disavow.privacy.budget import Budget
-from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
-from disavow.rounds.clustering.kmeans import require_kmeans
+from disavow.proof.keys import AskPassphrase, load_signer
+from disavow.proof.notes import Signer
 from disavow.rounds.conduct import Clock, Conduct, now
-from disavow.rounds.local_training import Engine
-from disavow.rounds.participation import needs_participation_key, participation_of
+from disavow.rounds.participation import needs_participation_key
 from disavow.rounds.randomness import Secrets
-from disavow.rounds.training import OnRound, train
 
-OnAnswer = Callable[[ErasureRequest], None]
+if TYPE_CHECKING:
+    from torch import nn
+
+    from disavow.data import FederatedData, OnProgress
+    from disavow.privacy.budget import Budget
+    from disavow.rounds.local_training import Engine
+
+Loading = Callable[[], "AbstractContextManager[OnProgress]"]
+"""Opens whatever shows how far the data is, each time that data is loaded."""
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
-    """An open run: what it was told (settings), what it keeps (ledger), and what does the work (engine).
-
-    `notes` say what is not as it should be with its data.
-    """
-
-    settings: Settings
-    ledger: Ledger
-    engine: Engine
-    conduct: Conduct
-    keys: Path
-    mechanism: Mechanism
-    openings: Path | None = None
-    notes: tuple[str, ...] = ()
-
-    def train(
-        self,
-        on_round: OnRound = lambda summary: None,
-        on_verdict: OnVerdict = lambda verdict, requests: None,
-        on_answer: OnAnswer = lambda request: None,
-        on_opening: OnOpening = lambda request, path: None,
-    ) -> None:
-        """Train until the rounds of the settings stand; requests are honoured between rounds.
-
-        `on_round` sees each recorded round, `on_verdict` each judgement, `on_answer` each request once it is
-        answered and its client deleted, `on_opening` where the opening of each was written.
-        """
-
-        def between_rounds() -> None:
-            rate = self.settings.requests.rate
-            if rate > 0:
-                place_from_stream(self.ledger, self.conduct, rate=rate, key=self.tombstone_key())
-            for request in self.honour_requests(on_round, on_verdict, on_opening):
-                on_answer(request)
-
-        train(
-            self.ledger,
-            self.engine,
-            self.conduct,
-            rounds=self.settings.rounds,
-            on_round=on_round,
-            between_rounds=between_rounds,
-        )
-
-    def honour_requests(
-        self,
-        on_round: OnRound = lambda summary: None,
-        on_verdict: OnVerdict = lambda verdict, requests: None,
-        on_opening: OnOpening = lambda request, path: None,
-    ) -> tuple[ErasureRequest, ...]:
-        """Answer every request that waits, and complete what was interrupted."""
-        return erase(
-            self.ledger,
-            self.engine,
-            self.conduct,
-            self.mechanism,
-            on_verdict=on_verdict,
-            on_round=on_round,
-            openings=self.openings,
-            on_opening=on_opening,
-        )
-
-    def tombstone_key(self) -> bytes:
-        """The operator's key of the tombstones."""
-        return tombstone_key(self.keys, run=self.ledger.directory)
-
-    def close(self) -> None:
-        """Let go of the run."""
-        self.engine.close()
-        self.ledger.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+def show_nothing(what: str, done: int, total: int | None) -> None:
+    """Show nothing of how far the data is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +55,10 @@ class Prepared:
     trainer: TrainedBy = OWN_CODE
 
 
-def prepare(settings: Settings, *, on_progress: OnProgress = nothing) -> Prepared:
+def prepare(settings: Settings, *, on_progress: OnProgress = show_nothing) -> Prepared:
     """Load the data, build the network and the engine. `on_progress` hears how far the data is."""
+    from disavow.data import load as load_data
+
     data = load_data(settings.data, seed=settings.seed, on_progress=on_progress)
     return _prepared(settings, data, network_of(settings, data))
 
@@ -155,82 +67,56 @@ def start(
     settings: Settings,
     directory: Path,
     *,
-    keys: Path | None = None,
-    clock: Clock = now,
-    ask: AskPassphrase = nobody_to_ask,
-    on_progress: OnProgress = nothing,
+    keys: Path,
+    clock: Clock,
+    ask: AskPassphrase,
+    loading: Loading,
     prepared: Prepared | None = None,
-) -> Run:
-    """A new run in a directory that does not exist yet, or is empty. `keys` holds the operator's keys.
-
-    Where there is a signing key among them, it signs the run's log; `ask` asks for its passphrase. `on_progress`
-    hears how far the data is, where it takes time to load. What is `prepared` for several runs is used as it is;
-    its engine ends with the first of them that is closed, unless the caller sees to that.
-    """
+) -> tuple[Ledger, Settings, Prepared]:
+    """Make the ledger of a new run; the ledger, the settings as the run keeps them, and what trains it."""
     refuse_on_nodes(settings, directory)
     refuse_existing(directory)
-    keys = keys or default_folder()
     signer = load_signer(keys, ask)
     if needs_participation_key(settings):
         tombstone_key(keys, run=directory)  # a folder that cannot be used is better known before there is a run
     if settings.clustering.method == "constrained-kmeans":
+        from disavow.rounds.clustering.kmeans import require_kmeans
+
         require_kmeans()
-    prepared = prepared or prepare(settings, on_progress=on_progress)
-    settings = _bound_to(settings, prepared.data)
-    initial = model_of(prepared.network)
+    if prepared is None:
+        with loading() as on_progress:
+            prepared = prepare(settings, on_progress=on_progress)
     try:
-        ledger = Ledger.create(
-            directory,
-            policy=settings.policy,
-            layout=initial.layout,
-            initial=initial.vector.numpy(),
-            clients=prepared.data.parts,
-            config=config.to_toml(settings),
-            created_by=f"disavow {__version__}",
-            at=clock(),
-            settings_digest=config.settings_digest(settings),
-            trainer=prepared.trainer,
-            signer=signer,
-            keys=keys or default_folder(),
-        )
+        return _create(settings, directory, keys, clock(), signer, prepared)
     except BaseException:
         prepared.engine.close()
         raise
-    try:
-        return _assemble(settings, ledger, prepared, keys, clock)
-    except BaseException:
-        prepared.engine.close()
-        ledger.close()
-        raise
 
 
-def reopen(
-    directory: Path,
-    *,
-    keys: Path | None = None,
-    clock: Clock = now,
-    ask: AskPassphrase = nobody_to_ask,
-    openings: Path | None = None,
-    on_progress: OnProgress = nothing,
-) -> Run:
-    """A run that was started before, opened for writing. `openings` is the folder for leavers' openings.
+def _create(
+    settings: Settings, directory: Path, keys: Path, at: datetime, signer: Signer | None, prepared: Prepared
+) -> tuple[Ledger, Settings, Prepared]:
+    from disavow.engines.state import model_of
 
-    `on_progress` hears how far the data is, where it takes time to load.
-    """
-    settings = settings_of(directory)
-    refuse_on_nodes(settings, directory)
-    keys = keys or default_folder()
-    ledger = Ledger.open(directory, write=True, signer=load_signer(keys, ask), keys=keys)
-    try:
-        refuse_changed(ledger, settings)
-        prepared = prepare_again(ledger, settings, on_progress=on_progress)
-        return _assemble(settings, ledger, prepared, keys, clock, openings)
-    except BaseException:
-        ledger.close()
-        raise
+    settings, initial = _bound_to(settings, prepared.data), model_of(prepared.network)
+    ledger = Ledger.create(
+        directory,
+        policy=settings.policy,
+        layout=initial.layout,
+        initial=initial.vector.numpy(),
+        clients=prepared.data.parts,
+        config=config.to_toml(settings),
+        created_by=f"disavow {__version__}",
+        at=at,
+        settings_digest=config.settings_digest(settings),
+        trainer=prepared.trainer,
+        signer=signer,
+        keys=keys,
+    )
+    return ledger, settings, prepared
 
 
-def prepare_again(ledger: Ledger, settings: Settings, *, on_progress: OnProgress = nothing) -> Prepared:
+def prepare_again(ledger: Ledger, settings: Settings, *, on_progress: OnProgress = show_nothing) -> Prepared:
     """Load the data and build network and engine to train a run that exists, exactly as it was trained.
 
     `CannotRetrain` where what trained it is not to be had here, or is not the same.
@@ -239,9 +125,11 @@ def prepare_again(ledger: Ledger, settings: Settings, *, on_progress: OnProgress
 
 
 def find_again(
-    ledger: Ledger, settings: Settings, *, on_progress: OnProgress = nothing
+    ledger: Ledger, settings: Settings, *, on_progress: OnProgress = show_nothing
 ) -> tuple[FederatedData, nn.Module]:
     """The data and the network that a run was trained with; `CannotRetrain` where they are not to be had here."""
+    from disavow.data import load as load_data
+
     refuse_other_trainer(ledger, settings)
     data = load_data(settings.data, seed=settings.seed, on_progress=on_progress)
     refuse_other_data(ledger, data)
@@ -292,6 +180,8 @@ def refuse_missing_data(ledger: Ledger, data: FederatedData) -> None:
 
 def refuse_other_layout(ledger: Ledger, network: nn.Module) -> None:
     """Refuse to train a run with a network that its models do not fit."""
+    from disavow.engines.state import layout_of
+
     if layout_of(network) != ledger.layout:
         raise CannotRetrain(
             f"the models of {ledger.directory} are not of the network that its settings describe: their tensors "
@@ -353,11 +243,17 @@ def conduct_of(settings: Settings, clock: Clock = now, *, participation: bytes |
 def budget_of(settings: Settings) -> Budget | None:
     """What these settings allow a run to spend; None where they set no budget."""
     privacy = settings.privacy
-    return None if privacy.epsilon is None else Budget(privacy.epsilon, privacy.delta)
+    if privacy.epsilon is None:
+        return None
+    from disavow.privacy.budget import Budget  # loads scipy, which a run without a budget does not need
+
+    return Budget(privacy.epsilon, privacy.delta)
 
 
 def network_of(settings: Settings, data: FederatedData) -> nn.Module:
     """The network of these settings, with its initial weights."""
+    from disavow.models import build
+
     return build(settings.model.name, data.train.shape, data.train.classes, seed=settings.seed)
 
 
@@ -372,6 +268,9 @@ def _bound_to(settings: Settings, data: FederatedData) -> Settings:
 
 
 def _engine_of(settings: Settings, network: nn.Module, data: FederatedData) -> Engine:
+    from disavow.engines import build as build_engine
+    from disavow.engines.workload import Workload
+
     return build_engine(
         Workload(
             network=network,
@@ -385,18 +284,3 @@ def _engine_of(settings: Settings, network: nn.Module, data: FederatedData) -> E
         ),
         settings.engine,
     )
-
-
-def _assemble(
-    settings: Settings,
-    ledger: Ledger,
-    prepared: Prepared,
-    keys: Path | None,
-    clock: Clock,
-    openings: Path | None = None,
-) -> Run:
-    keys = keys or default_folder()
-    conduct = conduct_of(settings, clock, participation=participation_of(settings, ledger, keys))
-    mechanism = build_mechanism(settings.mechanism)
-    notes = (*prepared.data.notes, *ledger.restored.notes)
-    return Run(settings, ledger, prepared.engine, conduct, keys, mechanism, openings, notes)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from disavow import config, runs
+from disavow import config
 from disavow.audit.subject import Subject, subject_of
 from disavow.domain import Evaluation
 from disavow.engines.choice import trainer_for
 from disavow.engines.trainer import Ask, Trainer
 from disavow.engines.workload import Workload
+from disavow.federation import Federation
 from disavow.proof.keys import generate
 from disavow.rounds.vectors import Model, Updates
 
@@ -53,16 +54,16 @@ def make_run(directory: Path, *changes: dict[str, Any], signed: bool = False) ->
     if signed:
         generate(keys_of(directory), name="operator", passphrase=None, at="2024-05-06T07:08:09.000000+00:00")
     settings = config.from_values(merged(*changes), source="tests")
-    with runs.start(settings, directory, keys=keys_of(directory)) as run:
+    with Federation.create(directory, settings, keys=keys_of(directory)) as run:
         run.train()
     return directory
 
 
 def leave(directory: Path, *clients: str) -> None:
     """Let clients leave a run, for good."""
-    with runs.reopen(directory, keys=keys_of(directory)) as run:
+    with Federation.open(directory, keys=keys_of(directory), write=True) as run:
         run.ledger.place_requests(clients, key=run.tombstone_key(), at=run.conduct.clock())
-        run.honour_requests()
+        run.answer()
 
 
 def subject_in(directory: Path, client: str = CLIENT) -> Subject:

@@ -17,6 +17,7 @@ from disavow.audit.report import Audit
 from disavow.audit.subject import subject_of
 from disavow.data import FederatedData
 from disavow.data import load as load_data
+from disavow.federation import Federation
 
 
 def with_backdoor(data: FederatedData, client: str) -> FederatedData:
@@ -43,7 +44,7 @@ def audited(
     if backdoor:
         data = with_backdoor(data, CLIENT)
     monkeypatch.setattr(runs, "load_data", lambda asked, **more: data)
-    with runs.start(settings, folder / "run", keys=folder / "keys") as run:
+    with Federation.create(folder / "run", settings, keys=folder / "keys") as run:
         run.train()
     return audit(
         subject_of(folder / "run", CLIENT, data=data),

@@ -159,8 +159,8 @@ TRAINER = """
 import sys
 from pathlib import Path
 from disavow import runs
-with runs.reopen(Path(sys.argv[1]), keys=Path(sys.argv[2])) as run:
-    run.train(on_round=lambda summary: print(summary.number, flush=True))
+with Federation.open(Path(sys.argv[1]), keys=Path(sys.argv[2]), write=True) as run:
+    run.train(Callbacks(on_round=lambda summary: print(summary.number, flush=True)))
 """
 
 

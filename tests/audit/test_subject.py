@@ -16,6 +16,7 @@ from disavow.data import FederatedData
 from disavow.data import load as load_data
 from disavow.engines.state import model_of
 from disavow.errors import CannotRetrain, ConfigError, DisavowError, RunMissing, UnknownClient
+from disavow.federation import Federation
 from disavow.ledger import Ledger
 from tests.audit.making import CLIENT, DENIABLE, hashes_of, leave, make_run, merged
 
@@ -120,7 +121,7 @@ def test_a_client_that_has_left_is_refused(tmp_path: Path, change: dict[str, obj
 
 def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
     settings = config.from_values(merged(), source="tests")
-    runs.start(settings, tmp_path / "run", keys=tmp_path / "keys").close()
+    Federation.create(tmp_path / "run", settings, keys=tmp_path / "keys").close()
     refusal(tmp_path / "run", CLIENT, ConfigError, "no round stands")
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from disavow import runs
 from disavow.cli.account import account_for
 from disavow.cli.prospect import Asked, rounded_up
 from disavow.config import load
 from disavow.errors import ConfigError
+from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from tests.cli import process
 from tests.cli.forked import disavow
@@ -201,7 +201,7 @@ def train(tmp_path: Path, **changed: Any) -> subprocess.CompletedProcess[str]:
 
 def made(tmp_path: Path, **changed: Any) -> Path:
     """A run trained in this process, which is quicker."""
-    with runs.start(load(settings(tmp_path, **changed)), tmp_path / "run") as run:
+    with Federation.create(tmp_path / "run", load(settings(tmp_path, **changed))) as run:
         run.train()
     return tmp_path / "run"
 

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from disavow import config, runs
+from disavow import config
 from disavow.audit.attackers import ATTACKERS
 from disavow.audit.audit import Effort, worlds_to_detect
 from disavow.cli import audit as command
 from disavow.cli.app import app
 from disavow.cli.audit import COULD_NOT_SEE
+from disavow.federation import Federation
 from disavow.ledger import Ledger
 from tests.cli import process
 from tests.cli.forked import disavow
@@ -41,7 +42,7 @@ QUICK = ("--worlds=32", "--shadows=4", "--forgings=2")
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("audit command") / "run"
-    with runs.start(config.from_values(SETTINGS, source="tests"), directory) as started:
+    with Federation.create(directory, config.from_values(SETTINGS, source="tests")) as started:
         started.train()
     return directory
 
@@ -193,7 +194,7 @@ def test_what_cannot_be_audited_is_refused_at_once(
 
 def test_an_erasure_removes_what_an_interrupted_audit_left_and_its_client_cannot_be_audited(tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    with runs.start(config.from_values(SETTINGS, source="tests"), directory) as started:
+    with Federation.create(directory, config.from_values(SETTINGS, source="tests")) as started:
         started.train()
     left = tmp_path / "run.audit" / "0123456789abcdef" / "3-rounds"
     left.mkdir(parents=True)

@@ -15,14 +15,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from disavow import config, runs
+from disavow import config
 from disavow.data import client_ids
-from disavow.erasure.mechanisms import build
 from disavow.erasure.prove import default_openings, opening_path, proof_path
 from disavow.errors import how_to_install
+from disavow.federation import Federation
 from disavow.ledger import Ledger
 from disavow.proof.notes import Signer
-from disavow.runs import Run
 from tests.cli.process import environment
 from tests.erasure.mechanisms.contract import LAYOUT, ToyEngine, leave, toy_settings
 from tests.rounds.builders import MOMENT
@@ -132,9 +131,8 @@ def prove(folder: Path) -> None:
         at=MOMENT,
         signer=SIGNER,
     )
-    mechanism = build(settings.mechanism)
-    keys, conduct = folder / "keys", runs.conduct_of(settings)
-    with Run(settings, ledger, ToyEngine(settings.seed), conduct, keys, mechanism) as run:
+    keys, engine = folder / "keys", ToyEngine(settings.seed)
+    with Federation(ledger.directory, settings, ledger, keys, own_engine=engine) as run:
         run.train()
         leave(run, "client-05")
     (folder / "proof.json").write_bytes(proof_path(folder / "run", 1).read_bytes())

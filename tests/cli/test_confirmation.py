@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from disavow import runs
 from disavow.erasure.erase import answer
+from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.database import NAME
 from disavow.rounds.conduct import now
@@ -164,7 +164,7 @@ def test_what_cannot_be_cancelled_is_refused(command: Command, run_dir: Path) ->
 @pytest.fixture
 def undone(command: Command, run_dir: Path, pair: list[str]) -> Path:
     """A run whose rounds were undone and not one of them rebuilt yet."""
-    with runs.reopen(run_dir) as run:
+    with Federation.open(run_dir, write=True) as run:
         run.ledger.place_requests(pair, key=run.tombstone_key(), at=now())
         answer(run.ledger, run.conduct, run.mechanism, lambda verdict, requests: None)
     return run_dir

@@ -15,9 +15,10 @@ from typing import Any, Protocol
 
 import pytest
 
-from disavow import config, runs
+from disavow import config
 from disavow.domain import TrainedBy
 from disavow.erasure.prove import default_openings
+from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.absent import files_with
 from disavow.ledger.database import NAME
@@ -47,7 +48,7 @@ IMPATIENT = 60
 @pytest.fixture(scope="session")
 def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("erase command") / "run"
-    with runs.start(config.from_values(SETTINGS, source="tests"), directory) as run:
+    with Federation.create(directory, config.from_values(SETTINGS, source="tests")) as run:
         run.train()
     return directory
 
@@ -248,7 +249,7 @@ def test_no_requests(run: Path, disavow: Command) -> None:
 
 
 def test_a_client_who_never_took_part(run: Path, disavow: Command) -> None:
-    with runs.reopen(run) as opened:
+    with Federation.open(run, write=True) as opened:
         opened.ledger.register(["newcomer"], key=opened.tombstone_key())
     result = disavow("erase", run, "newcomer")
     assert result.returncode == 0, result.stderr
@@ -272,7 +273,7 @@ def test_too_few_to_retrain_is_said_first_and_afterwards(run: Path, disavow: Com
 
 @pytest.mark.parametrize("client", ["[/b]", "[bold]somebody", "[red]"])
 def test_an_id_that_looks_like_markup_is_an_id(run: Path, client: str, disavow: Command) -> None:
-    with runs.reopen(run) as opened:
+    with Federation.open(run, write=True) as opened:
         opened.ledger.register([client], key=opened.tombstone_key())
         opened.ledger.place_requests([client], key=opened.tombstone_key(), at=now())
     for arguments in ([client, "--dry-run"], [], [client]):
@@ -345,7 +346,7 @@ def test_a_rollback_whose_data_is_gone_is_exit_10_and_deniable_ones_are_answered
     data = write(tmp_path / "data")
     settings = {**SETTINGS, "rounds": 1, "data": {"name": "mnist", "clients": 8, "dir": str(data)}}
     run = tmp_path / "run"
-    with runs.start(config.from_values(settings, source="tests"), run) as started:
+    with Federation.create(run, config.from_values(settings, source="tests")) as started:
         started.train()
         smaller, larger = sorted((sorted(group) for group in started.ledger.membership(1)), key=len)
     shutil.rmtree(data)

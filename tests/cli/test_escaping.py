@@ -17,6 +17,7 @@ from disavow.cli.output import print_json
 from disavow.data import load
 from disavow.domain import Layout, TensorSpec, escaped
 from disavow.errors import RoundRefused
+from disavow.federation import Federation
 from disavow.ledger import Ledger
 from disavow.ledger.keys import tombstone_key
 from disavow.ledger.rows import time_to_text
@@ -43,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     data = replace(data, parts=dict(zip(names, data.parts.values(), strict=True)))
     network = runs.network_of(settings, data)
     prepared = runs.Prepared(data, network, runs._engine_of(settings, network, data))
-    with runs.start(settings, folder / "run", keys=folder / "keys", prepared=prepared) as run:
+    with Federation.create(folder / "run", settings, keys=folder / "keys", prepared=prepared) as run:
         run.train()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DISAVOW_KEYS", str(folder / "keys"))

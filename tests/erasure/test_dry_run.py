@@ -17,10 +17,10 @@ from disavow.domain import Cost, Verdict, VerdictKind
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.errors import BudgetSpent, RoundRefused, UnknownClient
+from disavow.federation import Federation
 from disavow.ledger import Ledger
 from disavow.privacy.budget import Budget
 from disavow.rounds.conduct import room_for
-from disavow.runs import Run
 from tests.erasure.mechanisms.contract import (
     ask,
     digests,
@@ -44,11 +44,11 @@ VARIETY: list[dict[str, Any]] = [
 ]
 
 
-def forecast(run: Run, *clients: str) -> Forecast:
+def forecast(run: Federation, *clients: str) -> Forecast:
     return foresee(run.ledger, clients, run.conduct, run.mechanism)
 
 
-def check_against_what_happens(run: Run, leavers: list[str]) -> Forecast:
+def check_against_what_happens(run: Federation, leavers: list[str]) -> Forecast:
     told = forecast(run, *leavers)
     before = digests(run.ledger)
     answered = leave(run, *leavers)

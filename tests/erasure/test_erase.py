@@ -22,13 +22,13 @@ import torch
 from disavow import config, runs
 from disavow.domain import Evaluation, RequestState, Verdict, VerdictKind
 from disavow.errors import CannotRetrain, LedgerError, RoundRefused, RunInUse
+from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, database, fsck
 from disavow.ledger.absent import files_with
 from disavow.ledger.ledger import Ledger as LedgerClass
 from disavow.ledger.models import ModelStore
 from disavow.ledger.schema import clients, erasures, memberships
 from disavow.rounds.vectors import Model, Updates
-from disavow.runs import Run
 from tests.erasure.mechanisms.contract import (
     ToyEngine,
     ask,
@@ -65,7 +65,7 @@ def rollback(number: int) -> Verdict:
     return Verdict(VerdictKind.ROLLBACK, number)
 
 
-def toy(directory: Path, **changed: Any) -> Run:
+def toy(directory: Path, **changed: Any) -> Federation:
     run = start_toy(directory, toy_settings(**changed))
     run.train()
     return run
@@ -80,7 +80,7 @@ def erasure_rows(ledger: Ledger) -> int:
 def real_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run, trained once."""
     folder = tmp_path_factory.mktemp("real")
-    with runs.start(config.from_values(REAL, source="tests"), folder / "run", keys=folder / "keys") as run:
+    with Federation.create(folder / "run", config.from_values(REAL, source="tests"), keys=folder / "keys") as run:
         run.train()
     return folder / "run"
 
@@ -90,8 +90,8 @@ def real(real_run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(real_run, tmp_path / "run"))
 
 
-def reopened(directory: Path) -> Run:
-    return runs.reopen(directory, keys=directory.with_name("keys"))
+def reopened(directory: Path) -> Federation:
+    return Federation.open(directory, keys=directory.with_name("keys"), write=True)
 
 
 # -- deniable ----------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Alike(ToyEngine):
 def test_a_rebuild_that_ends_in_the_very_models_it_undid_says_so(tmp_path: Path) -> None:
     settings = toy_settings(noise={"mode": "none"}, deniability={"x": 3})
     with start_toy(tmp_path / "run", settings) as started:
-        run = replace(started, engine=Alike(settings.seed))
+        run = replace(started, own_engine=Alike(settings.seed))
         run.train()
         before = digests(run.ledger)
         [answered] = leave(run, "client-01")
@@ -365,7 +365,7 @@ def test_asked_twice_gives_the_first_answer_and_nothing_happens_again(real: Path
         first = leave(run, *pair)
         before = run.ledger.summaries()
         assert leave(run, *pair) == first
-        assert run.honour_requests() == ()
+        assert run.answer() == ()
         assert run.ledger.summaries() == before
         assert erasure_rows(run.ledger) == 1
     rows = files_of(real)
@@ -378,7 +378,7 @@ def test_asked_twice_while_waiting_is_asked_once(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
         first = ask(run, "client-01")
         assert ask(run, "client-01", "client-01") == first * 2
-        assert len(run.honour_requests()) == 1
+        assert len(run.answer()) == 1
         assert len(run.ledger.requests()) == 1
 
 
@@ -416,7 +416,7 @@ def test_what_waits_is_honoured_without_the_key(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
         ask(run, "client-01")
         (tmp_path / "keys" / "tombstone.key").unlink()
-        assert [request.verdict for request in run.honour_requests()] == [DENIABLE]
+        assert [request.verdict for request in run.answer()] == [DENIABLE]
 
 
 # -- between rounds and during a rebuild -------------------------------------------------------------------------
@@ -434,9 +434,11 @@ def test_requests_placed_during_training_are_honoured_between_rounds(tmp_path: P
                 ask(run, *sorted(run.ledger.membership(1)[0])[:2])
 
         run.train(
-            on_round,
-            lambda verdict, requests: told.append(("verdict", (str(verdict), requests))),
-            lambda request: told.append(("answer", request.number)),
+            Callbacks(
+                on_round,
+                lambda verdict, requests: told.append(("verdict", (str(verdict), requests))),
+                lambda request: told.append(("answer", request.number)),
+            )
         )
         assert run.ledger.next_round() == (6, 1)
     rebuilt = [("round", (n, 2, 6)) for n in (1, 2, 3, 4)]
@@ -468,7 +470,7 @@ def test_a_request_that_arrives_during_a_rebuild_waits_for_one_round_at_most(tmp
                 # in round 2, as just rebuilt, these two break it; round 1 is rebuilt already and may hold
                 ask(run, *sorted(run.ledger.membership(2)[0])[:2])
 
-        answered = run.honour_requests(on_round, lambda verdict, requests: told.append((str(verdict), requests)))
+        answered = run.answer(Callbacks(on_round, lambda verdict, requests: told.append((str(verdict), requests))))
         second = answered[-1].verdict
         assert second is not None
         assert second.round in (1, 2)
@@ -495,7 +497,7 @@ def test_a_deniable_request_during_a_rebuild_does_not_wait_for_its_end(tmp_path:
                 asked.append(run.ledger.clients()[0])
                 ask(run, *asked)
 
-        answered = run.honour_requests(on_round)
+        answered = run.answer(Callbacks(on_round))
         assert [str(request.verdict) for request in answered] == ["deniable"] + ["rollback to round 1"] * 2
         assert answered[0].answered_at is not None
         assert answered[0].answered_at < standing(run.ledger)[2].recorded_at
@@ -517,7 +519,7 @@ def test_a_rebuild_that_was_complete_is_not_said_to_have_been_impossible(tmp_pat
             if summary.number == 4:
                 ask(run, max(other))
 
-        deniable, *first = run.honour_requests(on_round)
+        deniable, *first = run.answer(Callbacks(on_round))
         assert {request.verdict for request in first} == {rollback(1)}
         assert deniable.verdict == DENIABLE
         assert [(s.number, s.attempt) for s in standing(run.ledger)] == [(n, 2) for n in range(1, 5)]
@@ -533,7 +535,7 @@ def test_survivors_who_leave_during_a_rebuild_can_stop_it(tmp_path: Path) -> Non
             if (summary.number, summary.attempt) == (2, 2):
                 ask(run, *run.ledger.clients()[:2])
 
-        answered = run.honour_requests(on_round)
+        answered = run.answer(Callbacks(on_round))
         assert len(run.ledger.clients()) == 2
         assert all(request.state is RequestState.ANSWERED for request in answered)
         # the four who were left made one cluster: two of them leaving keeps x = 2, so rounds 1 and 2 stand
@@ -599,7 +601,7 @@ def test_whatever_step_fails_the_next_call_goes_on_with_it(
     interruptions = 0
     while True:
         try:
-            run.honour_requests()
+            run.answer()
         except Interrupted:
             interruptions += 1
             assert faults(tmp_path / "run") == []
@@ -631,8 +633,8 @@ def test_superseded_models_are_gone_before_a_request_counts_as_answered(
         with monkeypatch.context() as patch:
             patch.setattr(ModelStore, "remove", failing([1]))
             with pytest.raises(Interrupted):
-                run.honour_requests()
-        run.honour_requests()
+                run.answer()
+        run.answer()
         assert {request.state for request in run.ledger.requests()} == {RequestState.ANSWERED}
         assert set(run.ledger.store.digests()) == {run.ledger.initial_model, *digests(run.ledger)}
 
@@ -650,8 +652,8 @@ def test_the_last_rebuilt_round_is_evaluated_though_its_evaluation_was_interrupt
 
         monkeypatch.setattr(ToyEngine, "evaluate", evaluate)
         with pytest.raises(Interrupted):
-            run.honour_requests()
-        run.honour_requests()
+            run.answer()
+        run.answer()
         assert [(s.number, s.attempt) for s in standing(run.ledger)] == [(n, 2) for n in range(1, 5)]
         assert run.ledger.unevaluated() == ()
 
@@ -666,10 +668,10 @@ def test_a_reader_in_the_way_delays_the_deletion_and_loses_nothing(
         with closing(sqlite3.connect(tmp_path / "run" / database.NAME, isolation_level=None)) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM rounds").fetchone()
-            assert run.honour_requests() == ()
+            assert run.answer() == ()
             assert [request.state for request in run.ledger.requests()] == [RequestState.PURGING]
         assert faults(tmp_path / "run") == []
-        assert [request.state for request in run.honour_requests()] == [RequestState.ANSWERED]
+        assert [request.state for request in run.answer()] == [RequestState.ANSWERED]
         assert files_with(tmp_path / "run", "client-01") == []
     assert fsck(tmp_path / "run") == []
 
@@ -714,7 +716,7 @@ def test_a_check_of_a_run_at_work_raises_no_false_alarm(tmp_path: Path, monkeypa
             if not done:
                 done.append(total)
                 with suppress(RunInUse):  # the checker is a reader too: the purge has to wait for it
-                    run.honour_requests()
+                    run.answer()
 
         assert [str(finding) for finding in fsck(tmp_path / "run", meanwhile) if finding.fault] == []
 
@@ -816,13 +818,13 @@ def test_an_interrupted_purge_is_repeated_though_nobody_knows_the_ids_any_more(
     with monkeypatch.context() as patch:
         patch.setattr(LedgerClass, "purge", failing([1]))
         with pytest.raises(Interrupted):
-            run.honour_requests()
+            run.answer()
     # rows are gone; the log still holds the pages of before
     assert [path.name for path in files_with(tmp_path / "run", "client-07")]
     shutil.copytree(tmp_path / "run", tmp_path / "crashed")  # as a killed process leaves it: log and all
     run.close()
     with reopen_toy(tmp_path / "crashed") as again:
-        assert len(again.honour_requests()) == 2
+        assert len(again.answer()) == 2
         for client in ("client-07", "client-19"):
             assert files_with(tmp_path / "crashed", client) == []
 
@@ -840,7 +842,7 @@ def test_a_program_whose_argument_is_the_leaver_does_not_write_it_into_the_lock(
 
 def test_the_clock_of_the_run_is_the_clock_of_its_answers(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
-        then = replace(run, conduct=replace(run.conduct, clock=lambda: MOMENT))
+        then = replace(run, own_conduct=replace(run.conduct, clock=lambda: MOMENT))
         [request] = leave(then, "client-01")
         assert (request.asked_at, request.answered_at) == (MOMENT, MOMENT)
 
@@ -862,7 +864,7 @@ def test_a_retraining_that_is_refused_serves_the_earlier_model_instead_of_failin
     with toy(tmp_path / "run") as run:
         pair = sorted(run.ledger.membership(1)[0])[:2]
         ask(run, *pair)
-        answered = replace(run, engine=Diverging(run.conduct.seed)).honour_requests()
+        answered = replace(run, own_engine=Diverging(run.conduct.seed)).answer()
         assert [str(request.verdict) for request in answered] == ["rollback to round 1"] * 2
         assert "round 3 refused" in answered[0].remark
         assert answered[0].remark.endswith("the model of round 2 is served")
@@ -901,10 +903,10 @@ def test_an_engine_that_cannot_train_the_run_undoes_nothing(
     with toy(tmp_path / "run") as run:
         numbers, before = ask(run, *sorted(run.ledger.membership(1)[0])[:2]), run.ledger.summaries()
         with pytest.raises(error):
-            replace(run, engine=engine(run.conduct.seed)).honour_requests()
+            replace(run, own_engine=engine(run.conduct.seed)).answer()
         assert run.ledger.summaries() == before
         assert {request.state for request in run.ledger.requests(numbers)} == {RequestState.WAITING}
-        run.honour_requests()
+        run.answer()
         assert {request.state for request in run.ledger.requests(numbers)} == {RequestState.ANSWERED}
 
 
@@ -918,6 +920,6 @@ def test_our_engines_refuse_another_model_and_clients_they_have_no_data_of(
     with reopened(real) as run, closing(runs.prepare(config.from_values(values, source="tests")).engine) as engine:
         numbers, before = ask(run, *pair_first_together_in(run.ledger, 3)), run.ledger.summaries()
         with pytest.raises(CannotRetrain):
-            replace(run, engine=engine).honour_requests()
+            replace(run, own_engine=engine).answer()
         assert run.ledger.summaries() == before
         assert {request.state for request in run.ledger.requests(numbers)} == {RequestState.WAITING}

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from disavow import config, runs
+from disavow import config
 from disavow.config import Settings
 from disavow.data import load as load_data
 from disavow.domain import Anchors
 from disavow.engines import build as build_engine
 from disavow.engines.state import model_of
 from disavow.engines.workload import Workload
+from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.models import digest_of, to_safetensors
 from disavow.ledger.retention import checkpoints
@@ -115,13 +116,13 @@ def test_from_round_1_it_is_the_run_that_never_had_the_leavers(
         noise={"mode": noise},
         engine={"name": engine, "device": "cpu"},
     )
-    with runs.start(settings, tmp_path / "run", keys=tmp_path / "keys") as run:
+    with Federation.create(tmp_path / "run", settings, keys=tmp_path / "keys") as run:
         run.train()
         # whoever took part in round 1: its cluster cannot be deniable at this Δ
         first_round = sorted(client for group in run.ledger.membership(1) for client in group)
         leavers = {first_round[0], first_round[5]}
         run.ledger.place_requests(sorted(leavers), key=run.tombstone_key(), at=now())
-        [one, two] = run.honour_requests()
+        [one, two] = run.answer()
         assert one.verdict == two.verdict
         assert one.verdict is not None
         assert one.verdict.round == 1
@@ -189,7 +190,7 @@ def test_any_history_of_leavers_ends_in_the_bits_of_the_naive_federation(
     """Several leavers, several rollbacks, requests in the middle and after the end, against the oracle."""
     settings = settings_of(14, seed=seed, **SCENARIOS[scenario])
     history = random.Random(1000 * scenario + seed)
-    with runs.start(settings, tmp_path / "run", keys=tmp_path / "keys") as run:
+    with Federation.create(tmp_path / "run", settings, keys=tmp_path / "keys") as run:
         oracle = Oracle(
             policy=run.ledger.policy,
             conduct=run.conduct,
@@ -206,7 +207,7 @@ def test_any_history_of_leavers_ends_in_the_bits_of_the_naive_federation(
             leavers = set(history.sample(sorted(oracle.clients), history.choice([1, 1, 2])))
             kept = checkpoints_kept(run.ledger)
             run.ledger.place_requests(sorted(leavers), key=run.tombstone_key(), at=now())
-            answered = run.honour_requests()
+            answered = run.answer()
             scratch = settings.mechanism.name == "retrain-from-scratch"
             broken = oracle.erase(leavers, from_scratch=scratch, kept=kept)
             further |= broken is not None and broken not in kept

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from disavow import config, runs
+from disavow import config
 from disavow.domain import size_class
 from disavow.erasure.prove import opening_path, proof_path
+from disavow.federation import Federation
 from disavow.ledger import fsck
 from disavow.proof.keys import generate, trusted_keys
 from disavow.proof.verify import Asked, examine
@@ -30,7 +31,7 @@ SETTINGS: dict[str, Any] = {
 @pytest.mark.parametrize("method", ["mdav", "constrained-kmeans", "fixed"])
 def test_a_round_is_the_mean_of_all_updates_by_their_size_classes(tmp_path: Path, method: str) -> None:
     settings = config.from_values({**SETTINGS, "clustering": {"k": 1, "method": method}}, source="test")
-    with runs.start(settings, tmp_path / "run", keys=tmp_path / "keys") as run:
+    with Federation.create(tmp_path / "run", settings, keys=tmp_path / "keys") as run:
         run.train()
         for number in range(1, 4):
             before = Model(run.ledger.layout, torch.from_numpy(run.ledger.model_before(number)))
@@ -46,11 +47,11 @@ def test_a_round_is_the_mean_of_all_updates_by_their_size_classes(tmp_path: Path
 def test_everybody_who_leaves_is_retrained_away_from_their_first_round_and_it_is_proved(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     generate(keys, name="tests", passphrase=None, at="2024-05-06T07:08:09.000000+00:00")
-    with runs.start(config.from_values(SETTINGS, source="test"), tmp_path / "run", keys=keys) as run:
+    with Federation.create(tmp_path / "run", config.from_values(SETTINGS, source="test"), keys=keys) as run:
         run.train()
         for client in ("client-02", "client-05"):
             run.ledger.place_requests([client], key=run.tombstone_key(), at=now())
-            [answered] = run.honour_requests()
+            [answered] = run.answer()
             assert str(answered.verdict) == "rollback to round 1"
             assert answered.cost is not None
             assert answered.cost.rounds == 3

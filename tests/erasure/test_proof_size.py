@@ -14,9 +14,9 @@ from disavow.erasure.dry_run import foresee
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
 from disavow.erasure.prove import default_openings, prove_what_if
 from disavow.errors import ProofTooLarge
+from disavow.federation import Federation
 from disavow.ledger import fsck
 from disavow.proof import envelope
-from disavow.runs import Run
 from tests.erasure.mechanisms.contract import ask, leave
 from tests.erasure.test_prove import (
     CLUSTER,
@@ -32,7 +32,7 @@ from tests.erasure.test_prove import (
 from tests.ledger.making import files_of
 
 
-def expected(run: Run, client: str, **more: Any) -> int:
+def expected(run: Federation, client: str, **more: Any) -> int:
     with run.ledger.snapshot() as snapshot:
         return ProofSizes.read(snapshot).of(snapshot.numbers_of([client])[client], **more)
 
@@ -75,7 +75,7 @@ def test_a_request_that_cannot_be_proved_waits_with_nothing_undone_or_deleted(
             limit(patched, 4_000)
             for _ in range(2):
                 with pytest.raises(ProofTooLarge):
-                    run.honour_requests()
+                    run.answer()
         assert {request.state for request in run.ledger.requests()} == {RequestState.WAITING}
         assert set(leavers) <= set(run.ledger.clients())
         assert files_of(tmp_path / "run" / "models") == before
@@ -83,7 +83,7 @@ def test_a_request_that_cannot_be_proved_waits_with_nothing_undone_or_deleted(
         assert not default_openings(tmp_path / "run").exists()
     assert fsck(tmp_path / "run") == []
     with reopened(tmp_path / "run", signer) as run:
-        assert len(run.honour_requests()) == len(leavers)
+        assert len(run.answer()) == len(leavers)
 
 
 def test_a_proof_that_grew_too_large_since_it_was_judged_is_not_written_and_nothing_is_deleted(
@@ -95,12 +95,12 @@ def test_a_proof_that_grew_too_large_since_it_was_judged_is_not_written_and_noth
         with monkeypatch.context() as patched:
             patched.setattr(envelope, "LARGEST", 4_000)  # whoever judged thought it would do
             with pytest.raises(ProofTooLarge):
-                run.honour_requests()
+                run.answer()
         [request] = run.ledger.requests()
         assert (request.state, request.client) == (RequestState.DELETING, client)
         assert not list((tmp_path / "run").glob("proofs/*"))
         assert not default_openings(tmp_path / "run").exists()
-        run.honour_requests()
+        run.answer()
         assert held(run, 1, client).named
     assert fsck(tmp_path / "run") == []
 

@@ -23,7 +23,6 @@ from disavow import config, runs
 from disavow.data import client_ids
 from disavow.domain import RequestState, VerdictKind
 from disavow.erasure.judge import judge
-from disavow.erasure.mechanisms import build
 from disavow.erasure.prove import (
     check_openings,
     default_openings,
@@ -37,6 +36,7 @@ from disavow.erasure.prove import (
 )
 from disavow.erasure.receipts import receipts, receipts_of_round
 from disavow.errors import ConfigError, IntegrityError, LedgerError, UnknownClient, VerificationError
+from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, fsck, journal, log
 from disavow.ledger.absent import files_with
 from disavow.ledger.clients import numbers_of
@@ -49,7 +49,6 @@ from disavow.proof.envelope import read_envelope
 from disavow.proof.notes import Signer
 from disavow.proof.opening import read_opening
 from disavow.proof.verify import Asked, Report, TrustedKey, examine, verify
-from disavow.runs import Run
 from tests.erasure.mechanisms.contract import (
     LAYOUT,
     ToyEngine,
@@ -70,7 +69,7 @@ TWO_DRAWN: dict[str, Any] = {"clustering": {"sticky": False, "representatives": 
 DRAWN = pytest.mark.parametrize("changed", [CLUSTER, TWO_DRAWN], ids=["one drawn", "two drawn"])
 
 
-def start(directory: Path, signer: Signer | None = SERVER, *, number: int = 9, **changed: Any) -> Run:
+def start(directory: Path, signer: Signer | None = SERVER, *, number: int = 9, **changed: Any) -> Federation:
     settings = toy_settings(number, **changed)
     ledger = Ledger.create(
         directory,
@@ -86,43 +85,41 @@ def start(directory: Path, signer: Signer | None = SERVER, *, number: int = 9, *
     return assembled(ledger)
 
 
-def trained(directory: Path, signer: Signer | None = SERVER, *, number: int = 9, **changed: Any) -> Run:
+def trained(directory: Path, signer: Signer | None = SERVER, *, number: int = 9, **changed: Any) -> Federation:
     run = start(directory, signer, number=number, **changed)
     run.train()
     return run
 
 
-def reopened(directory: Path, signer: Signer | None = SERVER) -> Run:
+def reopened(directory: Path, signer: Signer | None = SERVER) -> Federation:
     return assembled(Ledger.open(directory, write=True, signer=signer))
 
 
-def assembled(ledger: Ledger) -> Run:
+def assembled(ledger: Ledger) -> Federation:
     settings = runs.settings_of(ledger.directory)
     keys = ledger.directory.with_name("keys")
-    return Run(
-        settings, ledger, ToyEngine(settings.seed), runs.conduct_of(settings), keys, build(settings.mechanism)
-    )
+    return Federation(ledger.directory, settings, ledger, keys, own_engine=ToyEngine(settings.seed))
 
 
 def trust(*signers: Signer) -> list[TrustedKey]:
     return [TrustedKey(signer.public) for signer in signers or (SERVER,)]
 
 
-def opening_of(run: Run | Path, request: int) -> bytes:
+def opening_of(run: Federation | Path, request: int) -> bytes:
     directory = run if isinstance(run, Path) else run.ledger.directory
     with Ledger.open(directory) as ledger:
         return opening_path(default_openings(directory), ledger.run_id, request).read_bytes()
 
 
-def signed_late(run: Run, request: int) -> bytes:
+def signed_late(run: Federation, request: int) -> bytes:
     return sign_late(run.ledger, unsigned_path(run.ledger.directory, request).read_bytes(), SERVER)
 
 
-def proof_of(run: Run | Path, request: int) -> bytes:
+def proof_of(run: Federation | Path, request: int) -> bytes:
     return proof_path(run if isinstance(run, Path) else run.ledger.directory, request).read_bytes()
 
 
-def held(run: Run | Path, request: int, client: str, **more: Any) -> Report:
+def held(run: Federation | Path, request: int, client: str, **more: Any) -> Report:
     """The report of a request's proof, which must hold and name this client."""
     if "checkpoint" in more:
         more["checkpoint"] = more["checkpoint"].encode()
@@ -137,7 +134,7 @@ def held(run: Run | Path, request: int, client: str, **more: Any) -> Report:
     return report
 
 
-def received(run: Run, client: str) -> list[bytes]:
+def received(run: Federation, client: str) -> list[bytes]:
     return [data for _, data in receipts(run.ledger, client, run.ledger.signer)]
 
 
@@ -146,12 +143,12 @@ def predicate_of(report: Report) -> dict[str, Any]:
     return report.statement.predicate
 
 
-def served(run: Run) -> str:
+def served(run: Federation) -> str:
     rounds = standing(run.ledger)
     return rounds[-1].after if rounds else run.ledger.initial_model
 
 
-def deniable_client(run: Run) -> str:
+def deniable_client(run: Federation) -> str:
     for client in run.ledger.clients():
         try:
             prove_what_if(run.ledger, client)
@@ -161,7 +158,7 @@ def deniable_client(run: Run) -> str:
     raise AssertionError("nobody is deniable")
 
 
-def pair_that_breaks(run: Run) -> tuple[str, str]:
+def pair_that_breaks(run: Federation) -> tuple[str, str]:
     """Two who cannot both leave without a rollback, not to round 1 if there are such."""
     policy = run.ledger.policy
     found: dict[int, tuple[str, str]] = {}
@@ -317,7 +314,7 @@ def test_any_story_of_leaving_and_training_is_proved_to_its_end(
 # -- renewed -------------------------------------------------------------------------------------------------------
 
 
-def renewed(run: Run, request: int, signer: Signer = SERVER) -> bytes:
+def renewed(run: Federation, request: int, signer: Signer = SERVER) -> bytes:
     kept = read_envelope(proof_of(run, request)).payload
     return renew(run.ledger, kept, signer)
 
@@ -351,7 +348,7 @@ def test_every_proof_can_be_renewed_for_the_present_head_whatever_came_after_it(
     assert fsck(tmp_path / "run") == []
 
 
-def log_size(run: Run) -> int:
+def log_size(run: Federation) -> int:
     with run.ledger._connect() as connection:
         return log.head_size(connection)
 
@@ -425,7 +422,7 @@ def test_nothing_is_renewed_while_a_rebuild_is_unfinished(tmp_path: Path) -> Non
                 renewed(run, 1)
             refused.append(summary)
 
-        run.honour_requests(on_round)
+        run.answer(Callbacks(on_round))
         assert refused
         assert verify(Asked(renewed(run, 1), trust(), opening_of(run, 1), model=served(run))).named
 
@@ -484,7 +481,7 @@ def test_a_client_who_asks_while_another_rollback_is_under_way_is_proved_too(tmp
             if not asked:
                 asked.extend(ask(run, other))
 
-        run.honour_requests(on_round)
+        run.answer(Callbacks(on_round))
         assert [request.state for request in run.ledger.requests()] == [RequestState.ANSWERED] * 3
         for number, client in enumerate([*pair, other], start=1):
             held(run, number, client)
@@ -550,14 +547,14 @@ def test_openings_never_lie_inside_the_run(tmp_path: Path, where: str) -> None:
         ask(run, "client-05")
         before = set(files_of(tmp_path / "run"))
         with pytest.raises(ConfigError, match="openings and receipts are never kept in the run"):
-            replace(run, openings=tmp_path / where).honour_requests()
+            replace(run, openings=tmp_path / where).answer()
         with pytest.raises(ConfigError, match="openings and receipts are never kept in the run"):
             check_openings(tmp_path / where, tmp_path / "run")
         assert set(files_of(tmp_path / "run")) == before
         assert [request.state for request in run.ledger.requests()] == [RequestState.WAITING]
 
 
-def secrets_of(run: Run, *leavers: str) -> Iterator[bytes]:
+def secrets_of(run: Federation, *leavers: str) -> Iterator[bytes]:
     """The salts of these clients' slots and requests, as the tables have them."""
     with run.ledger._connect() as connection:
         mine = sa.select(clients.c.number).where(clients.c.id.in_(leavers))
@@ -609,7 +606,7 @@ def test_an_older_head_is_a_prefix_of_every_later_proof(tmp_path: Path) -> None:
                 heads.append(log.signed_head(connection))
 
         keep()
-        run.train(on_round=lambda summary: keep())
+        run.train(Callbacks(on_round=lambda summary: keep()))
         pair = pair_first_together_in(run.ledger, 3)
         leave(run, *pair)
         keep()
@@ -654,7 +651,7 @@ def test_receipts_from_before_hold_with_the_proof(tmp_path: Path, changed: dict[
             if not early:
                 early.extend(received(run, "client-05"))
 
-        run.train(on_round=keep)
+        run.train(Callbacks(on_round=keep))
         late = received(run, "client-05")
         assert (len(early), len(late)) == (1, 4)
         leave(run, "client-05")
@@ -751,10 +748,10 @@ def test_a_what_if_about_a_newcomer_names_nobody(tmp_path: Path) -> None:
 # -- times -------------------------------------------------------------------------------------------------------
 
 
-def ticking(run: Run, start: datetime, step: timedelta) -> Run:
+def ticking(run: Federation, start: datetime, step: timedelta) -> Federation:
     """The run under a clock that goes on by a step whenever somebody looks."""
     moments = (start + number * step for number in count())
-    return replace(run, conduct=replace(run.conduct, clock=lambda: next(moments)))
+    return replace(run, own_conduct=replace(run.conduct, clock=lambda: next(moments)))
 
 
 def times_of(report: Report) -> list[datetime]:
@@ -779,7 +776,7 @@ def test_a_proof_dates_other_leavers_to_the_day(tmp_path: Path) -> None:
         start = datetime.now(UTC)
         for client in (first, second):
             run.ledger.place_requests([client], key=run.tombstone_key(), at=start)
-            ticking(run, start, timedelta(seconds=1)).honour_requests()
+            ticking(run, start, timedelta(seconds=1)).answer()
             start += timedelta(days=1, seconds=17)
         report = held(run, 2, second)
         leaves = predicate_of(report)["leaves"]
@@ -799,7 +796,7 @@ def test_clocks_that_are_set_back_leave_a_log_and_proofs_that_hold(tmp_path: Pat
         pair = pair_that_breaks(run)
         later = datetime.now(UTC) + timedelta(days=2)
         run.ledger.place_requests(pair, key=run.tombstone_key(), at=later)  # by a clock that is ahead
-        ticking(run, later - timedelta(days=5), timedelta(seconds=-1)).honour_requests()
+        ticking(run, later - timedelta(days=5), timedelta(seconds=-1)).answer()
         asked, judged, answered = times_of(held(run, 1, pair[0]))
         assert asked == judged == answered == later
         [client] = [each for each in run.ledger.clients() if each not in pair][:1]
@@ -929,14 +926,14 @@ def test_interrupted_between_proof_and_deletion_the_next_call_leaves_a_valid_pro
         with monkeypatch.context() as patch:
             patch.setattr(journal, "delete_leavers", interrupt)
             with pytest.raises(KeyboardInterrupt):
-                run.honour_requests()
+                run.answer()
         for number, client in enumerate(leavers, start=1):
             held(run, number, client)
     assert [str(finding) for finding in fsck(tmp_path / "run") if finding.fault] == []
     for path in proof_path(tmp_path / "run", 1), *default_openings(tmp_path / "run").iterdir():
         path.write_bytes(b"torn")  # whatever was left there is made anew
     with reopened(tmp_path / "run") as run:
-        run.honour_requests()
+        run.answer()
         assert {request.state for request in run.ledger.requests()} == {RequestState.ANSWERED}
         for number, client in enumerate(leavers, start=1):
             held(run, number, client, model=served(run))
@@ -955,10 +952,10 @@ def test_who_asks_between_a_proof_and_its_deletion_makes_it_be_made_anew(
         with monkeypatch.context() as patch:
             patch.setattr(journal, "delete_leavers", interrupt)
             with pytest.raises(KeyboardInterrupt):
-                run.honour_requests()
+                run.answer()
         ask(run, pair[1])
     with reopened(tmp_path / "run") as run:
-        run.honour_requests()
+        run.answer()
         first, second = (held(run, number, client) for number, client in enumerate(pair, start=1))
         assert predicate_of(first)["verdict"]["kind"] == "deniable"
         assert predicate_of(second)["verdict"] == {"kind": "rollback", "from": 3}
@@ -993,10 +990,10 @@ def test_interrupted_while_the_proofs_are_written_the_next_call_completes_them(
             patch.setattr("disavow.erasure.prove.write_durably", write_opening)
             patch.setattr(ProofStore, "write", write_proof)
             with pytest.raises(KeyboardInterrupt):
-                run.honour_requests()
+                run.answer()
         assert set(pair) & {request.client for request in run.ledger.requests()} == set(pair)
     with reopened(tmp_path / "run") as run:
-        run.honour_requests()
+        run.answer()
         for number, client in enumerate(pair, start=1):
             held(run, number, client)
     assert fsck(tmp_path / "run") == []
@@ -1010,7 +1007,7 @@ def test_a_deniable_request_on_damaged_rows_deletes_nothing(tmp_path: Path, sign
             connection.execute(sa.text("UPDATE slots SET commitment = zeroblob(32) WHERE round_id = 1"))
         ask(run, "client-04")
         with pytest.raises(IntegrityError):
-            run.honour_requests()
+            run.answer()
         assert [request.client for request in run.ledger.requests()] == ["client-04"]
 
 
@@ -1048,7 +1045,7 @@ def test_an_opening_goes_where_it_was_asked_for_whoever_answers(tmp_path: Path) 
         key, told = run.tombstone_key(), dict[int, Path]()
         [number] = run.ledger.place_requests(["client-04"], key=key, at=MOMENT, openings=wish)
         [other] = run.ledger.place_requests(["client-01"], key=key, at=MOMENT)
-        run.honour_requests(on_opening=told.__setitem__)
+        run.answer(Callbacks(on_opening=told.__setitem__))
         assert told == {
             number: opening_path(wish, run.ledger.run_id, number),
             other: opening_path(default_openings(run.ledger.directory), run.ledger.run_id, other),
@@ -1063,7 +1060,7 @@ def test_a_wish_for_an_opening_may_be_placed_later_than_the_request(tmp_path: Pa
     with trained(tmp_path / "run", **CLUSTER) as run:
         [number] = ask(run, "client-04")
         run.ledger.place_requests(["client-04"], key=run.tombstone_key(), at=MOMENT, openings=tmp_path)
-        run.honour_requests()
+        run.answer()
         assert opening_path(tmp_path, run.ledger.run_id, number).exists()
 
 
@@ -1075,7 +1072,7 @@ def test_an_opening_goes_beside_the_run_where_the_folder_asked_for_cannot_be_use
     with trained(tmp_path / "run", **CLUSTER) as run:
         key = run.tombstone_key()
         [number] = run.ledger.place_requests(["client-04"], key=key, at=MOMENT, openings=tmp_path / wish)
-        run.honour_requests()
+        run.answer()
         held(run, number, "client-04")
     assert not (tmp_path / "run" / "openings").exists()
     assert fsck(tmp_path / "run") == []

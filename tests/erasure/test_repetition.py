@@ -12,9 +12,9 @@ import torch
 from disavow.domain import ErasureRequest, RequestState
 from disavow.erasure.erase import answer_without_training, erase, training_due
 from disavow.erasure.repetition import repetition
+from disavow.federation import Federation
 from disavow.ledger import Ledger
 from disavow.rounds.vectors import Model, Updates
-from disavow.runs import Run
 from tests.erasure.mechanisms.contract import (
     ToyEngine,
     ask,
@@ -41,7 +41,7 @@ class Forgetful(ToyEngine):
         return replace(updates, vectors=updates.vectors + shift[:, None].float())
 
 
-def erased(run: Run, engine: ToyEngine) -> tuple[str, ...]:
+def erased(run: Federation, engine: ToyEngine) -> tuple[str, ...]:
     """Let two leave who break round 2; the remarks on it."""
     numbers = ask(run, *pair_first_together_in(run.ledger, 2))
     erase(run.ledger, engine, run.conduct, run.mechanism, remark=repetition)
@@ -53,7 +53,7 @@ def remarks(requests: Sequence[ErasureRequest]) -> tuple[str, ...]:
     return tuple(request.remark for request in requests)
 
 
-def fresh(directory: Path) -> Run:
+def fresh(directory: Path) -> Federation:
     """A toy run with another partition each round, trained."""
     run = start_toy(directory, toy_settings(clustering={"sticky": False}, seed=5))
     run.train()
@@ -116,7 +116,7 @@ def test_what_needs_no_training_is_settled_and_the_rest_waits_for_an_engine(
             assert {r.state for r in run.ledger.requests(numbers)} == {RequestState.WAITING}
             assert run.ledger.summaries() == before
             assert training_due(run.ledger)
-        run.honour_requests()
+        run.answer()
         assert {r.state for r in run.ledger.requests(numbers)} == {RequestState.ANSWERED}
         assert run.ledger.next_round() == (5, 1)
         assert not training_due(run.ledger)

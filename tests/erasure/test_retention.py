@@ -13,12 +13,12 @@ import sqlalchemy as sa
 import zstandard
 
 from disavow.erasure.dry_run import Forecast, foresee
+from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.models import to_safetensors
 from disavow.ledger.retention import checkpoints
 from disavow.ledger.schema import rounds
 from disavow.rounds.vectors import Model, Updates
-from disavow.runs import Run
 from tests.erasure.mechanisms.contract import (
     LAYOUT,
     ToyEngine,
@@ -38,7 +38,7 @@ FRESH: dict[str, Any] = {"clients": 18, "rounds": ROUNDS, "clustering": {"sticky
 STICKY: dict[str, Any] = {"clients": 18, "rounds": ROUNDS}
 
 
-def trained(directory: Path, models: int | None, **changed: Any) -> Run:
+def trained(directory: Path, models: int | None, **changed: Any) -> Federation:
     """A trained toy run that keeps so many models of one size, or all."""
     retention = "all" if models is None else models * MODEL
     run = start_toy(directory, toy_settings(ledger={"retention": retention}, **changed))
@@ -57,12 +57,12 @@ def repeating(ledger: Ledger) -> list[int]:
         return list(connection.execute(query).scalars())
 
 
-def forecasts(run: Run) -> dict[tuple[str, ...], Forecast]:
+def forecasts(run: Federation) -> dict[tuple[str, ...], Forecast]:
     pairs = combinations(run.ledger.clients(), 2)
     return {pair: foresee(run.ledger, pair, run.conduct, run.mechanism) for pair in pairs}
 
 
-def further_back(run: Run) -> tuple[tuple[str, ...], Forecast]:
+def further_back(run: Federation) -> tuple[tuple[str, ...], Forecast]:
     """Two whose leaving breaks a round that is not kept, nor the one before it."""
     for pair, told in forecasts(run).items():
         verdict = told.verdict
@@ -114,7 +114,7 @@ def test_the_rebuilt_rounds_are_those_of_a_run_that_rolled_back_there_anyway(tmp
     with trained(tmp_path / "all" / "run", None, **FRESH) as run:
         assert told.verdict.back_to is not None
         rolled_back(run, pair, told.verdict.back_to)
-        run.honour_requests()
+        run.answer()
         assert digests(run.ledger) == found
 
 
@@ -133,7 +133,7 @@ def test_a_round_repeats_while_sticky_clusters_only_lose_leavers(tmp_path: Path)
     assert fsck(tmp_path / "run") == []
 
 
-def _further(run: Run, rounds: int) -> None:
+def _further(run: Federation, rounds: int) -> None:
     replace(run, settings=run.settings.model_copy(update={"rounds": rounds})).train()
 
 
@@ -181,9 +181,9 @@ def test_interrupted_after_a_record_it_evaluates_and_thins_before_anything_else(
         due = kept_in(run.ledger)
     run = start_toy(tmp_path / "run", toy_settings(ledger={"retention": 4 * MODEL}, **FRESH))
     with run, pytest.raises(KeyboardInterrupt):
-        replace(run, engine=Interrupted(run.settings.seed)).train()
+        replace(run, own_engine=Interrupted(run.settings.seed)).train()
     with reopen_toy(tmp_path / "run") as run:
-        run.honour_requests()  # as `disavow erase` would
+        run.answer()  # as `disavow erase` would
         run.train()
         assert kept_in(run.ledger) == due
         assert run.ledger.unevaluated() == ()

@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from disavow.data import client_ids
 from disavow.erasure.stream import asks, place_from_stream
 from disavow.errors import RoundRefused
+from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, fsck
 from disavow.ledger.schema import requests
 from disavow.rounds.randomness import training_stream
-from disavow.runs import Run
 from tests.erasure.mechanisms.contract import ask, digests, reopen_toy, start_toy, toy_settings
 
 IDS = client_ids(50)
@@ -26,7 +26,7 @@ def stream_rounds(ledger: Ledger) -> list[int | None]:
         return list(connection.execute(sa.select(requests.c.stream_round).order_by(requests.c.id)).scalars())
 
 
-def place(run: Run, rate: float = 1.0) -> None:
+def place(run: Federation, rate: float = 1.0) -> None:
     place_from_stream(run.ledger, run.conduct, rate=rate, key=run.tombstone_key())
 
 
@@ -125,7 +125,7 @@ def test_placing_twice_after_one_round_is_placing_once(tmp_path: Path) -> None:
         for _ in range(3):
             place(run)
             assert stream_rounds(run.ledger) == [1]
-        run.honour_requests()
+        run.answer()
         place(run)
         assert stream_rounds(run.ledger) == [1]
 
@@ -139,7 +139,7 @@ def test_the_stream_asks_once_a_round_and_never_for_somebody_who_has_asked(tmp_p
         ask(run, drawn)
         for _ in range(2):
             place(run)
-            run.honour_requests()
+            run.answer()
         assert len(run.ledger.requests()) == 2
         assert stream_rounds(run.ledger) == [None, 1]
 
@@ -152,7 +152,7 @@ class Interrupted(Exception):
 def test_interrupted_anywhere_the_same_clients_ask_and_the_same_models_result(tmp_path: Path, x: int) -> None:
     settings = toy_settings(clients=14, rounds=5, requests={"rate": 0.7}, deniability={"x": x})
 
-    def story(run: Run) -> list[object]:
+    def story(run: Federation) -> list[object]:
         return [(r.verdict, r.cost and r.cost.rounds) for r in run.ledger.requests()]
 
     with start_toy(tmp_path / "undisturbed", settings) as run:
@@ -171,7 +171,7 @@ def test_interrupted_anywhere_the_same_clients_ask_and_the_same_models_result(tm
                 raise Interrupted
 
         try:
-            run.train(stop, stop, stop)
+            run.train(Callbacks(stop, stop, stop))
         except Interrupted:
             run.close()
             run = reopen_toy(tmp_path / "run")
@@ -202,7 +202,7 @@ def test_requests_by_hand_and_by_stream_live_together(tmp_path: Path) -> None:
                 drawn = asks(run.ledger.clients(), rate=1.0, seed=run.conduct.seed, round_number=2)
                 ask(run, next(client for client in run.ledger.clients() if client != drawn))
 
-        run.train(on_round)
+        run.train(Callbacks(on_round))
         assert sorted(stream_rounds(run.ledger), key=lambda n: n or 0) == [None, 1, 2, 3, 4]
         assert len(run.ledger.clients()) == 11
 

@@ -11,10 +11,10 @@ from disavow.domain import Verdict, VerdictKind
 from disavow.erasure import dry_run
 from disavow.erasure.prove import renew
 from disavow.errors import IntegrityError
+from disavow.federation import Federation
 from disavow.ledger import fsck
 from disavow.proof.envelope import read_envelope
 from disavow.proof.verify import Asked, verify
-from disavow.runs import Run
 from tests.erasure.mechanisms.contract import ask, leave, standing
 from tests.erasure.test_prove import SERVER, held, opening_of, proof_of, served, trained, trust
 from tests.proof import second_verifier
@@ -29,13 +29,13 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def run_of(directory: Path, name: str) -> Run:
+def run_of(directory: Path, name: str) -> Federation:
     """A run in clusters of four and five."""
     changed = CASES[name]
     return trained(directory, number=9, rounds=2, **{"clustering": {"k": 4}, **changed})
 
 
-def smallest_cluster(run: Run) -> list[str]:
+def smallest_cluster(run: Federation) -> list[str]:
     """The members of a cluster of four in round 1."""
     return min((list(group) for group in run.ledger.membership(1)), key=len)
 
@@ -87,5 +87,5 @@ def test_a_server_that_calls_all_of_them_deniable_has_no_proof_and_deletes_nothi
         ask(run, *members)
         monkeypatch.setattr(dry_run, "judge", lambda *_: Verdict(VerdictKind.DENIABLE))
         with pytest.raises(IntegrityError):
-            run.honour_requests()
+            run.answer()
         assert [request.client for request in run.ledger.requests()] == members

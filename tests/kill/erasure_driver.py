@@ -240,7 +240,7 @@ def story(run: Any) -> None:
 
     for leavers in ((ALONE,), TOGETHER):
         ask(run, *leavers)
-        run.honour_requests()
+        run.answer()
 
 
 def _crash(message: Mapping[str, Any]) -> int:

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from disavow.federation import Federation
 from disavow.ledger import Ledger
-from disavow.runs import Run
 from tests.erasure.mechanisms.contract import ask, digests, faults, reopen_toy, start_toy, toy_settings
 
 _EVER = 1 << 40
 
-Story = Callable[[Run], None]
+Story = Callable[[Federation], None]
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ def preloaded() -> Syncs:
     return Syncs(seen, first, last, ctypes.c_int.in_dll(library, "syncs_error"))
 
 
-def train(run: Run) -> None:
+def train(run: Federation) -> None:
     """All rounds."""
     run.train()
 
 
-def erase(run: Run) -> None:
+def erase(run: Federation) -> None:
     """A rollback of all rounds; whoever has asked does not ask again."""
     if not run.ledger.requests():
         ask(run, "client-03", "client-05", "client-07")
-    run.honour_requests()
+    run.answer()
 
 
 def live(base: Path, folder: Path, story: Story, syncs: Syncs, every: int) -> dict[str, Any]:

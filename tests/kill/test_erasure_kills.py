@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from disavow import config, runs
+from disavow import config
 from disavow.domain import RequestState
 from disavow.erasure.prove import default_openings
+from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.absent import files_with
 from disavow.ledger.updates import named as kept_updates
@@ -252,7 +253,7 @@ class Undisturbed:
 
 def _undisturbed(driver: Driver, folder: Path, draws: str) -> Undisturbed:
     settings = config.from_values({**REAL, "draws": draws}, source="tests")
-    with runs.start(settings, folder / "prepared" / "run", keys=folder / "prepared" / "keys") as run:
+    with Federation.create(folder / "prepared" / "run", settings, keys=folder / "prepared" / "keys") as run:
         run.train()
         smallest = min((sorted(group) for group in run.ledger.membership(1)), key=len)
         leavers = tuple(smallest[: len(smallest) - 1])

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from disavow import config, runs
+from disavow import config
+from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from tests.cli import forked
 from tests.cli.forked import disavow
@@ -124,7 +125,7 @@ def models_of(run: Path) -> list[str]:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], float]:
     """The models of a run that nobody killed, and the seconds that one of its rounds takes."""
     directory = tmp_path_factory.mktemp("undisturbed") / "run"
-    with runs.start(config.from_values(TINY, source="tests"), directory) as run:
+    with Federation.create(directory, config.from_values(TINY, source="tests")) as run:
         started = time.monotonic()
         run.train()
         seconds = (time.monotonic() - started) / ROUNDS

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import torch
 
-from disavow import config, runs
+from disavow import config
 from disavow.domain import VARIANCE_FLOOR
+from disavow.federation import Federation
 from disavow.models.resnet_mini import Block
 from disavow.rounds.vectors import Model
 
@@ -31,7 +32,7 @@ def test_under_heavy_noise_the_loss_stays_finite_over_twenty_rounds(tmp_path: Pa
         },
         source="test",
     )
-    with runs.start(settings, tmp_path / "run") as run:
+    with Federation.create(tmp_path / "run", settings) as run:
         run.train()
         losses = [summary.evaluation.loss for summary in run.ledger.summaries() if summary.evaluation is not None]
         assert len(losses) == 20

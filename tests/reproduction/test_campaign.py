@@ -12,6 +12,7 @@ import torch
 from disavow import runs
 from disavow.engines.state import layout_of
 from disavow.errors import ConfigError
+from disavow.federation import Callbacks, Federation
 from disavow.ledger.lock import Lock
 from disavow.rounds.vectors import Model
 from reproduction import campaign, grid, lines
@@ -79,7 +80,7 @@ def test_the_mean_of_the_newest_models_is_measured_as_of_each_of_the_last_rounds
         assert line.averaged is not None
         assert len(line.averaged) == len(standing) == 4
         assert line.averaged[0] == standing[1]
-    with runs.start(points[-1].settings, tmp_path / "run", keys=tmp_path / "keys") as run:
+    with Federation.create(tmp_path / "run", points[-1].settings, keys=tmp_path / "keys") as run:
         run.train()
         evaluation = run.engine.evaluate(Model(run.ledger.layout, torch.from_numpy(run.ledger.mean_model(4)[0])))
     assert evaluation is not None
@@ -137,9 +138,9 @@ def test_a_shared_run_is_the_run_that_a_user_would_make(
     points: list[Point], done: list[Line], tmp_path: Path
 ) -> None:
     point, line = points[-1], done[-1]
-    with runs.start(point.settings, tmp_path / "run", keys=tmp_path / "keys") as run:
+    with Federation.create(tmp_path / "run", point.settings, keys=tmp_path / "keys") as run:
         accuracies: list[float] = []
-        run.train(on_round=lambda summary: accuracies.append(summary.evaluation.accuracy))  # type: ignore[union-attr]
+        run.train(Callbacks(on_round=lambda summary: accuracies.append(summary.evaluation.accuracy)))  # type: ignore[union-attr]
         verdicts = [str(request.verdict) for request in run.ledger.requests()]
     assert accuracies == [each.accuracy for each in line.rounds]
     assert [verdict.split(" to ")[0] for verdict in verdicts] == [request.verdict for request in line.requests]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from disavow import config, runs
+from disavow import config
 from disavow.cli.erase import foretold, sentence
 from disavow.cli.output import progress, results, size
 from disavow.cli.rounds import Watch
@@ -21,6 +21,7 @@ from disavow.cli.train import go_on, report
 from disavow.domain import VerdictKind
 from disavow.erasure.dry_run import foresee
 from disavow.erasure.prove import OPENINGS_SUFFIX, opening_path, proof_path
+from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.creation import refuse_existing
 from disavow.ledger.rows import time_to_text
@@ -42,7 +43,7 @@ def demo(directory: Path | None, *, rounds: int, as_json: bool) -> None:
     generate(
         keys, name="demo", passphrase=None, at=time_to_text(now())
     )  # of its own: the demo leaves your keys alone
-    with runs.start(settings, directory, keys=keys) as run:
+    with Federation.create(directory, settings, keys=keys) as run:
         policy, parameters = run.ledger.policy, run.ledger.layout.size
         console.print(
             f"{_CLIENTS} clients hold real handwritten digits and train {settings.model.name} "
@@ -50,19 +51,19 @@ def demo(directory: Path | None, *, rounds: int, as_json: bool) -> None:
             f"Each round they are clustered into groups of at least k = {policy.k}; one member of\n"
             "each group is drawn in secret and perturbed, and only those enter the model.\n"
         )
-        go_on(run, directory)
+        go_on(run)
         alone, together = _leavers(run)
         _let_leave(run, [alone], console)
         if together:
             _let_leave(run, together, console)
-    _tamper(directory, console)
-    if as_json:
-        report(directory, as_json=True)
-    else:
+        _tamper(directory, console)
+        if as_json:
+            report(run, as_json=True)
+    if not as_json:
         _conclude(directory, [alone, *together])
 
 
-def _leavers(run: runs.Run) -> tuple[str, list[str]]:
+def _leavers(run: Federation) -> tuple[str, list[str]]:
     """Somebody who can leave at once, and mates of its whose leaving after that takes a retraining."""
     mates = max((sorted(group) for group in run.ledger.membership(1)), key=lambda group: (-len(group), group))
     alone, rest = mates[0], mates[1:]
@@ -73,14 +74,14 @@ def _leavers(run: runs.Run) -> tuple[str, list[str]]:
     return alone, []
 
 
-def _let_leave(run: runs.Run, leavers: list[str], console: Console) -> None:
+def _let_leave(run: Federation, leavers: list[str], console: Console) -> None:
     names = " and ".join(leavers)
     forecast = foresee(run.ledger, leavers, run.conduct, run.mechanism)
     console.print(f"\n{names}: forget me.\nForeseen: {foretold(forecast)}.")
     started = time.monotonic()
     numbers = run.ledger.place_requests(leavers, key=run.tombstone_key(), at=run.conduct.clock())
     with Watch.of(console, "retraining", run.ledger) as watch:
-        run.honour_requests(watch.on_round, watch.on_verdict)
+        run.answer(Callbacks(watch.on_round, watch.on_verdict))
     [request] = run.ledger.requests(numbers[:1])
     console.print(f"{names}: {sentence(request)} ({time.monotonic() - started:.1f} s)")
     for number in numbers:

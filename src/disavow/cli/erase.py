@@ -9,32 +9,30 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import typer
 
-from disavow import requests as requests_flow
-from disavow import runs
 from disavow.audit.work import default_work, remove_work
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import Watch, rebuilt
-from disavow.data import OnProgress
 from disavow.domain import ErasureRequest, RequestState, escaped, model_name
 from disavow.erasure.dry_run import Forecast
 from disavow.erasure.mechanisms import DECLINED
-from disavow.erasure.prove import default_openings, opening_path, proof_path, unsigned_path
-from disavow.errors import CannotRetrain, IntegrityError, NotConfirmed, RunUnsafe, VerificationError
-from disavow.ledger import Ledger, fsck
+from disavow.erasure.prove import proof_path, unsigned_path
+from disavow.errors import CannotRetrain, NotConfirmed
+from disavow.federation import Answer, Callbacks, Federation, Prospect, refuse_damaged
+from disavow.ledger import Ledger
 from disavow.ledger.files import kind_of
 from disavow.ledger.keys import default_folder
-from disavow.ledger.proofs import ProofStore
 from disavow.proof.bounds import noise_in_words
-from disavow.proof.envelope import LARGEST, read_envelope
+from disavow.proof.envelope import LARGEST
 from disavow.proof.keys import PUBLIC
-from disavow.proof.statement import read_statement
-from disavow.proof.summary import Summary, summarise, summary_in_words
-from disavow.requests import Listener, Outcome
+from disavow.proof.summary import Summary, summary_in_words
+
+if TYPE_CHECKING:
+    from disavow.data.progress import OnProgress
 
 _INTERRUPTED = 130
 
@@ -56,62 +54,70 @@ def erase(
         _show_forecast(directory, clients, retrain=retrain, as_json=as_json)
         return
     if check:
-        _refuse_damaged(directory)
-    with _Shown(directory) as shown:
+        refuse_damaged(directory)
+    with (
+        _Shown(directory) as shown,
+        Federation.open(directory, ask=ask_passphrase, openings=openings, loading=shown.loading) as federation,
+    ):
         try:
-            outcome = requests_flow.erase(
-                directory,
+            answer = federation.erase(
                 clients,
-                ask=ask_passphrase,
-                openings=openings,
                 wait=wait,
                 retrain=retrain,
-                confirm=None if yes else lambda asked: _confirm(directory, clients, asked),
-                listener=shown.listener,
+                confirm=None if yes else lambda prospect: _confirm(federation, clients, prospect),
+                callbacks=shown.callbacks,
             )
         except KeyboardInterrupt:
             told = f"`disavow resume {directory}` completes the erasure" if shown.placed else "nothing was changed"
             print(f"interrupted; {told}", file=sys.stderr)
             raise typer.Exit(_INTERRUPTED) from None
-    if remove_work(directory):
-        progress().print(f"removed {default_work(directory)}, which an interrupted audit left: it named clients")
+        if remove_work(directory):
+            progress().print(
+                f"removed {default_work(directory)}, which an interrupted audit left: it named clients"
+            )
+        _show(federation, answer, as_json=as_json)
+    if answer.refusal is not None:
+        raise _not_here(answer)
+
+
+def _show(federation: Federation, answer: Answer, *, as_json: bool) -> None:
+    """Print what became of each request."""
+    summaries = {client: federation.summary_of(each.number) for client, each in answer.requests.items()}
     if as_json:
         told_of = [
             {
-                **request_as_json(request),
+                **request.to_json(),
                 "client": client,
-                "summary": asdict(summary) if (summary := _summary_of(directory, request.number)) else None,
-                "noise": _noise_in_words(summary),
+                "summary": asdict(summary) if (summary := summaries[client]) else None,
+                "noise": _noise_in_words(summaries[client]),
             }
-            for client, request in outcome.requests.items()
+            for client, request in answer.requests.items()
         ]
-        print_json({"run": str(directory), "requests": told_of})
-    else:
-        for client, request in outcome.requests.items():
-            results().print(f"{escaped(client)}: {sentence(request)}")
-            if request.state is RequestState.ANSWERED:
-                results().print(_proof_of(directory, request.number, openings, client))
-                summary = _summary_of(directory, request.number)
-                for line in summary_in_words(summary) if summary is not None else ():
-                    results().print(f"  {line}")
-                if (noise := _noise_in_words(summary)) is not None:
-                    results().print(f"  {noise}")
-        if any(request.verdict and request.verdict.undoes for request in outcome.requests.values()):
-            results().print(
-                "The model has changed: export it again, and take out of service what was exported before, which "
-                "contains the leavers."
-            )
-    if outcome.refusal is not None:
-        raise _not_here(outcome)
+        print_json({"run": str(federation.directory), "requests": told_of})
+        return
+    for client, request in answer.requests.items():
+        results().print(f"{escaped(client)}: {sentence(request)}")
+        if request.state is RequestState.ANSWERED:
+            results().print(_proof_of(federation, request.number, client))
+            summary = summaries[client]
+            for line in summary_in_words(summary) if summary is not None else ():
+                results().print(f"  {line}")
+            if (noise := _noise_in_words(summary)) is not None:
+                results().print(f"  {noise}")
+    if any(request.verdict and request.verdict.undoes for request in answer.requests.values()):
+        results().print(
+            "The model has changed: export it again, and take out of service what was exported before, which "
+            "contains the leavers."
+        )
 
 
-def _not_here(outcome: Outcome) -> CannotRetrain:
+def _not_here(answer: Answer) -> CannotRetrain:
     """Who is not answered yet because it takes a training that cannot be done here, and how to go on."""
-    left = {c: r.state for c, r in outcome.requests.items() if r.state is not RequestState.ANSWERED}
+    left = {c: r.state for c, r in answer.requests.items() if r.state is not RequestState.ANSWERED}
     undone = RequestState.WAITING not in left.values()
     return CannotRetrain(
         f"{', '.join(map(escaped, left))}: not answered yet, rounds have to be trained again, which cannot be done "
-        f"here: {outcome.refusal}. "
+        f"here: {answer.refusal}. "
         f"{'Their rollback was made before' if undone else 'The request waits, and nothing was undone for it'}; "
         "`--without-retraining` answers it and serves the earlier model"
     )
@@ -124,11 +130,10 @@ class _Shown:
         self._directory, self._watch = directory, ExitStack()
         self._rounds: Watch | None = None
         self.placed = False
-        self.listener = Listener(
+        self.callbacks = Callbacks(
             on_placed=self._on_placed,
             on_wait=progress().print,
             on_note=lambda note: progress().print(f"note: {note}"),
-            loading=self._loading,
             on_verdict=lambda verdict, asked: self._watching().on_verdict(verdict, asked),
             on_round=lambda summary: self._watching().on_round(summary),
         )
@@ -145,7 +150,8 @@ class _Shown:
         self.placed = bool(numbers)
 
     @contextmanager
-    def _loading(self) -> Iterator[OnProgress]:
+    def loading(self) -> Iterator[OnProgress]:
+        """Show how far the data is."""
         self._stop_watching()
         with loading(progress()) as on_progress:
             yield on_progress
@@ -161,10 +167,11 @@ class _Shown:
         self._rounds = None
 
 
-def _proof_of(directory: Path, number: int, openings: Path | None, client: str) -> str:
+def _proof_of(federation: Federation, number: int, client: str) -> str:
     """Where the proof of an answered request lies, its opening, and the command that checks both."""
+    directory = federation.directory
     proof, unsigned = proof_path(directory, number), unsigned_path(directory, number)
-    opening = _opening_of(directory, number, openings)
+    opening = federation.opening_of(number)
     if any(kind_of(path) not in (None, "a file") for path in (proof, unsigned)):
         return f"  proof: {proof} is not a file; `disavow fsck {directory}` says more"
     named = f"; its opening, for the leaver alone: {opening}" if opening.exists() else ""
@@ -176,14 +183,6 @@ def _proof_of(directory: Path, number: int, openings: Path | None, client: str) 
     return "  no proof: it was answered before there were proofs"
 
 
-def _opening_of(directory: Path, number: int, openings: Path | None) -> Path:
-    """Where the opening of an answered request lies: where it was asked for, or else beside the run."""
-    with Ledger.open(directory) as ledger:
-        folders = [default_openings(directory), *([openings] if openings else [])]
-        found = [opening_path(folder, ledger.run_id, number) for folder in reversed(folders)]
-    return next((path for path in found if path.exists()), found[0])
-
-
 def _verify_command(proof: Path, opening: Path, client: str) -> str:
     """The command that checks a proof, ready to be pasted; `signing.pub` where the key is not a file here."""
     public = default_folder() / PUBLIC
@@ -193,23 +192,11 @@ def _verify_command(proof: Path, opening: Path, client: str) -> str:
     return shlex.join(["disavow", *map(str, parts)])
 
 
-def _summary_of(directory: Path, number: int) -> Summary | None:
-    """What the proof of a request says in numbers; None where there is no proof that can be read."""
-    proofs = ProofStore(directory)
-    try:
-        if (sealed := proofs.read(number)) is not None:
-            return summarise(read_statement(read_envelope(sealed).payload))
-        unsigned = proofs.read(number, signed=False)
-        return None if unsigned is None else summarise(read_statement(unsigned))
-    except (RunUnsafe, VerificationError):
-        return None  # what became of the file is for fsck to say: the request is answered
-
-
 def _noise_in_words(summary: Summary | None) -> str | None:
     return noise_in_words(summary.composed) if summary is not None and summary.rounds else None
 
 
-def _confirm(directory: Path, clients: list[str], asked: requests_flow.Asked) -> None:
+def _confirm(federation: Federation, clients: list[str], asked: Prospect) -> None:
     """Let a person say that rounds are to be undone, before anything is placed; elsewhere `--yes` says so."""
     forecast = asked.forecast
     if forecast is None or forecast.verdict.undoes is None:
@@ -221,8 +208,7 @@ def _confirm(directory: Path, clients: list[str], asked: requests_flow.Asked) ->
             f"{asking}: {foretold(forecast)}; {unplaced}: `--yes` confirms it, `--dry-run` only says what it costs"
         )
     earlier = forecast.verdict.undoes - 1
-    with Ledger.open(directory) as ledger:
-        digest = ledger.digest_before(earlier + 1)
+    digest = federation.ledger.digest_before(earlier + 1)
     progress().print(f"{asking}: {foretold(forecast)}.\nUntil then {model_name(earlier)} is served: {digest}")
     if asked.refusal is not None:
         progress().print(f"It cannot be done here ({asked.refusal}): the request would wait, and undo nothing yet.")
@@ -236,18 +222,9 @@ def _ask(question: str) -> str:
     return sys.stdin.readline()
 
 
-def _refuse_damaged(directory: Path) -> None:
-    faults = [finding for finding in fsck(directory) if finding.fault and not finding.spare]
-    if faults:
-        raise IntegrityError(
-            f"{directory} fails fsck ({faults[0]}{f' and {len(faults) - 1} more' if len(faults) > 1 else ''}); "
-            "restore it from a backup first, nothing was changed"
-        )
-
-
 def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_json: bool) -> None:
-    with _Shown(directory) as shown:
-        asked = requests_flow.forecast(directory, clients, retrain=retrain, listener=shown.listener)
+    with _Shown(directory) as shown, Federation.open(directory, loading=shown.loading) as federation:
+        asked, mechanism = federation.forecast(clients, retrain=retrain), federation.settings.mechanism.name
     before, forecast = asked.before, asked.forecast
     clients = [client for client in dict.fromkeys(clients) if client not in before]
     if not as_json:
@@ -255,7 +232,7 @@ def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_jso
             results().print(f"{escaped(client)} has asked before: {sentence(request)}")
     if forecast is None:
         if as_json:
-            told = [{**request_as_json(request), "client": client} for client, request in before.items()]
+            told = [{**request.to_json(), "client": client} for client, request in before.items()]
             print_json({"run": str(directory), "dry_run": True, "requests": told})
         return
     if as_json:
@@ -271,7 +248,7 @@ def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_jso
                 "served_round": forecast.served,
                 "obstacle": forecast.obstacle,
                 "cannot_retrain": str(asked.refusal) if asked.refusal else None,
-                "mechanism": runs.settings_of(directory).mechanism.name,
+                "mechanism": mechanism,
                 "approximate": forecast.approximate,
                 "proof_too_large": forecast.too_large,
             }
@@ -340,10 +317,10 @@ def sentence(request: ErasureRequest) -> str:
 
 def requests(directory: Path, *, as_json: bool) -> None:
     """List all requests with state, verdict, cost and time taken."""
-    with Ledger.open(directory) as ledger:
-        found = ledger.requests()
+    with Federation.open(directory) as federation:
+        found = federation.requests()
     if as_json:
-        print_json({"run": str(directory), "requests": [{**request_as_json(r), "client": r.client} for r in found]})
+        print_json({"run": str(directory), "requests": [{**r.to_json(), "client": r.client} for r in found]})
         return
     if not found:
         results().print("no requests")
@@ -372,22 +349,3 @@ def _taken(request: ErasureRequest) -> str:
     if request.answered_at is None:
         return "-"
     return f"{(request.answered_at - request.asked_at).total_seconds():.1f} s"
-
-
-def request_as_json(request: ErasureRequest) -> dict[str, Any]:
-    """What became of a request, for machines; without the client."""
-    taken = request.answered_at - request.asked_at if request.answered_at else None
-    return {
-        "number": request.number,
-        "state": request.state.value,
-        "verdict": request.verdict.kind.value if request.verdict else None,
-        "first_broken_round": request.verdict.round if request.verdict else None,
-        "rollback_to_round": request.verdict.undoes if request.verdict else None,
-        "cost": asdict(request.cost) if request.cost else None,
-        "asked_at": request.asked_at.isoformat(),
-        "answered_at": request.answered_at.isoformat() if request.answered_at else None,
-        "cancelled_at": request.cancelled_at.isoformat() if request.cancelled_at else None,
-        "seconds_taken": taken.total_seconds() if taken is not None else None,
-        "remark": request.remark,
-        "approximate": request.approximate,
-    }

@@ -79,7 +79,7 @@ def prove(
 
     **Example:** `disavow prove runs/first --request 1 -o proof.json`
     """
-    with needs("train"):
+    with needs("ledger"):
         from disavow.cli import prove as command
     command.prove(run, client, request, output, openings, force=force, as_json=json)
 
@@ -99,7 +99,7 @@ def receipt(
 
     **Example:** `disavow receipt runs/first client-07 -o receipts/`
     """
-    with needs("train"):
+    with needs("ledger"):
         from disavow.cli import prove as command
     command.receipt(run, client, output, number, force=force, as_json=json)
 
@@ -116,7 +116,7 @@ def checkpoint(
 
     **Example:** `disavow checkpoint runs/first -o head.note`
     """
-    with needs("train"):
+    with needs("ledger"):
         from disavow.cli import prove as command
     command.checkpoint(run, output, force=force)
 
@@ -148,7 +148,7 @@ def export(
 
     **Example:** `disavow export runs/first -o steady.safetensors --average 5`
     """
-    with needs("train"):
+    with needs("ledger"):
         from disavow.cli import prove as command
     command.export(run, output, average=average, anyway=anyway, force=force, as_json=json)
 

@@ -77,9 +77,20 @@ def status(run: RunDirectory, json: Json = False) -> None:
 
     **Example:** `disavow status runs/first`
     """
-    with needs("train"):
+    with needs("ledger"):
         from disavow.cli import status as command
     command.status(run, as_json=json)
+
+
+@app.command(rich_help_panel="Runs and erasures")
+def clients(run: RunDirectory, json: Json = False) -> None:
+    """List the ids of the clients that are in a run.
+
+    **Example:** `disavow clients runs/first`
+    """
+    with needs("ledger"):
+        from disavow.cli import status as command
+    command.clients(run, as_json=json)
 
 
 @app.command(rich_help_panel="Runs and erasures")
@@ -101,7 +112,7 @@ def fsck(
 
     **Example:** `disavow fsck runs/first --absent client-07 --checkpoint head.txt`
     """
-    with needs("train"):
+    with needs("ledger"):
         from disavow.cli import fsck as command
     command.fsck(run, absent=absent or [], checkpoint=checkpoint, as_json=json)
 
@@ -152,7 +163,7 @@ def erase(
 
     **Example:** `disavow erase runs/first client-07 --yes`
     """
-    with needs("train"):
+    with needs("ledger"):
         from disavow.cli import erase as command
     command.erase(
         run,
@@ -179,7 +190,7 @@ def cancel(
 
     **Example:** `disavow cancel runs/first client-07`
     """
-    with needs("train"):
+    with needs("ledger"):
         from disavow.cli import cancel as command
     command.cancel(run, client, as_json=json)
 
@@ -190,6 +201,6 @@ def requests(run: RunDirectory, json: Json = False) -> None:
 
     **Example:** `disavow requests runs/first`
     """
-    with needs("train"):
+    with needs("ledger"):
         from disavow.cli import erase as command
     command.requests(run, as_json=json)

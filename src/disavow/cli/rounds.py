@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 
@@ -26,28 +26,6 @@ def line(summary: RoundSummary) -> str:
         f"{summary.number:6d} {accuracy:>10} {loss:>9} {summary.clusters:10d} {summary.participants:14d} "
         f"{'rebuilt' if summary.spread is None else f'{summary.spread:.4f}':>10}"
     )
-
-
-def as_json(summary: RoundSummary) -> dict[str, Any]:
-    """A round with everything its summary holds."""
-    evaluation = summary.evaluation
-    return {
-        "number": summary.number,
-        "attempt": summary.attempt,
-        "standing": summary.standing,
-        "participants": summary.participants,
-        "clusters": summary.clusters,
-        "delta": summary.delta,
-        "update_norm": summary.update_norm,
-        "pairs_within_delta": summary.pairs_within,
-        "spread": summary.spread,
-        "rebuilt": summary.rebuilt,
-        "trainer": summary.trainer,
-        "model": summary.after,
-        "recorded_at": summary.recorded_at.isoformat(),
-        "accuracy": evaluation.accuracy if evaluation else None,
-        "loss": evaluation.loss if evaluation else None,
-    }
 
 
 def trainers(summaries: Sequence[RoundSummary]) -> str | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from disavow.domain.verdict import Verdict
 
@@ -62,3 +63,21 @@ class ErasureRequest:
     def judged(self) -> bool:
         """Whether it has a verdict: from then on its client is withdrawn from the run."""
         return self.state not in (RequestState.WAITING, RequestState.CANCELLED)
+
+    def to_json(self) -> dict[str, Any]:
+        """What became of it, for machines; without the client."""
+        taken = self.answered_at - self.asked_at if self.answered_at else None
+        return {
+            "number": self.number,
+            "state": self.state.value,
+            "verdict": self.verdict.kind.value if self.verdict else None,
+            "first_broken_round": self.verdict.round if self.verdict else None,
+            "rollback_to_round": self.verdict.undoes if self.verdict else None,
+            "cost": asdict(self.cost) if self.cost else None,
+            "asked_at": self.asked_at.isoformat(),
+            "answered_at": self.answered_at.isoformat() if self.answered_at else None,
+            "cancelled_at": self.cancelled_at.isoformat() if self.cancelled_at else None,
+            "seconds_taken": taken.total_seconds() if taken is not None else None,
+            "remark": self.remark,
+            "approximate": self.approximate,
+        }

@@ -134,6 +134,34 @@ class Ledger(Reader):
             raise
         return ledger
 
+    @property
+    def writable(self) -> bool:
+        """Whether this process holds the run's lock."""
+        return self._lock is not None
+
+    @contextmanager
+    def locked(self, signer: Signer | None, *, patience: float | None = None) -> Iterator[None]:
+        """Hold the lock of a run that is open for short writes, as `open` with `write` does.
+
+        Raises:
+            RunInUse: Another process holds it.
+
+        """
+        if self._lock is not None:
+            yield
+            return
+        self._lock, self._signer = Lock(self.directory), signer
+        self._patience = database.BUSY_SECONDS if patience is None else patience
+        try:
+            make_private(self.directory)
+            self._take_up_log()
+            self.remove_leftovers()
+            self._take_up_tombstones()
+            yield
+        finally:
+            self._lock.release()
+            self._lock = None
+
     def _take_up_log(self) -> None:
         with self._connect() as connection:
             current = log.key_of(connection)

@@ -147,6 +147,26 @@ class RoundSummary:
         """Whether it was rebuilt approximately; then it has no clusters, and no spread."""
         return self.clusters == 0
 
+    def to_json(self) -> dict[str, Any]:
+        """The same for machines."""
+        return {
+            "number": self.number,
+            "attempt": self.attempt,
+            "standing": self.standing,
+            "participants": self.participants,
+            "clusters": self.clusters,
+            "delta": self.delta,
+            "update_norm": self.update_norm,
+            "pairs_within_delta": self.pairs_within,
+            "spread": self.spread,
+            "rebuilt": self.rebuilt,
+            "trainer": self.trainer,
+            "model": self.after,
+            "recorded_at": self.recorded_at.isoformat(),
+            "accuracy": self.evaluation.accuracy if self.evaluation else None,
+            "loss": self.evaluation.loss if self.evaluation else None,
+        }
+
 
 def _summary_query() -> sa.Select[Any]:
     spread = sa.select(sa.func.max(clusters.c.spread)).where(clusters.c.round_id == rounds.c.id)

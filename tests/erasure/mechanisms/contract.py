@@ -31,16 +31,15 @@ from disavow.erasure.dry_run import foresee
 from disavow.erasure.mechanisms import Mechanism, Work, build
 from disavow.erasure.prove import default_openings, opening_path, proof_path
 from disavow.erasure.receipts import receipts
+from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, fsck, journal, log
 from disavow.ledger.absent import files_with
 from disavow.ledger.clients import numbers_of
 from disavow.ledger.schema import memberships
 from disavow.proof.notes import Signer
 from disavow.proof.verify import Asked, Report, TrustedKey, verify
-from disavow.rounds.participation import participation_of
 from disavow.rounds.randomness import training_stream
 from disavow.rounds.vectors import Model, Updates
-from disavow.runs import Run
 from tests.ledger.making import files_of
 from tests.proof import second_verifier as second
 from tests.rounds.builders import MOMENT
@@ -103,7 +102,7 @@ def start_toy(
     ids: Sequence[str] = (),
     keys: Path | None = None,
     signer: Signer | None = None,
-) -> Run:
+) -> Federation:
     """A new toy run, with keys beside it unless given."""
     ledger = Ledger.create(
         directory,
@@ -119,27 +118,26 @@ def start_toy(
     return _assembled(settings, ledger, keys)
 
 
-def reopen_toy(directory: Path, *, keys: Path | None = None) -> Run:
+def reopen_toy(directory: Path, *, keys: Path | None = None) -> Federation:
     """A toy run that was started before, as another process would open it."""
     return _assembled(runs.settings_of(directory), Ledger.open(directory, write=True), keys)
 
 
-def _assembled(settings: Settings, ledger: Ledger, keys: Path | None) -> Run:
+def _assembled(settings: Settings, ledger: Ledger, keys: Path | None) -> Federation:
     engine = ToyEngine(settings.seed)
     keys = keys or ledger.directory.with_name("keys")
-    conduct = runs.conduct_of(settings, participation=participation_of(settings, ledger, keys))
-    return Run(settings, ledger, engine, conduct, keys, build(settings.mechanism))
+    return Federation(ledger.directory, settings, ledger, keys, own_engine=engine)
 
 
-def ask(run: Run, *clients: str) -> tuple[int, ...]:
+def ask(run: Federation, *clients: str) -> tuple[int, ...]:
     """Place requests and leave them waiting."""
     return run.ledger.place_requests(clients, key=run.tombstone_key(), at=MOMENT)
 
 
-def leave(run: Run, *clients: str) -> tuple[ErasureRequest, ...]:
+def leave(run: Federation, *clients: str) -> tuple[ErasureRequest, ...]:
     """Place requests and see them answered."""
     numbers = ask(run, *clients)
-    run.honour_requests()
+    run.answer()
     return run.ledger.requests(numbers)
 
 
@@ -176,7 +174,7 @@ def pair_first_together_in(ledger: Ledger, number: int, *, size: int = 3) -> tup
     raise AssertionError(f"no two clients meet in a cluster of {size} first in round {number}")
 
 
-def rolled_back(run: Run, leavers: Sequence[str], to: int) -> None:
+def rolled_back(run: Federation, leavers: Sequence[str], to: int) -> None:
     """Withdraw and supersede as an erasure does, and stop before anything is rebuilt."""
     from disavow.domain import Verdict, VerdictKind
 
@@ -198,7 +196,7 @@ def participants(ledger: Ledger, number: int) -> set[str]:
     return {client for client in ledger.clients() if number in ledger.rounds_with(client)}
 
 
-def rebuild_all(run: Run, *, last: int) -> int:
+def rebuild_all(run: Federation, *, last: int) -> int:
     """Call the mechanism until there is nothing left to rebuild; how often."""
     calls = 0
     while ahead(run, last=last, most=1).steps:
@@ -208,14 +206,14 @@ def rebuild_all(run: Run, *, last: int) -> int:
 
 
 def ahead(
-    run: Run, *, last: int, leavers: Sequence[str] = (), first: int | None = None, most: int | None = None
+    run: Federation, *, last: int, leavers: Sequence[str] = (), first: int | None = None, most: int | None = None
 ) -> Work:
     """What the mechanism has before it, from the next round on unless said otherwise."""
     first = first or run.ledger.last_round + 1
     return run.mechanism.ahead(run.ledger, run.conduct, first=first, last=last, leavers=leavers, most=most)
 
 
-def mates(run: Run, count: int = 2) -> list[str]:
+def mates(run: Federation, count: int = 2) -> list[str]:
     """Clients of one cluster of round 1: two of three leaving breaks it, where x = 2."""
     return sorted(run.ledger.membership(1)[0])[:count]
 
@@ -243,7 +241,7 @@ class MechanismContract(ABC):
     def make(self) -> Mechanism:
         """The mechanism under test."""
 
-    def trained(self, directory: Path, *, signer: Signer | None = None, **changed: Any) -> Run:
+    def trained(self, directory: Path, *, signer: Signer | None = None, **changed: Any) -> Federation:
         """A trained toy run that rebuilds with the mechanism under test."""
         settings = toy_settings(**{"rounds": 6, "mechanism": {"name": self.make().name}, **changed})
         run = start_toy(directory, settings, signer=signer)
@@ -319,10 +317,10 @@ class MechanismContract(ABC):
             ask(run, *pair)
             engine = Failing(run.conduct.seed, most=calls)
             with pytest.raises(KeyboardInterrupt):
-                replace(run, engine=engine).honour_requests()
+                replace(run, own_engine=engine).answer()
         assert faults(tmp_path / "two") == []
         with reopen_toy(tmp_path / "two") as run:
-            assert len(run.honour_requests()) == 2
+            assert len(run.answer()) == 2
             assert digests(run.ledger) == end
         assert faults(tmp_path / "two") == []
 
@@ -379,7 +377,7 @@ class MechanismContract(ABC):
                 if summary.number == 2 and set(late) <= set(run.ledger.clients()):
                     ask(run, *late)
 
-            run.honour_requests(on_round=asks)
+            run.answer(Callbacks(on_round=asks))
             assert {request.state.value for request in run.ledger.requests()} == {"answered"}
             assert len(run.ledger.requests()) == 4
             assert len(run.ledger.clients()) == 8
@@ -444,7 +442,7 @@ class MechanismContract(ABC):
             assert ahead(run, first=7, last=6) == Work()
 
 
-def verified(run: Run, request: int, receipts: Sequence[bytes]) -> Report:
+def verified(run: Federation, request: int, receipts: Sequence[bytes]) -> Report:
     """The report of a request's proof with its opening and receipts, which both verifiers must accept."""
     directory = run.ledger.directory
     proof = proof_path(directory, request).read_bytes()

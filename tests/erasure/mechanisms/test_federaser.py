@@ -24,6 +24,7 @@ from disavow.erasure.mechanisms.federaser import NO_ACCOUNT, FedEraser, calibrat
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.erasure.prove import proof_path
 from disavow.errors import ConfigError, IntegrityError, LedgerError
+from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, fsck
 from disavow.ledger.copying import copy_run
 from disavow.ledger.models import ModelStore
@@ -32,7 +33,6 @@ from disavow.privacy.accountants import account
 from disavow.privacy.budget import Budget
 from disavow.proof.notes import Signer
 from disavow.rounds.vectors import Model, Updates
-from disavow.runs import Run
 from tests.cli.process import disavow
 from tests.erasure.mechanisms import contract
 from tests.erasure.mechanisms.contract import (
@@ -63,7 +63,7 @@ def toy(
     compress: bool = True,
     signer: Signer | None = None,
     **changed: Any,
-) -> Run:
+) -> Federation:
     """A trained toy run of eight rounds that keeps updates."""
     told = {"name": "federaser", "interval": interval, "calibration": calibration, "compress": compress}
     run = start_toy(directory, toy_settings(**{"rounds": 8, "mechanism": told, **changed}), signer=signer)
@@ -140,7 +140,7 @@ def test_it_computes_what_the_paper_says(tmp_path: Path) -> None:
     settings = toy_settings(rounds=7, mechanism={"name": "federaser", "interval": 3})
     engine = Remembering(settings.seed)
     with start_toy(tmp_path / "run", settings) as started:
-        run = replace(started, engine=engine)
+        run = replace(started, own_engine=engine)
         run.train()
         then = {asked.number: asked.updates for asked in engine.asked}
         engine.asked.clear()
@@ -193,7 +193,7 @@ def test_updates_are_kept_at_every_so_many_rounds_and_under_no_other_mechanism(t
 
 def test_no_update_is_kept_where_the_log_promises_another_mechanism(tmp_path: Path) -> None:
     with start_toy(tmp_path / "run", toy_settings()) as run:
-        keeping = replace(run, conduct=replace(run.conduct, keep_every=1))
+        keeping = replace(run, own_conduct=replace(run.conduct, keep_every=1))
         with pytest.raises(LedgerError):
             keeping.train()
         assert run.ledger.next_round() == (1, 1)
@@ -215,7 +215,7 @@ def test_a_run_is_rebuilt_by_no_other_mechanism_than_its_log_names(
         with pytest.raises(ConfigError):
             foresee(run.ledger, ["client-02"], run.conduct, other)
         assert [request.state for request in run.ledger.requests()] == [RequestState.WAITING]
-        assert run.honour_requests()
+        assert run.answer()
 
 
 def test_what_is_kept_is_what_the_clients_returned(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_superseded_rounds_give_up_their_updates_when_the_rebuild_commits_and_no
         run.mechanism.rebuild_next(run.ledger, run.engine, run.conduct)
         # the first rebuilt round holds the survivors' updates as they are: the same files
         assert set(update_files(tmp_path / "run")) == before
-        run.honour_requests()
+        run.answer()
         after = update_files(tmp_path / "run")
         assert len(after) == 4 * 8
         assert len(set(after) & before) == 8
@@ -341,7 +341,7 @@ def test_fewer_rounds_stand_and_training_goes_on_to_those_that_were_asked_for(tm
 def test_whoever_contributed_to_a_rebuilt_round_rolls_back_there(tmp_path: Path) -> None:
     with toy(tmp_path / "run", clients=12, clustering={"sticky": False}) as run:
         rolled_back(run, ["client-04"], 3)
-        run.honour_requests()
+        run.answer()
         assert [s.rebuilt for s in standing(run.ledger)] == [False, False, True, True, True]
         # alone it would be deniable in rounds 1 and 2, which have clusters
         [request] = leave(run, "client-11")
@@ -361,7 +361,7 @@ def test_a_rollback_in_the_middle_of_a_rebuild_goes_through_what_is_left(tmp_pat
             if summary.number == 2 and len(run.ledger.requests()) == 2:
                 ask(run, run.ledger.clients()[0])
 
-        run.honour_requests(on_round=asks)
+        run.answer(Callbacks(on_round=asks))
         with run.ledger._connect() as connection:
             for row in connection.execute(sa.select(rebuilt).order_by(rebuilt.c.round_id)):
                 sources.append((row.round_id, row.source, row.epochs))
@@ -375,7 +375,7 @@ def test_clusters_after_a_rebuild_are_those_of_before_it_where_they_stood(tmp_pa
     with toy(tmp_path / "run", clients=12) as run:
         before = {frozenset(group) for group in run.ledger.membership(2)}
         rolled_back(run, ["client-04"], 3)
-        run.honour_requests()
+        run.answer()
         assert run.ledger.membership(4) == ()
         run.train()
         after = [set(group) for group in run.ledger.membership(8)]
@@ -429,7 +429,7 @@ def test_where_no_updates_are_kept_the_rollback_still_happens(tmp_path: Path) ->
         foreseen = ahead(run, first=3, last=8)
         assert foreseen.obstacle == "no updates are kept of rounds 3 to 8"
         rolled_back(run, ["client-04"], 3)
-        run.honour_requests()
+        run.answer()
         [request] = run.ledger.requests()
         assert request.remark == f"not rebuilt: {foreseen.obstacle}; the model of round 2 is served"
         assert not request.approximate
@@ -447,7 +447,7 @@ def test_a_kept_round_with_too_few_survivors_ends_the_rebuild(tmp_path: Path) ->
         assert len(foreseen.steps) == 1
         assert foreseen.obstacle == f"updates of 2 survivors are kept of round {few}, fewer than k = 3"
         rolled_back(run, leavers, 1)
-        run.honour_requests()
+        run.answer()
         [*_, request] = run.ledger.requests()
         assert request.remark == f"rebuilt only up to round 1: {foreseen.obstacle}; the model of round 1 is served"
         assert [s.number for s in standing(run.ledger)] == [1]
@@ -456,7 +456,7 @@ def test_a_kept_round_with_too_few_survivors_ends_the_rebuild(tmp_path: Path) ->
 
 def test_no_privacy_budget_allows_a_rebuilt_round(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
-        strict = replace(run, conduct=replace(run.conduct, budget=Budget(1.0, 1e-5)))
+        strict = replace(run, own_conduct=replace(run.conduct, budget=Budget(1.0, 1e-5)))
         assert ahead(strict, first=1, last=8).obstacle == NO_ACCOUNT
 
 
@@ -476,7 +476,7 @@ class Diverging(ToyEngine):
 def test_a_calibration_that_is_refused_serves_what_was_rebuilt_before_it(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
         ask(run, *mates(run))
-        [request, _] = replace(run, engine=Diverging(run.conduct.seed)).honour_requests()
+        [request, _] = replace(run, own_engine=Diverging(run.conduct.seed)).answer()
         assert "rebuilt only up to round 2: round 3 refused" in request.remark
         assert [s.number for s in standing(run.ledger)] == [1, 2]
     assert faults(tmp_path / "run") == []
@@ -528,7 +528,7 @@ def test_who_asks_before_an_approximate_rebuild_is_done_gets_a_proof_that_tells_
         first, late = mates(run), run.ledger.clients()[-1]
         rolled_back(run, first, 1)
         ask(run, late)
-        run.honour_requests()
+        run.answer()
         verdicts = [str(request.verdict) for request in run.ledger.requests()]
         assert verdicts[-1] == "deniable"
         told = shown(proof_path(tmp_path / "run", 3))
@@ -542,7 +542,7 @@ def test_a_rollback_that_another_one_overtook_is_never_said_to_be_retrained(tmp_
     with toy(tmp_path / "run", signer=SIGNER) as run:
         rolled_back(run, [run.ledger.clients()[-1]], 8)
         rolled_back(run, mates(run), 1)
-        run.honour_requests()
+        run.answer()
         told = shown(proof_path(tmp_path / "run", 1))
         assert (told["rolled_back_to"], told["standing_rounds"]) == (8, 4)
         assert (told["retrained_from"], told["approximate"]) == (None, True)
@@ -551,7 +551,7 @@ def test_a_rollback_that_another_one_overtook_is_never_said_to_be_retrained(tmp_
 def test_where_nothing_could_be_rebuilt_nothing_is_said_to_be_retrained(tmp_path: Path) -> None:
     with toy(tmp_path / "run", interval=8, signer=SIGNER) as run:
         rolled_back(run, ["client-04"], 3)
-        run.honour_requests()
+        run.answer()
         told = shown(proof_path(tmp_path / "run", 1))
         assert (told["rolled_back_to"], told["retrained_from"], told["approximate"]) == (3, None, False)
 

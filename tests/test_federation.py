@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from disavow import config, requests, runs
+from disavow import config, runs
 from disavow.audit.subject import subject_of
 from disavow.config import Settings
 from disavow.data import FederatedData
@@ -23,7 +25,8 @@ from disavow.domain import Evaluation, RequestState, TrainedBy, VerdictKind
 from disavow.engines.state import model_of
 from disavow.erasure.erase import erase as erase_with
 from disavow.erasure.mechanisms import build as build_mechanism
-from disavow.errors import CannotRetrain, ConfigError, IntegrityError, RunInUse
+from disavow.errors import CannotRetrain, ConfigError, IntegrityError, RunInUse, UnknownClient
+from disavow.federation import Answer, Callbacks, Federation, Prospect
 from disavow.ledger import Ledger, RoundSummary, database, fsck
 from disavow.ledger.absent import files_with
 from disavow.ledger.rows import time_to_text
@@ -33,6 +36,8 @@ from disavow.rounds.conduct import now
 from disavow.rounds.local_training import Engine
 from disavow.rounds.training import train
 from disavow.rounds.vectors import Model, Updates
+from tests.cli.process import environment
+from tests.cli.process import run as process_run
 from tests.data.making import write
 
 SETTINGS: dict[str, Any] = {
@@ -59,7 +64,7 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = config.from_values(
         {**SETTINGS, "data": {**SETTINGS["data"], "dir": str(folder / "data")}}, source="tests"
     )
-    with runs.start(settings, folder / "run", keys=folder / "keys", ask=lambda path: PASSPHRASE) as run:
+    with Federation.create(folder / "run", settings, keys=folder / "keys", ask=lambda path: PASSPHRASE) as run:
         run.train()
     return folder
 
@@ -84,9 +89,22 @@ def moved(data: Path, tmp_path: Path) -> Iterator[None]:
     (tmp_path / "elsewhere").rename(data)
 
 
-def erase(run: Path, *clients: str, passphrase: str = PASSPHRASE, **more: Any) -> requests.Outcome:
-    more.setdefault("keys", run.with_name("keys"))
-    return requests.erase(run, clients, ask=lambda path: passphrase, **more)
+def erase(
+    run: Path,
+    *clients: str,
+    passphrase: str = PASSPHRASE,
+    keys: Path | None = None,
+    openings: Path | None = None,
+    **more: Any,
+) -> Answer:
+    keys = keys or run.with_name("keys")
+    with Federation.open(run, keys=keys, ask=lambda path: passphrase, openings=openings) as federation:
+        return federation.erase(clients, **more)
+
+
+def foreseen(run: Path, *clients: str, **more: Any) -> Prospect:
+    with Federation.open(run, keys=run.with_name("keys")) as federation:
+        return federation.forecast(clients, **more)
 
 
 def states(run: Path) -> list[RequestState]:
@@ -144,9 +162,9 @@ def test_who_confirms_sees_the_forecast_before_anything_is_placed(run: Path) -> 
     class No(Exception):
         pass
 
-    seen: list[requests.Asked] = []
+    seen: list[Prospect] = []
 
-    def confirm(asked: requests.Asked) -> None:
+    def confirm(asked: Prospect) -> None:
         seen.append(asked)
         assert states(run) == []
         raise No
@@ -157,12 +175,12 @@ def test_who_confirms_sees_the_forecast_before_anything_is_placed(run: Path) -> 
     [asked] = seen
     assert asked.forecast is not None
     assert asked.forecast.verdict.kind is VerdictKind.ROLLBACK
-    assert asked.forecast == requests.forecast(run, pair(run), keys=run.with_name("keys")).forecast
+    assert asked.forecast == foreseen(run, *pair(run)).forecast
 
 
 def test_who_has_been_answered_before_is_not_foreseen_again(run: Path) -> None:
     erase(run, "client-01")
-    asked = requests.forecast(run, ["client-01"], keys=run.with_name("keys"))
+    asked = foreseen(run, "client-01")
     assert asked.forecast is None
     assert asked.before["client-01"].state is RequestState.ANSWERED
 
@@ -315,8 +333,8 @@ def test_a_run_of_own_code_is_not_retrained_on_what_its_settings_name(own: Path)
     assert outcome.refusal is not None
     assert states(own)[-1] is RequestState.WAITING
     assert models(own) == before
-    with pytest.raises(CannotRetrain):
-        runs.reopen(own, keys=own.with_name("keys"))
+    with Federation.open(own, keys=own.with_name("keys"), write=True) as run, pytest.raises(CannotRetrain):
+        run.train()
     assert models(own) == before
     assert fsck(own) == []
 
@@ -380,11 +398,14 @@ def test_other_data_than_the_run_was_trained_on_is_refused_before_anything_is_un
     run: Path, change: Callable[[FederatedData], FederatedData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = models(run)
-    monkeypatch.setattr(runs, "load_data", lambda asked, **more: change(load_data(asked, **more)))
+    monkeypatch.setattr("disavow.data.load", lambda asked, **more: change(load_data(asked, **more)))
     outcome = erase(run, *pair(run))
     assert outcome.refusal is not None
-    with pytest.raises(CannotRetrain):
-        runs.reopen(run, keys=run.with_name("keys"), ask=lambda path: PASSPHRASE)
+    with (
+        Federation.open(run, keys=run.with_name("keys"), ask=lambda path: PASSPHRASE, write=True) as federation,
+        pytest.raises(CannotRetrain),
+    ):
+        federation.train()
     assert models(run) == before
     assert RequestState.REBUILDING not in states(run)
 
@@ -411,7 +432,7 @@ def test_what_is_prepared_by_hand_counts_as_own_code(tmp_path: Path) -> None:
     settings = config.from_values({**SETTINGS, "data": {"clients": 8}}, source="tests")
     made = runs.prepare(settings)
     by_hand = runs.Prepared(other_labels(made.data), made.network, made.engine)
-    with runs.start(settings, tmp_path / "run", keys=tmp_path / "keys", prepared=by_hand) as started:
+    with Federation.create(tmp_path / "run", settings, keys=tmp_path / "keys", prepared=by_hand) as started:
         assert started.ledger.trainer.kind == "python"
 
 
@@ -466,7 +487,7 @@ def test_without_retraining_an_unfinished_rebuild_is_given_up_where_it_stands(ru
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        erase(run, *leavers, listener=requests.Listener(on_round=interrupt))
+        erase(run, *leavers, callbacks=Callbacks(on_round=interrupt))
     assert set(states(run)) == {RequestState.REBUILDING}
     outcome = erase(run, leavers[0], retrain=False)
     assert outcome.requests[leavers[0]].remark.startswith("retrained only up to round 1: retraining was declined")
@@ -476,9 +497,6 @@ def test_without_retraining_an_unfinished_rebuild_is_given_up_where_it_stands(ru
 
 
 def test_a_forecast_says_what_cannot_be_retrained_here(own: Path, run: Path, data: Path, tmp_path: Path) -> None:
-    def foreseen(directory: Path, *clients: str, **more: Any) -> requests.Asked:
-        return requests.forecast(directory, clients, keys=directory.with_name("keys"), **more)
-
     assert foreseen(own, *pair(own)).refusal is not None
     assert foreseen(own, *pair(own), retrain=False).refusal is None
     assert foreseen(own, "client-01").refusal is None
@@ -505,3 +523,62 @@ def test_a_folder_for_openings_that_cannot_be_made_places_nothing(run: Path, tmp
 def test_openings_go_to_the_folder_asked_for(run: Path, tmp_path: Path) -> None:
     erase(run, "client-01", openings=tmp_path / "openings")
     assert len(list((tmp_path / "openings").iterdir())) == 1
+
+
+# -- without data and without torch -----------------------------------------------------------------------------
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None  # any import of it fails
+from disavow.cli import main
+sys.argv = ["disavow", *sys.argv[1:]]
+main()
+"""
+
+
+def without_torch(run: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    env = environment(DISAVOW_KEYS=str(run.with_name("keys")), DISAVOW_PASSPHRASE=PASSPHRASE)
+    return process_run([sys.executable, "-c", WITHOUT_TORCH, *map(str, arguments)], cwd=run.parent, env=env)
+
+
+@pytest.mark.usefixtures("moved")
+def test_what_needs_no_training_needs_neither_data_nor_torch(run: Path, tmp_path: Path) -> None:
+    for arguments in (
+        ["status", run],
+        ["clients", run],
+        ["requests", run],
+        ["erase", run, "client-01", "--dry-run"],
+        ["erase", run, "client-01"],
+        ["prove", run, "client-01", "-o", tmp_path / "proof.json"],
+        ["receipt", run, "client-02", "-o", tmp_path / "receipts"],
+        ["checkpoint", run],
+        ["export", run, "-o", tmp_path / "model.safetensors"],
+        ["fsck", run, "--absent", "client-01"],
+    ):
+        done = without_torch(run, *arguments)
+        assert done.returncode == 0, (arguments[0], done.stderr)
+    assert states(run) == [RequestState.ANSWERED]
+
+
+def test_an_id_that_nobody_has_is_refused_with_the_one_that_may_be_meant(run: Path) -> None:
+    for ask in (erase, foreseen):
+        with pytest.raises(UnknownClient) as refused:
+            ask(run, "client-1")
+        assert "did you mean client-01?" in str(refused.value)
+        with pytest.raises(UnknownClient) as refused:
+            ask(run, "hospital")
+        assert "did you mean" not in str(refused.value)
+    assert states(run) == []
+
+
+def test_clients_are_listed_until_they_leave(run: Path) -> None:
+    with Federation.open(run, keys=run.with_name("keys"), ask=lambda path: PASSPHRASE) as federation:
+        before = federation.clients()
+        federation.erase(["client-01"])
+        assert federation.clients() == tuple(client for client in before if client != "client-01")
+
+
+def test_the_model_is_the_one_that_is_served(run: Path) -> None:
+    with Federation.open(run) as federation:
+        assert np.array_equal(model_of(federation.model()).vector.numpy(), federation.ledger.model_after(2))

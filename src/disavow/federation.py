@@ -1,0 +1,1110 @@
+"""The application layer: every use case of a run once, for the command line, Flower, audits and notebooks.
+
+A `Federation` is an open run. Its data and its engine are built on first use, so that whatever needs no training
+(status, a forecast, a deniable erasure, proofs, the account) works without the data and without torch.
+
+    request -> open keys -> forecast -> place -> judge ─┬─ deniable ───────────────────────────┐
+                                                        └─ load data, engine -> retrain ───────┴─ prove, delete
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from disavow import runs
+from disavow.config import Settings
+from disavow.domain import ErasureRequest, Policy, RequestState, Verdict, escaped, model_name
+from disavow.erasure.dry_run import Forecast, foresee
+from disavow.erasure.erase import Remark, answer_without_training, training_due
+from disavow.erasure.erase import erase as answer_requests
+from disavow.erasure.mechanisms import Mechanism, WithoutRetraining, refuse_another
+from disavow.erasure.mechanisms import build as build_mechanism
+from disavow.erasure.prove import (
+    OpenedProof,
+    check_openings,
+    default_openings,
+    opening_path,
+    prove_what_if,
+    renew,
+    sign_late,
+    what_if_path,
+)
+from disavow.erasure.receipts import receipts
+from disavow.erasure.repetition import repetition
+from disavow.erasure.stream import place_from_stream
+from disavow.errors import (
+    CannotRetrain,
+    ConfigError,
+    DisavowError,
+    IntegrityError,
+    LedgerError,
+    ModelNotReady,
+    RunError,
+    RunInUse,
+    RunUnsafe,
+    UnknownClient,
+    VerificationError,
+)
+from disavow.ledger import Finding, Ledger, RoundSummary, fsck
+from disavow.ledger.absent import files_with
+from disavow.ledger.files import remove_temporaries, write_durably
+from disavow.ledger.journal import Rebuilding
+from disavow.ledger.keys import default_folder, fingerprint, tombstone_key
+from disavow.ledger.models import digest_of, to_safetensors
+from disavow.ledger.odds import Odds
+from disavow.ledger.proofs import ProofStore
+from disavow.ledger.requests import refuse_broken_text
+from disavow.ledger.tombstones import Restored, remember
+from disavow.proof.envelope import LARGEST, read_envelope
+from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
+from disavow.proof.notes import Signer
+from disavow.proof.opening import read_opening
+from disavow.proof.statement import read_statement
+from disavow.proof.summary import Summary, summarise
+from disavow.rounds.conduct import Clock, Conduct, now, room_for
+from disavow.rounds.participation import participation_of
+from disavow.rounds.training import OnRound, train
+from disavow.runs import Loading
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from disavow.data.progress import OnProgress
+    from disavow.rounds.local_training import Engine
+    from disavow.runs import Prepared
+
+_POLL_SECONDS = 0.2
+_LIKE = 0.6
+"""How alike two ids must be for one to be suggested in the place of the other; as `difflib` counts."""
+
+
+def _load_silently() -> AbstractContextManager[OnProgress]:
+    return nullcontext(runs.show_nothing)
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """What a caller hears while a federation trains or answers. Each may be left out.
+
+    Args:
+        on_round: Each round, once it is recorded and evaluated.
+        on_verdict: A verdict and how many requests it answers, once it is in the ledger.
+        on_answer: A request that is answered, its client deleted.
+        on_opening: A request's number and where its opening was written.
+        on_placed: The numbers of the requests that were placed.
+        on_wait: Why the caller has to wait for another process.
+        on_note: What is not as it should be with the run or its data.
+
+    """
+
+    on_round: OnRound = lambda summary: None
+    on_verdict: Callable[[Verdict, int], None] = lambda verdict, requests: None
+    on_answer: Callable[[ErasureRequest], None] = lambda request: None
+    on_opening: Callable[[int, Path], None] = lambda request, path: None
+    on_placed: Callable[[tuple[int, ...]], None] = lambda numbers: None
+    on_wait: Callable[[str], None] = lambda why: None
+    on_note: Callable[[str], None] = lambda note: None
+
+
+_NOBODY = Callbacks()
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What is known before requests are placed.
+
+    Args:
+        before: Clients who have been answered before, with their requests.
+        forecast: What the others would get together; None where nobody else asks.
+        refusal: Why what it takes to retrain is not to be had here: then they wait, and nothing is undone.
+
+    """
+
+    before: Mapping[str, ErasureRequest]
+    forecast: Forecast | None
+    refusal: CannotRetrain | None = None
+
+
+Confirm = Callable[[Prospect], None]
+"""Sees what would happen before anything is placed; an exception from it ends the erasure with nothing changed."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Every client's request as it stands now; and why those that wait could not be answered here."""
+
+    requests: Mapping[str, ErasureRequest]
+    refusal: CannotRetrain | None = None
+
+
+@dataclass(frozen=True)
+class Unsettled:
+    """What is still to be done before a run serves its model again; false when nothing is."""
+
+    rebuild: Rebuilding | None
+    restored: Restored
+    next_round: int
+    remedy: str = ""
+
+    def __bool__(self) -> bool:
+        return self.rebuild is not None or bool(self.restored.clients)
+
+    @property
+    def unfinished(self) -> str | None:
+        """How far a rebuild is, in words."""
+        if self.rebuild is None:
+            return None
+        left = max(self.rebuild.target - self.next_round + 1, 0)
+        return (
+            f"a rollback to round {self.rebuild.first} is unfinished: {left} of "
+            f"{self.rebuild.target - self.rebuild.first + 1} rounds are still to be rebuilt, and "
+            f"{model_name(self.next_round - 1)} is all there is meanwhile; {self.remedy}"
+        )
+
+    @property
+    def reason(self) -> str | None:
+        """Why the model that is served now is not the one that will be, in words."""
+        return self.unfinished or (self.forgotten if self else None)
+
+    @property
+    def forgotten(self) -> str | None:
+        """Whom a run that was restored from a backup has forgotten, in words."""
+        told = str(self.restored)
+        if self.restored.clients:
+            told += f"; {self.remedy}, and withdraws them first"
+        return told or None
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for machines."""
+        rebuild = self.rebuild
+        return {
+            "rebuild": None
+            if rebuild is None
+            else {"first": rebuild.first, "last": rebuild.target, "next": self.next_round},
+            "restored": {"clients": list(self.restored.clients), "unknown": self.restored.strangers},
+        }
+
+
+@dataclass(frozen=True)
+class KeptModels:
+    """How many models of standing rounds are kept, the initial one among them, and within which budget of bytes."""
+
+    retention: int | str
+    kept: int
+    thinned: int
+    kept_bytes: int
+    kept_rounds: list[int]
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What of the privacy budget is spent, by the claim that it is held to."""
+
+    epsilon: float
+    delta: float
+    spent: float
+    claim: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a run holds. `obstacle` says why no more rounds can be trained, where more are wanted."""
+
+    run: str
+    run_id: str
+    created_at: datetime
+    created_by: str
+    policy: Policy
+    settings: Settings
+    clients: int
+    log: str
+    unsettled: Unsettled
+    stored_bytes: int
+    models: KeptModels
+    model: str
+    budget: Spending | None
+    odds: Odds | None
+    rounds: tuple[RoundSummary, ...]
+    obstacle: str | None
+
+    @property
+    def standing(self) -> list[RoundSummary]:
+        """The rounds that stand, in order."""
+        return [summary for summary in self.rounds if summary.standing]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for machines."""
+        return {
+            "run": self.run,
+            "run_id": self.run_id,
+            "created_at": self.created_at.isoformat(),
+            "created_by": self.created_by,
+            "policy": asdict(self.policy),
+            "clients": self.clients,
+            "log": self.log,
+            "mechanism": self.settings.mechanism.model_dump(),
+            "rounds_wanted": self.settings.rounds,
+            "complete": len(self.standing) >= self.settings.rounds and not self.unsettled,
+            **self.unsettled.to_json(),
+            "stored_bytes": self.stored_bytes,
+            "models": asdict(self.models),
+            "model": self.model,
+            "budget": asdict(self.budget) if self.budget else None,
+            "log10_odds": asdict(self.odds) if self.odds else None,
+            "rounds": [summary.to_json() for summary in self.rounds],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """A proof as a file, with what a caller tells of it.
+
+    Args:
+        data: The signed proof.
+        request: The number of the request that it answers; None for a what-if.
+        as_of: How many leaves of the log it covers.
+        newest: How many leaves the log has.
+        renewed: Whether it was made anew for the present head.
+
+    """
+
+    data: bytes
+    request: int | None
+    as_of: int
+    newest: int
+    renewed: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ExportedModel:
+    """A model as a safetensors file.
+
+    Args:
+        data: The file.
+        digest: Its SHA-256.
+        mean_of: The digests that it is the mean of; None for the model that is served.
+        newest: The newest round that it holds.
+        unsettled: What is still to be done before the run serves its model.
+
+    """
+
+    data: bytes
+    digest: str
+    mean_of: tuple[str, ...] | None
+    newest: int
+    unsettled: Unsettled
+
+
+@dataclass(frozen=True, eq=False)
+class _Keys:
+    """The operator's keys, opened: what signs the run's log, and the key of its tombstones."""
+
+    signer: Signer | None
+    tombstone: bytes
+
+
+@dataclass(eq=False)
+class Federation:
+    """A run that is open: its settings, its ledger, and what trains it, built on first use.
+
+    Use `Federation.create` or `Federation.open`, best as a context manager.
+
+    Example::
+
+        with Federation.open(Path("runs/first")) as federation:
+            answer = federation.erase(["client-07"])
+    """
+
+    directory: Path
+    settings: Settings
+    ledger: Ledger
+    keys: Path
+    clock: Clock = now
+    ask: AskPassphrase = nobody_to_ask
+    openings: Path | None = None
+    loading: Loading = _load_silently
+    _prepared: Prepared | None = None
+    own_engine: Engine | None = None
+    """An engine of the caller's own, in place of the one that the settings describe."""
+    own_conduct: Conduct | None = None
+    """How rounds are run, where that is not as the settings say."""
+
+    # -- opening and closing ------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        settings: Settings,
+        *,
+        keys: Path | None = None,
+        clock: Clock = now,
+        ask: AskPassphrase = nobody_to_ask,
+        loading: Loading = _load_silently,
+        prepared: Prepared | None = None,
+    ) -> Self:
+        """Start a new run in a directory that does not exist yet, or is empty. It is open for training.
+
+        Args:
+            directory: Where the run is to lie.
+            settings: What to train, and how.
+            keys: The folder of the operator's keys; DISAVOW_KEYS, or else a folder at home. Where it holds a
+                signing key, that signs the run's log.
+            clock: What time it is.
+            ask: Asks for the passphrase of the signing key.
+            loading: Shows how far the data is.
+            prepared: Data, network and engine that several runs share; its engine is closed with this run.
+
+        Raises:
+            RunExists: The directory is not empty.
+            ConfigError: The settings cannot be used.
+
+        """
+        keys = keys or default_folder()
+        ledger, settings, prepared = runs.start(
+            settings, directory, keys=keys, clock=clock, ask=ask, loading=loading, prepared=prepared
+        )
+        return cls(directory, settings, ledger, keys, clock, ask, None, loading, prepared)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        write: bool = False,
+        keys: Path | None = None,
+        clock: Clock = now,
+        ask: AskPassphrase = nobody_to_ask,
+        openings: Path | None = None,
+        loading: Loading = _load_silently,
+    ) -> Self:
+        """Open a run that exists.
+
+        Args:
+            directory: Where it lies.
+            write: Take its lock at once, to train it; otherwise `train` and `erase` take it while they work.
+            keys: The folder of the operator's keys.
+            clock: What time it is.
+            ask: Asks for the passphrase of the signing key.
+            openings: The folder for leavers' openings; without it, one beside the run.
+            loading: Shows how far the data is.
+
+        Raises:
+            RunMissing: There is no run.
+            RunInUse: Another process holds it, and `write` was asked for.
+
+        """
+        settings, keys = runs.settings_of(directory), keys or default_folder()
+        if write:
+            runs.refuse_on_nodes(settings, directory)
+            ledger = Ledger.open(directory, write=True, signer=load_signer(keys, ask), keys=keys)
+        else:
+            ledger = Ledger.open(directory)
+        federation = cls(directory, settings, ledger, keys, clock, ask, openings, loading)
+        if write:
+            try:
+                runs.refuse_changed(ledger, settings)
+            except BaseException:
+                federation.close()
+                raise
+        return federation
+
+    def close(self) -> None:
+        """Let go of the run, its lock, its data and its workers. Closing twice is closing once."""
+        if self.own_engine is not None:
+            self.own_engine.close()
+        if self._prepared is not None:
+            self._prepared.engine.close()
+        self.ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- what it is made of --------------------------------------------------------------------------------------
+
+    @property
+    def prepared(self) -> Prepared:
+        """Data, network and engine, loaded on first use exactly as they were when the run began.
+
+        Raises:
+            CannotRetrain: They are not to be had here, or are not the same.
+
+        """
+        if self._prepared is None:
+            with self.loading() as on_progress:
+                self._prepared = runs.prepare_again(self.ledger, self.settings, on_progress=on_progress)
+        return self._prepared
+
+    def load(self) -> None:
+        """Load the data and build the engine now, and not on first use."""
+        self.prepared  # noqa: B018
+
+    @property
+    def engine(self) -> Engine:
+        """What trains the clients of a round."""
+        return self.prepared.engine if self.own_engine is None else self.own_engine
+
+    @property
+    def conduct(self) -> Conduct:
+        """How rounds are run, beyond the policy in the ledger."""
+        if self.own_conduct is not None:
+            return self.own_conduct
+        participation = participation_of(self.settings, self.ledger, self.keys)
+        return runs.conduct_of(self.settings, self.clock, participation=participation)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """How rounds are rebuilt after a rollback."""
+        return build_mechanism(self.settings.mechanism)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not as it should be with the run, and with its data once it is loaded."""
+        of_data = () if self._prepared is None else self._prepared.data.notes
+        return (*of_data, *self.ledger.restored.notes)
+
+    def tombstone_key(self) -> bytes:
+        """Read the operator's key of the tombstones; make it where there is none."""
+        return tombstone_key(self.keys, run=self.directory)
+
+    # -- training ----------------------------------------------------------------------------------------------
+
+    def train(self, callbacks: Callbacks = _NOBODY) -> None:
+        """Train until the rounds of the settings stand; requests are answered between rounds.
+
+        Raises:
+            CannotRetrain: What trained the run is not to be had here.
+            BudgetSpent: The privacy budget has no room for the next round.
+            RoundRefused: A round must not be recorded; the run stays as it was.
+
+        """
+        self._take_lock()
+        engine, conduct, rate = self.engine, self.conduct, self.settings.requests.rate
+
+        def between_rounds() -> None:
+            if rate > 0:
+                place_from_stream(self.ledger, conduct, rate=rate, key=self.tombstone_key())
+            self.answer(callbacks)
+
+        train(
+            self.ledger,
+            engine,
+            conduct,
+            rounds=self.settings.rounds,
+            on_round=callbacks.on_round,
+            between_rounds=between_rounds,
+        )
+
+    def _take_lock(self, patience: float | None = None) -> None:
+        """Open the run for writing, if it is not."""
+        if self.ledger.writable:
+            return
+        signer = load_signer(self.keys, self.ask)
+        self.ledger.close()
+        self.ledger = Ledger.open(self.directory, write=True, signer=signer, keys=self.keys, patience=patience)
+        runs.refuse_changed(self.ledger, self.settings)
+
+    def answer(self, callbacks: Callbacks = _NOBODY) -> tuple[ErasureRequest, ...]:
+        """Answer every request that waits, and complete what was interrupted; whatever is answered now."""
+        self._take_lock()
+        answered = answer_requests(
+            self.ledger,
+            self.engine,
+            self.conduct,
+            self.mechanism,
+            on_verdict=callbacks.on_verdict,
+            on_round=callbacks.on_round,
+            openings=self.openings,
+            on_opening=callbacks.on_opening,
+        )
+        for request in answered:
+            callbacks.on_answer(request)
+        return answered
+
+    # -- erasure requests --------------------------------------------------------------------------------------
+
+    def clients(self) -> tuple[str, ...]:
+        """List the clients that are in the run."""
+        return self.ledger.clients()
+
+    def requests(self, numbers: Sequence[int] | None = None) -> tuple[ErasureRequest, ...]:
+        """List erasure requests in the order in which they were placed: all, or those of these numbers."""
+        return self.ledger.requests(numbers) if numbers is not None else self.ledger.requests()
+
+    def cancel(self, client: str) -> ErasureRequest:
+        """Cancel the request of a client that waits; whoever holds the run is not disturbed.
+
+        Raises:
+            UnknownClient: It is not a client of the run.
+            RunError: It has not asked, has its verdict already, or left before the run was restored.
+
+        """
+        with Ledger.open(self.directory, shared=True) as ledger:
+            if client in ledger.restored_from_backup(self.keys).clients:
+                raise RunError(
+                    f"{escaped(client)} left this run before it was restored from a backup, and has its proof: "
+                    "the request cannot be cancelled"
+                )
+            number = ledger.cancel_request(client, at=self.clock())
+            [request] = ledger.requests([number])
+        return request
+
+    def forecast(self, clients: Sequence[str], *, retrain: bool = True) -> Prospect:
+        """Tell what `erase` would do, also whether it could retrain here. Changes nothing, and makes no key.
+
+        Args:
+            clients: Who would ask.
+            retrain: As for `erase`.
+
+        Raises:
+            UnknownClient: One of them is not in the run, and has not asked before.
+
+        """
+        clients = list(dict.fromkeys(clients))
+        # nobody has asked: then there may be no key yet, and looking must not make one
+        key = self.tombstone_key() if self.ledger.requests() else None
+        asked = self._prospect(self.ledger, clients, key, retrain=retrain)
+        if asked.refusal is None and asked.forecast is not None and _trains(asked.forecast):
+            try:
+                with self.loading() as on_progress:
+                    runs.find_again(self.ledger, self.settings, on_progress=on_progress)
+            except (CannotRetrain, ConfigError) as error:
+                return replace(asked, refusal=CannotRetrain(str(error)))
+        return asked
+
+    def erase(
+        self,
+        clients: Sequence[str],
+        *,
+        wait: float = 60.0,
+        retrain: bool = True,
+        confirm: Confirm | None = None,
+        callbacks: Callbacks = _NOBODY,
+    ) -> Answer:
+        """Place requests of these clients to be forgotten, and see to it that they are answered.
+
+        Whatever can refuse comes before a request is placed. What is deniable takes neither data nor an engine; and
+        what is not undoes nothing before both are there. Another process that holds the run answers the requests
+        between its rounds; it is waited for.
+
+        Args:
+            clients: Who asks.
+            wait: Seconds to wait for another process that holds the run.
+            retrain: Without it, a rollback that these clients need is made here and nothing is trained after it:
+                the model of before is served, and the rounds after it are dropped, those of an unfinished rebuild
+                too.
+            confirm: Sees what would happen before anything is placed, and may end it by an exception.
+            callbacks: Who hears how far it is.
+
+        Raises:
+            UnknownClient: One of them is not in the run, and has not asked before; nothing is placed.
+            RunInUse: Another process holds the run, and has not answered in time; the requests stay placed.
+
+        """
+        settings, clients = self.settings, list(dict.fromkeys(clients))
+        openings = None if self.openings is None else self.openings.expanduser().absolute()
+        check_openings(openings or default_openings(self.directory), self.directory)
+        # a wrong passphrase is refused here, before anything is placed
+        keys = _Keys(load_signer(self.keys, self.ask), self.tombstone_key())
+        if not self.ledger.writable:
+            self.ledger.close()
+            self.ledger = Ledger.open(self.directory, shared=True, keys=self.keys)
+        ledger = self.ledger
+        for note in ledger.restored.notes:
+            callbacks.on_note(note)
+        runs.refuse_changed(ledger, settings)
+        refuse_another(ledger, self.mechanism)
+        ledger.refuse_signer(keys.signer)
+        remember(self.keys, ledger.run_id, fingerprint(keys.tombstone), ())  # that it can be written
+        self._refuse_unknown(clients, keys.tombstone)
+        if confirm is not None:
+            confirm(self._prospect(ledger, clients, keys.tombstone, retrain=retrain))
+        if openings is not None:
+            _make_openings(openings)
+        numbers = ledger.place_requests(clients, key=keys.tombstone, at=self.clock(), openings=openings)
+        callbacks.on_placed(numbers)
+        deadline = time.monotonic() + wait
+        refusal = self._see_to(numbers, keys, callbacks, retrain=retrain, deadline=deadline)
+        found = {request.number: request for request in ledger.requests(numbers)}
+        return Answer({client: found[number] for client, number in zip(clients, numbers, strict=True)}, refusal)
+
+    def _refuse_unknown(self, clients: Sequence[str], key: bytes) -> None:
+        """Refuse an id that nobody has, and say whose it may have been meant to be."""
+        known = self.ledger.clients()
+        for client in clients:
+            if client in known:
+                continue
+            if self.ledger.find_request(client, key=key) is None:
+                raise unknown_client(client, known)
+
+    def _see_to(
+        self, numbers: tuple[int, ...], keys: _Keys, callbacks: Callbacks, *, retrain: bool, deadline: float
+    ) -> CannotRetrain | None:
+        """Answer the requests here, or wait for the process that holds the run to answer them between its rounds.
+
+        Why some of them are left waiting; None once all are answered.
+        """
+        ledger, told = self.ledger, False
+        while any(request.pending for request in ledger.requests(numbers)):
+            try:
+                with ledger.locked(keys.signer, patience=max(0.0, deadline - time.monotonic())):
+                    refusal = self._answer_locked(numbers, callbacks, retrain=retrain)
+            except RunInUse as error:
+                if time.monotonic() >= deadline:
+                    raise RunInUse(
+                        f"{error}. The request is placed and will be honoured between its rounds: "
+                        f"`disavow requests {self.directory}` shows it"
+                    ) from None
+                if not told:
+                    callbacks.on_wait(f"{error}; the request is placed, waiting for it to be honoured")
+                    told = True
+                time.sleep(_POLL_SECONDS)
+                continue
+            states = {request.state for request in ledger.requests(numbers) if request.pending}
+            if RequestState.PURGING not in states:
+                if refusal is not None:
+                    return refusal if states else None
+            elif time.monotonic() >= deadline:
+                raise RunInUse(
+                    f"{self.directory} is being read by another process, so deleted rows cannot be purged from its "
+                    f"files; `disavow resume {self.directory}` completes the erasure"
+                )
+        return None
+
+    def _answer_locked(
+        self, numbers: tuple[int, ...], callbacks: Callbacks, *, retrain: bool
+    ) -> CannotRetrain | None:
+        """Answer all who wait, and complete what was interrupted; why the rest cannot be trained here, if so."""
+        ledger, mechanism, conduct = self.ledger, self.mechanism, self.conduct
+        remark: Remark = repetition if runs.on_nodes(self.settings) else lambda ledger: ""
+        without_training = partial(
+            answer_without_training, ledger, conduct, on_verdict=callbacks.on_verdict, remark=remark
+        )
+        without_training(mechanism)
+        if not training_due(ledger):
+            return None
+        if not retrain:
+            if any(request.pending for request in ledger.requests(numbers)):
+                without_training(WithoutRetraining(mechanism), among=numbers)
+            return None
+        try:
+            answer_requests(
+                ledger,
+                self._engine_to_retrain(),
+                conduct,
+                mechanism,
+                on_verdict=callbacks.on_verdict,
+                on_round=callbacks.on_round,
+            )
+        except CannotRetrain as refusal:
+            without_training(mechanism, apart=True)
+            return refusal
+        return None
+
+    def _engine_to_retrain(self) -> Engine:
+        """What trained the run, with its data; or why it cannot be had."""
+        try:
+            return self.engine
+        except ConfigError as error:
+            raise CannotRetrain(str(error)) from error
+
+    def _prospect(self, ledger: Ledger, clients: Sequence[str], key: bytes | None, *, retrain: bool) -> Prospect:
+        before: dict[str, ErasureRequest] = {}
+        if key is not None:
+            with ledger.snapshot() as snapshot:
+                found = {client: snapshot.find_request(client, key=key) for client in clients}
+            before = {c: r for c, r in found.items() if r is not None and r.judged}
+        asking = [client for client in clients if client not in before]
+        if not asking:
+            return Prospect(before, None)
+        known = ledger.clients()
+        for client in asking:
+            if client not in known:
+                raise unknown_client(client, known)
+        together = list(
+            dict.fromkeys([*asking, *ledger.restored_from_backup(self.keys).clients])
+        )  # these leave again, too
+        mechanism = self.mechanism if retrain else WithoutRetraining(self.mechanism)
+        told = foresee(ledger, together, self.conduct, mechanism)
+        if _trains(told):
+            try:
+                runs.refuse_other_trainer(ledger, self.settings)
+            except (CannotRetrain, ConfigError) as error:
+                return Prospect(before, told, CannotRetrain(str(error)))
+        return Prospect(before, told)
+
+    # -- what it holds ------------------------------------------------------------------------------------------
+
+    def unsettled(self) -> Unsettled:
+        """Look whether rounds are still to be rebuilt, and whether leavers are in the run again."""
+        with self.ledger.snapshot() as snapshot:
+            forgotten = snapshot.restored_from_backup(self.keys)
+            found = Unsettled(snapshot.rebuilding(), forgotten, snapshot.last_round + 1)
+        further = "its Flower server app goes on"
+        if not runs.on_nodes(self.settings):
+            further = f"`disavow resume {self.directory}` goes on"
+        return replace(found, remedy=further) if found else found
+
+    def status(self) -> Status:
+        """Tell what the run holds, without touching it."""
+        ledger, settings = self.ledger, self.settings
+        models, leaves, key = ledger.checkpoints(), ledger.log_length(), ledger.log_key()
+        summaries = ledger.summaries()
+        standing = sum(summary.standing for summary in summaries)
+        kept = [each for each in models if each.kept]
+        return Status(
+            run=str(self.directory),
+            run_id=ledger.run_id,
+            created_at=ledger.created_at,
+            created_by=ledger.created_by,
+            policy=ledger.policy,
+            settings=settings,
+            clients=len(ledger.clients()),
+            log=f"{leaves} leaves, "
+            + (
+                f"signed by {key.name} ({key.id[:16]})" if key else "not signed: there is no key (`disavow keygen`)"
+            ),
+            unsettled=self.unsettled(),
+            stored_bytes=ledger.stored_bytes(),
+            models=KeptModels(
+                retention=settings.ledger.retention,
+                kept=len(kept),
+                thinned=len(models) - len(kept),
+                kept_bytes=sum(each.stored_bytes for each in kept),
+                kept_rounds=[each.round - 1 for each in kept],
+            ),
+            model=ledger.digest_before(standing + 1),
+            budget=self._spending(),
+            odds=ledger.odds(),
+            rounds=summaries,
+            obstacle=self._obstacle(standing),
+        )
+
+    def _spending(self) -> Spending | None:
+        budget = runs.budget_of(self.settings)
+        if budget is None:
+            return None
+        claim = "sampled" if self.ledger.policy.clustering == "fixed" else "unconditional"
+        return Spending(budget.epsilon, budget.delta, budget.spent(self.ledger.events()), claim)
+
+    def _obstacle(self, standing: int) -> str | None:
+        """Why no more rounds can be trained, where some are wanted."""
+        left, k = len(self.ledger.clients()), self.ledger.policy.k
+        if standing >= self.settings.rounds:
+            return None
+        if left < k:
+            return f"{left} clients are fewer than k"
+        try:
+            spent = room_for(self.ledger, self.conduct, standing + 1).obstacle is not None
+        except DisavowError:
+            return None  # the key is not here that says who is in the next round
+        return "the privacy budget is spent" if spent else None
+
+    def check(
+        self,
+        *,
+        absent: Sequence[str] = (),
+        checkpoint: bytes | None = None,
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[Finding]:
+        """Check the run from its stored bytes: see `check_run`, which also takes one that cannot be opened."""
+        return check_run(
+            self.directory, keys=self.keys, absent=absent, checkpoint=checkpoint, on_progress=on_progress
+        )
+
+    def export(self, *, average: int = 1, anyway: bool = False) -> ExportedModel:
+        """Give the model that is served, or the mean of it and of those before it.
+
+        Args:
+            average: Of how many models to take the mean.
+            anyway: Also while rounds that a rollback undid are still to be rebuilt.
+
+        Raises:
+            ModelNotReady: A rebuild is unfinished, or leavers are in the run again.
+            ConfigError: Fewer rounds stand than are to be averaged.
+
+        """
+        ledger, open_work = self.ledger, self.unsettled()
+        if (reason := open_work.reason) is not None and not anyway:
+            raise ModelNotReady(
+                f"{self.directory}: {reason}. `--anyway` exports what it has now; docs/erasure.md says what to "
+                "serve meanwhile"
+            )
+        newest = ledger.last_round
+        if average == 1:
+            data, mean_of = ledger.store.read_bytes(ledger.layout, ledger.digest_before(newest + 1)), None
+        elif average > newest:
+            raise ConfigError(f"{self.directory} has no more rounds than {newest}: too few for --average {average}")
+        else:
+            mean, mean_of = ledger.mean_model(average)
+            data = to_safetensors(ledger.layout, mean)
+        return ExportedModel(data, digest_of(data), mean_of, newest, open_work)
+
+    def model(self) -> nn.Module:
+        """Build the network with the weights that are served."""
+        import torch
+
+        from disavow.engines.state import put_model
+        from disavow.rounds.vectors import Model
+
+        network = self.prepared.network
+        vector = torch.from_numpy(self.ledger.model_before(self.ledger.last_round + 1))
+        put_model(network, Model(self.ledger.layout, vector))
+        return network
+
+    # -- proofs ------------------------------------------------------------------------------------------------
+
+    def request_of(self, client: str) -> ErasureRequest | None:
+        """Find the request of a client, if it has asked before and not cancelled it."""
+        if not self.ledger.requests():
+            return None
+        return self.ledger.find_request(client, key=self.tombstone_key())
+
+    def proof(self, request: ErasureRequest) -> Proof:
+        """Give the proof of an answered request, for the present head if there is a key to sign it with.
+
+        Raises:
+            LedgerError: The request is not answered yet.
+            ConfigError: The log is signed by another key.
+
+        """
+        kept, newest = self._kept_proof(request.number), self.ledger.log_length()
+        renewed = None if _leaves_in(kept) == newest else self._renewed(kept)
+        data = renewed or kept
+        return Proof(data, request.number, _leaves_in(data), newest, renewed is not None)
+
+    def what_if(self, client: str) -> tuple[bytes, OpenedProof]:
+        """Prove what the answer would be if a client asked now; the signed proof, and what it was made from.
+
+        Raises:
+            UnknownClient: It is not in the run.
+            LedgerError: It is not deniable.
+
+        """
+        signer = self._signer()
+        self._refuse_other_key(signer)
+        if client not in (known := self.ledger.clients()):
+            raise unknown_client(client, known)
+        proof = prove_what_if(self.ledger, client)
+        return proof.sealed(signer), proof
+
+    def write_what_if_opening(self, client: str, proof: OpenedProof) -> Path:
+        """Write the opening of a what-if into the folder for openings; where it is now."""
+        folder = check_openings(self.openings or default_openings(self.directory), self.directory)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        opening = what_if_path(folder, self.ledger.run_id, client)
+        remove_temporaries(folder, re.escape(opening.name))
+        write_durably(opening, proof.opening.to_bytes(), mode=0o600)
+        return opening
+
+    def receipts(self, client: str, round_number: int | None = None) -> dict[int, bytes]:
+        """Make a client's receipts of its standing rounds, by round.
+
+        Raises:
+            UnknownClient: It is not in the run, or was not in that round.
+
+        """
+        if client not in (known := self.ledger.clients()):
+            raise unknown_client(client, known)
+        signer = load_signer(self.keys, self.ask)
+        made = dict(receipts(self.ledger, client, signer, round_number))
+        if not made and round_number is not None:
+            raise UnknownClient(f"{client!r} was not in round {round_number}, or that round does not stand")
+        return made
+
+    def signed_head(self) -> str:
+        """Give the newest signed head of the log.
+
+        Raises:
+            ConfigError: The log is not signed.
+
+        """
+        head = self.ledger.signed_head()
+        if head is None:
+            raise ConfigError("the log of this run is not signed: it has no key; `disavow keygen` makes one")
+        return head
+
+    def opening_of(self, request: int) -> Path:
+        """Where the opening of an answered request lies: where it was asked for, or else beside the run."""
+        folders = [*([self.openings] if self.openings else []), default_openings(self.directory)]
+        found = [opening_path(folder, self.ledger.run_id, request) for folder in folders]
+        return next((path for path in found if path.exists()), found[0])
+
+    def summary_of(self, request: int) -> Summary | None:
+        """What the proof of a request says in numbers; None where there is no proof that can be read."""
+        proofs = ProofStore(self.directory)
+        try:
+            if (sealed := proofs.read(request)) is not None:
+                return summarise(read_statement(read_envelope(sealed).payload))
+            unsigned = proofs.read(request, signed=False)
+            return None if unsigned is None else summarise(read_statement(unsigned))
+        except (RunUnsafe, VerificationError):
+            return None  # what became of the file is for fsck to say: the request is answered
+
+    def _kept_proof(self, number: int) -> bytes:
+        """The proof as it was made with the answer; signed now, if there was no key then."""
+        proofs = ProofStore(self.directory)
+        if (kept := proofs.read(number)) is not None:
+            return kept
+        unsigned = proofs.read(number, signed=False)
+        if unsigned is None:
+            raise LedgerError(
+                f"request {number} has no proof: it is not answered yet, or was before there were proofs"
+            )
+        proof = sign_late(self.ledger, unsigned, self._signer())
+        proofs.write(number, proof)
+        return proof
+
+    def _renewed(self, kept: bytes) -> bytes | None:
+        """The proof for the present head; None where there is no key to sign it with."""
+        signer = load_signer(self.keys, self.ask)
+        if signer is None:
+            return None
+        self._refuse_other_key(signer)
+        return renew(self.ledger, read_envelope(kept).payload, signer)
+
+    def _signer(self) -> Signer:
+        signer = load_signer(self.keys, self.ask)
+        if signer is None:
+            raise ConfigError("there is no key to sign with; `disavow keygen` makes one")
+        return signer
+
+    def _refuse_other_key(self, signer: Signer) -> None:
+        key = self.ledger.log_key()
+        if key is not None and key != signer.public:
+            raise ConfigError(
+                f"the log of {self.directory} is signed with key {key.id[:16]}, not with {signer.public.id[:16]}; "
+                f"`disavow resume {self.directory}` takes up a new key"
+            )
+
+
+def check_run(
+    directory: Path,
+    *,
+    keys: Path | None = None,
+    absent: Sequence[str] = (),
+    checkpoint: bytes | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Finding]:
+    """Check a run from its stored bytes: every digest, every invariant, and that ids are absent from it.
+
+    Args:
+        directory: Where the run lies; it need not be one that can be opened.
+        keys: The folder of the operator's keys, for tombstones of whoever left and is in the run again.
+        absent: Ids that no file of the run may contain.
+        checkpoint: A signed head that was kept; the log must go on from it.
+        on_progress: Hears how many checks are done, of how many.
+
+    """
+    found = fsck(directory, on_progress, checkpoint=checkpoint)
+    if not any(finding.fault for finding in found):  # otherwise it may not even be readable
+        found += _forgotten(directory, keys or default_folder())
+    return found + _still_there(directory, absent)
+
+
+def refuse_damaged(directory: Path) -> None:
+    """Refuse a run that has faults.
+
+    Raises:
+        IntegrityError: A check found some.
+
+    """
+    faults = [finding for finding in fsck(directory) if finding.fault and not finding.spare]
+    if faults:
+        raise IntegrityError(
+            f"{directory} fails fsck ({faults[0]}{f' and {len(faults) - 1} more' if len(faults) > 1 else ''}); "
+            "restore it from a backup first, nothing was changed"
+        )
+
+
+def unknown_client(client: str, known: Sequence[str]) -> UnknownClient:
+    """The refusal of an id that nobody in the run has, with the id that may have been meant."""
+    like = get_close_matches(client, known, n=1, cutoff=_LIKE)
+    hint = f"; did you mean {escaped(like[0])}?" if like else ""
+    return UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed{hint}")
+
+
+def _forgotten(directory: Path, keys: Path) -> list[Finding]:
+    """Clients who left the run and are in it again, as far as the tombstones of whoever asks can tell."""
+    with Ledger.open(directory) as ledger:
+        forgotten = ledger.restored_from_backup(keys)
+    back = [
+        Finding("table clients", f"{client!r} left this run and is in it again") for client in forgotten.clients
+    ]
+    return back + [Finding("this run", f"is {note}", fault=bool(back)) for note in filter(None, [str(forgotten)])]
+
+
+def _still_there(directory: Path, ids: Sequence[str]) -> list[Finding]:
+    """Files that contain one of these ids, whole: rows, free pages, write-ahead log, names."""
+    if not ids:
+        return []
+    for client in ids:
+        refuse_broken_text(client)
+    if "" in ids:
+        raise ConfigError("--absent is empty; allowed: a client id")
+    with Ledger.open(directory) as ledger:
+        known = ledger.clients()
+    inside = [
+        Finding(str(path.relative_to(directory)), f"{client!r} is in this file")
+        for client in ids
+        for path in files_with(directory, client, known)
+    ]
+    beside = default_openings(directory)
+    others = {*known, *_named_by_openings(beside)}
+    return inside + [
+        Finding(
+            str(path),
+            f"names {client!r}, beside the run: give it to that client, then delete it",
+            fault=False,
+        )
+        for client in ids
+        for path in files_with(beside, client, others)
+        if path.is_file()
+    ]
+
+
+def _named_by_openings(folder: Path) -> set[str]:
+    """The ids that the openings in a folder are about: one may contain another, client-1 and client-10."""
+    named = set()
+    for path in folder.glob("*.json"):
+        with suppress(VerificationError, OSError):
+            if path.stat().st_size <= LARGEST:
+                named.add(read_opening(path.read_bytes()).client)
+    return named
+
+
+def _trains(told: Forecast) -> bool:
+    """Whether these clients' own answer needs training."""
+    return told.verdict.undoes is not None and told.cost.rounds > 0
+
+
+def _leaves_in(proof: bytes) -> int:
+    """How many leaves a proof of ours has."""
+    return len(read_statement(read_envelope(proof).payload).written)
+
+
+def _make_openings(folder: Path) -> None:
+    """Make the folder that openings are asked for in, while somebody is there to be told that it cannot be used."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        usable = os.access(folder, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}; allowed: a folder for openings") from None
+    if not usable:
+        raise ConfigError(f"{folder} cannot be written; allowed: a folder for openings that can be")
