@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from pathlib import Path
 
 import typer.main
 
+import disavow
 from disavow import errors
+from disavow.cli import INTERNAL, INTERNAL_CODE
 from disavow.cli.app import app
 from disavow.config import CHANGEABLE, Settings, allowed, sections
 
@@ -64,7 +67,7 @@ def commands() -> str:
     lines += ["| 1 | | `fsck` or `audit` found something |", "| 3 | | `verify`: valid, but it names nobody |"]
     lines.append("| 16 | | `audit --detect` found nothing, and could not have seen the advantage asked about |")
     for kind in _tree(errors.DisavowError):
-        lines.append(f"| {kind.exit_code} | `{kind.__name__}` | {' '.join((kind.__doc__ or '').split())} |")
+        lines.append(f"| {kind.exit_code} | `{kind.__name__}` | {_text(kind)} |")
     lines += ["| 70 | | an internal error: a defect of disavow; `DISAVOW_DEBUG=1` shows where it came from |"]
     lines += ["| 130 | | interrupted from the keyboard |", "| 141 | | whoever read the output has gone |"]
     return "\n".join(lines) + "\n"
@@ -83,7 +86,92 @@ def _tree(kind: type[errors.DisavowError]) -> list[type[errors.DisavowError]]:
     return [kind] + [leaf for child in kind.__subclasses__() for leaf in _tree(child)]
 
 
-PAGES = {"configuration.md": configuration, "commands.md": commands}
+def error_codes() -> str:
+    """Every error with its code."""
+    lines = [
+        "# Errors",
+        "",
+        "A command that refuses prints one line on stderr, with a code that does not change between versions:",
+        "",
+        "```",
+        "error DSV-203: runs/first holds no run; `disavow train CONFIG.toml --run runs/first` starts one",
+        "```",
+        "",
+        "From Python the same error is an exception with the attributes `code` and `exit_code`. All of them derive",
+        "from `disavow.DisavowError`.",
+        "",
+        "*Made from `src/disavow/errors.py` by `python docs/generate.py`.*",
+        "",
+        "| code | error | exit code | meaning |",
+        "|---|---|---|---|",
+    ]
+    kinds = sorted(_tree(errors.DisavowError), key=lambda kind: kind.code)
+    lines += [f"| {kind.code} | `{kind.__name__}` | {kind.exit_code} | {_text(kind)} |" for kind in kinds]
+    defect = "A defect of disavow; `DISAVOW_DEBUG=1` shows where it came from."
+    lines.append(f"| {INTERNAL_CODE} | | {INTERNAL} | {defect} |")
+    return "\n".join(lines) + "\n"
+
+
+def api() -> str:
+    """Every public name, from its docstring."""
+    lines = [
+        "# Python API",
+        "",
+        "What `import disavow` offers. Everything else is internal and may change.",
+        "",
+        "*Made from the docstrings by `python docs/generate.py`.*",
+    ]
+    for name in sorted(set(disavow.__all__) - {"__version__"}):
+        found = getattr(disavow, name)
+        lines += ["", f"## `disavow.{name}`", "", *_documented(name, found)]
+        if name == "Federation":
+            fields = found.__dataclass_fields__
+            for method, member in vars(found).items():
+                if not method.startswith("_") and method not in fields and (documented := _member(method, member)):
+                    lines += ["", *documented]
+    return "\n".join(lines) + "\n"
+
+
+def _member(name: str, member: object) -> list[str]:
+    if isinstance(member, property):
+        return [f"### `{name}`", "", *_docstring(member)]
+    function = getattr(member, "__func__", member)
+    return [f"### `{name}{_signature(function)}`", "", *_docstring(function)] if callable(function) else []
+
+
+def _documented(name: str, found: object) -> list[str]:
+    shown = isinstance(found, type) and not issubclass(found, Exception | str)
+    signature = [f"`{name}{_signature(found)}`", ""] if shown or inspect.isfunction(found) else []
+    return [*signature, *_docstring(found)]
+
+
+def _signature(found: object) -> str:
+    """Names and defaults of the arguments; where they are many, on lines of their own they would be no shorter."""
+    parameters = [p for p in inspect.signature(found).parameters.values() if p.name not in ("self", "cls")]  # type: ignore[arg-type]
+    return f"({', '.join(p.name for p in parameters if not p.name.startswith('_'))})"
+
+
+def _docstring(found: object) -> list[str]:
+    """A docstring as Markdown: sections in Google style become lists."""
+    lines: list[str] = []
+    for line in (inspect.getdoc(found) or "").splitlines():
+        if line in ("Args:", "Raises:", "Returns:"):
+            lines += [f"*{line[:-1]}*", ""]
+        elif line.startswith("    ") and not line.startswith("     ") and re.match(r" {4}\w+: ", line):
+            name, about = line.strip().split(": ", 1)
+            lines.append(f"* `{name}`: {about}")
+        elif line.startswith("        ") and lines and lines[-1].startswith("* "):
+            lines[-1] += f" {line.strip()}"
+        else:
+            lines.append(line)
+    return lines
+
+
+def _text(kind: type) -> str:
+    return " ".join((kind.__doc__ or "").split())
+
+
+PAGES = {"configuration.md": configuration, "commands.md": commands, "errors.md": error_codes, "api.md": api}
 
 if __name__ == "__main__":
     for page, make in PAGES.items():

@@ -23,8 +23,6 @@ from disavow.data import FederatedData
 from disavow.data import load as load_data
 from disavow.domain import Evaluation, RequestState, TrainedBy, VerdictKind
 from disavow.engines.state import model_of
-from disavow.erasure.erase import erase as erase_with
-from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.errors import CannotRetrain, ConfigError, IntegrityError, RunInUse, UnknownClient
 from disavow.federation import Answer, Callbacks, Federation, Prospect
 from disavow.ledger import Ledger, RoundSummary, database, fsck
@@ -367,11 +365,10 @@ def test_settings_that_a_run_of_own_code_is_not_bound_to_do_not_keep_it_from_ans
 
 
 def test_from_python_a_run_of_own_code_is_retrained_with_the_engine_it_is_given(own: Path) -> None:
-    settings, leavers = runs.settings_of(own), pair(own)
-    assert erase(own, *leavers).refusal is not None
-    with Ledger.open(own, write=True) as ledger:
-        engine = Own(runs.prepare(settings).engine)
-        erase_with(ledger, engine, runs.conduct_of(settings), build_mechanism(settings.mechanism))
+    assert erase(own, *pair(own)).refusal is not None
+    engine = Own(runs.prepare(runs.settings_of(own)).engine)
+    with Federation.open(own, keys=own.with_name("keys"), engine=engine) as federation:
+        federation.answer()
     assert set(states(own)) == {RequestState.ANSWERED}
     assert [(number, attempt) for number, attempt, _ in models(own)] == [(1, 2), (2, 2)]
 
@@ -544,7 +541,7 @@ def without_torch(run: Path, *arguments: str | Path) -> subprocess.CompletedProc
 
 @pytest.mark.usefixtures("moved")
 def test_what_needs_no_training_needs_neither_data_nor_torch(run: Path, tmp_path: Path) -> None:
-    for arguments in (
+    commands: list[list[str | Path]] = [
         ["status", run],
         ["clients", run],
         ["requests", run],
@@ -555,7 +552,8 @@ def test_what_needs_no_training_needs_neither_data_nor_torch(run: Path, tmp_path
         ["checkpoint", run],
         ["export", run, "-o", tmp_path / "model.safetensors"],
         ["fsck", run, "--absent", "client-01"],
-    ):
+    ]
+    for arguments in commands:
         done = without_torch(run, *arguments)
         assert done.returncode == 0, (arguments[0], done.stderr)
     assert states(run) == [RequestState.ANSWERED]

@@ -93,9 +93,7 @@ def test_the_block_works_and_covers_the_extras() -> None:
     assert {"torch", "numpy", "scipy", "sqlalchemy", "safetensors", "zstandard"} <= set(BLOCKED)
     named = ("ledger", "train", "kmeans", "data", "flower")
     extras = {name for extra in named for name in _required("disavow", f'extra == "{extra}"')}
-    assert extras - TRAIN.keys() == {
-        "disavow"
-    }  # extras that need other extras
+    assert extras - TRAIN.keys() == {"disavow"}  # extras that need other extras
     assert len(extras) > 5
 
 
@@ -128,7 +126,7 @@ def test_a_command_that_needs_an_extra_says_so_in_one_line(arguments: str, extra
     assert result.returncode == 2
     assert result.stdout == ""
     [line] = result.stderr.splitlines()
-    assert re.fullmatch(rf"error: this command needs \w+; {re.escape(how_to_install(extra))}", line)
+    assert re.fullmatch(rf"error DSV-102: this command needs \w+; {re.escape(how_to_install(extra))}", line)
 
 
 def test_every_folder_of_code_is_a_package_and_types_are_marked() -> None:

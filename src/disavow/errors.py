@@ -1,6 +1,7 @@
 """One tree for everything disavow refuses to do.
 
-Each error carries a message that a person can act on, and the exit code of the command that met it::
+Each error carries a stable code (`DSV-…`, listed in docs/errors.md), a message that a person can act on, and the
+exit code of the command that met it::
 
     DisavowError
     ├── ConfigError          2   a setting, argument or input file that cannot be used
@@ -47,21 +48,27 @@ REFUSED = frozenset({errno.EIO, errno.EFBIG, errno.EMFILE, errno.ENFILE})
 class DisavowError(Exception):
     """The base of all errors that disavow raises on purpose."""
 
+    code = "DSV-100"
     exit_code = 1
 
 
 class ConfigError(DisavowError):
     """A setting, argument or input file that cannot be used."""
 
+    code = "DSV-101"
     exit_code = 2
 
 
 class MissingExtra(ConfigError):
     """The command needs an optional part of disavow that is not installed."""
 
+    code = "DSV-102"
+
 
 class ModelMismatch(ConfigError):
     """A model whose tensors are not those of the network that is to be trained or evaluated from it."""
+
+    code = "DSV-103"
 
 
 def how_to_install(extra: str) -> str:
@@ -72,37 +79,47 @@ def how_to_install(extra: str) -> str:
 class UnknownClient(DisavowError):
     """A client that this run does not have, and never had."""
 
+    code = "DSV-301"
     exit_code = 7
 
 
 class StorageError(DisavowError):
     """The disk or a limit of the system refused to read or write. The run stays at its last good state."""
 
+    code = "DSV-701"
     exit_code = 14
 
 
 class StorageFull(StorageError):
     """There is no room to write. The run stays at its last good state."""
 
+    code = "DSV-702"
     exit_code = 8
 
 
 class RunError(DisavowError):
     """A run directory that cannot be used as asked."""
 
+    code = "DSV-201"
     exit_code = 2
 
 
 class RunExists(RunError):
     """The run directory is there already; nothing is ever overwritten."""
 
+    code = "DSV-202"
+
 
 class RunMissing(RunError):
     """There is no run in that directory."""
 
+    code = "DSV-203"
+
 
 class RunUnsafe(RunError):
     """The run directory holds a link or a special file, which may lead to files that are not its own."""
+
+    code = "DSV-204"
 
 
 class ModelNotReady(RunError):
@@ -110,24 +127,28 @@ class ModelNotReady(RunError):
     in it again because it was restored from a backup.
     """
 
+    code = "DSV-205"
     exit_code = 11
 
 
 class NotConfirmed(RunError):
     """A rollback that nobody has confirmed. Nothing was placed or changed."""
 
+    code = "DSV-206"
     exit_code = 12
 
 
 class ProofTooLarge(RunError):
     """A proof with more bytes than a verifier reads. Nothing is deleted without a proof that can be verified."""
 
+    code = "DSV-207"
     exit_code = 15
 
 
 class RunInUse(RunError):
     """Another process holds the run."""
 
+    code = "DSV-208"
     exit_code = 4
 
 
@@ -137,42 +158,53 @@ class CannotRetrain(DisavowError):
     Nothing was undone, and requests whose answer needs it wait.
     """
 
+    code = "DSV-302"
     exit_code = 10
 
 
 class LedgerError(DisavowError):
     """The ledger cannot be trusted, or does not hold what was asked for."""
 
+    code = "DSV-401"
+
 
 class IntegrityError(LedgerError):
     """Stored bytes are not what was recorded."""
+
+    code = "DSV-402"
 
 
 class LedgerVersion(LedgerError):
     """The ledger is in a format that this version of disavow does not read."""
 
+    code = "DSV-403"
     exit_code = 6
 
 
 class VerificationError(DisavowError):
     """A proof, receipt or checkpoint that does not hold."""
 
+    code = "DSV-501"
+
 
 class OtherModel(VerificationError):
     """A proof that holds, and a model that is another than the one proved."""
 
+    code = "DSV-502"
     exit_code = 13
 
 
 class Unreadable(VerificationError):
     """A proof, receipt or checkpoint that cannot even be read."""
 
+    code = "DSV-503"
     exit_code = 2
 
 
 class RoundRefused(DisavowError):
     """A round that must not be recorded. The run stays as it was."""
 
+    code = "DSV-601"
     exit_code = 5
 
     UNCHANGED = "; nothing was recorded, the run is unchanged"
@@ -187,4 +219,5 @@ class RoundRefused(DisavowError):
 class BudgetSpent(RoundRefused):
     """A round that would exceed the privacy budget. What stands is in use, and erasures are still honoured."""
 
+    code = "DSV-602"
     exit_code = 9

@@ -388,6 +388,7 @@ class Federation:
         ask: AskPassphrase = nobody_to_ask,
         openings: Path | None = None,
         loading: Loading = _load_silently,
+        engine: Engine | None = None,
     ) -> Self:
         """Open a run that exists.
 
@@ -399,6 +400,7 @@ class Federation:
             ask: Asks for the passphrase of the signing key.
             openings: The folder for leavers' openings; without it, one beside the run.
             loading: Shows how far the data is.
+            engine: What trains a run of one's own code, in place of what the settings say; closed with the run.
 
         Raises:
             RunMissing: There is no run.
@@ -411,7 +413,7 @@ class Federation:
             ledger = Ledger.open(directory, write=True, signer=load_signer(keys, ask), keys=keys)
         else:
             ledger = Ledger.open(directory)
-        federation = cls(directory, settings, ledger, keys, clock, ask, openings, loading)
+        federation = cls(directory, settings, ledger, keys, clock, ask, openings, loading, own_engine=engine)
         if write:
             try:
                 runs.refuse_changed(ledger, settings)
@@ -580,7 +582,7 @@ class Federation:
         # nobody has asked: then there may be no key yet, and looking must not make one
         key = self.tombstone_key() if self.ledger.requests() else None
         asked = self._prospect(self.ledger, clients, key, retrain=retrain)
-        if asked.refusal is None and asked.forecast is not None and _trains(asked.forecast):
+        if self.own_engine is None and asked.refusal is None and asked.forecast and _trains(asked.forecast):
             try:
                 with self.loading() as on_progress:
                     runs.find_again(self.ledger, self.settings, on_progress=on_progress)
@@ -742,7 +744,7 @@ class Federation:
         )  # these leave again, too
         mechanism = self.mechanism if retrain else WithoutRetraining(self.mechanism)
         told = foresee(ledger, together, self.conduct, mechanism)
-        if _trains(told):
+        if _trains(told) and self.own_engine is None:
             try:
                 runs.refuse_other_trainer(ledger, self.settings)
             except (CannotRetrain, ConfigError) as error:

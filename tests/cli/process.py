@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -64,9 +65,21 @@ def write_config(path: Path, values: Mapping[str, Any]) -> Path:
 
 
 def only_error(result: subprocess.CompletedProcess[str]) -> str:
-    """The one line on stderr of a command that refused; it printed nothing else."""
+    """The one line on stderr of a command that refused, without its code; it printed nothing else."""
     lines = result.stderr.splitlines()
     assert len(lines) == 1, result.stderr
     assert result.stdout == ""
-    assert lines[0].startswith("error: ")
-    return lines[0]
+    return without_code(lines[0])
+
+
+def without_code(line: str) -> str:
+    """A refusal as it is printed, without its code."""
+    assert re.match(r"error DSV-\d{3}: ", line), line
+    return re.sub(r"^error DSV-\d{3}: ", "error: ", line)
+
+
+def error_code(result: subprocess.CompletedProcess[str]) -> str:
+    """The code of the error that a command ended with, such as DSV-203."""
+    codes = re.findall(r"^error (DSV-\d{3}): ", result.stderr, flags=re.M)
+    assert codes, result.stderr
+    return str(codes[-1])

@@ -300,7 +300,7 @@ def test_training_stops_before_the_round_with_a_clear_message_and_a_usable_model
     stopped: tuple[Path, str], tmp_path: Path
 ) -> None:
     run, said = stopped
-    assert "error: the privacy budget is spent: ε is " in said
+    assert "error DSV-602: the privacy budget is spent: ε is " in said
     assert "and round 4 would make it" in said
     assert "3 of 6 rounds stand, the model of round 3 is usable and served, and erasures are still honoured" in said
     assert "3 rounds, accuracy" in said

@@ -216,7 +216,7 @@ def test_a_command_that_needs_more_says_which_extra(auditor: Auditor, arguments:
     assert result.returncode == 2, result.stderr
     assert result.stdout == ""
     [line] = result.stderr.splitlines()
-    assert line.startswith("error: this command needs ")
+    assert line.startswith("error DSV-102: this command needs ")
     assert line.endswith(how_to_install("train"))
     assert set(auditor.folder.iterdir()) == before
 

@@ -145,7 +145,7 @@ def test_a_refused_round_is_exit_5_and_the_run_stays_as_it_was(tmp_path: Path) -
     assert result.returncode == 5
     assert result.stdout == ""
     last = result.stderr.splitlines()[-1]
-    assert last.startswith("error: round 1 refused: ")
+    assert last.startswith("error DSV-601: round 1 refused: ")
     assert "learning rate" in last
     assert "Traceback" not in result.stderr
     assert fsck(run) == []

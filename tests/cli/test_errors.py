@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
+from pathlib import Path
 
 from disavow import errors
 from disavow.errors import DisavowError
+from tests.cli import process
+from tests.cli.process import error_code
 
 LINE = re.compile(r"^    (?P<indent>[│├└─ ]*)(?P<name>\w+)(?:\s+(?P<code>\d+)\s{2,}(?P<meaning>\S.*))?$")
 
@@ -45,3 +48,10 @@ def test_every_error_has_the_exit_code_that_is_drawn() -> None:
 
 def test_every_error_says_what_it_is() -> None:
     assert [name for name, one in declared().items() if not one.__dict__.get("__doc__")] == []
+
+
+def test_every_error_has_a_code_of_its_own_and_prints_it(tmp_path: Path) -> None:
+    codes = [kind.__dict__["code"] for kind in declared().values()]
+    assert len(set(codes)) == len(codes)
+    assert all(re.fullmatch(r"DSV-\d{3}", code) for code in codes)
+    assert error_code(process.disavow("status", tmp_path)) == errors.RunMissing.code

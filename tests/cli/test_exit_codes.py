@@ -46,7 +46,7 @@ def test_a_defect_is_exit_70_in_one_line(
         out, told = capsys.readouterr()
         assert (ended.value.code, out) == (70, "")
         *before, line = told.splitlines()
-        assert line.startswith("internal error: ZeroDivisionError: three lines of it; ")
+        assert line.startswith("internal error DSV-900: ZeroDivisionError: three lines of it; ")
         assert ("Traceback" in told, bool(before)) == (debug, debug)
 
 
@@ -95,7 +95,7 @@ def test_a_read_only_run_is_refused_in_one_line(
     keys = tmp_path_factory.mktemp("keys of a read-only run")
     ended = driver.run(command, read_only, *more, keys=keys, cwd=read_only.parent, obey_modes=True)
     assert ended.status == 2, ended.stderr
-    assert error_of(ended).startswith("error: ")
+    assert error_of(ended).startswith("error DSV-")
     assert "Permission denied" in error_of(ended) or "read" in error_of(ended)
 
 

@@ -13,6 +13,9 @@ from disavow.errors import NO_ROOM, REFUSED, ConfigError, DisavowError, StorageE
 DEBUG = "DISAVOW_DEBUG"
 """Set to anything, it makes an internal error show where it came from."""
 
+INTERNAL_CODE = "DSV-900"
+"""Code of an error that nobody foresaw."""
+
 INTERNAL = 70
 """Exit code of an error that nobody foresaw (EX_SOFTWARE): never one that is also a verdict."""
 
@@ -60,7 +63,7 @@ def run(command: Callable[[], object]) -> None:
 
 def _refuse(error: DisavowError) -> None:
     for line in str(error).splitlines():
-        print(f"error: {escaped(line)}", file=sys.stderr)
+        print(f"error {error.code}: {escaped(line)}", file=sys.stderr)
     sys.exit(error.exit_code)
 
 
@@ -97,8 +100,8 @@ def _report_internal_error(error: Exception) -> None:
         traceback.print_exception(error)
     what = escaped(" ".join(f"{type(error).__name__}: {error}".split()))
     print(
-        f"internal error: {what}; this is a defect of disavow: please report it, with what {DEBUG}=1 shows before "
-        "this line",
+        f"internal error {INTERNAL_CODE}: {what}; this is a defect of disavow: please report it, with what "
+        f"{DEBUG}=1 shows before this line",
         file=sys.stderr,
     )
     sys.exit(INTERNAL)

@@ -81,7 +81,7 @@ class Conduct:
             return rank_by_seed(self.seed)(number, client)
         raise ConfigError(
             "fewer than all clients take part and draws are fresh: that takes the run's participation key "
-            "(federation.participation); a hash of the seed would tell everybody who took part in which round"
+            "(rounds.participation); a hash of the seed would tell everybody who took part in which round"
         )
 
 
