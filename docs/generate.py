@@ -53,7 +53,7 @@ def commands() -> str:
         "Results go to stdout, progress to stderr; there are no colours or bars when the output is not a terminal.",
         "`--json` prints a result for machines.",
         "",
-        "*Made from `src/disavow/cli/for_*.py` and `src/disavow/errors.py` by `python docs/generate.py`.*",
+        "*Made from `src/disavow/cli/*_commands.py` and `src/disavow/errors.py` by `python docs/generate.py`.*",
     ]
     group = typer.main.get_command(app)
     for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]

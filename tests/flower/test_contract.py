@@ -23,7 +23,7 @@ from disavow.errors import RoundRefused
 from disavow.flower.arrays import frame_of
 from disavow.flower.client import answer, train_reproducibly
 from disavow.flower.engine import FlowerEngine, Rules
-from disavow.flower.letters import Letters
+from disavow.flower.message_config import MessageConfigs
 from disavow.flower.names import EPOCHS
 from disavow.flower.roster import Roster
 from disavow.flower.session import Session
@@ -74,9 +74,9 @@ def flower(case: Case, directory: Path, stack: ExitStack) -> FlowerEngine:
     key = tombstone_key(default_folder(), run=directory)
     roster = Roster(grid, ledger, key=key, identity="client-id")
     roster.look()
-    letters, judge = Letters(ledger, seed=case.seed), SequentialEngine(case)
+    configs, judge = MessageConfigs(ledger, seed=case.seed), SequentialEngine(case)
     conduct, keys = Conduct(seed=case.seed), ("arrays", "config")
-    session = Session(grid, ledger, frame, roster, letters, conduct, Retrain(), directory.parent / "openings", 5.0)
+    session = Session(grid, ledger, frame, roster, configs, conduct, Retrain(), directory.parent / "openings", 5.0)
 
     def score(number: int, arrays: ArrayRecord) -> MetricRecord:
         found = evaluated(judge, Model(frame.layout, torch.from_numpy(frame.vector(arrays))))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from disavow.cli import for_runs
+from disavow.cli import run_commands
 
 # isort: split
-from disavow.cli import for_proofs
+from disavow.cli import proof_commands
 
 # isort: split
-from disavow.cli import for_studies
+from disavow.cli import study_commands
 from disavow.cli.base import app
 
-__all__ = ["app", "for_proofs", "for_runs", "for_studies"]
+__all__ = ["app", "proof_commands", "run_commands", "study_commands"]

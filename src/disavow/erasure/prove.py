@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.domain import VerdictKind
 from disavow.erasure.judge import judge
+from disavow.erasure.proof_clusters import ClusterOpener
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
-from disavow.erasure.showing import Shower
 from disavow.errors import ConfigError, IntegrityError, LedgerError, ProofTooLarge, UnknownClient
 from disavow.ledger import Ledger, Reader, database
 from disavow.ledger.files import remove_temporaries, sync_folder, write_durably
@@ -350,7 +350,7 @@ def _prove(
     leaf_of = reader.withdrawal_places()
     shown, bounds = [], []
     for place, round_id, slot in standing:
-        shower = Shower(reader, place, round_id, withdrawn.get(round_id, []), leaf_of)
+        shower = ClusterOpener(reader, place, round_id, withdrawn.get(round_id, []), leaf_of)
         cluster = shower.cluster_of(slot)
         bounds.append(cluster.bounds)
         shown.append(shower.show(cluster, slot))

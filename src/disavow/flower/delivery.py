@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from disavow.erasure.prove import opening_path
 from disavow.flower.exchange import exchange
 from disavow.flower.identity import knows_no_question
-from disavow.flower.letters import Letters
+from disavow.flower.message_config import MessageConfigs
 from disavow.flower.names import (
     CLIENT,
     OPENING,
@@ -55,14 +55,14 @@ class Delivery:
         An opening says whom a proof is about: it goes to a node only where somebody else than the node itself says
         who it is.
         """
-        letters, requests = {}, {}
+        configs, requests = {}, {}
         for request, (node, person) in self._roster.leavers.items():
             if request in self._settled or self._tries[request, node] >= _MOST_TRIES or not person.vouched:
                 continue
-            letter = self._letter(request, person.client)
-            if letter is not None:
-                letters[node], requests[node] = letter, request
-        replies = self._send(letters, _SECONDS)
+            config = self._letter(request, person.client)
+            if config is not None:
+                configs[node], requests[node] = config, request
+        replies = self._send(configs, _SECONDS)
         for node, request in requests.items():
             self._tries[request, node] += 1
             self._report(request, node, replies.get(node))
@@ -73,37 +73,37 @@ class Delivery:
         opening = self._written.get(request) or opening_path(self._openings, self._ledger.run_id, request)
         if proof is None or not opening.exists():
             return None
-        letter: dict[str, str | bytes] = {
+        config: dict[str, str | bytes] = {
             CLIENT: client,
             RUN: self._ledger.run_id,
             PROOF: proof,
             OPENING: opening.read_bytes(),
         }
         if self._ledger.signer is not None:
-            letter[PUBLIC_KEY] = str(self._ledger.signer.public)
-        return letter
+            config[PUBLIC_KEY] = str(self._ledger.signer.public)
+        return config
 
-    def receipts_before_erasure(self, aware: set[str], letters: Letters) -> None:
+    def receipts_before_erasure(self, aware: set[str], configs: MessageConfigs) -> None:
         """Hand out the receipts of the newest round before requests are answered.
 
         Whoever leaves gets no message any more, and of a round that is undone nobody gets a receipt.
         """
         self._roster.look()
-        self.last_receipts(aware, letters, timeout=_SECONDS_BEFORE_ERASURE)
+        self.last_receipts(aware, configs, timeout=_SECONDS_BEFORE_ERASURE)
 
-    def last_receipts(self, aware: set[str], letters: Letters, *, timeout: float | None = None) -> None:
+    def last_receipts(self, aware: set[str], configs: MessageConfigs, *, timeout: float | None = None) -> None:
         """Hand out the receipts of the newest round, which no later train message will bring; none if unsigned."""
         if self._ledger.signer is None:
             return
-        letters.prepare()
+        configs.prepare()
         here = self._roster.members
-        told = {here[client]: letters.evidence(client) for client in sorted(aware) if client in here}
+        told = {here[client]: configs.evidence(client) for client in sorted(aware) if client in here}
         self._send(told, _SECONDS if timeout is None else timeout)
 
-    def _send(self, letters: Mapping[int, Mapping[str, str | int | bytes]], timeout: float) -> dict[int, Message]:
+    def _send(self, configs: Mapping[int, Mapping[str, str | int | bytes]], timeout: float) -> dict[int, Message]:
         messages = [
-            Message(RecordDict({RECORD: ConfigRecord(dict(letter))}), node, QUERY, ttl=_SECONDS)
-            for node, letter in letters.items()
+            Message(RecordDict({RECORD: ConfigRecord(dict(config))}), node, QUERY, ttl=_SECONDS)
+            for node, config in configs.items()
         ]
         return dict(exchange(self._grid, messages, timeout=timeout))
 

@@ -19,7 +19,7 @@ from disavow.erasure.repetition import repetition
 from disavow.flower.arrays import Frame
 from disavow.flower.delivery import Delivery
 from disavow.flower.engine import FlowerEngine
-from disavow.flower.letters import Letters
+from disavow.flower.message_config import MessageConfigs
 from disavow.flower.reporting import inform
 from disavow.flower.roster import Roster
 from disavow.ledger import Ledger
@@ -43,7 +43,7 @@ class Session:
     ledger: Ledger
     frame: Frame
     roster: Roster
-    letters: Letters
+    configs: MessageConfigs
     conduct: Conduct
     mechanism: Mechanism
     openings: Path
@@ -59,7 +59,7 @@ class Session:
         def between_rounds() -> None:
             nonlocal seen
             if any(request.state is RequestState.WAITING for request in self.ledger.requests()):
-                delivery.receipts_before_erasure(engine.aware, self.letters)
+                delivery.receipts_before_erasure(engine.aware, self.configs)
             self._honour_requests(engine, delivery)
             self.roster.look()
             delivery.proofs()
@@ -69,7 +69,7 @@ class Session:
                 on_standing(number)
 
         train(self.ledger, engine, self.conduct, rounds=rounds, between_rounds=between_rounds)
-        delivery.last_receipts(engine.aware, self.letters)
+        delivery.last_receipts(engine.aware, self.configs)
 
     def _honour_requests(self, engine: FlowerEngine, delivery: Delivery) -> None:
         self._honour_once(engine, delivery)
@@ -128,11 +128,11 @@ class Session:
         clients: Sequence[str],
         keys: tuple[str, str],
     ) -> list[Message]:
-        self.letters.prepare()
+        self.configs.prepare()
         here = self.roster.members
         return [
             Message(
-                RecordDict({keys[0]: arrays, keys[1]: self.letters.config(config, client, number)}),
+                RecordDict({keys[0]: arrays, keys[1]: self.configs.config(config, client, number)}),
                 here[client],
                 kind,
                 ttl=self.timeout,

@@ -23,7 +23,7 @@ from disavow.flower.arrays import frame_of, model_from
 from disavow.flower.engine import FlowerEngine, Question, Rules, Score
 from disavow.flower.exchange import exchange
 from disavow.flower.identity import Identity
-from disavow.flower.letters import Letters
+from disavow.flower.message_config import MessageConfigs
 from disavow.flower.names import EPOCHS
 from disavow.flower.reporting import inform, warn
 from disavow.flower.roster import Roster
@@ -163,7 +163,7 @@ class KIPFedAvg(FedAvg):
                 ledger=ledger,
                 frame=frame,
                 roster=roster,
-                letters=Letters(ledger, seed=settings.seed),
+                configs=MessageConfigs(ledger, seed=settings.seed),
                 conduct=self._conduct(settings, participation, roster, timeout),
                 mechanism=self.mechanism,
                 openings=self.openings,

@@ -23,6 +23,7 @@ from disavow.ledger import database, log, rebuilt, retention, rounds, updates
 from disavow.ledger.creation import Beginning, make
 from disavow.ledger.keys import participation_key, tombstone, tombstone_key
 from disavow.ledger.lock import Lock
+from disavow.ledger.log_key import note_signer
 from disavow.ledger.models import Vector
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.reader import Reader, RunRecord
@@ -30,7 +31,6 @@ from disavow.ledger.requests import bind_key, cancel, check_key, place, refuse_l
 from disavow.ledger.rounds import NewRound
 from disavow.ledger.run_files import make_private, refuse_unsafe
 from disavow.ledger.schema import models, requests, run
-from disavow.ledger.taking_up import take_up
 from disavow.ledger.tombstones import RESTORED, Restored, listed, remember, restored
 from disavow.ledger.transaction import Snapshot, Transaction
 from disavow.proof.leaves import MECHANISMS
@@ -168,7 +168,7 @@ class Ledger(Reader):
             ready = current == (self._signer.public if self._signer else None)
         if not ready:
             with self._begin() as connection:
-                take_up(connection, self._signer, at=log.time_of(datetime.now(UTC)))
+                note_signer(connection, self._signer, at=log.time_of(datetime.now(UTC)))
 
     def _take_up_tombstones(self) -> None:
         """Let everybody ask again who left and is in the run again; and list who left while nobody kept a list."""

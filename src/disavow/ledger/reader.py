@@ -34,11 +34,11 @@ from disavow.ledger import clients as registry
 from disavow.ledger import (
     journal,
     log,
+    log_key,
     requests,
     retention,
     rounds,
     rows,
-    taking_up,
     tombstones,
     updates,
     withdrawn,
@@ -386,7 +386,7 @@ class Reader(ABC):
             ConfigError: The key was replaced, or the log is signed and there is no key.
 
         """
-        self._read(taking_up.refuse_signer, signer)
+        self._read(log_key.refuse_signer, signer)
 
     def log_leaves(self) -> list[Leaf]:
         """All leaves of the log, as they were written."""

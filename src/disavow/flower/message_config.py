@@ -14,7 +14,7 @@ from disavow.rounds.randomness import derive
 _SEED_BITS = 63
 
 
-class Letters:
+class MessageConfigs:
     """Writes the config of each client's message. The receipts of a round are made once."""
 
     def __init__(self, ledger: Ledger, *, seed: int) -> None:
@@ -25,12 +25,12 @@ class Letters:
 
     def config(self, base: ConfigRecord, client: str, round_number: int) -> ConfigRecord:
         """The config for one client: what the app wants to send, and ours beside it."""
-        letter = ConfigRecord(dict(base))
-        letter[SEED] = _number(derive("training", self._seed, round_number, client, "client"))
-        letter[BATCHES] = derive("training", self._seed, round_number, client, "batches")
+        config = ConfigRecord(dict(base))
+        config[SEED] = _number(derive("training", self._seed, round_number, client, "client"))
+        config[BATCHES] = derive("training", self._seed, round_number, client, "batches")
         for key, value in self.evidence(client).items():
-            letter[key] = value
-        return letter
+            config[key] = value
+        return config
 
     def prepare(self) -> None:
         """Make the receipts of the newest standing round, unless they are made."""

@@ -22,8 +22,8 @@ class ShownCluster:
     bounds: Bounds
 
 
-class Shower:
-    """Shows clusters of one round: what is open, and what leads to the roots."""
+class ClusterOpener:
+    """Opens clusters of one round for a proof, with what leads to the roots."""
 
     def __init__(
         self,

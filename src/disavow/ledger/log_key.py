@@ -1,4 +1,4 @@
-"""Taking up a log: whoever opens a run for writing makes it ready for more leaves."""
+"""The key that signs a log: noted as a leaf when it is new, refused when it may not sign."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from disavow.proof.leaves import key_leaf
 from disavow.proof.notes import Signer
 
 
-def take_up(connection: sa.Connection, signer: Signer | None, *, at: str) -> None:
-    """Make the log ready for more leaves, with this key noted."""
+def note_signer(connection: sa.Connection, signer: Signer | None, *, at: str) -> None:
+    """Note a new signing key as a leaf of the log."""
     refuse_signer(connection, signer)
     if signer is not None and signer.public != key_of(connection):
         append(connection, key_leaf(key=signer.public, at=at))
