@@ -6,6 +6,7 @@ A. K. Varshney and V. Torra, "Efficient Federated Unlearning under Plausible Den
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,11 +31,10 @@ from disavow.flower.roster import Roster
 from disavow.flower.run import open_run, settings_from
 from disavow.flower.session import Session
 from disavow.ledger.keys import default_folder, tombstone_key
-from disavow.privacy.budget import Budget
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.rounds.conduct import Conduct
 from disavow.rounds.participation import participation_of
-from disavow.rounds.randomness import Secrets
+from disavow.runs import conduct_of
 
 MetricsAggregation = Callable[[list[RecordDict], str], MetricRecord]
 
@@ -223,16 +223,9 @@ class KIPFedAvg(FedAvg):
         return self._session
 
     def _conduct(self, settings: Settings, participation: bytes | None, roster: Roster, timeout: float) -> Conduct:
-        at_least, privacy = max(settings.clustering.k, self.min_train_nodes), settings.privacy
-        return Conduct(
-            seed=settings.seed,
-            fraction=settings.training.fraction,
-            epochs=settings.training.epochs,
-            secrets=Secrets(settings.seed if settings.draws == "seeded" else None),
-            budget=None if privacy.epsilon is None else Budget(privacy.epsilon, privacy.delta),
-            retention=None if settings.ledger.retention == "all" else settings.ledger.retention,
-            at_least=at_least,
-            participation=participation,
+        return replace(
+            conduct_of(settings, participation=participation),
+            at_least=max(settings.clustering.k, self.min_train_nodes),
             reachable=lambda: roster.gather(self.min_available_nodes, self.min_train_nodes, timeout=timeout),
         )
 
