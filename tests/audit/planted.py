@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from benchmarks.planted import CLIENT
-from disavow import config, runs
+from disavow import config
 from disavow.audit.audit import Effort, audit
 from disavow.audit.report import Audit
 from disavow.audit.subject import subject_of
@@ -43,7 +43,7 @@ def audited(
     data = load_data(settings.data, seed=settings.seed)
     if backdoor:
         data = with_backdoor(data, CLIENT)
-    monkeypatch.setattr(runs, "load_data", lambda asked, **more: data)
+    monkeypatch.setattr("disavow.data.load", lambda asked, **more: data)
     with Federation.create(folder / "run", settings, keys=folder / "keys") as run:
         run.train()
     return audit(

@@ -158,7 +158,7 @@ def test_with_seeded_draws_the_real_erasure_then_gives_the_very_model(tmp_path: 
 TRAINER = """
 import sys
 from pathlib import Path
-from disavow import runs
+from disavow import Callbacks, Federation
 with Federation.open(Path(sys.argv[1]), keys=Path(sys.argv[2]), write=True) as run:
     run.train(Callbacks(on_round=lambda summary: print(summary.number, flush=True)))
 """
