@@ -358,7 +358,7 @@ def test_a_rollback_whose_data_is_gone_is_exit_10_and_deniable_ones_are_answered
     told = {one["client"]: one["state"] for one in json.loads(result.stdout)["requests"]}
     assert told == {**dict.fromkeys(smaller[:-2], "answered"), smaller[-2]: "waiting"}
     error = result.stderr.splitlines()[-1]
-    assert error.startswith(f"error: {smaller[-2]}: ")
+    assert error.startswith(f"error DSV-302: {smaller[-2]}: ")
     assert str(data) in error
     assert models(run) == before
     assert fsck(run) == []
@@ -434,7 +434,7 @@ def test_in_use_is_exit_4_with_the_pid_and_the_request_is_answered_later(
         result = disavow("erase", run, "client-02", "--wait", "1")
         assert result.returncode == 4
         error = result.stderr.splitlines()[-1]
-        assert error.startswith(f"error: {run} is in use by process {pid} ")
+        assert error.startswith(f"error DSV-208: {run} is in use by process {pid} ")
         assert f"`disavow requests {run}` shows it" in error
         assert states(run) == ["waiting"]
         listed = disavow("requests", run)
@@ -527,7 +527,7 @@ def test_files_that_may_not_grow_are_exit_14_and_resume_completes_what_they_stop
     result = disavow("erase", run, *leavers, "--yes", limit=limit)  # a limit of the system, not a full disk
     assert result.returncode == 14, result.stderr
     error = result.stderr.splitlines()[-1]
-    assert error.startswith(f"error: {run} cannot be read or written: ")
+    assert error.startswith(f"error DSV-701: {run} cannot be read or written: ")
     assert f"`disavow resume {run}` goes on" in error
     assert "make room" not in error
     assert "Traceback" not in result.stderr
