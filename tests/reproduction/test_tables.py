@@ -72,7 +72,7 @@ def test_what_was_not_run_says_so_and_what_is_missing_is_marked() -> None:
     assert "a: 2 of 3 x were run (2, 3), 1 of 2 seeds were run." in table.pieces[1].markdown()
     [row] = rows(table, row="MNIST-iid", method="sticky", k=4, quantity="accuracy")
     assert (row["ours"], row["std"], row["runs"], row["paper"]) == ("", "", "0", "0.927")
-    assert set(shown(table, 1, "CelebA-iid").values()) >= {"not run", "0.808 ± 0.02"}
+    assert set(shown(table, 1, "CelebA, iid").values()) >= {"not run", "0.808 ± 0.02"}
 
 
 def test_averaged_models_are_held_against_fedavgs_as_they_are() -> None:
@@ -193,9 +193,9 @@ def test_storage_is_what_was_measured_and_how_many_times_less() -> None:
         assert float(row["ours"]) == much.bytes.total
         assert shown(table, 1, title)["updates"] == amount(much.bytes.updates / 1e6)
         expected = much.bytes.total / little.bytes.total
-        assert shown(table, 2, f"MNIST, iid, {title}")["retention"] == times(expected)
+        assert shown(table, 2, f"MNIST-iid, {title}")["retention"] == times(expected)
     [equal] = [one for one in picked(lines, "sticky", 8) if one.x == 4]
-    cells = shown(table, 3, "MNIST, iid, k=8, x=4, seed 1")
+    cells = shown(table, 3, "MNIST-iid, k=8, x=4, seed 1")
     assert cells["rounds retrained"] == str(sum(one.rounds for one in equal.requests))
     assert cells["with budget"] == str(sum(one.rounds for one in little.requests))
 
