@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-flower check format torture bench clean
+.PHONY: help demo test test-fast test-flower check format torture bench clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -30,6 +30,13 @@ demo: $(VENV)/.train  ## Train a federation of 20 clients on handwritten digits
 
 test: $(VENV)/.dev  ## Run the test suite (about 11 minutes on two cores)
 	$(BIN)/python -m pytest -m 'not torture and not flower' --numprocesses 2 --dist worksteal
+
+test-fast: $(VENV)/.dev  ## Run the tests of the core: judge, rounds, ledger, proofs (about a minute and a half)
+	$(BIN)/python -m pytest -m 'not torture and not flower and not kill' --numprocesses 2 --dist worksteal \
+		tests/config tests/domain tests/rounds tests/ledger/test_ledger.py tests/ledger/test_journal.py \
+		tests/ledger/test_requests.py tests/ledger/test_odds.py tests/erasure/test_judge.py tests/erasure/test_erase.py \
+		tests/erasure/mechanisms tests/proof/test_verify.py tests/proof/test_merkle.py tests/proof/test_bounds.py \
+		tests/test_federation.py tests/test_docs.py
 
 test-flower: $(VENV)/.flower  ## Run the tests on Flower: simulations and a real network (under 8 minutes)
 	$(BIN)/python -m pytest -m flower tests/flower --numprocesses 2 --dist loadfile --no-loadscope-reorder

@@ -138,7 +138,7 @@ def tipped(side: float, policy: Policy) -> World:
     return World(updates, found)
 
 
-@pytest.mark.parametrize(("rounds", "tau"), [(1, 1.5), (5, 4.0)])
+@pytest.mark.parametrize(("rounds", "tau"), [(1, 1.5), pytest.param(5, 4.0, marks=pytest.mark.torture)])
 def test_the_unconditional_account_is_neither_exceeded_nor_idle(rounds: int, tau: float) -> None:
     policy = replace(POLICY, noise="calibrated", clip=1.0, tau=tau, sticky=False)
     one, two = tipped(1.0, policy), tipped(-1.0, policy)
@@ -172,7 +172,10 @@ def likelihood_ratio(rows: Floats, *, rate: float, weight: float, base: float, t
     return total(over_mates(2 * weight) - over_mates(weight))
 
 
-@pytest.mark.parametrize(("mates", "others", "rounds", "tau"), [(1, 2, 1, 0.8), (1, 2, 3, 1.0), (4, 5, 5, 0.6)])
+@pytest.mark.parametrize(
+    ("mates", "others", "rounds", "tau"),
+    [(1, 2, 1, 0.8), (1, 2, 3, 1.0), pytest.param(4, 5, 5, 0.6, marks=pytest.mark.torture)],
+)
 def test_the_sampled_account_is_neither_exceeded_nor_idle(mates: int, others: int, rounds: int, tau: float) -> None:
     policy = replace(POLICY, k=2, noise="calibrated", clip=1.0, tau=tau, clustering="fixed", sticky=False)
     present = with_client(True, mates=mates, others=others)
