@@ -580,3 +580,13 @@ def test_clients_are_listed_until_they_leave(run: Path) -> None:
 def test_the_model_is_the_one_that_is_served(run: Path) -> None:
     with Federation.open(run) as federation:
         assert np.array_equal(model_of(federation.model()).vector.numpy(), federation.ledger.model_after(2))
+
+
+def test_a_federation_checks_its_run_unless_it_is_training_it(run: Path) -> None:
+    keys, ask = run.with_name("keys"), lambda path: PASSPHRASE
+    with Federation.open(run, keys=keys, ask=ask) as federation:
+        federation.erase(["client-01"])
+        assert not any(finding.fault for finding in federation.check(absent=["client-01"]))
+        assert "client-01" not in federation.clients()
+    with Federation.open(run, keys=keys, ask=ask, write=True) as federation, pytest.raises(RunInUse):
+        federation.check()

@@ -9,6 +9,7 @@ A `Federation` is an open run. Its data and its engine are built on first use, s
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import time
@@ -825,10 +826,22 @@ class Federation:
         checkpoint: bytes | None = None,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Finding]:
-        """Check the run from its stored bytes: see `check_run`, which also takes one that cannot be opened."""
-        return check_run(
-            self.directory, keys=self.keys, absent=absent, checkpoint=checkpoint, on_progress=on_progress
-        )
+        """Check the run from its stored bytes: see `check_run`, which also takes one that cannot be opened.
+
+        Raises:
+            RunInUse: This federation is open for training.
+
+        """
+        if self.ledger.writable:
+            raise RunInUse(f"{self.directory} is open for training here: close it first, then check it")
+        # closed meanwhile: reading the database as a file would drop the locks that SQLite has on it
+        self.ledger.close()
+        try:
+            return check_run(
+                self.directory, keys=self.keys, absent=absent, checkpoint=checkpoint, on_progress=on_progress
+            )
+        finally:
+            self.ledger = Ledger.open(self.directory)
 
     def export(self, *, average: int = 1, anyway: bool = False) -> ExportedModel:
         """Give the model that is served, or the mean of it and of those before it.
@@ -865,7 +878,7 @@ class Federation:
         from disavow.engines.state import put_model
         from disavow.rounds.vectors import Model
 
-        network = self.prepared.network
+        network = copy.deepcopy(self.prepared.network)
         vector = torch.from_numpy(self.ledger.model_before(self.ledger.last_round + 1))
         put_model(network, Model(self.ledger.layout, vector))
         return network
