@@ -25,7 +25,7 @@ from cryptography.x509.oid import NameOID
 from tests.cli.process import environment
 
 BIN = Path(sys.executable).parent
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 _STARTING_SECONDS = 90.0
 
 
