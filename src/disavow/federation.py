@@ -740,9 +740,8 @@ class Federation:
         for client in asking:
             if client not in known:
                 raise unknown_client(client, known)
-        together = list(
-            dict.fromkeys([*asking, *ledger.restored_from_backup(self.keys).clients])
-        )  # these leave again, too
+        back = ledger.restored_from_backup(self.keys).clients  # they leave again, too
+        together = list(dict.fromkeys([*asking, *back]))
         mechanism = self.mechanism if retrain else WithoutRetraining(self.mechanism)
         told = foresee(ledger, together, self.conduct, mechanism)
         if _trains(told) and self.own_engine is None:
@@ -1049,9 +1048,12 @@ def refuse_damaged(directory: Path) -> None:
 
 
 def unknown_client(client: str, known: Sequence[str]) -> UnknownClient:
-    """The refusal of an id that nobody in the run has, with the id that may have been meant."""
-    like = get_close_matches(client, known, n=1, cutoff=_LIKE)
-    hint = f"; did you mean {escaped(like[0])}?" if like else ""
+    """The refusal of an id that nobody in the run has, with ids that may have been meant.
+
+    Several, because numbered ids are equally alike, and whoever pastes the wrong one erases somebody else.
+    """
+    like = get_close_matches(client, known, n=3, cutoff=_LIKE)
+    hint = f"; did you mean {' or '.join(map(escaped, like))}?" if like else ""
     return UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed{hint}")
 
 
