@@ -6,7 +6,8 @@ exit code of the command that met it::
     DisavowError
     ├── ConfigError          2   a setting, argument or input file that cannot be used
     │   ├── MissingExtra     2   the command needs an optional part that is not installed
-    │   └── ModelMismatch    2   a model whose tensors are not those of the network that is to hold it
+    │   ├── ModelMismatch    2   a model whose tensors are not those of the network that is to hold it
+    │   └── TaskError        2   a task that cannot be imported, built or trained
     ├── UnknownClient        7   a client that this run does not have
     ├── StorageError        14   the disk, or a limit of the system, refused; the run stays at its last good state
     │   └── StorageFull      8   no room to write
@@ -69,6 +70,12 @@ class ModelMismatch(ConfigError):
     """A model whose tensors are not those of the network that is to be trained or evaluated from it."""
 
     code = "DSV-103"
+
+
+class TaskError(ConfigError):
+    """A task of the user's own that cannot be imported, built or trained. Nothing was recorded."""
+
+    code = "DSV-104"
 
 
 def how_to_install(extra: str) -> str:

@@ -14,18 +14,49 @@ from disavow.cli.output import bar
 from disavow.domain import ErasureRequest, Verdict
 from disavow.ledger import Ledger, RoundSummary
 
-HEADER = " round   accuracy      loss   clusters   participants     spread"
+_COLUMNS = 4
+"""Metrics that a table of rounds has room for; `--json` has them all."""
 
 
-def line(summary: RoundSummary) -> str:
-    """One row under `HEADER`."""
-    evaluation = summary.evaluation
-    accuracy = f"{evaluation.accuracy:.1%}" if evaluation else "-"
-    loss = f"{evaluation.loss:.3f}" if evaluation else "-"
+def metrics_of(summaries: Sequence[RoundSummary]) -> tuple[str, ...]:
+    """List the metrics that a table of these rounds shows.
+
+    Args:
+        summaries: The rounds.
+
+    Returns:
+        The names of what was measured, in order; none where nothing was.
+
+    """
+    names = dict.fromkeys(name for each in summaries if each.evaluation for name in each.evaluation.metrics)
+    return tuple(names)[:_COLUMNS]
+
+
+def header(metrics: Sequence[str]) -> str:
+    """Give the heading of a table of rounds with these metrics."""
+    columns = "".join(f"{name:>{_width(name)}}" for name in metrics)
+    return f" round {columns}   clusters   participants     spread"
+
+
+def line(summary: RoundSummary, metrics: Sequence[str]) -> str:
+    """Give one row under `header`."""
+    measured = summary.evaluation.metrics if summary.evaluation else {}
+    columns = "".join(f"{show_metric(name, measured.get(name)):>{_width(name)}}" for name in metrics)
     return (
-        f"{summary.number:6d} {accuracy:>10} {loss:>9} {summary.clusters:10d} {summary.participants:14d} "
+        f"{summary.number:6d} {columns} {summary.clusters:10d} {summary.participants:14d} "
         f"{'rebuilt' if summary.spread is None else f'{summary.spread:.4f}':>10}"
     )
+
+
+def show_metric(name: str, value: float | None) -> str:
+    """Give a figure as people read it: accuracies in per cent, all else in decimals."""
+    if value is None:
+        return "-"
+    return f"{value:.1%}" if name == "accuracy" else f"{value:.4g}" if abs(value) >= 1000 else f"{value:.3f}"  # noqa: PLR2004
+
+
+def _width(name: str) -> int:
+    return max(10, len(name) + 2)
 
 
 def trainers(summaries: Sequence[RoundSummary]) -> str | None:
@@ -62,7 +93,7 @@ class Watch:
         self._console = console
         self._trainer = trainer
         self._bar = bar(console, what, total, done)
-        self._headed = False
+        self._metrics: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, console: Console, what: str, ledger: Ledger, *, total: int | None = None) -> Self:
@@ -82,14 +113,14 @@ class Watch:
 
     def on_round(self, summary: RoundSummary) -> None:
         """A round was recorded."""
-        if not self._headed:
-            self._console.print(HEADER, style="bold")
-            self._headed = True
+        if self._metrics is None:
+            self._metrics = metrics_of([summary])
+            self._console.print(header(self._metrics), style="bold")
         if summary.trainer not in (None, self._trainer):
             before = f", the rounds before it by {self._trainer}" if self._trainer else ""
             self._console.print(f"       round {summary.number}: trained by {summary.trainer}{before}")
             self._trainer = summary.trainer
-        self._console.print(line(summary))
+        self._console.print(line(summary, self._metrics))
         self._bar.update(self._bar.task_ids[0], completed=summary.number)
 
     def on_verdict(self, verdict: Verdict, requests: int) -> None:

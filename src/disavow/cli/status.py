@@ -45,9 +45,10 @@ def _print(found: Status) -> None:
     if protection is not None:
         console.print(f"\n{protection}")
     if standing:
-        console.print(f"\n{rounds.HEADER}", style="bold")
+        metrics = rounds.metrics_of(standing)
+        console.print(f"\n{rounds.header(metrics)}", style="bold")
         for summary in standing:
-            console.print(rounds.line(summary))
+            console.print(rounds.line(summary, metrics))
 
 
 def _facts(found: Status) -> dict[str, str | None]:

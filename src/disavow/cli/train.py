@@ -12,7 +12,7 @@ import typer
 from disavow import config
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
-from disavow.cli.rounds import Watch
+from disavow.cli.rounds import Watch, show_metric
 from disavow.domain import model_name
 from disavow.errors import BudgetSpent
 from disavow.federation import Callbacks, Federation
@@ -102,7 +102,8 @@ def _show(federation: Federation, *, as_json: bool) -> None:
         results().print(f"no rounds stand in {directory}; the initial model is served")
         return
     last = standing[-1]
-    accuracy = f"accuracy {last.evaluation.accuracy:.1%}, " if last.evaluation else ""
+    measured = last.evaluation.metrics.items() if last.evaluation else ()
+    metrics = "".join(f"{name} {show_metric(name, value)}, " for name, value in measured)
     results().print(
-        f"{len(standing)} rounds, {accuracy}{size(ledger.stored_bytes())} in {directory}\nmodel {last.after}"
+        f"{len(standing)} rounds, {metrics}{size(ledger.stored_bytes())} in {directory}\nmodel {last.after}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -92,9 +93,34 @@ class Rebuilt:
     recorded_at: datetime
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Evaluation:
-    """How well a model does on held-out data. The loss is NaN where it was not finite."""
+    """What a model scored on held-out data, metric by metric, in the order in which they were measured.
 
-    accuracy: float
-    loss: float
+    >>> Evaluation(auroc=0.97, loss=0.1).metrics
+    {'auroc': 0.97, 'loss': 0.1}
+    """
+
+    metrics: dict[str, float]
+
+    def __init__(self, accuracy: float | None = None, loss: float | None = None, **others: float) -> None:
+        """Keep what was measured.
+
+        Args:
+            accuracy: The share of right answers, where that was measured.
+            loss: The mean loss, where that was measured.
+            others: Other metrics by name.
+
+        """
+        given = {"accuracy": accuracy, **others, "loss": loss}
+        object.__setattr__(self, "metrics", {name: value for name, value in given.items() if value is not None})
+
+    @property
+    def accuracy(self) -> float:
+        """The share of right answers; NaN where it was not measured."""
+        return self.metrics.get("accuracy", math.nan)
+
+    @property
+    def loss(self) -> float:
+        """The mean loss; NaN where it was not measured or not finite."""
+        return self.metrics.get("loss", math.nan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -163,15 +164,14 @@ class RoundSummary:
             "trainer": self.trainer,
             "model": self.after,
             "recorded_at": self.recorded_at.isoformat(),
-            "accuracy": self.evaluation.accuracy if self.evaluation else None,
-            "loss": self.evaluation.loss if self.evaluation else None,
+            "metrics": self.evaluation.metrics if self.evaluation else None,
         }
 
 
 def _summary_query() -> sa.Select[Any]:
     spread = sa.select(sa.func.max(clusters.c.spread)).where(clusters.c.round_id == rounds.c.id)
     return (
-        sa.select(rounds, spread.scalar_subquery().label("spread"), evaluations.c.accuracy, evaluations.c.loss)
+        sa.select(rounds, spread.scalar_subquery().label("spread"), evaluations.c.metrics)
         .outerjoin(evaluations, evaluations.c.round_id == rounds.c.id)
         .order_by(rounds.c.id)
     )
@@ -190,13 +190,14 @@ def _summary(row: sa.Row[Any]) -> RoundSummary:
         spread=row.spread,
         after=row.after,
         recorded_at=datetime.fromisoformat(row.recorded_at),
-        evaluation=None if row.accuracy is None else Evaluation(row.accuracy, _number(row.loss)),
+        evaluation=None if row.metrics is None else _evaluation(row.metrics),
         trainer=row.trainer,
     )
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+def _evaluation(metrics: str) -> Evaluation:
+    found: dict[str, float | None] = json.loads(metrics)
+    return Evaluation(**{name: math.nan if value is None else value for name, value in found.items()})
 
 
 def last_round(connection: sa.Connection) -> int:
@@ -372,9 +373,9 @@ def summary(connection: sa.Connection, number: int) -> RoundSummary:
 def note_evaluation(connection: sa.Connection, number: int, evaluation: Evaluation) -> None:
     """Remember how well a standing round's model does."""
     round_id = standing_round(connection, number).id
-    loss = evaluation.loss if math.isfinite(evaluation.loss) else None
+    finite = {name: value if math.isfinite(value) else None for name, value in evaluation.metrics.items()}
     connection.execute(evaluations.delete().where(evaluations.c.round_id == round_id))
-    connection.execute(evaluations.insert().values(round_id=round_id, accuracy=evaluation.accuracy, loss=loss))
+    connection.execute(evaluations.insert().values(round_id=round_id, metrics=json.dumps(finite)))
 
 
 def unevaluated(connection: sa.Connection) -> tuple[int, ...]:

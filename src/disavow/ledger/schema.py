@@ -177,8 +177,7 @@ evaluations = sa.Table(
     "evaluations",
     metadata,
     sa.Column("round_id", sa.ForeignKey("rounds.id"), primary_key=True),
-    sa.Column("accuracy", sa.Float, nullable=False),
-    sa.Column("loss", sa.Float, comment="NULL where it was not finite"),
+    sa.Column("metrics", sa.String, nullable=False, comment="JSON: what was measured, null where not finite"),
 )
 
 events = sa.Table(

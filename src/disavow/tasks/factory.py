@@ -1,0 +1,94 @@
+"""Build a task that settings name: import `module:callable` and call it with the options."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from disavow.errors import TaskError
+from disavow.tasks.task import Task
+
+_FRAMES = 3
+"""Innermost frames of a factory's own traceback that an error shows."""
+
+
+def build(factory: str, options: Mapping[str, Any], path: Path | None = None) -> Task:
+    """Import a factory and call it.
+
+    Args:
+        factory: `module:callable`; the callable may be a function or a subclass of `Task`.
+        options: Its keyword arguments.
+        path: A folder to look for the module in, before the current one and those that Python searches.
+
+    Returns:
+        The task.
+
+    Raises:
+        TaskError: There is no such module or callable, it raised, or what it returned is no task.
+
+    """
+    module_name, separator, name = factory.partition(":")
+    if not separator or not module_name or not name:
+        raise TaskError(f"task.factory is {factory!r}; allowed: module:callable, such as hospitals:build")
+    with _searching(path):
+        target = _attribute(_import(module_name, path), factory, name)
+        if not callable(target):
+            raise TaskError(f"{factory} is a {type(target).__name__}; allowed: a callable that returns a Task")
+        try:
+            made = target(**options)
+        except TaskError:
+            raise
+        except Exception as error:
+            raise TaskError(f"{factory} raised {_described(error)}") from error
+    if not isinstance(made, Task):
+        raise TaskError(f"{factory} returned a {type(made).__name__}; allowed: a disavow.Task")
+    return made
+
+
+@contextmanager
+def _searching(path: Path | None) -> Iterator[None]:
+    """Put a folder, and the current one, before the folders that Python searches."""
+    before = list(sys.path)
+    sys.path[:0] = [str(each) for each in (path, Path.cwd()) if each is not None]
+    try:
+        yield
+    finally:
+        # what the factory put there itself stays, since its module may import more later
+        sys.path[:] = [*before, *(each for each in sys.path if each not in before)]
+
+
+def _import(module_name: str, path: Path | None) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise TaskError(f"importing {module_name} raised {_described(error)}") from error
+        places = ", ".join(dict.fromkeys(str(each) for each in (path, Path.cwd()) if each is not None))
+        raise TaskError(
+            f"there is no module {module_name!r}: searched {places} and what Python searches; task.path may name its "
+            "folder"
+        ) from None
+    except Exception as error:
+        raise TaskError(f"importing {module_name} raised {_described(error)}") from error
+
+
+def _attribute(module: Any, factory: str, name: str) -> Any:
+    found = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise TaskError(f"{factory}: {module.__name__} ({getattr(module, '__file__', None)}) has no {name!r}")
+        found = getattr(found, part)
+    return found
+
+
+def _described(error: BaseException) -> str:
+    """Say what an exception is and where it came from, in the user's own code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
+    where = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in own[-_FRAMES:])
+    return f"{type(error).__name__}: {error}{where}"

@@ -1,0 +1,148 @@
+"""From a task to what an engine trains: the model with its initial weights, every client's samples, the test data."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from disavow.config import TrainingSettings
+from disavow.domain import escaped
+from disavow.errors import DisavowError, TaskError
+from disavow.rounds.randomness import training_stream
+from disavow.tasks.samples import Samples, samples_of
+from disavow.tasks.task import Task
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedTask:
+    """A task whose model is built and whose clients are known.
+
+    Args:
+        task: The task.
+        network: Its model, with the initial weights of the run.
+        data: Every client's data, as the task gave it.
+        samples: The same by position.
+        test: The test data as the task gave it; None where there is none.
+
+    """
+
+    task: Task
+    network: nn.Module
+    data: Mapping[str, Any]
+    samples: Mapping[str, Samples]
+    test: Any | None
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of what each client holds: its samples where they are tensors, else their number and their keys."""
+        return {client: _digest(self.task, client, held) for client, held in self.samples.items()}
+
+
+def load(task: Task, *, training: TrainingSettings, seed: int) -> LoadedTask:
+    """Build a task's model and read its clients, with every draw from the run's seed.
+
+    Args:
+        task: The task.
+        training: How its clients train.
+        seed: The run's seed.
+
+    Returns:
+        What engines are made from.
+
+    Raises:
+        TaskError: Its own code raised, its model has nothing to train, or a client's data cannot be used.
+
+    """
+    task.training = training
+    network = _call(task, "model", seed)
+    if not isinstance(network, nn.Module):
+        raise TaskError(f"{_name(task)}.model() returned a {type(network).__name__}; allowed: a torch.nn.Module")
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise TaskError(f"{_name(task)}.model() has no parameter that can be trained: all of them are frozen")
+    data = _clients(task, seed)
+    samples = {
+        client: samples_of(held, owner=f"client {escaped(client)}", collate=task.collate)
+        for client, held in data.items()
+    }
+    return LoadedTask(task, network, data, samples, _call(task, "test_data", seed))
+
+
+def _clients(task: Task, seed: int) -> dict[str, Any]:
+    given = _call(task, "clients", seed)
+    try:
+        pairs = list(given.items() if isinstance(given, Mapping) else given)
+        ids = [client for client, _ in pairs]
+    except (TypeError, ValueError):
+        raise TaskError(
+            f"{_name(task)}.clients() returned a {type(given).__name__}; allowed: a mapping from id to data"
+        ) from None
+    if not pairs:
+        raise TaskError(f"{_name(task)}.clients() is empty; allowed: at least one client")
+    for client in ids:
+        if not isinstance(client, str) or not client:
+            raise TaskError(f"{_name(task)}.clients() has the id {client!r}; allowed: text that is not empty")
+    if len(set(ids)) < len(ids):
+        twice = next(client for client in ids if ids.count(client) > 1)
+        raise TaskError(f"{_name(task)}.clients() has the id {escaped(twice)} twice")
+    return dict(pairs)
+
+
+def _call(task: Task, method: str, seed: int) -> Any:
+    """Call a method of a user's task, with generators of its own, and say whose error it is."""
+    # the stream of the built-in networks, whose initial weights stay what they were
+    stream = training_stream(seed, "initial model" if method == "model" else method)
+    try:
+        with seeded(stream.below(1 << 63)):
+            return getattr(task, method)()
+    except DisavowError:
+        raise
+    except Exception as error:
+        raise TaskError(f"{_name(task)}.{method}() raised {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Seed the global generators of torch, NumPy and Python, and put them back afterwards.
+
+    Args:
+        seed: Below 2^63.
+        device: A GPU whose generator is seeded, too.
+
+    """
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - user code may draw from it
+    devices = [] if device is None or device.type == "cpu" else [device]
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % (1 << 32))  # noqa: NPY002
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
+
+
+def _digest(task: Task, client: str, samples: Samples) -> str:
+    keys = task.record_keys(client)
+    if keys is not None and len(keys) != len(samples):
+        raise TaskError(
+            f"{_name(task)}.record_keys({client!r}) names {len(keys)} records, and the client holds {len(samples)}"
+        )
+    found = hashlib.sha256(b"disavow/client/v1\x00")
+    for part in (samples.digest() or str(len(samples)), *(keys or ())):
+        data = str(part).encode()
+        found.update(len(data).to_bytes(8, "big") + data)
+    return found.hexdigest()
+
+
+def _name(task: Task) -> str:
+    return type(task).__name__.lstrip("_")

@@ -1,0 +1,176 @@
+"""What a client holds, in one form: a number of samples, any of which can be asked for as a batch.
+
+Accepted are a pair or longer tuple of tensors or NumPy arrays, a map-style `torch.utils.data.Dataset`, and a
+Hugging Face `Dataset`. Tensors and arrays are indexed directly, which is what makes them fast.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
+
+from disavow.errors import TaskError
+
+Positions = npt.NDArray[np.int64]
+Collate = Callable[[list[Any]], Any]
+
+_ACCEPTED = (
+    "allowed: a map-style torch Dataset, a tuple of tensors or NumPy arrays of one length, "
+    "or a Hugging Face Dataset"
+)
+
+
+class Samples(Protocol):
+    """Samples of one client, or the test samples."""
+
+    def __len__(self) -> int:
+        """Count the samples."""
+
+    def batch(self, positions: Positions) -> Any:
+        """Give the samples at these positions, collated."""
+
+    def digest(self) -> str | None:
+        """Give the SHA-256 of all samples; None where reading them all would be needed for it."""
+
+
+class TensorSamples:
+    """Samples that are rows of tensors, or rows of them at some positions."""
+
+    def __init__(self, tensors: Sequence[Tensor], positions: Tensor | None = None) -> None:
+        self.tensors = tuple(tensors)
+        self.positions = positions
+
+    def __len__(self) -> int:
+        return len(self.tensors[0]) if self.positions is None else len(self.positions)
+
+    def batch(self, positions: Positions) -> tuple[Tensor, ...]:
+        """See `Samples`."""
+        chosen = torch.from_numpy(positions)
+        if self.positions is not None:
+            chosen = self.positions[chosen]
+        return tuple(tensor[chosen] for tensor in self.tensors)
+
+    def digest(self) -> str:
+        """See `Samples`."""
+        found = hashlib.sha256(b"disavow/samples/v1\x00")
+        for tensor in self.batch(np.arange(len(self))):
+            found.update(f"{tensor.dtype} {tuple(tensor.shape)}\x00".encode())
+            found.update(tensor.contiguous().numpy().data)
+        return found.hexdigest()
+
+
+class DatasetSamples:
+    """Samples of a map-style dataset, read one by one and collated."""
+
+    def __init__(self, dataset: Dataset[Any], collate: Collate) -> None:
+        self._dataset = dataset
+        self._collate = collate
+        self._read_many = getattr(dataset, "__getitems__", None)
+
+    def __len__(self) -> int:
+        return len(self._dataset)  # type: ignore[arg-type]
+
+    def batch(self, positions: Positions) -> Any:
+        """See `Samples`."""
+        if self._read_many is not None:
+            return self._collate(self._read_many(positions.tolist()))
+        return self._collate([self._dataset[i] for i in positions.tolist()])
+
+    def digest(self) -> None:
+        """See `Samples`: a dataset of the user's own may read files, or draw at random."""
+        return None
+
+
+class TableSamples:
+    """Samples of a Hugging Face dataset: a batch is a mapping from column to tensor."""
+
+    def __init__(self, dataset: Any, collate: Collate | None) -> None:
+        self._dataset = dataset if dataset.format["type"] is not None else dataset.with_format("torch")
+        self._collate = collate
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def batch(self, positions: Positions) -> Any:
+        """See `Samples`."""
+        if self._collate is not None:
+            return self._collate([self._dataset[i] for i in positions.tolist()])
+        return self._dataset[positions.tolist()]
+
+    def digest(self) -> None:
+        """See `Samples`: its own fingerprint changes with the library's version."""
+        return None
+
+
+def samples_of(data: Any, *, owner: str, collate: Collate | None = None) -> Samples:
+    """Read what a user gave as a client's data.
+
+    Args:
+        data: A tuple or list of tensors or arrays, a map-style dataset, or a Hugging Face dataset.
+        owner: Whose it is, for errors.
+        collate: What makes a batch of a list of samples; None for what PyTorch's loaders do.
+
+    Returns:
+        The same samples, by position.
+
+    Raises:
+        TaskError: It is none of these, or empty.
+
+    """
+    samples = _read(data, owner, collate)
+    if len(samples) == 0:
+        raise TaskError(f"{owner} holds no samples; allowed: at least one")
+    return samples
+
+
+def _read(data: Any, owner: str, collate: Collate | None) -> Samples:
+    if isinstance(data, TensorSamples):
+        return data
+    if isinstance(data, IterableDataset):
+        raise TaskError(f"{owner} is an IterableDataset, which cannot be read by position; {_ACCEPTED}")
+    if collate is None and isinstance(data, TensorDataset):
+        return TensorSamples(data.tensors)
+    if collate is None and isinstance(data, Subset) and isinstance(data.dataset, TensorDataset):
+        return TensorSamples(data.dataset.tensors, torch.as_tensor(data.indices))
+    if isinstance(data, tuple | list) and data and all(isinstance(each, Tensor | np.ndarray) for each in data):
+        return _tensors(data, owner)
+    if isinstance(data, Dataset) or (
+        not isinstance(data, Mapping | str) and hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    ):
+        if hasattr(data, "with_format") and hasattr(data, "column_names"):
+            return TableSamples(data, collate)
+        if not hasattr(data, "__len__"):
+            raise TaskError(f"{owner} is a {type(data).__name__} without a length; {_ACCEPTED}")
+        return DatasetSamples(data, collate or default_collate)
+    raise TaskError(f"{owner} is a {type(data).__name__}; {_ACCEPTED}")
+
+
+def _tensors(data: Sequence[Tensor | npt.NDArray[Any]], owner: str) -> TensorSamples:
+    tensors = []
+    for each in data:
+        tensor = each if isinstance(each, Tensor) else torch.as_tensor(np.asarray(each))
+        # what NumPy counts in is twice what networks compute in
+        tensors.append(tensor.float() if tensor.dtype == torch.float64 else tensor)
+    lengths = {len(tensor) if tensor.dim() else -1 for tensor in tensors}
+    if len(lengths) != 1 or -1 in lengths:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+        raise TaskError(f"{owner} holds arrays of shapes {shapes}; allowed: one length")
+    return TensorSamples(tensors)
+
+
+def shapes_of(batch: Any) -> str:
+    """Describe a batch by its shapes, for errors."""
+    if isinstance(batch, Tensor):
+        return f"{str(batch.dtype).removeprefix('torch.')}{tuple(batch.shape)}"
+    if isinstance(batch, Mapping):
+        return "{" + ", ".join(f"{key}: {shapes_of(value)}" for key, value in batch.items()) + "}"
+    if isinstance(batch, Sequence) and not isinstance(batch, str):
+        return "(" + ", ".join(shapes_of(each) for each in batch) + ")"
+    return type(batch).__name__

@@ -1,0 +1,299 @@
+"""What a user brings to a federation: a model, each client's data, and how a client trains and is measured."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import SGD, Optimizer
+
+from disavow.config import TrainingSettings
+from disavow.errors import TaskError
+from disavow.tasks.samples import Collate, samples_of
+
+EVALUATION_BATCH = 1024
+"""Samples that are evaluated at once."""
+
+Metric = Callable[[Tensor, Tensor], float | Tensor]
+"""A figure from the model's outputs and the targets of all test samples."""
+
+TARGETS = ("labels", "label", "target", "targets")
+"""Where a batch is a mapping: the keys under which its targets are looked for."""
+
+
+class Task(ABC):
+    """A model, each client's data, and how they are trained and evaluated. Subclass it; two methods suffice.
+
+    Everything random in `model`, in the data and in training derives from the run's seed, the round and the client,
+    through the global generators of torch, NumPy and Python. A generator that is seeded by the operating
+    system, such as `numpy.random.default_rng()`, breaks that: then a retraining is exact no more, and says so.
+
+    Attributes:
+        epochs: Local epochs of a round; None for `training.epochs` of the settings.
+        batch_size: Samples of a batch; None for `training.batch_size`.
+        clip_gradients: The largest L2 norm of the gradient of a batch; None for no limit.
+        training: How clients train, from the settings. Set before any other method is called.
+
+    Example::
+
+        class Hospitals(disavow.Task):
+            def model(self):
+                return torch.nn.Linear(30, 2)
+
+            def clients(self):
+                return {"hospital-1": (features, labels), ...}
+
+    """
+
+    epochs: int | None = None
+    batch_size: int | None = None
+    clip_gradients: float | None = None
+    training: TrainingSettings = TrainingSettings()
+    collate: Collate | None = None
+    """Makes a batch of a list of samples; None for what PyTorch's loaders do."""
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """Build the model with its initial weights. Parameters that need no gradient stay as they are."""
+
+    @abstractmethod
+    def clients(self) -> Mapping[str, Any]:
+        """Give each client's data, by its id: a dataset, or a tuple of tensors or arrays."""
+
+    def test_data(self) -> Any | None:
+        """Give held-out data, in the same form; None where there is none."""
+        return None
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Compute the mean loss of a batch; by default the cross entropy of (inputs, targets).
+
+        Args:
+            model: The model in training mode.
+            batch: What `collate` made: a tuple whose last element are the targets, or a mapping with a key "labels".
+
+        Returns:
+            A scalar with a gradient.
+
+        """
+        outputs, targets = outputs_and_targets(model, batch)
+        return default_loss(outputs, targets)
+
+    def optimizer(self, model: nn.Module) -> Optimizer:
+        """Build the optimizer of one client's round; by default SGD as the settings say.
+
+        Args:
+            model: What is trained; its parameters are those of the model as it was broadcast.
+
+        """
+        training = self.training
+        return SGD(
+            [parameter for parameter in model.parameters() if parameter.requires_grad],
+            lr=training.learning_rate,
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
+        )
+
+    def learning_rate_factor(self, round_number: int) -> float:
+        """Give what every learning rate is multiplied by in a round; 1 by default.
+
+        Args:
+            round_number: Which round, from 1 on.
+
+        """
+        return 1.0
+
+    def evaluate(self, model: nn.Module, data: Any) -> Mapping[str, float]:
+        """Measure a model on the test data; by default its loss, and where targets are classes its accuracy.
+
+        Args:
+            model: The model in evaluation mode.
+            data: What `test_data` gave.
+
+        Returns:
+            Figures by name. They are stored with the round.
+
+        """
+        outputs, targets = self.outputs(model, data)
+        measured = {"loss": float(default_loss(outputs.double(), targets))}
+        if not targets.is_floating_point():
+            measured = {"accuracy": float((outputs.argmax(1) == targets).double().mean()), **measured}
+        return measured
+
+    def outputs(self, model: nn.Module, data: Any) -> tuple[Tensor, Tensor]:
+        """Compute the model's outputs on all of some data, in evaluation.
+
+        Args:
+            model: The model.
+            data: A dataset, or a tuple of tensors or arrays.
+
+        Returns:
+            Outputs and targets, one row a sample.
+
+        """
+        pairs = [outputs_and_targets(model, batch) for batch in self.batches(data)]
+        return torch.cat([outputs for outputs, _ in pairs]), torch.cat([targets for _, targets in pairs])
+
+    def batches(self, data: Any) -> Iterator[Any]:
+        """Read data batch by batch, in order.
+
+        Args:
+            data: A dataset, or a tuple of tensors or arrays.
+
+        """
+        samples = samples_of(data, owner="the test data", collate=self.collate)
+        for start in range(0, len(samples), EVALUATION_BATCH):
+            yield samples.batch(np.arange(start, min(start + EVALUATION_BATCH, len(samples))))
+
+    def record_keys(self, client: str) -> Sequence[str] | None:
+        """Name each record of a client, in the order of its data; None: by their positions.
+
+        Args:
+            client: The client's id.
+
+        """
+        return None
+
+
+class _TaskOfParts(Task):
+    """A task that `task` made."""
+
+    def __init__(self, model: nn.Module | Callable[[], nn.Module], clients: Mapping[str, Any], test: Any) -> None:
+        self._model = model
+        self._clients = dict(clients)
+        self._test = test
+        self.loss_function: Callable[[Tensor, Tensor], Tensor] | None = None
+        self.optimizer_function: Callable[[Any], Optimizer] | None = None
+        self.metrics: dict[str, Metric] = {}
+
+    def model(self) -> nn.Module:
+        if isinstance(self._model, nn.Module):
+            return copy.deepcopy(self._model)
+        return self._model()
+
+    def clients(self) -> Mapping[str, Any]:
+        return self._clients
+
+    def test_data(self) -> Any | None:
+        return self._test
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        if self.loss_function is None:
+            return super().loss(model, batch)
+        return self.loss_function(*outputs_and_targets(model, batch))
+
+    def optimizer(self, model: nn.Module) -> Optimizer:
+        if self.optimizer_function is None:
+            return super().optimizer(model)
+        return self.optimizer_function([each for each in model.parameters() if each.requires_grad])
+
+    def evaluate(self, model: nn.Module, data: Any) -> Mapping[str, float]:
+        if self.loss_function is None and not self.metrics:
+            return super().evaluate(model, data)
+        outputs, targets = self.outputs(model, data)
+        measured = {name: float(metric(outputs, targets)) for name, metric in self.metrics.items()}
+        if self.loss_function is None:
+            measured["loss"] = float(default_loss(outputs, targets))
+        else:
+            measured["loss"] = float(self.loss_function(outputs, targets))
+            if not self.metrics and not targets.is_floating_point() and outputs.dim() == targets.dim() + 1:
+                measured["accuracy"] = float((outputs.argmax(1) == targets).double().mean())
+        return measured
+
+
+class _TaskOfLoop(_TaskOfParts):
+    """A task whose clients train by a function of the user's own."""
+
+    def __init__(self, *parts: Any, train_client: Callable[[nn.Module, Any, int], None]) -> None:
+        super().__init__(*parts)
+        self._train_client = train_client
+
+    def train_client(self, model: nn.Module, data: Any, seed: int) -> None:
+        self._train_client(model, data, seed)
+
+
+def task(
+    *,
+    model: nn.Module | Callable[[], nn.Module],
+    clients: Mapping[str, Any],
+    test: Any = None,
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+    optimizer: Callable[[Any], Optimizer] | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    clip_gradients: float | None = None,
+    collate: Collate | None = None,
+    train_client: Callable[[nn.Module, Any, int], None] | None = None,
+) -> Task:
+    """Make a task from parts, without a class.
+
+    Args:
+        model: The model with its initial weights, or a function that builds it.
+        clients: Each client's data, by id: a dataset, or a tuple of tensors or arrays, the targets last.
+        test: Held-out data in the same form.
+        loss: The mean loss from outputs and targets, such as `torch.nn.CrossEntropyLoss(weight=...)`; by default
+            cross entropy.
+        optimizer: Makes an optimizer of parameters, such as `lambda p: torch.optim.Adam(p, lr=1e-3)`; by default SGD
+            as the settings say.
+        metrics: Figures from the outputs and targets of all test samples, by name.
+        epochs: Local epochs of a round; by default those of the settings.
+        batch_size: Samples of a batch; by default that of the settings.
+        clip_gradients: The largest L2 norm of the gradient of a batch.
+        collate: Makes a batch of a list of samples.
+        train_client: Trains a model in place on one client's data, with a seed of its own, in place of all that.
+
+    Returns:
+        The task.
+
+    Raises:
+        TaskError: Parts that exclude each other.
+
+    """
+    if train_client is not None:
+        if optimizer is not None or epochs is not None or batch_size is not None or clip_gradients is not None:
+            raise TaskError(
+                "a task with train_client has a training loop of its own; allowed beside it: model, clients, test, "
+                "loss, metrics, collate"
+            )
+        made: _TaskOfParts = _TaskOfLoop(model, clients, test, train_client=train_client)
+    else:
+        made = _TaskOfParts(model, clients, test)
+    made.loss_function, made.optimizer_function, made.metrics = loss, optimizer, dict(metrics or {})
+    made.epochs, made.batch_size, made.clip_gradients, made.collate = epochs, batch_size, clip_gradients, collate
+    return made
+
+
+def outputs_and_targets(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+    """Apply a model to a batch.
+
+    Args:
+        model: The model. It gets all of the batch but the targets: by position, or by keyword.
+        batch: A tuple whose last element are the targets, or a mapping with one of the keys `TARGETS`.
+
+    Returns:
+        What the model gave, and the targets.
+
+    """
+    if isinstance(batch, Mapping):
+        key = next((key for key in TARGETS if key in batch), None)
+        if key is None:
+            raise ValueError(f"the batch has no targets under any of {', '.join(TARGETS)}: override Task.loss")
+        return model(**{name: value for name, value in batch.items() if name != key}), batch[key]
+    *inputs, targets = batch
+    return model(*inputs), targets
+
+
+def default_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Compute the mean cross entropy of outputs, one row a sample, and targets, one class each."""
+    if targets.is_floating_point():
+        raise ValueError(
+            f"targets are {targets.dtype}, and the default loss is the cross entropy of whole-number classes: give a "
+            "loss, such as torch.nn.functional.mse_loss"
+        )
+    return functional.cross_entropy(outputs, targets)

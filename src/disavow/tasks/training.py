@@ -1,0 +1,100 @@
+"""Train one client of any task: the loop that every generic engine runs."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from disavow.domain import escaped
+from disavow.errors import DisavowError, RoundRefused, TaskError
+from disavow.tasks.samples import Positions, Samples, shapes_of
+from disavow.tasks.task import Task
+
+_FRAMES = 2
+"""Innermost frames of the user's own traceback that an error shows."""
+
+
+def train_client(
+    task: Task,
+    network: nn.Module,
+    samples: Samples,
+    batches: Iterable[Positions],
+    *,
+    client: str,
+    round_number: int,
+    device: torch.device | None = None,
+) -> None:
+    """Train a network in place on a client's samples, with a fresh optimizer.
+
+    Args:
+        task: Whose loss and optimizer are used.
+        network: The model as it was broadcast.
+        samples: What the client holds.
+        batches: Which positions make up which batch.
+        client: Who trains, for errors.
+        round_number: Which round it is.
+        device: Where the network is; None for the CPU.
+
+    Raises:
+        RoundRefused: The loss became NaN or infinite.
+        TaskError: The user's code raised.
+
+    """
+    network.train()
+    optimizer = task.optimizer(network)
+    if (factor := task.learning_rate_factor(round_number)) != 1.0:
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] * factor
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    total = torch.zeros((), device=device)
+    batch: Any = None
+
+    def closure() -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = task.loss(network, batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if task.clip_gradients is not None:
+            nn.utils.clip_grad_norm_(parameters, task.clip_gradients)
+        return loss
+
+    try:
+        for positions in batches:
+            batch = moved(samples.batch(positions), device)
+            # a closure, because some optimizers evaluate the loss several times a step
+            total += optimizer.step(closure).detach()  # type: ignore[no-untyped-call]
+    except DisavowError:
+        raise
+    except Exception as error:
+        raise TaskError(
+            f"client {escaped(client)} in round {round_number} could not be trained on a batch of "
+            f"{shapes_of(batch)}: {type(error).__name__}: {error}{own_frames(error)}"
+        ) from error
+    if not bool(torch.isfinite(total)):
+        raise RoundRefused(
+            f"round {round_number} refused: the loss of client {escaped(client)} became NaN or infinite (is the "
+            f"learning rate too high?){RoundRefused.UNCHANGED}"
+        )
+
+
+def moved(batch: Any, device: torch.device | None) -> Any:
+    """Give a batch with all of its tensors on a device."""
+    if device is None or device.type == "cpu":
+        return batch
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {key: moved(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple | list):
+        return type(batch)(moved(each, device) for each in batch)
+    return batch
+
+
+def own_frames(error: BaseException) -> str:
+    """Name the lines of the user's own code that an exception came through, one a line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "/torch/" not in frame.filename and "/disavow/" not in frame.filename]
+    return "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in own[-_FRAMES:])
