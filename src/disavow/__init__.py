@@ -22,11 +22,15 @@ from disavow.errors import DisavowError
 
 if TYPE_CHECKING:
     from disavow.federation import Answer, Callbacks, ExportedModel, Federation, Prospect, Status, check_run
+    from disavow.tasks.task import Task, task
 
 __version__ = _version("disavow")
 
 _APPLICATION = ("Answer", "Callbacks", "ExportedModel", "Federation", "Prospect", "Status", "check_run")
 """What needs the extra `ledger`; an auditor, who imports this package too, has only the base install."""
+
+_TASKS = ("Task", "task")
+"""What needs the extra `train`, because it imports torch."""
 
 __all__ = [
     "Answer",
@@ -44,14 +48,18 @@ __all__ = [
     "Round",
     "Slot",
     "Status",
+    "Task",
     "TensorSpec",
     "Verdict",
     "__version__",
     "check_run",
+    "task",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name in _APPLICATION:
         return getattr(import_module("disavow.federation"), name)
+    if name in _TASKS:
+        return getattr(import_module("disavow.tasks.task"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

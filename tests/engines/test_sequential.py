@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from disavow.domain import Evaluation
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.state import model_of
 from disavow.models import build
@@ -15,7 +16,7 @@ from disavow.rounds.vectors import Model
 from tests.engines.contract import PARTS, AttributesContract, Case, EngineContract, a_case
 
 
-def sequential(case: Case) -> SequentialEngine:
+def sequential(case: Case) -> SequentialEngine[Evaluation]:
     return SequentialEngine(case)
 
 

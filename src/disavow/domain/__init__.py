@@ -7,7 +7,7 @@ cluster holds *slots*, and a slot is filled by one *member*. When a client leave
 from disavow.domain.anchors import Anchor, Anchors, Place, TakingPart
 from disavow.domain.escaping import escaped
 from disavow.domain.evidence import ClusterEvidence, RebuiltEvidence
-from disavow.domain.layout import VARIANCE_FLOOR, VARIANCE_SUFFIX, Layout, TensorSpec
+from disavow.domain.layout import VARIANCE_FLOOR, VARIANCE_SUFFIX, ConstantTensor, Layout, TensorSpec
 from disavow.domain.policy import Policy
 from disavow.domain.request import Cost, ErasureRequest, RequestState
 from disavow.domain.round import Cluster, Evaluation, Member, Rebuilt, Round, Slot
@@ -23,6 +23,7 @@ __all__ = [
     "Anchors",
     "Cluster",
     "ClusterEvidence",
+    "ConstantTensor",
     "Cost",
     "ErasureRequest",
     "Evaluation",

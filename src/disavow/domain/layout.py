@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 VARIANCE_SUFFIX = "running_var"
@@ -32,6 +32,24 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
+class ConstantTensor:
+    """A tensor of whole numbers that no training changes, such as a counter or a table of positions.
+
+    Args:
+        name: Its name.
+        dtype: Its type, as NumPy names it.
+        shape: Its shape.
+        data: Its numbers as bytes in hexadecimal, the lowest byte of each first.
+
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: str
+
+
+@dataclass(frozen=True)
 class Layout:
     """How a model's tensors lie in one flat float32 vector, in this order.
 
@@ -41,6 +59,9 @@ class Layout:
     """
 
     tensors: tuple[TensorSpec, ...]
+    # not compared: counters of a network that has trained are other numbers, and never leave it
+    constants: tuple[ConstantTensor, ...] = field(default=(), compare=False)
+    """Tensors that are in every file of the model, and not in its vector."""
 
     @cached_property
     def size(self) -> int:
@@ -68,9 +89,18 @@ class Layout:
 
     def to_json(self) -> str:
         """The layout as JSON, as the ledger stores it."""
-        return json.dumps([[spec.name, list(spec.shape)] for spec in self.tensors])
+        tensors = [[spec.name, list(spec.shape)] for spec in self.tensors]
+        if not self.constants:
+            return json.dumps(tensors)
+        constants = [[each.name, each.dtype, list(each.shape), each.data] for each in self.constants]
+        return json.dumps({"tensors": tensors, "constants": constants})
 
     @classmethod
     def from_json(cls, text: str) -> Layout:
         """Read back what `to_json` wrote."""
-        return cls(tuple(TensorSpec(name, tuple(shape)) for name, shape in json.loads(text)))
+        found = json.loads(text)
+        tensors, constants = (found["tensors"], found["constants"]) if isinstance(found, dict) else (found, ())
+        return cls(
+            tuple(TensorSpec(name, tuple(shape)) for name, shape in tensors),
+            tuple(ConstantTensor(name, dtype, tuple(shape), data) for name, dtype, shape, data in constants),
+        )

@@ -1,25 +1,66 @@
-"""Between a network and its flat vector: parameters and floating buffers, in the order of its state.
+"""Between a network and its flat vector: trainable parameters and floating buffers, in the order of its state.
 
-Batch-norm statistics are part of the model. Counters such as `num_batches_tracked` are not: they are whole
-numbers, and averaging or perturbing them would mean nothing.
+Batch-norm statistics are part of the vector. Frozen parameters are not, so that an adapter of a large network costs
+what the adapter costs; a tensor that occurs under several names is in it once, under the first. Whole numbers, such
+as `num_batches_tracked`, are constants of the layout: averaging or perturbing them would mean nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
+
 import torch
 from torch import Tensor, nn
 
-from disavow.domain import Layout, TensorSpec
+from disavow.domain import ConstantTensor, Layout, TensorSpec
 from disavow.rounds.vectors import Model, require_layout
 
 
+def _state(network: nn.Module) -> dict[str, Tensor]:
+    """Name every tensor of the network, each once."""
+    state = network.state_dict(keep_vars=True)
+    first = {id(value): name for name, value in reversed(state.items()) if isinstance(value, Tensor)}
+    return {name: value for name, value in state.items() if first.get(id(value)) == name}
+
+
 def _tensors(network: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in network.state_dict().items() if tensor.is_floating_point()}
+    return {
+        name: tensor
+        for name, tensor in _state(network).items()
+        if tensor.is_floating_point() and (tensor.requires_grad or not isinstance(tensor, nn.Parameter))
+    }
 
 
 def layout_of(network: nn.Module) -> Layout:
-    """How the network's tensors lie in its vector."""
-    return Layout(tuple(TensorSpec(name, tuple(tensor.shape)) for name, tensor in _tensors(network).items()))
+    """Describe how the network's tensors lie in its vector, and which constants go with it."""
+    constants = tuple(
+        ConstantTensor(
+            name,
+            (array := tensor.detach().cpu().numpy()).dtype.name,
+            tuple(tensor.shape),
+            array.astype(array.dtype.newbyteorder("<")).tobytes().hex(),
+        )
+        for name, tensor in _state(network).items()
+        if not tensor.is_floating_point() and not tensor.is_complex()
+    )
+    specs = (TensorSpec(name, tuple(tensor.shape)) for name, tensor in _tensors(network).items())
+    return Layout(tuple(specs), constants)
+
+
+def frozen_digest(network: nn.Module) -> str | None:
+    """Compute the SHA-256 of all frozen parameters; None where none is frozen."""
+    frozen = {
+        name: tensor
+        for name, tensor in _state(network).items()
+        if isinstance(tensor, nn.Parameter) and not tensor.requires_grad
+    }
+    if not frozen:
+        return None
+    found = hashlib.sha256(b"disavow/frozen/v1\x00")
+    for name, tensor in sorted(frozen.items()):
+        found.update(f"{len(name)} {name} {tensor.dtype} {tuple(tensor.shape)}\x00".encode())
+        found.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def model_of(network: nn.Module) -> Model:

@@ -7,14 +7,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor, nn
 
 from disavow.config import TrainingSettings
-from disavow.domain import Layout, escaped
+from disavow.domain import Evaluation, Layout, escaped
 from disavow.engines.batches import batches
-from disavow.engines.scores import Task, task_of
+from disavow.engines.scores import EVALUATION_BATCH, Task, evaluation_of, task_of
+from disavow.engines.sgd import layout_for, train_network
 from disavow.engines.state import layout_of
 from disavow.errors import CannotRetrain
+from disavow.rounds.randomness import training_stream
+from disavow.tasks.loading import seeded
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +67,35 @@ class Workload:
         if lacking:
             more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
             raise CannotRetrain(f"the engine has no data of {escaped(lacking[0])}{more}, who take part in the run")
+
+    def prepared(self, network: nn.Module) -> nn.Module:
+        """Give a network in the memory format in which it is trained on a CPU."""
+        return network.to(memory_format=layout_for(network))  # type: ignore[call-overload,no-any-return]
+
+    def samples_of(self, client: str) -> tuple[Tensor, Tensor]:
+        """Copy what a client trains on; all images, in another memory format, would be a second copy of them."""
+        images, labels = self.images[self.parts[client]], self.labels[self.parts[client]]
+        is_image = images.dim() == 4  # noqa: PLR2004 - a batch of channels, height and width
+        return images.contiguous(memory_format=layout_for(self.network)) if is_image else images, labels
+
+    def train(self, network: nn.Module, samples: tuple[Tensor, Tensor], client: str, round_number: int) -> None:
+        """Train a network in place for one client's round, with every draw from seed, round and client.
+
+        Args:
+            network: The model as it was broadcast.
+            samples: What `samples_of` gave.
+            client: Who trains.
+            round_number: Which round it is.
+
+        """
+        stream = training_stream(self.seed, "task", round_number=round_number, client=client)
+        with seeded(stream.below(1 << 63)):
+            train_network(network, *samples, self.batches_of(client, round_number), self.settings)
+
+    def evaluate(self, network: nn.Module) -> Evaluation:
+        """Measure a network, in evaluation mode, on the test samples."""
+        scores = torch.cat([network(part) for part in self.test_images.split(EVALUATION_BATCH)])
+        return evaluation_of(scores, self.test_labels)
 
     def batches_of(self, client: str, round_number: int) -> Iterator[npt.NDArray[np.int64]]:
         """Positions among the client's own samples, batch by batch, as every engine takes them."""

@@ -72,7 +72,7 @@ def train_reproducibly(
     """
     # loaded here: a client that trains in its own way starts sooner without
     from disavow.engines.batches import batches_from
-    from disavow.engines.sequential import layout_for, train_network
+    from disavow.engines.sgd import layout_for, train_network
     from disavow.rounds.randomness import Stream
     from disavow.rounds.threads import one_thread
 

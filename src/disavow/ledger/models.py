@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +30,20 @@ _HEADER_ALLOWANCE = 1 << 20
 
 
 def to_safetensors(layout: Layout, vector: Vector) -> bytes:
-    """The canonical file of a model: float32 tensors sorted by name, no metadata."""
+    """The canonical file of a model: its tensors sorted by name, no metadata."""
     if vector.shape != (layout.size,) or vector.dtype != np.float32:
         raise ValueError(f"a model is a float32 vector of {layout.size} numbers")
     tensors = {spec.name: vector[start:end].reshape(spec.shape) for spec, start, end in layout.spans()}
-    return bytes(safetensors.numpy.save(dict(sorted(tensors.items()))))
+    return bytes(safetensors.numpy.save(dict(sorted([*tensors.items(), *_constants(layout).items()]))))
+
+
+def _constants(layout: Layout) -> dict[str, npt.NDArray[Any]]:
+    return {
+        each.name: np.frombuffer(bytes.fromhex(each.data), np.dtype(each.dtype).newbyteorder("<"))
+        .astype(each.dtype)
+        .reshape(each.shape)
+        for each in layout.constants
+    }
 
 
 def from_safetensors(layout: Layout, data: bytes) -> Vector:
@@ -43,8 +53,12 @@ def from_safetensors(layout: Layout, data: bytes) -> Vector:
     except SafetensorError as error:
         raise IntegrityError(f"not a safetensors file: {error}") from None
     found = {name: tensor.shape for name, tensor in tensors.items()}
-    if found != {spec.name: spec.shape for spec in layout.tensors}:
+    constants = _constants(layout)
+    expected = {spec.name: spec.shape for spec in layout.tensors}
+    if found != expected | {name: value.shape for name, value in constants.items()}:
         raise IntegrityError("holds other tensors than this run's model")
+    if any(not np.array_equal(tensors[name], value) for name, value in constants.items()):
+        raise IntegrityError("holds other whole numbers than this run's model")
     return np.concatenate([tensors[spec.name].ravel() for spec in layout.tensors]).astype(np.float32, copy=False)
 
 

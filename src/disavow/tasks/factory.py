@@ -58,7 +58,7 @@ def _searching(path: Path | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # what the factory put there itself stays, since its module may import more later
+        # behind the others they stay: what was imported may import more from there while it trains
         sys.path[:] = [*before, *(each for each in sys.path if each not in before)]
 
 
@@ -70,8 +70,8 @@ def _import(module_name: str, path: Path | None) -> Any:
             raise TaskError(f"importing {module_name} raised {_described(error)}") from error
         places = ", ".join(dict.fromkeys(str(each) for each in (path, Path.cwd()) if each is not None))
         raise TaskError(
-            f"there is no module {module_name!r}: searched {places} and what Python searches; task.path may name its "
-            "folder"
+            f"there is no module {module_name!r}: searched {places} and what Python searches; task.path may name "
+            "its folder"
         ) from None
     except Exception as error:
         raise TaskError(f"importing {module_name} raised {_described(error)}") from error

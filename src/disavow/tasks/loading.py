@@ -1,4 +1,4 @@
-"""From a task to what an engine trains: the model with its initial weights, every client's samples, the test data."""
+"""Load a task: build its model with the initial weights, and read every client's samples and the test data."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LoadedTask:
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of what each client holds: its samples where they are tensors, else their number and their keys."""
+        """SHA-256 of what each client holds: its samples where they are tensors, else how many; and their keys."""
         return {client: _digest(self.task, client, held) for client, held in self.samples.items()}
 
 
@@ -145,4 +145,4 @@ def _digest(task: Task, client: str, samples: Samples) -> str:
 
 
 def _name(task: Task) -> str:
-    return type(task).__name__.lstrip("_")
+    return type(task).__name__

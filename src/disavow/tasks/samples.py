@@ -85,7 +85,7 @@ class DatasetSamples:
 
     def digest(self) -> None:
         """See `Samples`: a dataset of the user's own may read files, or draw at random."""
-        return None
+        return
 
 
 class TableSamples:
@@ -106,7 +106,7 @@ class TableSamples:
 
     def digest(self) -> None:
         """See `Samples`: its own fingerprint changes with the library's version."""
-        return None
+        return
 
 
 def samples_of(data: Any, *, owner: str, collate: Collate | None = None) -> Samples:

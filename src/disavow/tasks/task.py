@@ -75,7 +75,7 @@ class Task(ABC):
 
         Args:
             model: The model in training mode.
-            batch: What `collate` made: a tuple whose last element are the targets, or a mapping with a key "labels".
+            batch: A tuple whose last element are the targets, or a mapping with a key "labels".
 
         Returns:
             A scalar with a gradient.
@@ -99,7 +99,7 @@ class Task(ABC):
             weight_decay=training.weight_decay,
         )
 
-    def learning_rate_factor(self, round_number: int) -> float:
+    def learning_rate_factor(self, round_number: int) -> float:  # noqa: ARG002 - for those who override it
         """Give what every learning rate is multiplied by in a round; 1 by default.
 
         Args:
@@ -150,7 +150,7 @@ class Task(ABC):
         for start in range(0, len(samples), EVALUATION_BATCH):
             yield samples.batch(np.arange(start, min(start + EVALUATION_BATCH, len(samples))))
 
-    def record_keys(self, client: str) -> Sequence[str] | None:
+    def record_keys(self, client: str) -> Sequence[str] | None:  # noqa: ARG002 - for those who override it
         """Name each record of a client, in the order of its data; None: by their positions.
 
         Args:
@@ -160,7 +160,7 @@ class Task(ABC):
         return None
 
 
-class _TaskOfParts(Task):
+class PartsTask(Task):
     """A task that `task` made."""
 
     def __init__(self, model: nn.Module | Callable[[], nn.Module], clients: Mapping[str, Any], test: Any) -> None:
@@ -172,27 +172,33 @@ class _TaskOfParts(Task):
         self.metrics: dict[str, Metric] = {}
 
     def model(self) -> nn.Module:
+        """See `Task`."""
         if isinstance(self._model, nn.Module):
             return copy.deepcopy(self._model)
         return self._model()
 
     def clients(self) -> Mapping[str, Any]:
+        """See `Task`."""
         return self._clients
 
     def test_data(self) -> Any | None:
+        """See `Task`."""
         return self._test
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """See `Task`."""
         if self.loss_function is None:
             return super().loss(model, batch)
         return self.loss_function(*outputs_and_targets(model, batch))
 
     def optimizer(self, model: nn.Module) -> Optimizer:
+        """See `Task`."""
         if self.optimizer_function is None:
             return super().optimizer(model)
         return self.optimizer_function([each for each in model.parameters() if each.requires_grad])
 
     def evaluate(self, model: nn.Module, data: Any) -> Mapping[str, float]:
+        """See `Task`."""
         if self.loss_function is None and not self.metrics:
             return super().evaluate(model, data)
         outputs, targets = self.outputs(model, data)
@@ -206,7 +212,7 @@ class _TaskOfParts(Task):
         return measured
 
 
-class _TaskOfLoop(_TaskOfParts):
+class LoopTask(PartsTask):
     """A task whose clients train by a function of the user's own."""
 
     def __init__(self, *parts: Any, train_client: Callable[[nn.Module, Any, int], None]) -> None:
@@ -214,6 +220,7 @@ class _TaskOfLoop(_TaskOfParts):
         self._train_client = train_client
 
     def train_client(self, model: nn.Module, data: Any, seed: int) -> None:
+        """Train a model in place on one client's data."""
         self._train_client(model, data, seed)
 
 
@@ -239,8 +246,8 @@ def task(
         test: Held-out data in the same form.
         loss: The mean loss from outputs and targets, such as `torch.nn.CrossEntropyLoss(weight=...)`; by default
             cross entropy.
-        optimizer: Makes an optimizer of parameters, such as `lambda p: torch.optim.Adam(p, lr=1e-3)`; by default SGD
-            as the settings say.
+        optimizer: Makes an optimizer of parameters, such as `lambda p: torch.optim.Adam(p, lr=1e-3)`; by default
+            SGD as the settings say.
         metrics: Figures from the outputs and targets of all test samples, by name.
         epochs: Local epochs of a round; by default those of the settings.
         batch_size: Samples of a batch; by default that of the settings.
@@ -261,9 +268,9 @@ def task(
                 "a task with train_client has a training loop of its own; allowed beside it: model, clients, test, "
                 "loss, metrics, collate"
             )
-        made: _TaskOfParts = _TaskOfLoop(model, clients, test, train_client=train_client)
+        made: PartsTask = LoopTask(model, clients, test, train_client=train_client)
     else:
-        made = _TaskOfParts(model, clients, test)
+        made = PartsTask(model, clients, test)
     made.loss_function, made.optimizer_function, made.metrics = loss, optimizer, dict(metrics or {})
     made.epochs, made.batch_size, made.clip_gradients, made.collate = epochs, batch_size, clip_gradients, collate
     return made
@@ -293,7 +300,7 @@ def default_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Compute the mean cross entropy of outputs, one row a sample, and targets, one class each."""
     if targets.is_floating_point():
         raise ValueError(
-            f"targets are {targets.dtype}, and the default loss is the cross entropy of whole-number classes: give a "
-            "loss, such as torch.nn.functional.mse_loss"
+            f"targets are {targets.dtype}, and the default loss is the cross entropy of whole-number classes: give "
+            "a loss, such as torch.nn.functional.mse_loss"
         )
     return functional.cross_entropy(outputs, targets)

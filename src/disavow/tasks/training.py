@@ -53,10 +53,10 @@ def train_client(
     total = torch.zeros((), device=device)
     batch: Any = None
 
-    def closure() -> Tensor:
+    def closure() -> Any:
         optimizer.zero_grad(set_to_none=True)
         loss = task.loss(network, batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         if task.clip_gradients is not None:
             nn.utils.clip_grad_norm_(parameters, task.clip_gradients)
         return loss
@@ -65,7 +65,7 @@ def train_client(
         for positions in batches:
             batch = moved(samples.batch(positions), device)
             # a closure, because some optimizers evaluate the loss several times a step
-            total += optimizer.step(closure).detach()  # type: ignore[no-untyped-call]
+            total += torch.as_tensor(optimizer.step(closure)).detach()
     except DisavowError:
         raise
     except Exception as error:
