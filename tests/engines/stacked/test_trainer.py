@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 from dataclasses import replace
-from typing import Literal
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ from disavow.errors import ModelMismatch
 from disavow.models import build
 from disavow.rounds.randomness import training_stream
 from disavow.rounds.vectors import Model
-from tests.engines.stacked.federations import (
+from tests.engines.stacked.workloads import (
     AGREEMENT,
     CLASSES,
     CPU,
@@ -91,9 +90,8 @@ def test_quantity_skew_agrees_with_the_reference(network: str) -> None:
     sizes = [len(part) for part in parts]
     assert max(sizes) > 8 * min(sizes)
     ask = an_ask(a_workload(sizes, network, settings=changed(momentum=0.9, learning_rate=0.01)))
-    for client_axis in ("exact", "padded"):
-        [updates] = StackedTrainer(CPU, client_axis=client_axis).train([ask])
-        assert agrees_but_for_kinks(updates.vectors, reference(ask).vectors)
+    [updates] = StackedTrainer(CPU).train([ask])
+    assert agrees_but_for_kinks(updates.vectors, reference(ask).vectors)
 
 
 def test_momentum_starts_anew_in_each_call() -> None:
@@ -161,11 +159,10 @@ def test_a_model_of_another_network_is_refused() -> None:
         StackedTrainer(CPU).evaluate(ask.workload, [other])
 
 
-@pytest.mark.parametrize("convolution", ["grouped", "unfold"])
-def test_several_models_are_evaluated_as_each_alone(convolution: Literal["grouped", "unfold"]) -> None:
+def test_several_models_are_evaluated_as_each_alone() -> None:
     workload = a_workload([9, 20], "resnet-mini")
     models = [model_of(build("resnet-mini", (1, 10, 10), CLASSES, seed=seed)) for seed in range(20)]
-    trainer = StackedTrainer(CPU, convolution=convolution)
+    trainer = StackedTrainer(CPU)
     together = trainer.evaluate(workload, models)
     for model, evaluation in zip(models, together, strict=True):
         [alone] = trainer.evaluate(workload, [model])
@@ -174,7 +171,7 @@ def test_several_models_are_evaluated_as_each_alone(convolution: Literal["groupe
 
 
 def test_a_trainer_holds_no_samples_that_nobody_else_holds() -> None:
-    trainer, workload = StackedTrainer(CPU, client_axis="padded"), a_workload([9, 20])
+    trainer, workload = StackedTrainer(CPU), a_workload([9, 20])
     trainer.train([an_ask(workload)])
     trainer.evaluate(workload, [model_of(workload.network)])
     images = weakref.ref(workload.images)
@@ -188,5 +185,5 @@ def test_a_closed_trainer_holds_nothing() -> None:
     trainer.train([ask])
     trainer.evaluate(ask.workload, [ask.model])
     trainer.close()
-    assert len(trainer._data) == 0
-    assert len(trainer._stacks) == 0
+    assert len(trainer._copies) == 0
+    assert len(trainer._networks) == 0

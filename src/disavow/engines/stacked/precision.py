@@ -14,7 +14,7 @@ _Switch = tuple[Callable[[], Any], Callable[[Any], None], Any]
 
 
 @contextmanager
-def arithmetic(precision: Precision) -> Iterator[None]:
+def multiplication_precision(precision: Precision) -> Iterator[None]:
     """Multiply with this precision, and choose algorithms that repeat themselves; afterwards all is as it was."""
     # all are read before the first is written, and put back in the same order: the old forms write over the new
     readable = list(_read(tf32=precision == "tf32"))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from disavow.engines.stacked.arithmetic import arithmetic
+from disavow.engines.stacked.precision import multiplication_precision
 
 BACKENDS = torch.backends
 
@@ -46,7 +46,7 @@ def test_float32_means_float32_and_all_is_put_back(allowed: bool) -> None:
     BACKENDS.cudnn.allow_tf32 = allowed
     torch.set_float32_matmul_precision("high" if allowed else "highest")
     before = seen()
-    with arithmetic("float32"):
+    with multiplication_precision("float32"):
         assert BACKENDS.cudnn.allow_tf32 is False
         assert BACKENDS.cuda.matmul.allow_tf32 is False
         assert BACKENDS.cudnn.deterministic is True
@@ -55,7 +55,7 @@ def test_float32_means_float32_and_all_is_put_back(allowed: bool) -> None:
 
 def test_tf32_is_a_choice() -> None:
     before = seen()
-    with arithmetic("tf32"):
+    with multiplication_precision("tf32"):
         assert BACKENDS.cudnn.allow_tf32 is True
         assert BACKENDS.cuda.matmul.allow_tf32 is True
     assert seen() == before
@@ -63,7 +63,7 @@ def test_tf32_is_a_choice() -> None:
 
 def test_all_is_put_back_after_an_error_too() -> None:
     before = seen()
-    with pytest.raises(KeyError), arithmetic("float32"):
+    with pytest.raises(KeyError), multiplication_precision("float32"):
         raise KeyError
     assert seen() == before
 
@@ -72,7 +72,7 @@ def test_all_is_put_back_after_an_error_too() -> None:
 def test_it_works_where_the_new_form_of_the_switches_was_used() -> None:
     BACKENDS.cuda.matmul.fp32_precision = "tf32"
     before = seen()
-    with arithmetic("float32"):
+    with multiplication_precision("float32"):
         assert BACKENDS.cuda.matmul.fp32_precision == "ieee"
         assert seen()[-2:] == ["ieee", "ieee"]
     assert seen() == before
