@@ -802,7 +802,7 @@ class Federation:
         budget = runs.budget_of(self.settings)
         if budget is None:
             return None
-        claim = "sampled" if self.ledger.policy.clustering == "fixed" else "unconditional"
+        claim = "sampled" if self.ledger.policy.anchored else "unconditional"
         return Spending(budget.epsilon, budget.delta, budget.spent(self.ledger.events()), claim)
 
     def _obstacle(self, standing: int) -> str | None:

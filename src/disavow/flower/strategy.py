@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -74,7 +74,7 @@ class KIPFedAvg(FedAvg):
         k: int = 4,
         x: int = 2,
         representatives: int = 1,
-        noise: Literal["paper", "calibrated", "none"] = "paper",
+        noise: str = "paper",
         sigma: float = 0.02,
         seed: int = 1,
         settings: Mapping[str, Any] | None = None,
@@ -110,12 +110,12 @@ class KIPFedAvg(FedAvg):
         if mechanism is not None:  # not past the settings, which say what goes with it, and which the run keeps
             told["mechanism"] = {"name": getattr(mechanism, "name", None)}
         self.settings: Settings = settings_from(told, settings)
-        if self.settings.mechanism.name == "federaser":
-            raise ConfigError(
-                'mechanism.name is "federaser", which needs an answer of every survivor in every round; allowed on '
-                'Flower nodes, of which some may be away: "retrain", "retrain-from-scratch"'
-            )
         self.mechanism: Mechanism = build_mechanism(self.settings.mechanism)
+        if self.mechanism.needs_every_survivor:
+            raise ConfigError(
+                f'mechanism.name is "{self.mechanism.name}", which needs an answer of every survivor in every '
+                'round; allowed on Flower nodes, of which some may be away: "retrain", "retrain-from-scratch"'
+            )
         if mechanism is not None and (type(mechanism), mechanism) != (type(self.mechanism), self.mechanism):
             raise ConfigError(
                 f"mechanism is {mechanism!r}, where the settings say {self.settings.mechanism.name!r}; allowed: "

@@ -18,18 +18,18 @@ DECLINED = "retraining was declined"
 
 
 @dataclass(frozen=True)
-class WithoutRetraining:
+class WithoutRetraining(Mechanism):
     """See `Mechanism`. Goes back as far as the run's own mechanism does, and rebuilds nothing."""
 
     inner: Mechanism
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         """That of the run's own mechanism."""
         return self.inner.name
 
     @property
-    def exact(self) -> bool:
+    def exact(self) -> bool:  # type: ignore[override]
         """Whether the run's own mechanism is: rounds that it has rebuilt before may stand."""
         return self.inner.exact
 

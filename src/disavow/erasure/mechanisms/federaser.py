@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from disavow.config import MechanismSettings
 from disavow.domain import Member, Slot
-from disavow.erasure.mechanisms.mechanism import Step, Work
+from disavow.erasure.mechanisms.mechanism import Mechanism, Step, Work
 from disavow.errors import IntegrityError, RoundRefused
 from disavow.ledger import Ledger, Reader
 from disavow.ledger.models import Vector
@@ -35,16 +36,19 @@ NO_ACCOUNT = "a rebuilt round is released without noise, so no privacy budget al
 
 
 @dataclass(frozen=True)
-class FedEraser:
+class FedEraser(Mechanism):
     """See `Mechanism`. `calibration` is the share of a round's local epochs that a calibration takes."""
 
-    calibration: float = 0.5
-    name: str = "federaser"
-    exact: bool = False
+    name = "federaser"
+    exact = False
+    keeps_updates = True
+    needs_every_survivor = True
 
-    def goes_back_to(self, broken: int) -> int:
-        """What was built before the first broken round stands."""
-        return broken
+    calibration: float = 0.5
+
+    def configured(self, settings: MechanismSettings) -> Self:
+        """See `Mechanism`."""
+        return replace(self, calibration=settings.calibration)
 
     def epochs(self, conduct: Conduct) -> int:
         """Local epochs of a calibration: the share, rounded up, so at least one."""

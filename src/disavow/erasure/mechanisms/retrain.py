@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from disavow.config import participants_of
-from disavow.erasure.mechanisms.mechanism import Step, Work
+from disavow.erasure.mechanisms.mechanism import Mechanism, Step, Work
 from disavow.ledger import Ledger, Reader
 from disavow.rounds.conduct import Conduct, participants_ahead, room_for
 
@@ -20,15 +20,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Retrain:
-    """See `Mechanism`."""
+class Retrain(Mechanism):
+    """See `Mechanism`. What was built before the first broken round stands."""
 
-    name: str = "retrain"
-    exact: bool = True
-
-    def goes_back_to(self, broken: int) -> int:
-        """What was built before the first broken round stands."""
-        return broken
+    name = "retrain"
 
     def ahead(
         self,
@@ -48,12 +43,12 @@ class Retrain:
             return Work()
         survivors = len(set(reader.clients()) - set(leavers))
         participants = participants_of(survivors, conduct.fraction, conduct.at_least) if survivors else 0
-        if reader.policy.clustering == "fixed":
+        if reader.policy.anchored:
             participants = survivors  # whole clusters take part, gaps and all
         if participants < reader.policy.k:
             return Work(obstacle=f"{participants} participants are left, fewer than k = {reader.policy.k}")
         room = room_for(reader, conduct, first, wanted, leavers)
-        if reader.policy.clustering != "fixed":
+        if not reader.policy.anchored:
             return Work((Step(participants, conduct.epochs),) * room.rounds, room.obstacle)
         counts = participants_ahead(reader, conduct, range(first, first + room.rounds), leavers)
         return Work(tuple(Step(count, conduct.epochs) for count in counts), room.obstacle)
@@ -69,7 +64,7 @@ class Retrain:
 class RetrainFromScratch(Retrain):
     """The same, from the initial model."""
 
-    name: str = "retrain-from-scratch"
+    name = "retrain-from-scratch"
 
     def goes_back_to(self, broken: int) -> int:  # noqa: ARG002
         """Nothing that was built stands."""
