@@ -24,7 +24,7 @@ from disavow.ledger.keys import tombstone_key
 from disavow.ledger.run_files import refuse_unsafe
 from disavow.proof.keys import AskPassphrase, load_signer
 from disavow.proof.notes import Signer
-from disavow.rounds.conduct import Clock, Conduct, now
+from disavow.rounds.options import Clock, RoundOptions, now
 from disavow.rounds.participation import needs_participation_key
 from disavow.rounds.randomness import Secrets
 
@@ -221,9 +221,9 @@ def refuse_on_nodes(settings: Settings, directory: Path) -> None:
         )
 
 
-def conduct_of(settings: Settings, clock: Clock = now, *, participation: bytes | None = None) -> Conduct:
+def round_options(settings: Settings, clock: Clock = now, *, participation: bytes | None = None) -> RoundOptions:
     """How these settings run rounds. `participation` comes from `participation_of`."""
-    return Conduct(
+    return RoundOptions(
         seed=settings.seed,
         fraction=settings.training.fraction,
         epochs=settings.training.epochs,

@@ -32,7 +32,7 @@ from disavow.flower.arrays import frame_of
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.keys import tombstone_key
 from disavow.ledger.tombstones import RESTORED
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.participation import Rank, participants, rank_by_key, rank_by_seed
 from disavow.rounds.randomness import Secrets
 from disavow.rounds.round import run_round
@@ -172,12 +172,12 @@ def test_with_equal_seeds_the_models_are_those_of_the_sequential_engine(tmp_path
     made = strategy(tmp_path / "flower", k=2, x=1, seed=case.seed, settings={"draws": "seeded"})
     arrays = ArrayRecord(copy.deepcopy(case.network).state_dict())
     made.start(grid=grid, initial_arrays=arrays, num_rounds=3, timeout=5.0)
-    conduct = Conduct(seed=case.seed, secrets=Secrets(case.seed))
+    options = RoundOptions(seed=case.seed, secrets=Secrets(case.seed))
     policy = made.settings.policy
     here = ledger_of(tmp_path / "here", case.parts, case.model.layout, policy, case.model.vector)
     with here, Ledger.open(tmp_path / "flower") as there:
         for number in (1, 2, 3):
-            run_round(here, SequentialEngine(case), conduct)
+            run_round(here, SequentialEngine(case), options)
             assert np.array_equal(there.model_after(number), here.model_after(number)), number
             assert sorted(map(sorted, there.membership(number))) == sorted(map(sorted, here.membership(number)))
 

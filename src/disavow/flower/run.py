@@ -15,7 +15,7 @@ from disavow.ledger import Ledger
 from disavow.ledger.creation import CONFIG
 from disavow.ledger.files import PRIVATE_FILE, write_durably
 from disavow.proof.notes import Signer
-from disavow.rounds.conduct import now
+from disavow.rounds.options import now
 from disavow.rounds.vectors import Model
 
 _NOT_OURS = (

@@ -32,9 +32,9 @@ from disavow.flower.run import open_run, settings_from
 from disavow.flower.session import Session
 from disavow.ledger.keys import default_folder, tombstone_key
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.participation import participation_of
-from disavow.runs import conduct_of
+from disavow.runs import round_options
 
 MetricsAggregation = Callable[[list[RecordDict], str], MetricRecord]
 
@@ -164,7 +164,7 @@ class KIPFedAvg(FedAvg):
                 frame=frame,
                 roster=roster,
                 configs=MessageConfigs(ledger, seed=settings.seed),
-                conduct=self._conduct(settings, participation, roster, timeout),
+                options=self._options(settings, participation, roster, timeout),
                 mechanism=self.mechanism,
                 openings=self.openings,
                 timeout=timeout,
@@ -222,9 +222,11 @@ class KIPFedAvg(FedAvg):
             raise ConfigError("KIPFedAvg sends messages only while start() runs")
         return self._session
 
-    def _conduct(self, settings: Settings, participation: bytes | None, roster: Roster, timeout: float) -> Conduct:
+    def _options(
+        self, settings: Settings, participation: bytes | None, roster: Roster, timeout: float
+    ) -> RoundOptions:
         return replace(
-            conduct_of(settings, participation=participation),
+            round_options(settings, participation=participation),
             at_least=max(settings.clustering.k, self.min_train_nodes),
             reachable=lambda: roster.gather(self.min_available_nodes, self.min_train_nodes, timeout=timeout),
         )

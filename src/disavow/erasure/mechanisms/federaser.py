@@ -26,7 +26,7 @@ from disavow.ledger import Ledger, Reader
 from disavow.ledger.models import Vector
 from disavow.ledger.rebuilt import model_from
 from disavow.ledger.updates import KeptRound, digest_of
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 
 if TYPE_CHECKING:
     from disavow.rounds.broadcast import Broadcast
@@ -50,14 +50,14 @@ class FedEraser(Mechanism):
         """See `Mechanism`."""
         return replace(self, calibration=settings.calibration)
 
-    def epochs(self, conduct: Conduct) -> int:
+    def epochs(self, options: RoundOptions) -> int:
         """Local epochs of a calibration: the share, rounded up, so at least one."""
-        return math.ceil(self.calibration * conduct.epochs)
+        return math.ceil(self.calibration * options.epochs)
 
     def ahead(
         self,
         reader: Reader,
-        conduct: Conduct,
+        options: RoundOptions,
         *,
         first: int,
         last: int,
@@ -67,7 +67,7 @@ class FedEraser(Mechanism):
         """One round for each that was kept, up to the first that too few survivors are left of."""
         if first > last:
             return Work()
-        if conduct.budget is not None:
+        if options.budget is not None:
             return Work(obstacle=NO_ACCOUNT)
         survivors = len(set(reader.clients()) - set(leavers))
         if survivors < reader.policy.k:
@@ -81,10 +81,10 @@ class FedEraser(Mechanism):
             if len(left) < reader.policy.k:
                 few = f"updates of {len(left)} survivors are kept of round {each.number}"
                 return Work(tuple(steps), f"{few}, fewer than k = {reader.policy.k}")
-            steps.append(Step(len(left), 0 if fresh and not steps else self.epochs(conduct)))
+            steps.append(Step(len(left), 0 if fresh and not steps else self.epochs(options)))
         return Work(tuple(steps))
 
-    def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
+    def rebuild_next(self, ledger: Ledger, engine: Engine, options: RoundOptions) -> None:
         """Go through the next kept round; the first after a rollback takes no training."""
         import torch
 
@@ -92,9 +92,9 @@ class FedEraser(Mechanism):
         from disavow.rounds.local_training import refuse_overflow
         from disavow.rounds.vectors import Model
 
-        opening = broadcast(ledger, conduct.clock())
+        opening = broadcast(ledger, options.clock())
         source = ledger.kept_rounds(opening.number)[0]
-        epochs = 0 if _fresh(ledger, opening.number) else self.epochs(conduct)
+        epochs = 0 if _fresh(ledger, opening.number) else self.epochs(options)
         kept = _kept(ledger, source, opening.number)
         made = _calibrated(ledger, engine, opening, source, kept, epochs) if epochs else _as_they_are(source, kept)
         members, contributions, trainer = made
@@ -102,8 +102,8 @@ class FedEraser(Mechanism):
         after = model_from(ledger.layout, before, contributions, [member.samples for member in members])
         refuse_overflow(Model(ledger.layout, torch.from_numpy(after)), round_number=opening.number)
         # shuffled, so that a slot's number says nothing about who is behind it
-        order = conduct.secrets.stream(opening.number, opening.attempt, "slots").permutation(len(members))
-        at = conduct.clock()
+        order = options.secrets.stream(opening.number, opening.attempt, "slots").permutation(len(members))
+        at = options.clock()
         ledger.record_rebuilt(
             number=opening.number,
             attempt=opening.attempt,
@@ -117,7 +117,7 @@ class FedEraser(Mechanism):
             at=at,
             seconds=(at - opening.opened_at).total_seconds(),
             trainer=trainer,
-            compress=conduct.compress,
+            compress=options.compress,
         )
 
 

@@ -11,7 +11,7 @@ from disavow.config import MechanismSettings
 from disavow.domain.strategies import MECHANISMS, MechanismSpec
 from disavow.errors import ConfigError
 from disavow.ledger import Ledger, Reader
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 
 if TYPE_CHECKING:
     from disavow.rounds.local_training import Engine
@@ -49,7 +49,7 @@ class Mechanism(MechanismSpec, ABC):
     def ahead(
         self,
         reader: Reader,
-        conduct: Conduct,
+        options: RoundOptions,
         *,
         first: int,
         last: int,
@@ -62,7 +62,7 @@ class Mechanism(MechanismSpec, ABC):
         """
 
     @abstractmethod
-    def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
+    def rebuild_next(self, ledger: Ledger, engine: Engine, options: RoundOptions) -> None:
         """Rebuild and record the next round."""
 
 
