@@ -40,8 +40,8 @@ from disavow.federation import Federation
 from disavow.ledger import Ledger
 from disavow.rounds.aggregate import aggregate
 from disavow.rounds.broadcast import Broadcast
-from disavow.rounds.conduct import Conduct
 from disavow.rounds.local_training import Engine
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.round import run_round
 from disavow.rounds.vectors import Model, Updates
 
@@ -147,7 +147,7 @@ class Leaking(Retrain):
 
     leak: str = ""
 
-    def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
+    def rebuild_next(self, ledger: Ledger, engine: Engine, options: RoundOptions) -> None:
         """A round like any other, whose model is replaced by what the leak makes of it."""
         layout, number = ledger.layout, ledger.last_round + 1
         superseded = {
@@ -169,7 +169,7 @@ class Leaking(Retrain):
             return _ALL[self.leak](aggregate(opening, *rest, **more), history)
 
         with patch("disavow.rounds.round.aggregate", leaking):
-            run_round(ledger, _Elsewhere(engine, old) if warm else engine, conduct)
+            run_round(ledger, _Elsewhere(engine, old) if warm else engine, options)
 
 
 @dataclass(frozen=True)

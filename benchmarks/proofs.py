@@ -37,7 +37,7 @@ from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
 from disavow.proof.reading import to_base64, write_figure
 from disavow.proof.verify import Asked, TrustedKey, verify
-from disavow.rounds.conduct import Conduct, now
+from disavow.rounds.options import RoundOptions, now
 from disavow.rounds.round import close_round, open_round
 from disavow.rounds.vectors import Updates
 
@@ -72,11 +72,11 @@ def from_a_ledger(signer: Signer, *, rounds: int, clients: int) -> Iterator[dict
             signer=signer,
         )
         with ledger:
-            conduct = Conduct(seed=1)
+            options = RoundOptions(seed=1)
             for _ in range(rounds):
-                opening, taking_part = open_round(ledger, conduct)
+                opening, taking_part = open_round(ledger, options)
                 updates = torch.randn(clients, layout.size)
-                close_round(ledger, opening, Updates(taking_part, (10,) * clients, updates), conduct)
+                close_round(ledger, opening, Updates(taking_part, (10,) * clients, updates), options)
 
             def make() -> tuple[bytes, OpenedProof]:
                 proof = prove_what_if(ledger, names[0])
@@ -86,7 +86,7 @@ def from_a_ledger(signer: Signer, *, rounds: int, clients: int) -> Iterator[dict
             yield _line("ledger", rounds, clients, data, proof.opening, signer, made, what_if=True)
             for name in names[1 : LEAVERS + 1]:
                 ledger.place_requests([name], key=bytes(32), at=now())
-                answer_without_training(ledger, conduct, Retrain(), openings=Path(folder) / "openings")
+                answer_without_training(ledger, options, Retrain(), openings=Path(folder) / "openings")
             made, (data, proof) = _timed(make)
             what = f"ledger, after {LEAVERS} withdrawals"
             yield _line(what, rounds, clients, data, proof.opening, signer, made, what_if=True)

@@ -30,8 +30,8 @@ from disavow.ledger.absent import files_with
 from disavow.ledger.rows import time_to_text
 from disavow.models import build
 from disavow.proof.keys import generate
-from disavow.rounds.conduct import now
 from disavow.rounds.local_training import Engine
+from disavow.rounds.options import now
 from disavow.rounds.training import train
 from disavow.rounds.vectors import Model, Updates
 from tests.cli.process import environment
@@ -302,7 +302,7 @@ def own(tmp_path: Path) -> Path:
         settings_digest=config.settings_digest(settings),
     )
     with ledger:
-        train(ledger, Own(prepared.engine), runs.conduct_of(settings), rounds=2)
+        train(ledger, Own(prepared.engine), runs.round_options(settings), rounds=2)
     return tmp_path / "own"
 
 

@@ -18,27 +18,50 @@ from disavow.domain import (
     TensorSpec,
     Verdict,
 )
+from disavow.domain.strategies import register
 from disavow.errors import DisavowError
 
 if TYPE_CHECKING:
+    from disavow.audit.game import Attacker
+    from disavow.erasure.judge import Criterion
+    from disavow.erasure.mechanisms import Mechanism
     from disavow.federation import Answer, Callbacks, ExportedModel, Federation, Prospect, Status, check_run
+    from disavow.rounds.clustering import Clustering
+    from disavow.rounds.noise import Distribution, Noise
 
 __version__ = _version("disavow")
 
-_APPLICATION = ("Answer", "Callbacks", "ExportedModel", "Federation", "Prospect", "Status", "check_run")
-"""What needs the extra `ledger`; an auditor, who imports this package too, has only the base install."""
+_LAZY = {
+    **dict.fromkeys(
+        ("Answer", "Callbacks", "ExportedModel", "Federation", "Prospect", "Status", "check_run"),
+        "disavow.federation",
+    ),
+    "Attacker": "disavow.audit.game",
+    "Clustering": "disavow.rounds.clustering",
+    "Criterion": "disavow.erasure.judge",
+    "Distribution": "disavow.rounds.noise",
+    "Mechanism": "disavow.erasure.mechanisms",
+    "Noise": "disavow.rounds.noise",
+}
+"""What needs more than the base install, which is all that an auditor has; by where it is."""
 
 __all__ = [
     "Answer",
+    "Attacker",
     "Callbacks",
     "Cluster",
+    "Clustering",
+    "Criterion",
     "DisavowError",
+    "Distribution",
     "ErasureRequest",
     "Evaluation",
     "ExportedModel",
     "Federation",
     "Layout",
+    "Mechanism",
     "Member",
+    "Noise",
     "Policy",
     "Prospect",
     "Round",
@@ -48,10 +71,11 @@ __all__ = [
     "Verdict",
     "__version__",
     "check_run",
+    "register",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _APPLICATION:
-        return getattr(import_module("disavow.federation"), name)
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

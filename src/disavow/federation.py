@@ -73,7 +73,7 @@ from disavow.proof.notes import Signer
 from disavow.proof.opening import read_opening
 from disavow.proof.statement import read_statement
 from disavow.proof.summary import Summary, summarise
-from disavow.rounds.conduct import Clock, Conduct, now, room_for
+from disavow.rounds.options import Clock, RoundOptions, now, room_for
 from disavow.rounds.participation import participation_of
 from disavow.rounds.training import OnRound, train
 from disavow.runs import Loading
@@ -338,7 +338,7 @@ class Federation:
     _prepared: Prepared | None = None
     own_engine: Engine | None = None
     """An engine of the caller's own, in place of the one that the settings describe."""
-    own_conduct: Conduct | None = None
+    own_options: RoundOptions | None = None
     """How rounds are run, where that is not as the settings say."""
 
     # -- opening and closing ------------------------------------------------------------------------------------
@@ -464,12 +464,12 @@ class Federation:
         return self.prepared.engine if self.own_engine is None else self.own_engine
 
     @property
-    def conduct(self) -> Conduct:
+    def options(self) -> RoundOptions:
         """How rounds are run, beyond the policy in the ledger."""
-        if self.own_conduct is not None:
-            return self.own_conduct
+        if self.own_options is not None:
+            return self.own_options
         participation = participation_of(self.settings, self.ledger, self.keys)
-        return runs.conduct_of(self.settings, self.clock, participation=participation)
+        return runs.round_options(self.settings, self.clock, participation=participation)
 
     @property
     def mechanism(self) -> Mechanism:
@@ -498,17 +498,17 @@ class Federation:
 
         """
         self._take_lock()
-        engine, conduct, rate = self.engine, self.conduct, self.settings.requests.rate
+        engine, options, rate = self.engine, self.options, self.settings.requests.rate
 
         def between_rounds() -> None:
             if rate > 0:
-                place_from_stream(self.ledger, conduct, rate=rate, key=self.tombstone_key())
+                place_from_stream(self.ledger, options, rate=rate, key=self.tombstone_key())
             self.answer(callbacks)
 
         train(
             self.ledger,
             engine,
-            conduct,
+            options,
             rounds=self.settings.rounds,
             on_round=callbacks.on_round,
             between_rounds=between_rounds,
@@ -529,7 +529,7 @@ class Federation:
         answered = answer_requests(
             self.ledger,
             self.engine,
-            self.conduct,
+            self.options,
             self.mechanism,
             on_verdict=callbacks.on_verdict,
             on_round=callbacks.on_round,
@@ -694,10 +694,10 @@ class Federation:
         self, numbers: tuple[int, ...], callbacks: Callbacks, *, retrain: bool
     ) -> CannotRetrain | None:
         """Answer all who wait, and complete what was interrupted; why the rest cannot be trained here, if so."""
-        ledger, mechanism, conduct = self.ledger, self.mechanism, self.conduct
+        ledger, mechanism, options = self.ledger, self.mechanism, self.options
         remark: Remark = repetition if runs.on_nodes(self.settings) else lambda ledger: ""
         without_training = partial(
-            answer_without_training, ledger, conduct, on_verdict=callbacks.on_verdict, remark=remark
+            answer_without_training, ledger, options, on_verdict=callbacks.on_verdict, remark=remark
         )
         without_training(mechanism)
         if not training_due(ledger):
@@ -710,7 +710,7 @@ class Federation:
             answer_requests(
                 ledger,
                 self._engine_to_retrain(),
-                conduct,
+                options,
                 mechanism,
                 on_verdict=callbacks.on_verdict,
                 on_round=callbacks.on_round,
@@ -743,7 +743,7 @@ class Federation:
         back = ledger.restored_from_backup(self.keys).clients  # they leave again, too
         together = list(dict.fromkeys([*asking, *back]))
         mechanism = self.mechanism if retrain else WithoutRetraining(self.mechanism)
-        told = foresee(ledger, together, self.conduct, mechanism)
+        told = foresee(ledger, together, self.options, mechanism)
         if _trains(told) and self.own_engine is None:
             try:
                 runs.refuse_other_trainer(ledger, self.settings)
@@ -802,7 +802,7 @@ class Federation:
         budget = runs.budget_of(self.settings)
         if budget is None:
             return None
-        claim = "sampled" if self.ledger.policy.clustering == "fixed" else "unconditional"
+        claim = "sampled" if self.ledger.policy.anchored else "unconditional"
         return Spending(budget.epsilon, budget.delta, budget.spent(self.ledger.events()), claim)
 
     def _obstacle(self, standing: int) -> str | None:
@@ -813,7 +813,7 @@ class Federation:
         if left < k:
             return f"{left} clients are fewer than k"
         try:
-            spent = room_for(self.ledger, self.conduct, standing + 1).obstacle is not None
+            spent = room_for(self.ledger, self.options, standing + 1).obstacle is not None
         except DisavowError:
             return None  # the key is not here that says who is in the next round
         return "the privacy budget is spent" if spent else None

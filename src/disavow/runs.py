@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from disavow import __version__, config
 from disavow.config import Settings
 from disavow.domain import OWN_CODE, RequestState, TrainedBy, escaped
+from disavow.domain.strategies import CLUSTERINGS, MECHANISMS
 from disavow.errors import CannotRetrain, ConfigError, RunError, RunMissing
 from disavow.ledger import Ledger, database
 from disavow.ledger.creation import CONFIG, refuse_existing
@@ -23,7 +24,7 @@ from disavow.ledger.keys import tombstone_key
 from disavow.ledger.run_files import refuse_unsafe
 from disavow.proof.keys import AskPassphrase, load_signer
 from disavow.proof.notes import Signer
-from disavow.rounds.conduct import Clock, Conduct, now
+from disavow.rounds.options import Clock, RoundOptions, now
 from disavow.rounds.participation import needs_participation_key
 from disavow.rounds.randomness import Secrets
 
@@ -79,10 +80,7 @@ def start(
     signer = load_signer(keys, ask)
     if needs_participation_key(settings):
         tombstone_key(keys, run=directory)  # a folder that cannot be used is better known before there is a run
-    if settings.clustering.method == "constrained-kmeans":
-        from disavow.rounds.clustering.kmeans import require_kmeans
-
-        require_kmeans()
+    CLUSTERINGS[settings.clustering.method].require()
     if prepared is None:
         with loading() as on_progress:
             prepared = prepare(settings, on_progress=on_progress)
@@ -223,9 +221,9 @@ def refuse_on_nodes(settings: Settings, directory: Path) -> None:
         )
 
 
-def conduct_of(settings: Settings, clock: Clock = now, *, participation: bytes | None = None) -> Conduct:
+def round_options(settings: Settings, clock: Clock = now, *, participation: bytes | None = None) -> RoundOptions:
     """How these settings run rounds. `participation` comes from `participation_of`."""
-    return Conduct(
+    return RoundOptions(
         seed=settings.seed,
         fraction=settings.training.fraction,
         epochs=settings.training.epochs,
@@ -233,7 +231,7 @@ def conduct_of(settings: Settings, clock: Clock = now, *, participation: bytes |
         clock=clock,
         budget=budget_of(settings),
         retention=None if settings.ledger.retention == "all" else settings.ledger.retention,
-        keep_every=settings.mechanism.interval if settings.mechanism.name == "federaser" else None,
+        keep_every=settings.mechanism.interval if MECHANISMS[settings.mechanism.name].keeps_updates else None,
         compress=settings.mechanism.compress,
         at_least=settings.clustering.k if on_nodes(settings) else 1,
         participation=participation,

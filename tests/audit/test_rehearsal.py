@@ -33,7 +33,7 @@ def digest(rehearsal: Rehearsal, which: str) -> str:
 
 def forecast(directory: Path) -> Forecast:
     with Ledger.open(directory) as ledger:
-        return foresee(ledger, [CLIENT], runs.conduct_of(runs.settings_of(directory)), Retrain())
+        return foresee(ledger, [CLIENT], runs.round_options(runs.settings_of(directory)), Retrain())
 
 
 def test_a_rollback_is_rehearsed_as_foreseen(broken: Path, tmp_path: Path) -> None:

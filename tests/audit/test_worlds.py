@@ -133,7 +133,7 @@ def test_no_two_worlds_share_secret_draws(subject: Subject) -> None:
 
 def by_hand(subject: Subject, seat: Seat, directory: Path, trainer: Trainer, clients: list[str]) -> Ledger:
     """A run of these clients with a world's secret draws, one round after the other."""
-    conduct = replace(runs.conduct_of(subject.settings), secrets=Secrets(secret_seed(subject, seat, SEED)))
+    options = replace(runs.round_options(subject.settings), secrets=Secrets(secret_seed(subject, seat, SEED)))
     ledger = Ledger.create(
         directory,
         policy=subject.policy,
@@ -142,11 +142,11 @@ def by_hand(subject: Subject, seat: Seat, directory: Path, trainer: Trainer, cli
         clients=clients,
         config="",
         created_by="tests",
-        at=conduct.clock(),
+        at=options.clock(),
     )
     engine = VectorisedEngine(subject.workload(), trainer)
     for _ in range(subject.rounds):
-        run_round(ledger, engine, conduct)
+        run_round(ledger, engine, options)
     return ledger
 
 
@@ -172,7 +172,7 @@ def test_a_world_with_the_client_really_erases_it(
     for world in whole[1][Kind.WITH]:
         with by_hand(subject, world.seat, tmp_path / str(world.seat), trainer, list(subject.clients)) as ledger:
             expected = confidences(subject, standing_models(ledger)[-1])
-            foreseen = foresee(ledger, [CLIENT], runs.conduct_of(subject.settings), Retrain())
+            foreseen = foresee(ledger, [CLIENT], runs.round_options(subject.settings), Retrain())
         assert world.verdict == str(foreseen.verdict) == "rollback to round 1"
         before, served = world.seen[Stage.BEFORE], world.seen[Stage.SERVED]
         assert np.array_equal(before.records.own, expected.own)

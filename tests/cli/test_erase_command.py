@@ -24,7 +24,7 @@ from disavow.ledger.absent import files_with
 from disavow.ledger.database import NAME
 from disavow.ledger.rows import time_to_text
 from disavow.proof.keys import generate
-from disavow.rounds.conduct import now
+from disavow.rounds.options import now
 from tests.cli.process import COMMAND, environment, only_error, write_config
 from tests.data.making import write
 from tests.kill.erasure_driver import Driver

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from disavow import config
 from disavow.config import PROJECTION_LIMIT, Settings
+from disavow.domain.strategies import Registry
 from tests.rounds.builders import PROPERTY
 
 
@@ -32,6 +33,8 @@ def values_of(kind: Any, metadata: Iterable[Any] = ()) -> st.SearchStrategy[Any]
         found = numbers(kind, metadata)
     elif kind is bool:
         found = st.booleans()
+    elif kind is str and (names := [sorted(m) for m in metadata if isinstance(m, Registry)]):
+        found = st.sampled_from(names[0])
     elif kind is str and (patterns := [m.pattern for m in metadata if getattr(m, "pattern", None)]):
         found = st.from_regex(patterns[0], fullmatch=True).filter(lambda text: len(text) <= 16)
     elif kind is str:
@@ -98,8 +101,8 @@ def test_the_defaults_as_toml_show_every_key_with_its_meaning() -> None:
         assert not name or f"[{name}]  # {about}" in written
         for key, field in fields.items():
             assert re.search(rf"^(# )?{key} = ", written, flags=re.MULTILINE), key
-            assert field.description, key
-            assert f"# {field.description} ({config.allowed(field)})" in written
+            assert config.meaning(field), key
+            assert f"# {config.meaning(field)} ({config.allowed(field)})" in written
     values = tomllib.loads(written)
     assert set(values) == set(Settings.model_fields)
     # what has no default is shown, and shown as unset

@@ -19,7 +19,7 @@ from disavow.engines.workload import Workload
 from disavow.errors import BudgetSpent, RoundRefused
 from disavow.ledger import Ledger, fsck
 from disavow.privacy.budget import Budget
-from disavow.rounds.conduct import Conduct, now
+from disavow.rounds.options import RoundOptions, now
 from disavow.rounds.randomness import Secrets
 from disavow.rounds.round import run_round
 from disavow.rounds.vectors import Model, Updates
@@ -71,8 +71,8 @@ def _federation(directory: Path, seed: int, trainer: OneByOne, stack: ExitStack)
         created_by="test",
         at=now(),
     )
-    conduct = Conduct(seed=seed, secrets=Secrets(seed))
-    return Federation(stack.enter_context(ledger), VectorisedEngine(case, trainer), conduct)
+    options = RoundOptions(seed=seed, secrets=Secrets(seed))
+    return Federation(stack.enter_context(ledger), VectorisedEngine(case, trainer), options)
 
 
 def test_each_federation_goes_as_if_it_were_alone(
@@ -86,7 +86,7 @@ def test_each_federation_goes_as_if_it_were_alone(
         for seed, in_step in zip((1, 2, 3), federations, strict=True):
             alone = _federation(tmp_path / f"alone-{seed}", seed, OneByOne(), stack)
             for _ in range(2):
-                run_round(alone.ledger, alone.engine, alone.conduct)
+                run_round(alone.ledger, alone.engine, alone.options)
             assert [s.after for s in alone.ledger.summaries()] == [s.after for s in in_step.ledger.summaries()]
             assert fsck(in_step.ledger.directory) == []
     assert len({each.ledger.summary(2).after for each in federations}) == 3
@@ -104,7 +104,7 @@ def test_a_training_call_has_enough_clients_and_not_many_more(
 
 def test_rounds_are_evaluated_as_if_each_were_alone(federations: list[Federation]) -> None:
     for each in federations[:2]:
-        run_round(each.ledger, each.engine, each.conduct)
+        run_round(each.ledger, each.engine, each.options)
     run_rounds(federations)
     evaluate_rounds(federations)
     evaluate_rounds(federations)
@@ -137,7 +137,7 @@ def _calibrated(directory: Path, stack: ExitStack) -> Federation:
     plain = _federation(directory, 4, OneByOne(), stack)
     policy = replace(plain.ledger.policy, noise="calibrated", clip=1.0, tau=1.0)
     plain.ledger.policy = policy
-    return replace(plain, conduct=replace(plain.conduct, budget=Budget(1.0, 1e-5)))
+    return replace(plain, options=replace(plain.options, budget=Budget(1.0, 1e-5)))
 
 
 def test_no_federations_make_no_rounds() -> None:

@@ -751,7 +751,7 @@ def test_a_what_if_about_a_newcomer_names_nobody(tmp_path: Path) -> None:
 def ticking(run: Federation, start: datetime, step: timedelta) -> Federation:
     """The run under a clock that goes on by a step whenever somebody looks."""
     moments = (start + number * step for number in count())
-    return replace(run, own_conduct=replace(run.conduct, clock=lambda: next(moments)))
+    return replace(run, own_options=replace(run.options, clock=lambda: next(moments)))
 
 
 def times_of(report: Report) -> list[datetime]:

@@ -44,7 +44,7 @@ class Forgetful(ToyEngine):
 def erased(run: Federation, engine: ToyEngine) -> tuple[str, ...]:
     """Let two leave who break round 2; the remarks on it."""
     numbers = ask(run, *pair_first_together_in(run.ledger, 2))
-    erase(run.ledger, engine, run.conduct, run.mechanism, remark=repetition)
+    erase(run.ledger, engine, run.options, run.mechanism, remark=repetition)
     return remarks(run.ledger.requests(numbers))
 
 
@@ -85,8 +85,8 @@ def test_where_nobody_can_be_compared_it_is_not_called_reproducible(tmp_path: Pa
         numbers = ask(run, *leavers)
         newcomers = ["new-1", "new-2", "new-3"]
         run.ledger.register(newcomers, key=run.tombstone_key())
-        conduct = replace(run.conduct, reachable=lambda: newcomers)
-        erase(run.ledger, run.engine, conduct, run.mechanism, remark=repetition)
+        options = replace(run.options, reachable=lambda: newcomers)
+        erase(run.ledger, run.engine, options, run.mechanism, remark=repetition)
         assert (
             remarks(run.ledger.requests(numbers))
             == ("retrained, not reproducible: no survivor returned a second update from the same model",) * 2
@@ -97,8 +97,8 @@ def test_a_rollback_that_could_not_be_retrained_was_not_retrained_at_all(tmp_pat
     with fresh(tmp_path / "run") as run:
         leavers = pair_first_together_in(run.ledger, 2)
         numbers = ask(run, *leavers)
-        conduct = replace(run.conduct, reachable=lambda: [])
-        erase(run.ledger, run.engine, conduct, run.mechanism, remark=repetition)
+        options = replace(run.options, reachable=lambda: [])
+        erase(run.ledger, run.engine, options, run.mechanism, remark=repetition)
         for remark in remarks(run.ledger.requests(numbers)):
             assert remark.startswith("not retrained: ")
             assert "reproducible" not in remark
@@ -112,7 +112,7 @@ def test_what_needs_no_training_is_settled_and_the_rest_waits_for_an_engine(
         numbers = ask(run, *pair_first_together_in(run.ledger, round_number))
         before = run.ledger.summaries()
         for _ in range(2):  # twice is once
-            assert answer_without_training(run.ledger, run.conduct, run.mechanism) == ()
+            assert answer_without_training(run.ledger, run.options, run.mechanism) == ()
             assert {r.state for r in run.ledger.requests(numbers)} == {RequestState.WAITING}
             assert run.ledger.summaries() == before
             assert training_due(run.ledger)
@@ -126,7 +126,7 @@ def test_what_needs_no_training_is_settled_and_the_rest_waits_for_an_engine(
 def test_a_deniable_request_is_settled_whole(tmp_path: Path) -> None:
     with fresh(tmp_path / "run") as run:
         [number] = ask(run, "client-04")
-        [answered] = answer_without_training(run.ledger, run.conduct, run.mechanism)
+        [answered] = answer_without_training(run.ledger, run.options, run.mechanism)
         assert (answered.number, answered.state) == (number, RequestState.ANSWERED)
     with Ledger.open(tmp_path / "run") as ledger:
         assert "client-04" not in ledger.clients()

@@ -28,8 +28,8 @@ from disavow.flower.names import EPOCHS
 from disavow.flower.roster import Roster
 from disavow.flower.session import Session
 from disavow.ledger.keys import default_folder, tombstone_key
-from disavow.rounds.conduct import Conduct
 from disavow.rounds.local_training import Engine
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.vectors import Model
 from tests.engines.contract import AttributesContract, Case, EngineContract, evaluated
 from tests.flower.loopback import LoopbackGrid, Node
@@ -75,8 +75,8 @@ def flower(case: Case, directory: Path, stack: ExitStack) -> FlowerEngine:
     roster = Roster(grid, ledger, key=key, identity="client-id")
     roster.look()
     configs, judge = MessageConfigs(ledger, seed=case.seed), SequentialEngine(case)
-    conduct, keys = Conduct(seed=case.seed), ("arrays", "config")
-    session = Session(grid, ledger, frame, roster, configs, conduct, Retrain(), directory.parent / "openings", 5.0)
+    options, keys = RoundOptions(seed=case.seed), ("arrays", "config")
+    session = Session(grid, ledger, frame, roster, configs, options, Retrain(), directory.parent / "openings", 5.0)
 
     def score(number: int, arrays: ArrayRecord) -> MetricRecord:
         found = evaluated(judge, Model(frame.layout, torch.from_numpy(frame.vector(arrays))))

@@ -6,7 +6,6 @@ import copy
 import logging
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from disavow.flower.arrays import frame_of
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.keys import tombstone_key
 from disavow.ledger.tombstones import RESTORED
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.participation import Rank, participants, rank_by_key, rank_by_seed
 from disavow.rounds.randomness import Secrets
 from disavow.rounds.round import run_round
@@ -173,12 +172,12 @@ def test_with_equal_seeds_the_models_are_those_of_the_sequential_engine(tmp_path
     made = strategy(tmp_path / "flower", k=2, x=1, seed=case.seed, settings={"draws": "seeded"})
     arrays = ArrayRecord(copy.deepcopy(case.network).state_dict())
     made.start(grid=grid, initial_arrays=arrays, num_rounds=3, timeout=5.0)
-    conduct = Conduct(seed=case.seed, secrets=Secrets(case.seed))
+    options = RoundOptions(seed=case.seed, secrets=Secrets(case.seed))
     policy = made.settings.policy
     here = ledger_of(tmp_path / "here", case.parts, case.model.layout, policy, case.model.vector)
     with here, Ledger.open(tmp_path / "flower") as there:
         for number in (1, 2, 3):
-            run_round(here, SequentialEngine(case), conduct)
+            run_round(here, SequentialEngine(case), options)
             assert np.array_equal(there.model_after(number), here.model_after(number)), number
             assert sorted(map(sorted, there.membership(number))) == sorted(map(sorted, here.membership(number)))
 
@@ -446,14 +445,17 @@ def test_federaser_is_refused_whichever_way_it_is_asked_for(tmp_path: Path, more
     assert not (tmp_path / "run").exists()
 
 
-@dataclass(frozen=True)
 class Own(Retrain):
     """A mechanism of the user's own, under the name of another."""
 
 
-@pytest.mark.parametrize(
-    "mechanism", [Own(), Own(name="mine"), Retrain(name="mine"), Retrain(exact=False), object()]
-)
+class Unregistered(Retrain):
+    """A mechanism that nobody registered."""
+
+    name = "mine"
+
+
+@pytest.mark.parametrize("mechanism", [Own(), Unregistered(), object()])
 def test_a_mechanism_that_no_settings_name_is_refused(tmp_path: Path, mechanism: Any) -> None:
     with pytest.raises(ConfigError, match="mechanism"):
         strategy(tmp_path / "run", mechanism=mechanism)

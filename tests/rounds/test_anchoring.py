@@ -17,12 +17,12 @@ from disavow.errors import RoundRefused
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.database import NAME
 from disavow.rounds.clustering.fixed import hash_of
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.randomness import Secrets
 from disavow.rounds.round import open_round, run_round
 from disavow.rounds.vectors import Model, Updates
 from tests.ledger.making import change
-from tests.rounds.builders import CONDUCT, POLICY, gaussian, layout_of_size, ledger_of, updates_of
+from tests.rounds.builders import OPTIONS, POLICY, gaussian, layout_of_size, ledger_of, updates_of
 
 KEY = bytes(range(32))
 CLIENTS = client_ids(11)
@@ -55,9 +55,11 @@ def book_of(directory: Path, policy: Policy = DENIABLE, clients: Sequence[str] =
     return ledger_of(directory / "run", clients, layout_of_size(3), policy)
 
 
-def leave(book: Ledger, clients: Sequence[str], tmp_path: Path, conduct: Conduct = CONDUCT) -> set[VerdictKind]:
-    book.place_requests(sorted(clients), key=KEY, at=CONDUCT.clock())
-    answered = erase(book, Engine(), conduct, Retrain(), openings=tmp_path / "openings")
+def leave(
+    book: Ledger, clients: Sequence[str], tmp_path: Path, options: RoundOptions = OPTIONS
+) -> set[VerdictKind]:
+    book.place_requests(sorted(clients), key=KEY, at=OPTIONS.clock())
+    answered = erase(book, Engine(), options, Retrain(), openings=tmp_path / "openings")
     return {request.verdict.kind for request in answered if request.verdict is not None}
 
 
@@ -77,11 +79,11 @@ def members_of(anchors: Anchors, number: int) -> list[str]:
 
 def test_who_leaves_leaves_a_gap_and_nothing_else_moves(tmp_path: Path) -> None:
     with book_of(tmp_path) as book:
-        before = by_clients(run_round(book, Engine(), CONDUCT).clusters)
+        before = by_clients(run_round(book, Engine(), OPTIONS).clusters)
         anchors = anchors_of(book)
         leaver = CLIENTS[4]
         assert leave(book, [leaver], tmp_path) == {VerdictKind.DENIABLE}
-        after = by_clients(run_round(book, Engine(), CONDUCT).clusters)
+        after = by_clients(run_round(book, Engine(), OPTIONS).clusters)
         assert anchors_of(book) == anchors.without([leaver])
         assert {tuple(c for c in group if c != leaver): told for group, told in before.items()} == after
         rates = {event.rate for event in book.events()}
@@ -91,7 +93,7 @@ def test_who_leaves_leaves_a_gap_and_nothing_else_moves(tmp_path: Path) -> None:
 
 def test_a_cluster_that_everybody_left_is_in_no_round_and_keeps_its_weight(tmp_path: Path) -> None:
     with book_of(tmp_path, replace(DENIABLE, delta=None)) as book:
-        before = by_clients(run_round(book, Engine(), CONDUCT).clusters)
+        before = by_clients(run_round(book, Engine(), OPTIONS).clusters)
         anchors = anchors_of(book)
         gone = members_of(anchors, 1)
         # nobody is left who could have been drawn instead: the round is undone, and run again without them
@@ -106,11 +108,11 @@ def test_a_cluster_that_everybody_left_is_in_no_round_and_keeps_its_weight(tmp_p
 
 def test_a_newcomer_adds_a_place_and_a_share_to_the_cluster_of_its_hash(tmp_path: Path) -> None:
     with book_of(tmp_path) as book:
-        run_round(book, Engine(), CONDUCT)
+        run_round(book, Engine(), OPTIONS)
         anchors = anchors_of(book)
         leave(book, [CLIENTS[0]], tmp_path)
         book.register(["new-50", "new-51"], key=KEY)
-        record = run_round(book, Engine(away=["new-51"]), CONDUCT)
+        record = run_round(book, Engine(away=["new-51"]), OPTIONS)
         grown = anchors_of(book)
         assert [anchor.until for anchor in grown.clusters] == [anchor.until for anchor in anchors.clusters]
         assert {c: grown.places[c] for c in CLIENTS[1:]} == {c: anchors.places[c] for c in CLIENTS[1:]}
@@ -132,10 +134,10 @@ def test_a_newcomer_adds_a_place_and_a_share_to_the_cluster_of_its_hash(tmp_path
 
 def test_who_is_away_is_a_gap_in_that_round(tmp_path: Path) -> None:
     with book_of(tmp_path) as book:
-        first = by_clients(run_round(book, Engine(), CONDUCT).clusters)
+        first = by_clients(run_round(book, Engine(), OPTIONS).clusters)
         away = CLIENTS[2]
-        second = by_clients(run_round(book, Engine(away=[away]), CONDUCT).clusters)
-        third = by_clients(run_round(book, Engine(), CONDUCT).clusters)
+        second = by_clients(run_round(book, Engine(away=[away]), OPTIONS).clusters)
+        third = by_clients(run_round(book, Engine(), OPTIONS).clusters)
     assert second == {tuple(c for c in group if c != away): told for group, told in first.items()}
     assert third == first
     assert not fsck(tmp_path / "run")
@@ -158,47 +160,47 @@ def test_a_share_is_settled_by_the_first_update_and_a_refused_round_settles_noth
 
     with book_of(tmp_path) as book:
         with pytest.raises(RoundRefused):
-            run_round(book, Broken(), CONDUCT)
+            run_round(book, Broken(), OPTIONS)
         assert {place.share for place in anchors_of(book).places.values()} == {None}
-        first = by_clients(run_round(book, Growing(), CONDUCT).clusters)
-        assert by_clients(run_round(book, Growing(), CONDUCT).clusters) == first
+        first = by_clients(run_round(book, Growing(), OPTIONS).clusters)
+        assert by_clients(run_round(book, Growing(), OPTIONS).clusters) == first
 
 
 def test_anchors_outlive_a_restart_and_are_settled_over_the_whole_roster(tmp_path: Path) -> None:
-    conduct = replace(CONDUCT, secrets=Secrets())  # fresh borders, which cannot be drawn again
+    options = replace(OPTIONS, secrets=Secrets())  # fresh borders, which cannot be drawn again
     with book_of(tmp_path) as book:
-        open_round(book, conduct)  # and then the process dies
+        open_round(book, options)  # and then the process dies
         settled = anchors_of(book)
         assert sorted(settled.places) == list(CLIENTS)
     with Ledger.open(tmp_path / "run", write=True) as book:
-        run_round(book, Engine(), conduct)
+        run_round(book, Engine(), options)
         anchors = anchors_of(book)
         assert [(a.until, a.places) for a in anchors.clusters] == [(a.until, a.places) for a in settled.clusters]
     with Ledger.open(tmp_path / "run", write=True) as book:
         assert anchors_of(book) == anchors
-        run_round(book, Engine(), conduct)
+        run_round(book, Engine(), options)
         assert anchors_of(book) == anchors
     assert not fsck(tmp_path / "run")
 
 
 def test_of_some_of_the_clients_whole_clusters_take_part_whoever_has_left(tmp_path: Path) -> None:
-    conduct = replace(CONDUCT, fraction=0.5)
+    options = replace(OPTIONS, fraction=0.5)
     clients = client_ids(20)
     with book_of(tmp_path, clients=clients) as book:
-        _, chosen = open_round(book, conduct)
+        _, chosen = open_round(book, options)
         anchors = anchors_of(book)
-        numbers = [conduct.clusters(anchors, number).numbers for number in range(1, 9)]
+        numbers = [options.clusters(anchors, number).numbers for number in range(1, 9)]
         assert len(set(map(tuple, numbers))) > 3
         assert {len(each) for each in numbers} == {3}
         assert list(chosen) == sorted(c for number in numbers[0] for c in members_of(anchors, number))
         for number in range(1, 5):
-            record = run_round(book, Engine(), conduct)
+            record = run_round(book, Engine(), options)
             due = {tuple(members_of(anchors_of(book), each)) for each in numbers[number - 1]}
             assert set(by_clients(record.clusters)) == due
             assert sum(cluster.weight for cluster in record.clusters) == pytest.approx(1)
-        leave(book, chosen[:2], tmp_path, conduct)
+        leave(book, chosen[:2], tmp_path, options)
         for number in range(book.last_round + 1, 9):
-            record = run_round(book, Engine(), conduct)
+            record = run_round(book, Engine(), options)
             due = {tuple(members_of(anchors_of(book), each)) for each in numbers[number - 1]}
             assert set(by_clients(record.clusters)) == {group for group in due if group}
     assert not fsck(tmp_path / "run")
@@ -206,10 +208,10 @@ def test_of_some_of_the_clients_whole_clusters_take_part_whoever_has_left(tmp_pa
 
 def test_with_fewer_than_k_clients_left_no_round_is_opened(tmp_path: Path) -> None:
     with book_of(tmp_path, replace(DENIABLE, x=1)) as book:
-        run_round(book, Engine(), CONDUCT)
+        run_round(book, Engine(), OPTIONS)
         leave(book, CLIENTS[:9], tmp_path)
         with pytest.raises(RoundRefused):
-            open_round(book, CONDUCT)
+            open_round(book, OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +227,7 @@ def test_with_fewer_than_k_clients_left_no_round_is_opened(tmp_path: Path) -> No
 )
 def test_changed_anchors_are_noticed(tmp_path: Path, damage: str) -> None:
     with book_of(tmp_path) as book:
-        run_round(book, Engine(), CONDUCT)
+        run_round(book, Engine(), OPTIONS)
     assert not fsck(tmp_path / "run")
     change(tmp_path / "run", damage)
     assert any(finding.fault for finding in fsck(tmp_path / "run"))
@@ -234,11 +236,11 @@ def test_changed_anchors_are_noticed(tmp_path: Path, damage: str) -> None:
 def test_nothing_kept_of_a_leaver_is_in_the_anchors(tmp_path: Path) -> None:
     """Neither its id nor its hash, of which a border would be one if it were not drawn."""
     with book_of(tmp_path) as book:
-        run_round(book, Engine(), CONDUCT)
+        run_round(book, Engine(), OPTIONS)
         leave(book, CLIENTS[:2], tmp_path)
         book.purge()
     raw = (tmp_path / "run" / NAME).read_bytes()
     for client in CLIENTS[:2]:
         assert client.encode() not in raw
         for length in (8, 32):
-            assert hash_of(client, CONDUCT.seed)[:length] not in raw
+            assert hash_of(client, OPTIONS.seed)[:length] not in raw

@@ -13,7 +13,7 @@ from disavow.errors import BudgetSpent
 from disavow.ledger import Ledger, fsck
 from disavow.privacy.budget import Budget
 from disavow.rounds.clustering.fixed import settled
-from disavow.rounds.conduct import room_for
+from disavow.rounds.options import room_for
 from disavow.rounds.round import close_round, open_round, run_round
 from disavow.rounds.spending import Room, foreseen
 from disavow.rounds.training import train
@@ -56,10 +56,10 @@ def test_training_stops_before_the_round_that_would_exceed_the_budget(
     tmp_path: Path, policy: Policy, samples: Sequence[int]
 ) -> None:
     budget, engine = Budget(6.0, 1e-5), Engine(samples)
-    conduct = replace(FRESH, budget=budget)
+    options = replace(FRESH, budget=budget)
     with ledger(tmp_path, policy) as book:
         with pytest.raises(BudgetSpent, match=r"ε is \d\.\d+ of 6 at δ = 1e-05") as refused:
-            train(book, engine, conduct, rounds=100)
+            train(book, engine, options, rounds=100)
         events = book.events()
         assert 1 < len(events) < 100
         assert engine.trained == len(events)  # nobody trained in vain
@@ -67,7 +67,7 @@ def test_training_stops_before_the_round_that_would_exceed_the_budget(
         claim = "sampled" if policy is FIXED else "unconditional"
         assert f"({claim} claim), and round {len(events) + 1} would make it" in str(refused.value)
         with pytest.raises(BudgetSpent):
-            open_round(book, conduct)
+            open_round(book, options)
         assert book.events() == events
     assert fsck(tmp_path / "run") == []
 
@@ -89,55 +89,55 @@ def test_weights_that_were_not_foreseen_are_refused_before_anything_is_drawn_or_
     anchors = settled(CLIENTS, FIXED.k, FRESH.seed, FRESH.secrets.stream(0, 1, "borders"))
     equal = foreseen(FIXED, 1, FRESH.clusters(anchors, 1))
     budget = Budget(Budget(1.0, 1e-5).spent([equal]) * 1.01, 1e-5)
-    conduct = replace(FRESH, budget=budget)
+    options = replace(FRESH, budget=budget)
     heavy = (1000, *(1,) * 10)
     with ledger(tmp_path, FIXED) as book:
-        opening, clients = open_round(book, conduct)
+        opening, clients = open_round(book, options)
         updates = Engine(heavy).train(opening.model, clients, 1)
         with pytest.raises(BudgetSpent):
-            close_round(book, opening, updates, conduct)
+            close_round(book, opening, updates, options)
         assert book.events() == ()
         assert book.next_round() == (1, 1)
-        run_round(book, Engine(), conduct)
+        run_round(book, Engine(), options)
         assert len(book.events()) == 1
 
 
 def test_room_is_told_round_by_round_with_the_reason_for_the_end(tmp_path: Path) -> None:
     budget = Budget(6.0, 1e-5)
-    conduct = replace(FRESH, budget=budget)
+    options = replace(FRESH, budget=budget)
     with ledger(tmp_path, CALIBRATED) as book:
-        room = room_for(book, conduct, 1, 100)
+        room = room_for(book, options, 1, 100)
         assert room.obstacle is not None
         assert f"and round {room.rounds + 1} would make it" in room.obstacle
-        assert room_for(book, conduct, 1, room.rounds) == Room(room.rounds)
-        run_round(book, Engine(), conduct)
-        assert room_for(book, conduct, 2, 100).rounds == room.rounds - 1
-        assert room_for(book, conduct, 1, 100).rounds == room.rounds - 1  # a superseded round was released too
+        assert room_for(book, options, 1, room.rounds) == Room(room.rounds)
+        run_round(book, Engine(), options)
+        assert room_for(book, options, 2, 100).rounds == room.rounds - 1
+        assert room_for(book, options, 1, 100).rounds == room.rounds - 1  # a superseded round was released too
         assert room_for(book, FRESH, 1, 100) == Room(100)
 
 
 def test_what_a_round_costs_does_not_depend_on_how_many_have_left(tmp_path: Path) -> None:
-    conduct = replace(FRESH, budget=Budget(4.0, 1e-5))
+    options = replace(FRESH, budget=Budget(4.0, 1e-5))
     with ledger(tmp_path, FIXED) as book:
-        run_round(book, Engine(), conduct)
-        before = room_for(book, conduct, 2, 200)
+        run_round(book, Engine(), options)
+        before = room_for(book, options, 2, 200)
         assert 1 < before.rounds < 200
-        assert room_for(book, conduct, 2, 200, CLIENTS[:5]) == before
+        assert room_for(book, options, 2, 200, CLIENTS[:5]) == before
 
 
 @pytest.mark.parametrize("budget", [None, Budget(1e5, 1e-5)], ids=["no budget", "budget"])
 def test_there_is_no_room_for_a_round_whose_clusters_are_all_empty(tmp_path: Path, budget: Budget | None) -> None:
     """One cluster of three takes part in each round."""
-    conduct = replace(FRESH, budget=budget, fraction=0.3, participation=bytes(32))
+    options = replace(FRESH, budget=budget, fraction=0.3, participation=bytes(32))
     with ledger(tmp_path, FIXED) as book:
-        run_round(book, Engine(), conduct)
+        run_round(book, Engine(), options)
         anchors = book.anchors()
         assert anchors is not None
-        numbers = [conduct.clusters(anchors, number).numbers for number in range(1, 13)]
+        numbers = [options.clusters(anchors, number).numbers for number in range(1, 13)]
         last = next(i for i, each in enumerate(numbers) if list(each) != list(numbers[0]))
         gone = [client for client, at in anchors.places.items() if at.cluster in numbers[last]]
-        assert room_for(book, conduct, 1, 12).obstacle is None
-        room = room_for(book, conduct, 1, 12, gone)
+        assert room_for(book, options, 1, 12).obstacle is None
+        room = room_for(book, options, 1, 12, gone)
         assert room.rounds == last
         assert room.obstacle is not None
 

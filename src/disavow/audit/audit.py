@@ -21,12 +21,11 @@ from pathlib import Path
 import numpy as np
 
 from disavow import __version__, config
-from disavow.audit.attackers import ATTACKERS, BEFORE_AFTER
-from disavow.audit.attackers.before_after import ranks
+from disavow.audit.attackers.before_after import BEFORE_AFTER, ranks
 from disavow.audit.difference import difference
 from disavow.audit.epsilon import epsilon_bound
 from disavow.audit.forging import compare_histories, forge, recompute
-from disavow.audit.game import Attacker, Floats, Handed, Records, Scores, Shadows, Stage, Worlds
+from disavow.audit.game import ATTACKERS, Attacker, Floats, Handed, Records, Scores, Shadows, Stage, Worlds
 from disavow.audit.power import worlds_for
 from disavow.audit.rehearsal import rehearse
 from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found, GivenAway, median, simultaneous

@@ -43,7 +43,7 @@ def epsilon_bound(
     scores: Mapping[str, Scores], policy: Policy, *, rounds: int, delta: float
 ) -> EpsilonBound | None:
     """The best bound of these attackers of worlds; None for noise that has no account."""
-    if policy.noise != "calibrated" or not scores:
+    if not policy.accounted or not scores:
         return None
     level = 1 - (1 - LEVEL) / len(scores)
     low, attacker = max((lower_bound(each, delta, level), name) for name, each in scores.items())

@@ -23,6 +23,7 @@ import torch
 
 from disavow.audit.game import Floats, Scores, Weights
 from disavow.domain import Policy, Round
+from disavow.domain.strategies import DISTRIBUTIONS, NOISES
 from disavow.ledger import Ledger
 from disavow.rounds.aggregate import aggregate
 from disavow.rounds.broadcast import Broadcast
@@ -37,9 +38,6 @@ UpdatesOf = Callable[[Model, tuple[str, ...], int], Updates]
 
 _SURE = 4.0
 """Standard deviations above the mean within which the length of the noise stays, but for one case in 30,000."""
-
-_FOURTH_MOMENT = {"gaussian": 8.0, "laplace": 14.0}
-"""Variance of the squared difference between two numbers of unit variance drawn from the distribution."""
 
 
 @dataclass(frozen=True)
@@ -179,13 +177,9 @@ def _identical(record: Round, updates: Updates) -> int:
 
 def _noise(record: Round, policy: Policy, size: int) -> float:
     """How far two draws of the noise lie apart at most, all but surely."""
-    if policy.noise == "paper":
-        sigma = policy.sigma / policy.representatives
-        tau = math.hypot(*(cluster.weight * sigma * cluster.spread for cluster in record.clusters))
-        spread = _FOURTH_MOMENT[policy.distribution]
-    else:
-        tau = (policy.tau or 0.0) if policy.noise == "calibrated" else 0.0
-        spread = _FOURTH_MOMENT["gaussian"]
+    noise = NOISES[policy.noise]
+    tau = noise.tau(policy, [(cluster.weight, cluster.spread) for cluster in record.clusters])
+    spread = DISTRIBUTIONS[noise.distribution(policy)].variance_of_squares
     return tau * math.sqrt(2 * size + _SURE * math.sqrt(spread * size))
 
 

@@ -67,9 +67,9 @@ def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism
             # the copy is looked at round by round: nothing more is thinned in it
             key = _tombstone_key(ledger, subject, keys)
             participation = participation_of(subject.settings, ledger, keys)
-            conduct = replace(runs.conduct_of(subject.settings, participation=participation), retention=None)
-            ledger.place_requests([subject.client], key=key, at=conduct.clock())
-            [answer] = erase(ledger, engine, conduct, mechanism, openings=scratch / "openings")
+            options = replace(runs.round_options(subject.settings, participation=participation), retention=None)
+            ledger.place_requests([subject.client], key=key, at=options.clock())
+            [answer] = erase(ledger, engine, options, mechanism, openings=scratch / "openings")
             yield Rehearsal(rounds, answer, before, _served(ledger), ledger, engine, participation)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -125,8 +125,8 @@ def subject_of(
 
 
 def _refuse_too_few_clients(client: str, clients: int, policy: Policy, settings: Settings) -> None:
-    fixed = policy.clustering == "fixed"  # whole clusters take part, gaps and all
-    participants = clients - 1 if fixed else participants_of(clients - 1, settings.training.fraction)
+    # of anchored clusters whole ones take part, gaps and all
+    participants = clients - 1 if policy.anchored else participants_of(clients - 1, settings.training.fraction)
     if participants < policy.k:
         raise ConfigError(
             f"without {escaped(client)} only {participants} participants are left, fewer than k = {policy.k}: "

@@ -34,7 +34,7 @@ from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms import Mechanism
 from disavow.ledger import Ledger
 from disavow.ledger.files import write_durably
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.randomness import Secrets, derive, training_stream
 from disavow.rounds.vectors import Model
 
@@ -123,14 +123,16 @@ def train_worlds(
 
     `participation` is the run's key where it has one: in every world the same clients take part in the same rounds.
     """
-    conduct = replace(runs.conduct_of(subject.settings, participation=participation), budget=None, retention=None)
+    options = replace(
+        runs.round_options(subject.settings, participation=participation), budget=None, retention=None
+    )
     folder.mkdir(parents=True, exist_ok=True)
     found = {seat: _read(subject, seat, folder) for seat in seats}
     missing = [seat for seat, kept in found.items() if kept is None]
     on_round((len(seats) - len(missing)) * subject.rounds)
     for start in range(0, len(missing), _TOGETHER):
         some = missing[start : start + _TOGETHER]
-        with closing(_train_some(subject, some, folder, trainer, mechanism, seed, conduct, on_round)) as trained:
+        with closing(_train_some(subject, some, folder, trainer, mechanism, seed, options, on_round)) as trained:
             for world in trained:
                 write_durably(_path(folder, world.seat), json.dumps(_to_json(world)).encode())
                 found[world.seat] = world
@@ -144,14 +146,14 @@ def _train_some(
     trainer: Trainer,
     mechanism: Mechanism,
     seed: int,
-    conduct: Conduct,
+    options: RoundOptions,
     on_round: OnRound,
 ) -> Generator[World, None, None]:
     scratch = folder / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)  # what an interruption left
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-        worlds = [_begin(subject, seat, scratch, trainer, seed, conduct, stack) for seat in seats]
+        worlds = [_begin(subject, seat, scratch, trainer, seed, options, stack) for seat in seats]
         for _ in range(subject.rounds):
             run_rounds(worlds)
             on_round(len(worlds))
@@ -160,7 +162,13 @@ def _train_some(
 
 
 def _begin(
-    subject: Subject, seat: Seat, scratch: Path, trainer: Trainer, seed: int, conduct: Conduct, stack: ExitStack
+    subject: Subject,
+    seat: Seat,
+    scratch: Path,
+    trainer: Trainer,
+    seed: int,
+    options: RoundOptions,
+    stack: ExitStack,
 ) -> Federation:
     """A new federation in a ledger of its own."""
     absent = {subject.client} if seat.kind in (Kind.WITHOUT, Kind.RETRAINED) else set()
@@ -173,7 +181,7 @@ def _begin(
         clients=[client for client in subject.clients if client not in absent],
         config="",
         created_by=f"disavow {__version__}",
-        at=conduct.clock(),
+        at=options.clock(),
     )
     stack.callback(ledger.close)
     if subject.anchors is not None:
@@ -181,7 +189,7 @@ def _begin(
     return Federation(
         ledger=ledger,
         engine=VectorisedEngine(subject.workload(seat=held), trainer),
-        conduct=replace(conduct, secrets=Secrets(secret_seed(subject, seat, seed))),
+        options=replace(options, secrets=Secrets(secret_seed(subject, seat, seed))),
     )
 
 
@@ -196,10 +204,10 @@ def _look(subject: Subject, seat: Seat, world: Federation, mechanism: Mechanism,
     if seat.kind is not Kind.WITH:
         return World(seat, {Stage.RETRAINED: _see(subject, trainer, ledger)})
     before = _see(subject, trainer, ledger)
-    ledger.place_requests([subject.client], key=secrets.token_bytes(_KEY_BYTES), at=world.conduct.clock())
+    ledger.place_requests([subject.client], key=secrets.token_bytes(_KEY_BYTES), at=world.options.clock())
     # no world is released, so none has to keep to the run's privacy budget; its erasure does as the run's would
-    conduct = replace(world.conduct, budget=runs.budget_of(subject.settings))
-    [answered] = erase(ledger, world.engine, conduct, mechanism, openings=scratch / "openings")
+    options = replace(world.options, budget=runs.budget_of(subject.settings))
+    [answered] = erase(ledger, world.engine, options, mechanism, openings=scratch / "openings")
     return World(seat, {Stage.BEFORE: before, Stage.SERVED: _see(subject, trainer, ledger)}, str(answered.verdict))
 
 

@@ -10,6 +10,7 @@ from disavow.cli import rounds
 from disavow.cli.odds import delta_of, drawn_in_words, likeness_in_words, odds_in_words
 from disavow.cli.output import print_json, results, size
 from disavow.domain import Policy, escaped
+from disavow.domain.strategies import NOISES
 from disavow.federation import Federation, KeptModels, Spending, Status
 from disavow.proof.bounds import noise_in_words
 from disavow.proof.report import rebuilt_in_words
@@ -103,14 +104,9 @@ def _budget(budget: Spending | None) -> str | None:
 
 
 def _noise(policy: Policy) -> str:
-    modes = {
-        "paper": f"paper, {policy.distribution}, σ = {policy.sigma:g}",
-        "calibrated": f"calibrated, clip {policy.clip}, τ = {policy.tau}",
-        "none": "none",
-    }
     seeded = (
         "; draws are seeded, so its privacy claims are void and the seed tells who takes part in which round"
         if policy.draws == "seeded"
         else ""
     )
-    return modes[policy.noise] + seeded
+    return NOISES[policy.noise].describe(policy) + seeded

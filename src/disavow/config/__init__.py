@@ -18,7 +18,7 @@ from disavow.config.declarations import (
     TrainingSettings,
 )
 from disavow.config.digest import settings_digest
-from disavow.config.keys import allowed, sections
+from disavow.config.keys import allowed, meaning, sections
 from disavow.config.reading import from_values, load, parse
 from disavow.config.settings import CHANGEABLE, PROJECTION_LIMIT, Settings, participants_of
 from disavow.config.writing import to_toml
@@ -41,6 +41,7 @@ __all__ = [
     "allowed",
     "from_values",
     "load",
+    "meaning",
     "parse",
     "participants_of",
     "sections",

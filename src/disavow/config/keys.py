@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from disavow.config.settings import Settings
+from disavow.domain.strategies import Registry
 
 
 def sections() -> Iterator[tuple[str, str, dict[str, FieldInfo]]]:
@@ -26,9 +27,21 @@ def _is_section(field: FieldInfo) -> bool:
     return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
 
 
+def meaning(field: FieldInfo) -> str:
+    """Return what a setting means; where it names a strategy and says no more, what each of these does."""
+    if field.description:
+        return field.description
+    return "; ".join(registry.summary(name) for registry in _registries(field.metadata) for name in registry)
+
+
+def _registries(metadata: list[Any]) -> list[Registry[Any]]:
+    return [item for item in metadata if isinstance(item, Registry)]
+
+
 def allowed(field: FieldInfo) -> str:
     """What a setting may be, in words."""
-    return _allowed(field.annotation, field.metadata)
+    names = [json.dumps(name) for registry in _registries(field.metadata) for name in registry]
+    return ", ".join(names) or _allowed(field.annotation, field.metadata)
 
 
 def _allowed(kind: Any, metadata: list[Any]) -> str:

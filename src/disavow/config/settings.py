@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -22,6 +23,7 @@ from disavow.config.declarations import (
     TrainingSettings,
 )
 from disavow.domain import Policy
+from disavow.domain.strategies import CLUSTERINGS, MECHANISMS, NOISES
 
 PROJECTION_LIMIT = 2000
 """Above this many participants, a random projection decides who is grouped with whom."""
@@ -72,7 +74,7 @@ class Settings(Section):
             relative_delta=self.deniability.relative_delta,
             odds=self.deniability.odds,
             clustering=self.clustering.method,
-            sticky=self.clustering.sticky and self.clustering.method != "fixed",
+            sticky=self.clustering.sticky and CLUSTERINGS[self.clustering.method].sticky,
             metric=self.clustering.metric,
             noise=self.noise.mode,
             distribution=self.noise.distribution,
@@ -81,7 +83,7 @@ class Settings(Section):
             tau=self.noise.tau,
             draws=self.draws,
             representatives=self.clustering.representatives,
-            statistics="drawn" if self.noise.mode == "calibrated" else self.noise.statistics,
+            statistics=self.noise.statistics if NOISES[self.noise.mode].may_average else "drawn",
             mechanism=self.mechanism.name,
         )
 
@@ -111,31 +113,33 @@ class Settings(Section):
         elsewhere = self.engine.device == "cuda" or self.engine.precision != "float32"
         if self.engine.name == "sequential" and elsewhere:
             raise ValueError('engine.name is "sequential", which runs on the CPU in float32; allowed: "vectorised"')
-        if self.mechanism.name == "federaser" and self.ledger.retention != "all":
+        if self.ledger.retention != "all" and not MECHANISMS[self.mechanism.name].exact:
             raise ValueError(
-                f'ledger.retention is {self.ledger.retention} with mechanism.name "federaser"; allowed: "all" '
-                "(going back further than the broken round, it would only rebuild what was undone)"
+                f'ledger.retention is {self.ledger.retention} with mechanism.name "{self.mechanism.name}"; '
+                'allowed: "all" (going back further than the broken round, it would only rebuild what was undone)'
             )
-        if self.privacy.epsilon is not None and self.noise.mode != "calibrated":
-            raise ValueError(
-                f'privacy.epsilon is {self.privacy.epsilon:g} with noise.mode "{self.noise.mode}"; allowed: '
-                'noise.mode "calibrated", the only one with a figure that a budget could be held to'
-            )
-        if self.noise.mode == "calibrated":
-            self._check_calibrated()
+        self._check_noise()
         return self
 
-    def _check_calibrated(self) -> None:
-        """The mode with guarantees: its noise is fixed beforehand, and nothing is released without it."""
-        for key in ("clip", "tau"):
+    def _check_noise(self) -> None:
+        """What the noise needs is set; a figure is kept to only where nothing is released without noise."""
+        mode, noise, name = self.noise.mode, NOISES[self.noise.mode], self.mechanism.name
+        if self.privacy.epsilon is not None and not noise.accounted:
+            raise ValueError(
+                f'privacy.epsilon is {self.privacy.epsilon:g} with noise.mode "{mode}"; allowed: noise.mode '
+                f"{_quoted(other for other in NOISES if NOISES[other].accounted)}, the only one with a figure that "
+                "a budget could be held to"
+            )
+        for key in noise.needs:
             if getattr(self.noise, key) is None:
                 raise ValueError(
-                    f'noise.{key} is not set; noise.mode "calibrated" needs a number above 0{self._how_to(key)}'
+                    f'noise.{key} is not set; noise.mode "{mode}" needs a number above 0{self._how_to(key)}'
                 )
-        if self.mechanism.name == "federaser":
+        if noise.accounted and not MECHANISMS[name].exact:
             raise ValueError(
-                'mechanism.name is "federaser" with noise.mode "calibrated"; allowed: "retrain", '
-                '"retrain-from-scratch" (federaser releases rounds without noise, which no account covers)'
+                f'mechanism.name is "{name}" with noise.mode "{mode}"; allowed: '
+                f"{_quoted(other for other in MECHANISMS if MECHANISMS[other].exact)} ({name} releases rounds "
+                "without noise, which no account covers)"
             )
 
     def _how_to(self, key: str) -> str:
@@ -147,6 +151,10 @@ class Settings(Section):
             f"{self.rounds} --clients {self.participants} --k {self.clustering.k} --clip {self.noise.clip:g}` "
             "finds it"
         )
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
 
 
 def participants_of(clients: int, fraction: float, at_least: int = 1) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from pydantic import BaseModel
 
-from disavow.config.keys import allowed, sections
+from disavow.config.keys import allowed, meaning, sections
 from disavow.config.settings import CHANGEABLE, Settings
 
 
@@ -31,7 +31,7 @@ def to_toml(settings: Settings, *, comments: bool = True, without: Collection[st
                 continue
             value = getattr(owner, key)
             if comments:
-                lines.append(f"# {field.description} ({allowed(field)})")
+                lines.append(f"# {meaning(field)} ({allowed(field)})")
             lines.append(f"{key} = {_toml(value)}" if value is not None else f"# {key} = ")
     return "\n".join(lines) + "\n"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from disavow.domain.strategies import CLUSTERINGS, NOISES
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -50,11 +52,18 @@ class Policy:
 
     @property
     def averages_statistics(self) -> bool:
-        """Whether running statistics are means over whole clusters.
+        """Whether running statistics are means over whole clusters; some noises do not allow it."""
+        return self.statistics == "mean" and NOISES[self.noise].may_average
 
-        Never with calibrated noise: its account covers what is drawn, and these means hold everybody for certain.
-        """
-        return self.statistics == "mean" and self.noise != "calibrated"
+    @property
+    def anchored(self) -> bool:
+        """Whether clusters are settled before the first round, and keep gaps where clients left."""
+        return CLUSTERINGS[self.clustering].anchored
+
+    @property
+    def accounted(self) -> bool:
+        """Whether the noise gives the released models a differential-privacy figure."""
+        return NOISES[self.noise].accounted
 
     @property
     def survivors_needed(self) -> int:

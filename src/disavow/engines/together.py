@@ -19,7 +19,7 @@ from disavow.engines.vectorised import VectorisedEngine
 from disavow.errors import DisavowError, RoundRefused
 from disavow.ledger import Ledger
 from disavow.rounds.broadcast import Broadcast
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.round import close_round, open_round
 from disavow.rounds.vectors import Model, Updates
 
@@ -33,7 +33,7 @@ class Federation:
 
     ledger: Ledger
     engine: VectorisedEngine
-    conduct: Conduct
+    options: RoundOptions
 
 
 def run_rounds(federations: Sequence[Federation]) -> list[Round]:
@@ -99,7 +99,7 @@ class _Trained:
 
     def close(self) -> Round:
         with self._beside():
-            return close_round(self._federation.ledger, self._opening, self._updates, self._federation.conduct)
+            return close_round(self._federation.ledger, self._opening, self._updates, self._federation.options)
 
     def _beside(self) -> torch.cuda.StreamContext | nullcontext[None]:
         """Once the updates are there; what is done in here does not queue up behind the training of others."""
@@ -128,7 +128,7 @@ class _Closed:
         going, opened = [], []
         for each in federations:
             try:
-                opened.append(open_round(each.ledger, each.conduct))
+                opened.append(open_round(each.ledger, each.options))
             except RoundRefused as refusal:
                 self._refusals.append(refusal)
             else:

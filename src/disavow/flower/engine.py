@@ -120,7 +120,7 @@ class FlowerEngine:
         policy = self.ledger.policy
         if is_by_itself(policy):
             return fewest(policy)
-        return min(policy.k, asked) if policy.clustering == "fixed" else policy.k
+        return min(policy.k, asked) if policy.anchored else policy.k
 
     def _ask(
         self, question: Question, clients: Sequence[str], broadcast: Vector

@@ -9,13 +9,13 @@ from typing import Any
 from disavow import __version__, config
 from disavow.config import Settings
 from disavow.domain import Layout, TrainedBy
+from disavow.domain.strategies import CLUSTERINGS
 from disavow.errors import ConfigError
 from disavow.ledger import Ledger
 from disavow.ledger.creation import CONFIG
 from disavow.ledger.files import PRIVATE_FILE, write_durably
 from disavow.proof.notes import Signer
-from disavow.rounds.clustering.kmeans import require_kmeans
-from disavow.rounds.conduct import now
+from disavow.rounds.options import now
 from disavow.rounds.vectors import Model
 
 _NOT_OURS = (
@@ -62,8 +62,7 @@ def open_run(directory: Path, settings: Settings, initial: Model, signer: Signer
 
     A run that is there goes on where it stands: its own initial model counts, whatever the app starts with.
     """
-    if settings.clustering.method == "constrained-kmeans":
-        require_kmeans()
+    CLUSTERINGS[settings.clustering.method].require()
     text = config.to_toml(settings, without=(*_NOT_OURS, *_ENGINE))
     if not directory.exists() or not any(directory.iterdir()):
         return Ledger.create(

@@ -60,7 +60,7 @@ def is_by_itself(policy: Policy) -> bool:
     That figure is about one client removed while all others contribute what they did. A median, or a least number
     of replies, would let the removed client decide who else is in. Lengths are bounded by clipping.
     """
-    return policy.noise == "calibrated" and policy.clustering == "fixed"
+    return policy.accounted and policy.anchored
 
 
 def left_out(returned: Mapping[str, Returned], policy: Policy, times: float, broadcast: Vector) -> dict[str, str]:

@@ -23,7 +23,7 @@ from disavow.flower.message_config import MessageConfigs
 from disavow.flower.reporting import inform
 from disavow.flower.roster import Roster
 from disavow.ledger import Ledger
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.randomness import derive
 from disavow.rounds.training import train
 from disavow.rounds.vectors import Model
@@ -44,7 +44,7 @@ class Session:
     frame: Frame
     roster: Roster
     configs: MessageConfigs
-    conduct: Conduct
+    options: RoundOptions
     mechanism: Mechanism
     openings: Path
     timeout: float
@@ -68,7 +68,7 @@ class Session:
                 seen = digest
                 on_standing(number)
 
-        train(self.ledger, engine, self.conduct, rounds=rounds, between_rounds=between_rounds)
+        train(self.ledger, engine, self.options, rounds=rounds, between_rounds=between_rounds)
         delivery.last_receipts(engine.aware, self.configs)
 
     def _honour_requests(self, engine: FlowerEngine, delivery: Delivery) -> None:
@@ -84,7 +84,7 @@ class Session:
         answered = erase(
             self.ledger,
             engine,
-            self.conduct,
+            self.options,
             self.mechanism,
             on_verdict=lambda verdict, requests: inform(f"{requests} erasure requests: {verdict}"),
             openings=self.openings,
@@ -144,7 +144,7 @@ class Session:
         """Who evaluates the model of a round: so large a part of the clients here, drawn by a hash."""
         here = sorted(self.roster.members)
         count = max(int(len(here) * fraction), at_least)
-        seed = self.conduct.seed
+        seed = self.options.seed
         return sorted(here, key=lambda client: derive("evaluation", seed, number, client))[:count]
 
     def forget_after(self, number: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -32,9 +32,9 @@ from disavow.flower.run import open_run, settings_from
 from disavow.flower.session import Session
 from disavow.ledger.keys import default_folder, tombstone_key
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.participation import participation_of
-from disavow.runs import conduct_of
+from disavow.runs import round_options
 
 MetricsAggregation = Callable[[list[RecordDict], str], MetricRecord]
 
@@ -74,7 +74,7 @@ class KIPFedAvg(FedAvg):
         k: int = 4,
         x: int = 2,
         representatives: int = 1,
-        noise: Literal["paper", "calibrated", "none"] = "paper",
+        noise: str = "paper",
         sigma: float = 0.02,
         seed: int = 1,
         settings: Mapping[str, Any] | None = None,
@@ -110,12 +110,12 @@ class KIPFedAvg(FedAvg):
         if mechanism is not None:  # not past the settings, which say what goes with it, and which the run keeps
             told["mechanism"] = {"name": getattr(mechanism, "name", None)}
         self.settings: Settings = settings_from(told, settings)
-        if self.settings.mechanism.name == "federaser":
-            raise ConfigError(
-                'mechanism.name is "federaser", which needs an answer of every survivor in every round; allowed on '
-                'Flower nodes, of which some may be away: "retrain", "retrain-from-scratch"'
-            )
         self.mechanism: Mechanism = build_mechanism(self.settings.mechanism)
+        if self.mechanism.needs_every_survivor:
+            raise ConfigError(
+                f'mechanism.name is "{self.mechanism.name}", which needs an answer of every survivor in every '
+                'round; allowed on Flower nodes, of which some may be away: "retrain", "retrain-from-scratch"'
+            )
         if mechanism is not None and (type(mechanism), mechanism) != (type(self.mechanism), self.mechanism):
             raise ConfigError(
                 f"mechanism is {mechanism!r}, where the settings say {self.settings.mechanism.name!r}; allowed: "
@@ -164,7 +164,7 @@ class KIPFedAvg(FedAvg):
                 frame=frame,
                 roster=roster,
                 configs=MessageConfigs(ledger, seed=settings.seed),
-                conduct=self._conduct(settings, participation, roster, timeout),
+                options=self._options(settings, participation, roster, timeout),
                 mechanism=self.mechanism,
                 openings=self.openings,
                 timeout=timeout,
@@ -222,9 +222,11 @@ class KIPFedAvg(FedAvg):
             raise ConfigError("KIPFedAvg sends messages only while start() runs")
         return self._session
 
-    def _conduct(self, settings: Settings, participation: bytes | None, roster: Roster, timeout: float) -> Conduct:
+    def _options(
+        self, settings: Settings, participation: bytes | None, roster: Roster, timeout: float
+    ) -> RoundOptions:
         return replace(
-            conduct_of(settings, participation=participation),
+            round_options(settings, participation=participation),
             at_least=max(settings.clustering.k, self.min_train_nodes),
             reachable=lambda: roster.gather(self.min_available_nodes, self.min_train_nodes, timeout=timeout),
         )

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from disavow.config import CHANGEABLE, settings_digest
 from disavow.config import load as load_settings
 from disavow.domain import Layout, RequestState, VerdictKind
+from disavow.domain.strategies import MECHANISMS
 from disavow.errors import ConfigError, IntegrityError, LedgerError, LedgerVersion, RunError
 from disavow.ledger import database, rows, updates
 from disavow.ledger.creation import CONFIG, MODELS
@@ -112,7 +113,7 @@ def _due_updates(checked: Checked) -> Iterator[Finding]:
         mechanism = load_settings(checked.directory / CONFIG).mechanism
     except ConfigError:
         return
-    if mechanism.name == "federaser":
+    if MECHANISMS[mechanism.name].keeps_updates:
         yield from check_interval(checked, mechanism.interval)
 
 

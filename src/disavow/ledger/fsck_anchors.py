@@ -18,7 +18,7 @@ def check_anchors(checked: Checked) -> Iterator[Finding]:
     """Borders in order, places and shares enough for all who are in, and no more gaps than clients have left."""
     found = checked.connection.execute(sa.select(anchors).order_by(anchors.c.number)).all()
     placed = checked.connection.execute(sa.select(clients).where(clients.c.anchor.is_not(None))).all()
-    if checked.policy.clustering != "fixed":
+    if not checked.policy.anchored:
         if found or placed:
             yield Finding(_WHERE, "holds anchors, though clusters are not fixed")
         return

@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from disavow.domain import Policy, RequestState, size_class
+from disavow.domain.strategies import CLUSTERINGS
 from disavow.errors import LedgerError
 from disavow.ledger import rows
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
@@ -101,7 +102,7 @@ def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where
         yield Finding(where, f"its clusters hold {expected} slots, its participants were {header.participants}")
     total = sum(row["weight"] for row in groups)
     # fixed clusters that nobody is left in keep their weight, and are in no round
-    if total - 1 > _TOLERANCE or (policy.clustering != "fixed" and 1 - total > _TOLERANCE):
+    if total - 1 > _TOLERANCE or (not policy.anchored and 1 - total > _TOLERANCE):
         yield Finding(where, "the weights of its clusters do not sum to 1")
     due = policy.delta_at(header.update_norm)
     if due is None:
@@ -116,10 +117,10 @@ def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where
 
 
 def _size_can_be(policy: Policy, row: rows.Row) -> bool:
-    """Clusters have at least k and fewer than 2k members; fixed ones at least k places, some of them gaps."""
-    if policy.clustering == "fixed":
-        return bool(1 <= row["size"] <= row["places"] and row["places"] >= policy.k)
-    return bool(policy.k <= row["size"] < 2 * policy.k and row["places"] == row["size"])
+    """Clusters are as large as their method says; anchored ones have at least k places, some of them gaps."""
+    least, most = CLUSTERINGS[policy.clustering].sizes(policy.k)
+    full = row["places"] >= max(policy.k, row["size"]) if policy.anchored else row["places"] == row["size"]
+    return bool(full and least <= row["size"] and (most is None or row["size"] <= most))
 
 
 def _members(checked: Checked, header: sa.Row[Any]) -> dict[int, sa.Row[Any]]:
@@ -150,7 +151,7 @@ def check_members(checked: Checked, header: sa.Row[Any], places: list[rows.Row],
 
 def _weights(checked: Checked, header: sa.Row[Any], groups: list[rows.Row], where: str) -> Iterator[Finding]:
     members = _members(checked, header)
-    if checked.policy.clustering == "fixed":
+    if checked.policy.anchored:
         return  # their weights are those of the anchors as they were then
     if len(members) < header.participants:
         return  # weights can be recomputed only while every member's samples are there

@@ -16,6 +16,7 @@ from typing import Self
 import sqlalchemy as sa
 
 from disavow.domain import OWN_CODE, Anchors, Evaluation, Layout, Policy, Rebuilt, Round, Slot, TrainedBy
+from disavow.domain.strategies import MECHANISMS
 from disavow.errors import DisavowError, LedgerError, RunMissing
 from disavow.ledger import anchors as anchoring
 from disavow.ledger import clients as registry
@@ -33,7 +34,6 @@ from disavow.ledger.run_files import make_private, refuse_unsafe
 from disavow.ledger.schema import models, requests, run
 from disavow.ledger.tombstones import RESTORED, Restored, listed, remember, restored
 from disavow.ledger.transaction import Snapshot, Transaction
-from disavow.proof.leaves import MECHANISMS
 from disavow.proof.notes import Signer
 
 
@@ -353,7 +353,7 @@ class Ledger(Reader):
             StorageError: The disk is full or fails.
 
         """
-        if new.kept and self.policy.mechanism not in MECHANISMS:
+        if new.kept and not MECHANISMS[self.policy.mechanism].keeps_updates:
             raise LedgerError(
                 f"the log of {self.directory} promises the mechanism {self.policy.mechanism!r}, under which no "
                 "update is kept; nothing was recorded"

@@ -26,20 +26,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from disavow.domain.strategies import NOISES
 from disavow.privacy import gaussian, sampling, theorem
-from disavow.privacy.events import Event
+from disavow.privacy.events import REBUILT, Event
 
 OBSERVER = (
     "against an observer of the global models only (no log, no proof, no spreads), with the number of rounds and "
     "the rollbacks taken as given; no claim against the server, which sees every update"
 )
-
-WHY_NOT = {
-    "paper": 'no figure for noise.mode "paper": its scale is the clusters\' spread, which depends on the data '
-    "and so says something about it",
-    "none": 'no figure for noise.mode "none": there is no noise',
-    "rebuilt": "no figure for rebuilt rounds: a mechanism released them without noise",
-}
 
 REPLACED = "replaced, by Rényi divergences"
 
@@ -72,8 +66,15 @@ Accountant = Callable[[Sequence[Event], float], Claim]
 
 def why_not(events: Sequence[Event]) -> str:
     """Why these rounds have no figure; "" where they have one."""
-    reasons = {WHY_NOT[event.mode] for event in events if event.mode != "calibrated"}
-    return "; ".join(sorted(reasons)) or ("" if events else _NOTHING)
+    reasons = {_reason(event.mode) for event in events}
+    return "; ".join(sorted(filter(None, reasons))) or ("" if events else _NOTHING)
+
+
+def _reason(mode: str) -> str:
+    if mode == REBUILT:
+        return "no figure for rebuilt rounds: a mechanism released them without noise"
+    reason = NOISES[mode].no_figure
+    return f'no figure for noise.mode "{mode}": {reason}' if reason else ""
 
 
 def unconditional(events: Sequence[Event], delta: float) -> Claim:

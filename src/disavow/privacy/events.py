@@ -9,12 +9,15 @@ from itertools import pairwise
 
 from disavow.domain import Policy
 
+REBUILT = "rebuilt"
+"""The mode of a round that was rebuilt without noise."""
+
 
 @dataclass(frozen=True)
 class Event:
     """One executed round, standing or superseded, as an accountant sees it.
 
-    `mode` is that of the noise, or `rebuilt` for a round that a mechanism rebuilt without any. `representatives`
+    `mode` is that of the noise, or `REBUILT` for a round that a mechanism rebuilt without any. `representatives`
     places of each cluster are drawn; `rate` is the largest chance of any client to be among them, s/m over the
     clusters of m places; `weight` the largest weight of a cluster; `squares` the sum of all weights squared, which
     says how the noises of clusters would add up. `clip` and `tau` are lengths in the units of the updates; None
@@ -55,7 +58,7 @@ class Event:
         return self.representatives / (self.shift * math.sqrt(self.squares))
 
     def _calibrated(self) -> tuple[float, float]:
-        if self.mode != "calibrated" or self.clip is None or self.tau is None:
+        if self.clip is None or self.tau is None:
             raise ValueError(f"round {self.number} has noise of mode {self.mode!r}, which has no fixed scale")
         return self.clip, self.tau
 
@@ -64,7 +67,7 @@ def event_of(
     policy: Policy, *, number: int, attempt: int, places: Sequence[int], weights: Sequence[float]
 ) -> Event:
     """The event of a round whose clusters draw among so many places and have these weights, in any order."""
-    clip, tau = (policy.clip, policy.tau) if policy.noise == "calibrated" else (None, None)
+    clip, tau = (policy.clip, policy.tau) if policy.accounted else (None, None)
     return Event(
         number=number,
         attempt=attempt,
@@ -76,7 +79,7 @@ def event_of(
         squares=math.fsum(weight * weight for weight in weights),
         clusters=len(places),
         representatives=policy.representatives,
-        fixed=policy.clustering == "fixed",
+        fixed=policy.anchored,
         predictable=policy.draws == "seeded",
     )
 
@@ -91,7 +94,7 @@ def event_of_rebuilt(policy: Policy, *, number: int, attempt: int) -> Event:
     return Event(
         number=number,
         attempt=attempt,
-        mode="rebuilt",
+        mode=REBUILT,
         clip=None,
         tau=None,
         rate=1.0,

@@ -2,6 +2,9 @@
 
 A leaf is a small object in canonical form. It names nobody: a round leaf holds the root over its clusters, the leaf
 of a rebuilt round that over its slots, a withdrawal leaf the root over all slots that have been withdrawn so far.
+
+The names of strategies are part of the format. Others are refused, unless what registered them is installed here:
+a verifier does not guess by which rules rounds were made (docs/extending.md).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from disavow.domain import strategies
 from disavow.errors import Unreadable
 from disavow.proof import canonical
 from disavow.proof.merkle import leaf_hash, root_of
@@ -57,18 +61,24 @@ POLICY = {
     "delta": optional(decimal),
     "relative_delta": optional(decimal),
     "odds": optional(decimal),
-    "clustering": one_of("mdav", "constrained-kmeans", "fixed"),
+    "clustering": one_of("mdav", "constrained-kmeans", "fixed", also=strategies.CLUSTERINGS.added),
     "sticky": boolean,
     "metric": one_of("l2", "cosine", "published"),
-    "noise": one_of("paper", "calibrated", "none"),
-    "distribution": one_of("gaussian", "laplace"),
+    "noise": one_of("paper", "calibrated", "none", also=strategies.NOISES.added),
+    "distribution": one_of("gaussian", "laplace", also=strategies.DISTRIBUTIONS.added),
     "sigma": decimal,
     "statistics": one_of("mean", "drawn"),
     "clip": optional(decimal),
     "tau": optional(decimal),
     "draws": one_of("fresh", "seeded"),
-    "mechanism": one_of("retrain", "retrain-from-scratch", *MECHANISMS),
+    "mechanism": one_of("retrain", "retrain-from-scratch", *MECHANISMS, also=strategies.MECHANISMS.added),
 }
+
+
+def _rebuilds(mechanism: str) -> bool:
+    """Whether a mechanism that somebody else registered rebuilds rounds approximately."""
+    return strategies.MECHANISMS.added(mechanism) and not strategies.MECHANISMS[mechanism].exact
+
 
 _MOST_CLIENTS = (1 << 32) - 1
 
@@ -119,7 +129,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "attempt": positive,
         "before": digest,
         "after": digest,
-        "mechanism": one_of(*MECHANISMS),
+        "mechanism": one_of(*MECHANISMS, also=_rebuilds),
         "participants": positive,
         "root": hashed,
         "at": moment,

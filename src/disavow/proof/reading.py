@@ -73,11 +73,11 @@ def exactly(expected: Any) -> Reader[Any]:
     return reader
 
 
-def one_of(*allowed: str) -> Reader[str]:
-    """A reader of one of a few words."""
+def one_of(*allowed: str, also: Callable[[str], bool] = lambda word: False) -> Reader[str]:
+    """A reader of one of a few words, or of another one that is allowed here."""
 
     def reader(value: Any, where: str) -> str:
-        if not isinstance(value, str) or value not in allowed:
+        if not isinstance(value, str) or (value not in allowed and not also(value)):
             raise Unreadable(f"{where} is none of {', '.join(allowed)}")
         return value
 

@@ -13,7 +13,7 @@ from disavow.rounds.randomness import Secrets
 
 def is_anchored(reader: Reader) -> bool:
     """Whether a run has fixed clusters."""
-    return reader.policy.clustering == "fixed"
+    return reader.policy.anchored
 
 
 def anchors_for(reader: Reader, clients: Collection[str], *, seed: int, secrets: Secrets) -> Anchors:

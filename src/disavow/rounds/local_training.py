@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from disavow.domain import Evaluation, Layout, Policy, escaped
+from disavow.domain.strategies import CLUSTERINGS
 from disavow.errors import CannotRetrain, RoundRefused
 from disavow.rounds.vectors import Model, Updates, row_blocks
 
@@ -70,7 +71,7 @@ def refuse_unfit(engine: Engine, model: Model, clients: Sequence[str], round_num
 
 def fewest(policy: Policy) -> int:
     """How many must take part in a round: k, to make a cluster; fixed clusters are made, and may have gaps."""
-    return 1 if policy.clustering == "fixed" else policy.k
+    return CLUSTERINGS[policy.clustering].fewest_participants(policy.k)
 
 
 def refuse_too_few(participants: int, *, k: int, round_number: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from disavow.ledger import Ledger, RoundSummary
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 
 if TYPE_CHECKING:
     from disavow.rounds.local_training import Engine
@@ -18,7 +18,7 @@ BetweenRounds = Callable[[], None]
 def train(
     ledger: Ledger,
     engine: Engine,
-    conduct: Conduct,
+    options: RoundOptions,
     *,
     rounds: int,
     on_round: OnRound = lambda summary: None,
@@ -30,21 +30,21 @@ def train(
     """
     from disavow.rounds.round import run_round
 
-    settle(ledger, engine, conduct)
+    settle(ledger, engine, options)
     between_rounds()
     while ledger.last_round < rounds:
-        run_round(ledger, engine, conduct)
-        for summary in settle(ledger, engine, conduct):
+        run_round(ledger, engine, options)
+        for summary in settle(ledger, engine, options):
             on_round(summary)
         between_rounds()
 
 
-def settle(ledger: Ledger, engine: Engine, conduct: Conduct) -> list[RoundSummary]:
+def settle(ledger: Ledger, engine: Engine, options: RoundOptions) -> list[RoundSummary]:
     """What follows every record, also one that an interruption cut off from it: evaluate, then thin; in this order,
     because a model that was thinned cannot be evaluated. The rounds that had not been evaluated.
     """
     evaluated = evaluate_missing(ledger, engine)
-    ledger.thin(conduct.retention)
+    ledger.thin(options.retention)
     return evaluated
 
 

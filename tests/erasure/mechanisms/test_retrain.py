@@ -51,7 +51,7 @@ def test_from_scratch_every_rollback_is_to_round_1(tmp_path: Path) -> None:
         with start_toy(tmp_path / name, settings) as run:
             run.train()
             pair = pair_first_together_in(run.ledger, 3)
-            foreseen = foresee(run.ledger, pair, run.conduct, run.mechanism)
+            foreseen = foresee(run.ledger, pair, run.options, run.mechanism)
             [request, _] = leave(run, *pair)
             assert request.verdict == foreseen.verdict
             assert request.cost is not None
@@ -104,7 +104,7 @@ def test_a_rebuilt_round_draws_anew(tmp_path: Path) -> None:
         before, old = run.ledger.digest_before(2), digests(run.ledger)[1]
         run.ledger.register(["newcomer"], key=run.tombstone_key())  # never took part: leaves the others as they are
         rolled_back(run, ["newcomer"], 2)
-        run.mechanism.rebuild_next(run.ledger, run.engine, run.conduct)
+        run.mechanism.rebuild_next(run.ledger, run.engine, run.options)
         rebuilt = run.ledger.round(2)
         assert rebuilt.before == before
         assert len(rebuilt.slots) == 9

@@ -12,14 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from disavow.audit.game import Handed, Scores, Unit
+from disavow.audit.game import Attacker, Handed, Scores, Unit
 
 
 @dataclass(frozen=True)
-class UpdateAlignment:
+class UpdateAlignment(Attacker):
     """One score a world, from the whole course of training instead of its end."""
 
-    name: ClassVar[str] = "update alignment"
+    name = "update alignment"
     unit: ClassVar[Unit] = "world"
 
     def scores(self, handed: Handed) -> Scores:

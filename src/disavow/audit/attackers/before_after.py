@@ -18,14 +18,14 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from disavow.audit.game import Floats, Handed, Scores, Unit
+from disavow.audit.game import Attacker, Floats, Handed, Scores, Unit
 
 
 @dataclass(frozen=True)
-class BeforeAfter:
+class BeforeAfter(Attacker):
     """Pairs of models, one score a pair."""
 
-    name: ClassVar[str] = "before and after"
+    name = "before and after"
     unit: ClassVar[Unit] = "world"
 
     def scores(self, handed: Handed) -> Scores:
@@ -34,6 +34,10 @@ class BeforeAfter:
             _standing_out(handed.present.client_loss - handed.before.client_loss),
             _standing_out(handed.absent.client_loss - handed.never.client_loss),
         )
+
+
+BEFORE_AFTER = BeforeAfter()
+"""Not among those who may accuse a server."""
 
 
 def _standing_out(rise: Floats) -> Floats:

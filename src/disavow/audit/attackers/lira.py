@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from disavow.audit.game import Flags, Floats, Handed, Scores, Shadows, Unit
+from disavow.audit.game import Attacker, Flags, Floats, Handed, Scores, Shadows, Unit
 from disavow.errors import ConfigError
 
 SHADOWS_NEEDED = 2
@@ -28,10 +28,10 @@ _LEAST_DEVIATION = 1e-3
 
 
 @dataclass(frozen=True)
-class OnlineLira:
+class OnlineLira(Attacker):
     """The logarithm of the likelihood of φ *in* over that *out*, record by record."""
 
-    name: ClassVar[str] = "LiRA online"
+    name = "LiRA online"
     unit: ClassVar[Unit] = "record"
 
     def scores(self, handed: Handed) -> Scores:
@@ -44,10 +44,10 @@ class OnlineLira:
 
 
 @dataclass(frozen=True)
-class OfflineLira:
+class OfflineLira(Attacker):
     """How many deviations φ is above its mean *out*: ranks records as the probability of a smaller φ does."""
 
-    name: ClassVar[str] = "LiRA offline"
+    name = "LiRA offline"
     unit: ClassVar[Unit] = "record"
 
     def scores(self, handed: Handed) -> Scores:

@@ -20,16 +20,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from disavow.audit.game import Floats, Handed, Scores, Unit, Weights
+from disavow.audit.game import Attacker, Floats, Handed, Scores, Unit, Weights
 
 FOLDS = 8
 
 
 @dataclass(frozen=True)
-class ParameterProjection:
+class ParameterProjection(Attacker):
     """The served model's numbers, and no data at all."""
 
-    name: ClassVar[str] = "parameters"
+    name = "parameters"
     unit: ClassVar[Unit] = "world"
 
     def scores(self, handed: Handed) -> Scores:

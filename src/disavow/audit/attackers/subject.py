@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from disavow.audit.game import Floats, Handed, Scores, Unit, Worlds
+from disavow.audit.game import Attacker, Floats, Handed, Scores, Unit, Worlds
 
 
 @dataclass(frozen=True)
-class SubjectLevel:
+class SubjectLevel(Attacker):
     """All of the client's records together, one score a world."""
 
-    name: ClassVar[str] = "subject level"
+    name = "subject level"
     unit: ClassVar[Unit] = "world"
 
     def scores(self, handed: Handed) -> Scores:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from disavow.erasure.mechanisms.mechanism import Mechanism, Work
 from disavow.errors import RoundRefused
 from disavow.ledger import Ledger, Reader
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 
 if TYPE_CHECKING:
     from disavow.rounds.local_training import Engine
@@ -18,18 +18,18 @@ DECLINED = "retraining was declined"
 
 
 @dataclass(frozen=True)
-class WithoutRetraining:
+class WithoutRetraining(Mechanism):
     """See `Mechanism`. Goes back as far as the run's own mechanism does, and rebuilds nothing."""
 
     inner: Mechanism
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         """That of the run's own mechanism."""
         return self.inner.name
 
     @property
-    def exact(self) -> bool:
+    def exact(self) -> bool:  # type: ignore[override]
         """Whether the run's own mechanism is: rounds that it has rebuilt before may stand."""
         return self.inner.exact
 
@@ -40,7 +40,7 @@ class WithoutRetraining:
     def ahead(
         self,
         reader: Reader,
-        conduct: Conduct,
+        options: RoundOptions,
         *,
         first: int,
         last: int,
@@ -48,10 +48,10 @@ class WithoutRetraining:
         most: int | None = None,
     ) -> Work:
         """Nothing."""
-        del reader, conduct, leavers, most
+        del reader, options, leavers, most
         return Work(obstacle=DECLINED if first <= last else None)
 
-    def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
+    def rebuild_next(self, ledger: Ledger, engine: Engine, options: RoundOptions) -> None:
         """Refuse: there is nothing ahead."""
-        del ledger, engine, conduct
+        del ledger, engine, options
         raise RoundRefused(f"no round is rebuilt: {DECLINED}")

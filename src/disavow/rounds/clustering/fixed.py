@@ -10,12 +10,31 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from disavow.domain import Anchor, Anchors, Place
+from disavow.rounds.clustering import Clustering
 from disavow.rounds.randomness import Stream, derive
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _BITS = 256
+
+
+class Fixed(Clustering):
+    """The anchored clusters of a run; no round partitions anything. Some of their places may be gaps."""
+
+    name = "fixed"
+    anchored = True
+    sticky = False
+
+    def sizes(self, k: int) -> tuple[int, int | None]:
+        """See `ClusteringSpec`: clusters keep their borders when clients leave or join."""
+        del k
+        return 1, None
+
+    def fewest_participants(self, k: int) -> int:
+        """See `ClusteringSpec`: clusters are there already."""
+        del k
+        return 1
 
 
 def hash_of(client: str, seed: int) -> bytes:

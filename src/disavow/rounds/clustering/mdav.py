@@ -6,10 +6,26 @@ Mining and Knowledge Discovery 11 (2005). All clusters have k members but the la
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from disavow.rounds.clustering.geometry import Geometry
+from disavow.rounds.clustering import Clustering
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from disavow.rounds.clustering.geometry import Geometry
+    from disavow.rounds.randomness import Stream
+
+
+class Mdav(Clustering):
+    """See `mdav`."""
+
+    name = "mdav"
+
+    def partition(self, geometry: Geometry, items: Tensor, k: int, stream: Stream) -> list[Tensor]:
+        """See `Clustering`; draws nothing."""
+        del stream
+        return mdav(geometry, items, k)
 
 
 def mdav(geometry: Geometry, items: Tensor, k: int) -> list[Tensor]:
@@ -17,6 +33,8 @@ def mdav(geometry: Geometry, items: Tensor, k: int) -> list[Tensor]:
 
     Numbers of participants stay on the CPU; only distances are where the updates are.
     """
+    import torch
+
     left = items
     clusters: list[Tensor] = []
 

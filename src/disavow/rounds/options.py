@@ -29,7 +29,7 @@ def now() -> datetime:
 
 
 @dataclass(frozen=True)
-class Conduct:
+class RoundOptions:
     """How rounds are run, beyond the policy in the ledger: seeds, participation, epochs, the clock, the budget.
 
     `at_least` so many take part, however small the fraction. `reachable` says which clients can take part in the
@@ -86,43 +86,45 @@ class Conduct:
 
 
 def taking_part_of(
-    clients: Sequence[str], conduct: Conduct, number: int, taking_part: TakingPart | None
+    clients: Sequence[str], options: RoundOptions, number: int, taking_part: TakingPart | None
 ) -> tuple[str, ...]:
     """Those of these clients who take part in a round: those of its clusters where these are fixed."""
     if taking_part is None:
-        return conduct.participants(clients, number)
+        return options.participants(clients, number)
     places, numbers = taking_part.anchors.places, set(taking_part.numbers)
     return tuple(sorted(client for client in clients if places[client].cluster in numbers))
 
 
 def participants_ahead(
-    reader: Reader, conduct: Conduct, numbers: Sequence[int], leavers: Collection[str] = ()
+    reader: Reader, options: RoundOptions, numbers: Sequence[int], leavers: Collection[str] = ()
 ) -> list[int]:
     """How many will take part in each of these rounds of a run with fixed clusters, once these have left."""
     clients = sorted(set(reader.clients()) - set(leavers))
-    anchors = anchors_for(reader, reader.clients(), seed=conduct.seed, secrets=conduct.secrets)
-    return [len(taking_part_of(clients, conduct, number, conduct.clusters(anchors, number))) for number in numbers]
+    anchors = anchors_for(reader, reader.clients(), seed=options.seed, secrets=options.secrets)
+    return [len(taking_part_of(clients, options, number, options.clusters(anchors, number))) for number in numbers]
 
 
-def room_for(reader: Reader, conduct: Conduct, first: int, rounds: int = 1, leavers: Collection[str] = ()) -> Room:
+def room_for(
+    reader: Reader, options: RoundOptions, first: int, rounds: int = 1, leavers: Collection[str] = ()
+) -> Room:
     """How many of so many rounds, numbered from `first`, can be run once these have left.
 
     Up to the first that the privacy budget has no room for, or in whose fixed clusters nobody is left.
     """
     anchors, empty = None, None
     if is_anchored(reader):
-        counts = participants_ahead(reader, conduct, range(first, first + rounds), leavers)
+        counts = participants_ahead(reader, options, range(first, first + rounds), leavers)
         if 0 in counts:
             rounds = counts.index(0)
             empty = f"nobody is left in the clusters that take part in round {first + rounds}"
-        everybody = anchors_for(reader, reader.clients(), seed=conduct.seed, secrets=conduct.secrets)
+        everybody = anchors_for(reader, reader.clients(), seed=options.seed, secrets=options.secrets)
         anchors = everybody.without(leavers)
-    if conduct.budget is None:
+    if options.budget is None:
         return Room(rounds, empty)
 
     def coming(number: int) -> Event:
         # nobody is asked who takes part where it makes no difference
-        return foreseen(reader.policy, number, None if anchors is None else conduct.clusters(anchors, number))
+        return foreseen(reader.policy, number, None if anchors is None else options.clusters(anchors, number))
 
-    room = room_in(conduct.budget, reader.events(), map(coming, range(first, first + rounds)))
+    room = room_in(options.budget, reader.events(), map(coming, range(first, first + rounds)))
     return room if room.obstacle is not None else Room(rounds, empty)
