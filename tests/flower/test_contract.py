@@ -24,7 +24,7 @@ from disavow.flower.arrays import frame_of
 from disavow.flower.client import answer, train_reproducibly
 from disavow.flower.engine import FlowerEngine, Rules
 from disavow.flower.message_config import MessageConfigs
-from disavow.flower.names import EPOCHS
+from disavow.flower.protocol import EPOCHS
 from disavow.flower.roster import Roster
 from disavow.flower.session import Session
 from disavow.ledger.keys import default_folder, tombstone_key

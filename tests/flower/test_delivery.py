@@ -13,7 +13,7 @@ from flwr.app import Error, Message
 
 from disavow.flower import delivery
 from disavow.proof.keys import generate
-from tests.flower.farm import farm, initial_arrays, placing, strategy
+from tests.flower.builders import initial_arrays, make_grid, placing, strategy
 from tests.flower.loopback import Node, Tamper
 from tests.flower.test_identity import unaware
 
@@ -49,7 +49,7 @@ def failing(times: int, *, silent: bool) -> Tamper:
 
 def proofs_sent(run: Path, rounds: int, tamper: Tamper) -> int:
     """How often the node of a client that leaves after round 1 gets its proof in so many rounds."""
-    grid = farm(8)
+    grid = make_grid(8)
     grid.nodes[5].tamper = tamper
     strategy(run, identity="auto").start(
         grid=grid,
@@ -80,7 +80,7 @@ def test_but_not_for_ever(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_an_app_that_takes_no_proofs_is_not_asked_twice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    grid, run = farm(8, unaware()), tmp_path / "run"
+    grid, run = make_grid(8, unaware()), tmp_path / "run"
     strategy(run, identity="auto").start(
         grid=grid,
         initial_arrays=initial_arrays(),

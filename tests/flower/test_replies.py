@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDic
 
 from disavow.errors import RoundRefused
 from disavow.ledger import Ledger
-from tests.flower.farm import SAMPLES, farm, initial_arrays, moved, rounds_asked, strategy
+from tests.flower.builders import SAMPLES, initial_arrays, make_grid, moved, rounds_asked, strategy
 from tests.flower.loopback import LoopbackGrid, Tamper
 
 pytestmark = pytest.mark.flower
@@ -111,7 +111,7 @@ BAD: dict[str, tuple[Tamper, str]] = {
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_reply_is_left_out_and_named(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tamper, reason = BAD[kind]
-    grid = farm(6)
+    grid = make_grid(6)
     grid.nodes[2].tamper = tamper
     start(grid, tmp_path / "run")
     assert participants(tmp_path / "run") == {"c1", "c3", "c4", "c5", "c6"}
@@ -121,14 +121,14 @@ def test_a_bad_reply_is_left_out_and_named(kind: str, tmp_path: Path, caplog: py
 
 
 def test_a_longer_update_is_no_poison(tmp_path: Path) -> None:
-    grid = farm(6)
+    grid = make_grid(6)
     grid.nodes[2].tamper = with_arrays(lambda shape: 2.0)  # some twenty times the others
     start(grid, tmp_path / "run")
     assert len(participants(tmp_path / "run")) == 6
 
 
 def test_more_samples_are_no_poison(tmp_path: Path) -> None:
-    grid = farm(6)
+    grid = make_grid(6)
     grid.nodes[2].tamper = metric(100 * SAMPLES)
     start(grid, tmp_path / "run")
     assert len(participants(tmp_path / "run")) == 6
@@ -142,7 +142,7 @@ def unmoved(reply: Message) -> Message | None:
 def test_where_most_updates_are_zero_poison_is_measured_by_the_others_or_by_the_model(
     still: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    grid = farm(7)
+    grid = make_grid(7)
     for number in range(1, still + 1):
         grid.nodes[number].tamper = unmoved
     grid.nodes[7].tamper = with_arrays(lambda shape: 1e30)
@@ -155,7 +155,7 @@ def test_one_update_among_zeros_is_no_poison_where_it_is_no_longer_than_models_a
     def still(reply: Message) -> Message | None:
         return with_content(lambda content: content.update(arrays=initial_arrays(1.0)))(reply)
 
-    grid = farm(5)
+    grid = make_grid(5)
     for number in range(1, 5):
         grid.nodes[number].tamper = still
     made = strategy(tmp_path / "run")
@@ -164,7 +164,7 @@ def test_one_update_among_zeros_is_no_poison_where_it_is_no_longer_than_models_a
 
 
 def test_updates_that_are_all_zero_are_no_poison(tmp_path: Path) -> None:
-    grid = farm(4)
+    grid = make_grid(4)
     for node in grid.nodes.values():
         node.tamper = unmoved
     start(grid, tmp_path / "run")
@@ -172,7 +172,7 @@ def test_updates_that_are_all_zero_are_no_poison(tmp_path: Path) -> None:
 
 
 def test_fewer_than_k_are_refused_with_the_reason_after_they_were_asked_again(tmp_path: Path) -> None:
-    grid = farm(4)
+    grid = make_grid(4)
     grid.nodes[1].tamper, grid.nodes[2].tamper = failing, silent
     with pytest.raises(RoundRefused) as refusal:
         start(grid, tmp_path / "run", repeats=2)
@@ -186,7 +186,7 @@ def test_fewer_than_k_are_refused_with_the_reason_after_they_were_asked_again(tm
 
 
 def test_a_failure_that_passes_costs_no_round(tmp_path: Path) -> None:
-    grid = farm(3)
+    grid = make_grid(3)
     answers = iter([False, True])
 
     def flaky(reply: Message) -> Message | None:
@@ -201,11 +201,11 @@ def test_a_failure_that_passes_costs_no_round(tmp_path: Path) -> None:
 
 def test_too_few_nodes_are_waited_for_and_then_refused(tmp_path: Path) -> None:
     with pytest.raises(RoundRefused, match="2 participants are fewer than k = 3"):
-        start(farm(2), tmp_path / "run")
+        start(make_grid(2), tmp_path / "run")
 
 
 def test_the_weight_of_a_client_is_the_class_of_its_number_of_samples(tmp_path: Path) -> None:
-    grid = farm(6)
+    grid = make_grid(6)
     grid.nodes[2].tamper = metric(SAMPLES * 4)  # two doublings: exactly four times the class of the others
     start(grid, tmp_path / "run", noise="none")
     with Ledger.open(tmp_path / "run") as ledger:

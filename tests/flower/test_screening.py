@@ -17,7 +17,7 @@ from disavow.domain import Policy
 from disavow.errors import RoundRefused
 from disavow.flower.screening import MOST_SAMPLES, Returned, left_out
 from disavow.ledger import Ledger
-from tests.flower.farm import farm, rounds_asked
+from tests.flower.builders import make_grid, rounds_asked
 from tests.flower.test_replies import BAD, metric, participants, silent, start, with_arrays
 from tests.rounds.builders import POLICY
 
@@ -54,7 +54,7 @@ def test_a_removal_decides_who_else_is_in_only_where_no_sampled_figure_is_claime
 
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_reply_is_left_out_of_fixed_clusters_for_what_it_is_alone(kind: str, tmp_path: Path) -> None:
-    grid = farm(6)
+    grid = make_grid(6)
     grid.nodes[2].tamper = BAD[kind][0]
     start(grid, tmp_path / "run", **FIXED)
     bad = set() if kind in ABOUT_OTHERS else {"c2"}
@@ -65,7 +65,7 @@ def test_a_bad_reply_is_left_out_of_fixed_clusters_for_what_it_is_alone(kind: st
 
 @pytest.mark.parametrize(("samples", "counts"), [(MOST_SAMPLES, True), (MOST_SAMPLES + 1, False)])
 def test_no_reply_counts_more_samples_than_an_absolute_number(samples: int, counts: bool, tmp_path: Path) -> None:
-    grid = farm(6)
+    grid = make_grid(6)
     grid.nodes[2].tamper = metric(samples)
     start(grid, tmp_path / "run", **FIXED)
     assert ("c2" in participants(tmp_path / "run")) == counts
@@ -74,7 +74,7 @@ def test_no_reply_counts_more_samples_than_an_absolute_number(samples: int, coun
 @pytest.mark.parametrize("removed", [False, True])
 def test_who_else_is_in_a_round_does_not_depend_on_a_client_that_left(removed: bool, tmp_path: Path) -> None:
     """Half of the replies are long; and with the client gone, fewer than k are good."""
-    grid = farm(6)
+    grid = make_grid(6)
     for number in (1, 2, 3):
         grid.nodes[number].tamper = with_arrays(lambda shape: 1e3)
     for number in (4, 5, 6):
@@ -87,7 +87,7 @@ def test_who_else_is_in_a_round_does_not_depend_on_a_client_that_left(removed: b
 
 
 def test_a_round_that_nobody_answers_is_refused(tmp_path: Path) -> None:
-    grid = farm(6)
+    grid = make_grid(6)
     for node in grid.nodes.values():
         node.tamper = silent
     with pytest.raises(RoundRefused):

@@ -12,8 +12,9 @@ from flwr.serverapp import Grid
 from disavow.erasure.prove import opening_path
 from disavow.flower.exchange import exchange
 from disavow.flower.identity import knows_no_question
+from disavow.flower.log import inform, warn
 from disavow.flower.message_config import MessageConfigs
-from disavow.flower.names import (
+from disavow.flower.protocol import (
     CLIENT,
     OPENING,
     PROOF,
@@ -24,7 +25,6 @@ from disavow.flower.names import (
     RUN,
     VERIFIED,
 )
-from disavow.flower.reporting import inform, warn
 from disavow.flower.roster import Roster
 from disavow.ledger import Ledger
 from disavow.ledger.proofs import ProofStore

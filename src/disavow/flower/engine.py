@@ -13,12 +13,12 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
-from disavow.domain import Evaluation, Layout
+from disavow.domain import Evaluation, Layout, escaped
 from disavow.errors import CannotRetrain, RoundRefused
 from disavow.flower.arrays import Frame, Malformed, Vector
 from disavow.flower.exchange import exchange
-from disavow.flower.names import RECORD
-from disavow.flower.reporting import inform, listed, warn
+from disavow.flower.log import inform, warn
+from disavow.flower.protocol import RECORD
 from disavow.flower.roster import Roster
 from disavow.flower.screening import Returned, is_by_itself, left_out, read, updates_of
 from disavow.ledger import Ledger
@@ -103,11 +103,11 @@ class FlowerEngine:
             if len(good) >= k or not clients:
                 break
         if bad:
-            warn(f"round {round_number}: left out {listed(bad)}")
+            warn(f"round {round_number}: left out {_listed(bad)}")
         if len(good) < k and clients:
             raise RoundRefused(
                 f"round {round_number} refused: {len(good)} of {len(clients)} clients returned an update, fewer "
-                f"than k = {k} ({listed(bad)}){RoundRefused.UNCHANGED}"
+                f"than k = {k} ({_listed(bad)}){RoundRefused.UNCHANGED}"
             )
         inform(f"round {round_number}: {len(good)} of {len(clients)} clients returned an update")
         self.on_replies(round_number, [good[client].content for client in sorted(good)])
@@ -195,3 +195,13 @@ class FlowerEngine:
 
     def close(self) -> None:
         """See `Engine`: the grid is Flower's to close."""
+
+
+_NAMED = 10
+"""How many clients an error names before it only counts."""
+
+
+def _listed(reasons: dict[str, str]) -> str:
+    """Clients with the reason why their reply does not count, which may be in their own words."""
+    shown = escaped("; ".join(f"{client}: {reason}" for client, reason in sorted(reasons.items())[:_NAMED]))
+    return shown if len(reasons) <= _NAMED else f"{shown}; and {len(reasons) - _NAMED} more"

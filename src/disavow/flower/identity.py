@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from flwr.app import ConfigRecord, Message
 from flwr.proto.node_pb2 import NodeInfo
 
-from disavow.flower.names import CLIENT_ID, QUERY, RECORD
+from disavow.flower.protocol import CLIENT_ID, QUERY, RECORD
 
 Identity = Literal["auto", "key", "client-id"]
 """Where ids come from. `key`: the node's key. `client-id`: its node config. `auto`: the key; in a simulation, whose

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from flwr.app import ConfigRecord
 
 from disavow.erasure.receipts import receipts, receipts_of_round
-from disavow.flower.names import ATTEMPT, BATCHES, CLIENT, PUBLIC_KEY, RECEIPT, ROUND, RUN, SEED
+from disavow.flower.protocol import ATTEMPT, BATCHES, CLIENT, PUBLIC_KEY, RECEIPT, ROUND, RUN, SEED
 from disavow.ledger import Ledger
 from disavow.rounds.randomness import derive
 

@@ -27,8 +27,8 @@ from disavow.flower.identity import (
     is_number,
     knows_no_question,
 )
-from disavow.flower.names import ASK, CLIENT_ID, QUERY, RECORD
-from disavow.flower.reporting import inform, warn
+from disavow.flower.log import inform, warn
+from disavow.flower.protocol import ASK, CLIENT_ID, QUERY, RECORD
 from disavow.ledger import Ledger
 
 _ASKING_SECONDS = 60.0

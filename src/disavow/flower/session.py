@@ -19,8 +19,8 @@ from disavow.erasure.repetition import repetition
 from disavow.flower.arrays import Frame
 from disavow.flower.delivery import Delivery
 from disavow.flower.engine import FlowerEngine
+from disavow.flower.log import inform
 from disavow.flower.message_config import MessageConfigs
-from disavow.flower.reporting import inform
 from disavow.flower.roster import Roster
 from disavow.ledger import Ledger
 from disavow.rounds.conduct import Conduct

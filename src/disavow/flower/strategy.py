@@ -24,9 +24,9 @@ from disavow.flower.arrays import frame_of, model_from
 from disavow.flower.engine import FlowerEngine, Question, Rules, Score
 from disavow.flower.exchange import exchange
 from disavow.flower.identity import Identity
+from disavow.flower.log import inform, warn
 from disavow.flower.message_config import MessageConfigs
-from disavow.flower.names import EPOCHS
-from disavow.flower.reporting import inform, warn
+from disavow.flower.protocol import EPOCHS
 from disavow.flower.roster import Roster
 from disavow.flower.run import open_run, settings_from
 from disavow.flower.session import Session

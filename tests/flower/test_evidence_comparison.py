@@ -16,10 +16,10 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 
 from disavow.errors import RoundRefused
 from disavow.flower import delivery
-from disavow.flower.names import ATTEMPT, RECEIPT, ROUND, RUN
+from disavow.flower.protocol import ATTEMPT, RECEIPT, ROUND, RUN
 from disavow.ledger import Ledger
 from disavow.proof.keys import generate
-from tests.flower.farm import farm, initial_arrays, moved, placing, strategy
+from tests.flower.builders import initial_arrays, make_grid, moved, placing, strategy
 from tests.flower.loopback import Falsify, LoopbackGrid, Tamper
 
 pytestmark = pytest.mark.flower
@@ -36,7 +36,7 @@ def _signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def grid(tmp_path: Path) -> LoopbackGrid:
     """Nine clients that keep their evidence in folders."""
-    made = farm(9)
+    made = make_grid(9)
     for node in made.nodes.values():
         node.config = {**node.config, "evidence-dir": str(tmp_path / "evidence" / node.config["client-id"])}
     return made
