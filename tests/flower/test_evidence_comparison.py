@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 from flwr.app import ArrayRecord, Message, MetricRecord
 
 from disavow.errors import RoundRefused
-from disavow.flower import delivery
+from disavow.flower import messages
 from disavow.flower.protocol import ATTEMPT, RECEIPT, ROUND, RUN
 from disavow.ledger import Ledger
 from disavow.proof.keys import generate
@@ -30,7 +30,7 @@ def _signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signed run, which does not wait a minute for who will not answer."""
     generate(tmp_path / "keys", name="fl.example.org", passphrase=None, at="2024-05-06T07:08:09.000000+00:00")
     monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "keys"))
-    monkeypatch.setattr(delivery, "_SECONDS", 0.05)
+    monkeypatch.setattr(messages, "_SECONDS", 0.05)
 
 
 @pytest.fixture

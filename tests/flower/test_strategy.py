@@ -18,7 +18,7 @@ pytest.importorskip("flwr")
 import torch
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
@@ -29,7 +29,7 @@ from disavow.erasure.mechanisms.federaser import FedEraser
 from disavow.erasure.mechanisms.retrain import Retrain, RetrainFromScratch
 from disavow.errors import ConfigError
 from disavow.flower import KIPFedAvg
-from disavow.flower.arrays import frame_of
+from disavow.flower.replies import ArrayFormat
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.keys import tombstone_key
 from disavow.ledger.tombstones import RESTORED
@@ -40,7 +40,7 @@ from disavow.rounds.round import run_round
 from tests.engines.contract import a_case
 from tests.flower.builders import initial_arrays, learner, make_grid, place, placing, rounds_asked, strategy
 from tests.flower.loopback import LoopbackGrid, Node
-from tests.flower.test_contract import app_of
+from tests.flower.test_training import app_of
 from tests.rounds.builders import ledger_of
 
 pytestmark = pytest.mark.flower
@@ -51,7 +51,7 @@ def start(made: KIPFedAvg, grid: Grid, rounds: int, **more: Any) -> Any:
 
 
 def vector_of(arrays: ArrayRecord) -> np.ndarray[Any, Any]:
-    return frame_of(initial_arrays()).vector(arrays)
+    return ArrayFormat.of(initial_arrays()).to_vector(arrays)
 
 
 def members(ledger: Ledger, number: int) -> set[str]:
@@ -387,27 +387,6 @@ def test_on_a_superlink_nobody_is_told_of_simulations(
     made = strategy(tmp_path / "run", min_train_nodes=6)
     made.start(grid=grid, initial_arrays=initial_arrays(), num_rounds=1, timeout=0.1)
     assert caplog.text.count("4 clients are here, 6 are needed\n") == 1
-
-
-def test_an_app_can_change_what_it_sends_as_with_fedavg(tmp_path: Path) -> None:
-    class Decaying(KIPFedAvg):
-        def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Any:
-            config["lr"] = 0.1 / server_round
-            return super().configure_train(server_round, arrays, config, grid)
-
-    grid = make_grid(7)
-    made = Decaying(ledger=tmp_path / "run", k=3, fraction_evaluate=0.0, identity="client-id")
-    start(made, grid, 2, train_config=ConfigRecord({"lr": 1.0}))
-    sent = [message.content["config"]["lr"] for message in grid.nodes[1].asked if "config" in message.content]
-    assert sent == [0.1, 0.05]
-
-
-def test_it_does_not_average_for_another_strategy(tmp_path: Path) -> None:
-    made = strategy(tmp_path / "run")
-    with pytest.raises(ConfigError, match="inside another strategy"):
-        made.aggregate_train(1, [])
-    with pytest.raises(ConfigError, match="only while start"):
-        made.configure_train(1, initial_arrays(), ConfigRecord(), make_grid(1))
 
 
 def test_metrics_that_cannot_be_aggregated_cost_no_round(tmp_path: Path) -> None:
