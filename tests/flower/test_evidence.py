@@ -28,31 +28,33 @@ from tests.flower.loopback import LoopbackGrid, Node
 pytestmark = pytest.mark.flower
 
 
-@pytest.fixture
-def keys(tmp_path: Path) -> Path:
-    generate(tmp_path / "keys", name="fl.example.org", passphrase=None, at="2024-05-06T07:08:09.000000+00:00")
-    return tmp_path / "keys"
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("operator") / "keys"
+    generate(folder, name="fl.example.org", passphrase=None, at="2024-05-06T07:08:09.000000+00:00")
+    return folder
 
 
-@pytest.fixture
-def erased(tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[LoopbackGrid, Path]:
+@pytest.fixture(scope="module")
+def erased(tmp_path_factory: pytest.TempPathFactory, keys: Path) -> tuple[LoopbackGrid, Path]:
     """Three rounds of eight clients who keep their evidence in folders; after the second, c5 leaves.
 
-    In a simulation, whose nodes the server itself runs: there it hands over openings.
+    In a simulation, whose nodes the server itself runs: there it hands over openings. Nobody changes it.
     """
-    monkeypatch.setenv("DISAVOW_KEYS", str(keys))
-    grid, run = make_grid(8), tmp_path / "run"
+    folder = tmp_path_factory.mktemp("erased")
+    grid, run = make_grid(8), folder / "run"
     for node in grid.nodes.values():
-        node.config = {**node.config, "evidence-dir": str(tmp_path / "evidence" / node.config["client-id"])}
-    made = strategy(run, identity="auto")
-    made.start(
-        grid=grid,
-        initial_arrays=initial_arrays(),
-        num_rounds=3,
-        timeout=2.0,
-        evaluate_fn=placing(run, {2: ["c5"]}),
-    )
-    return grid, tmp_path
+        node.config = {**node.config, "evidence-dir": str(folder / "evidence" / node.config["client-id"])}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DISAVOW_KEYS", str(keys))
+        strategy(run, identity="auto").start(
+            grid=grid,
+            initial_arrays=initial_arrays(),
+            num_rounds=3,
+            timeout=2.0,
+            evaluate_fn=placing(run, {2: ["c5"]}),
+        )
+    return grid, folder
 
 
 def evidence_of(folder: Path, client: str) -> Path:
@@ -247,9 +249,7 @@ def test_another_clients_proof_is_refused_by_who_was_called_otherwise_in_trainin
     handed: ConfigRecord, train_config: ConfigRecord
 ) -> None:
     node = Node(learner(), {})
-    told(
-        node, ConfigRecord({key: train_config[key] for key in train_config if key != RECEIPT}), "train"
-    )  # it is c1
+    told(node, ConfigRecord({key: v for key, v in train_config.items() if key != RECEIPT}), "train")  # it is c1
     assert dict(told(node, handed)["disavow"]) == {"verified": False, "reason": "the opening is another client's"}
 
 
