@@ -75,7 +75,7 @@ from disavow.proof.statement import read_statement
 from disavow.proof.summary import Summary, summarise
 from disavow.rounds.options import Clock, RoundOptions, now, room_for
 from disavow.rounds.participation import participation_of
-from disavow.rounds.training import OnRound, train
+from disavow.rounds.training import OnRound, settle, train
 from disavow.runs import Loading
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ if TYPE_CHECKING:
 
     from disavow.data.progress import OnProgress
     from disavow.rounds.local_training import Engine
+    from disavow.rounds.vectors import Model
     from disavow.runs import Prepared
 
 _POLL_SECONDS = 0.2
@@ -423,6 +424,39 @@ class Federation:
                 raise
         return federation
 
+    @classmethod
+    def on_nodes(
+        cls,
+        directory: Path,
+        settings: Settings,
+        initial: Model,
+        *,
+        keys: Path | None = None,
+        clock: Clock = now,
+        ask: AskPassphrase = nobody_to_ask,
+        openings: Path | None = None,
+    ) -> Self:
+        """Open a run whose clients train on nodes of their own, for training; start it where there is none.
+
+        Args:
+            directory: Where it lies, or is to lie.
+            settings: What it promises; a run that is there must promise the same.
+            initial: The model that a new run starts from; a run that is there has its own.
+            keys: The folder of the operator's keys.
+            clock: What time it is.
+            ask: Asks for the passphrase of the signing key.
+            openings: The folder for leavers' openings; without it, one beside the run.
+
+        Raises:
+            ConfigError: The run that is there has other settings, or models of another layout.
+            RunInUse: Another process holds it.
+
+        """
+        keys = keys or default_folder()
+        signer = load_signer(keys, ask)
+        ledger = runs.start_on_nodes(settings, directory, initial, keys=keys, at=clock(), signer=signer)
+        return cls(directory, settings, ledger, keys, clock, ask, openings)
+
     def close(self) -> None:
         """Let go of the run, its lock, its data and its workers. Closing twice is closing once."""
         if self.own_engine is not None:
@@ -514,6 +548,22 @@ class Federation:
             between_rounds=between_rounds,
         )
 
+    def train_round(self, callbacks: Callbacks = _NOBODY) -> None:
+        """Train one more round, whatever the settings say of how many.
+
+        Raises:
+            BudgetSpent: The privacy budget has no room for it.
+            RoundRefused: It must not be recorded; the run stays as it was.
+
+        """
+        from disavow.rounds.round import run_round
+
+        self._take_lock()
+        engine, options = self.engine, self.options
+        run_round(self.ledger, engine, options)
+        for summary in settle(self.ledger, engine, options):
+            callbacks.on_round(summary)
+
     def _take_lock(self, patience: float | None = None) -> None:
         """Open the run for writing, if it is not."""
         if self.ledger.writable:
@@ -535,6 +585,7 @@ class Federation:
             on_round=callbacks.on_round,
             openings=self.openings,
             on_opening=callbacks.on_opening,
+            remark=self._remark,
         )
         for request in answered:
             callbacks.on_answer(request)
@@ -695,9 +746,8 @@ class Federation:
     ) -> CannotRetrain | None:
         """Answer all who wait, and complete what was interrupted; why the rest cannot be trained here, if so."""
         ledger, mechanism, options = self.ledger, self.mechanism, self.options
-        remark: Remark = repetition if runs.on_nodes(self.settings) else lambda ledger: ""
         without_training = partial(
-            answer_without_training, ledger, options, on_verdict=callbacks.on_verdict, remark=remark
+            answer_without_training, ledger, options, on_verdict=callbacks.on_verdict, remark=self._remark
         )
         without_training(mechanism)
         if not training_due(ledger):
@@ -719,6 +769,11 @@ class Federation:
             without_training(mechanism, apart=True)
             return refusal
         return None
+
+    @property
+    def _remark(self) -> Remark:
+        """What the report of a rebuild says beyond its cost: on nodes, whether they trained as before."""
+        return repetition if runs.on_nodes(self.settings) else lambda ledger: ""
 
     def _engine_to_retrain(self) -> Engine:
         """What trained the run, with its data; or why it cannot be had."""

@@ -6,7 +6,7 @@ what makes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from disavow import __version__, config
 from disavow.config import Settings
-from disavow.domain import OWN_CODE, RequestState, TrainedBy, escaped
+from disavow.domain import OWN_CODE, Layout, RequestState, TrainedBy, escaped
 from disavow.domain.strategies import CLUSTERINGS, MECHANISMS
 from disavow.errors import CannotRetrain, ConfigError, RunError, RunMissing
 from disavow.ledger import Ledger, database
 from disavow.ledger.creation import CONFIG, refuse_existing
+from disavow.ledger.files import PRIVATE_FILE, write_durably
 from disavow.ledger.keys import tombstone_key
 from disavow.ledger.run_files import refuse_unsafe
 from disavow.proof.keys import AskPassphrase, load_signer
@@ -34,6 +35,21 @@ if TYPE_CHECKING:
     from disavow.data import FederatedData, OnProgress
     from disavow.privacy.budget import Budget
     from disavow.rounds.local_training import Engine
+    from disavow.rounds.vectors import Model
+
+SET_BY_NODES = (
+    "data",
+    "model",
+    "requests",
+    "training.batch_size",
+    "training.learning_rate",
+    "training.momentum",
+    "training.weight_decay",
+)
+"""Settings that Flower nodes know, and not the server: left out of the config.toml of such a run."""
+
+_NODE_ENGINE = ("engine.device", "engine.precision", "engine.compile")
+"""Left out as well: the engine is the nodes, and nothing else of it can be set."""
 
 Loading = Callable[[], "AbstractContextManager[OnProgress]"]
 """Opens whatever shows how far the data is, each time that data is loaded."""
@@ -96,22 +112,93 @@ def _create(
 ) -> tuple[Ledger, Settings, Prepared]:
     from disavow.engines.state import model_of
 
-    settings, initial = _bound_to(settings, prepared.data), model_of(prepared.network)
-    ledger = Ledger.create(
+    settings = _bound_to(settings, prepared.data)
+    model, trainer = model_of(prepared.network), prepared.trainer
+    ledger = _new_ledger(settings, directory, model, prepared.data.parts, trainer, keys=keys, at=at, signer=signer)
+    return ledger, settings, prepared
+
+
+def _new_ledger(
+    settings: Settings,
+    directory: Path,
+    initial: Model,
+    clients: Iterable[str],
+    trainer: TrainedBy,
+    *,
+    keys: Path,
+    at: datetime,
+    signer: Signer | None,
+    without: Collection[str] = (),
+) -> Ledger:
+    return Ledger.create(
         directory,
         policy=settings.policy,
         layout=initial.layout,
         initial=initial.vector.numpy(),
-        clients=prepared.data.parts,
-        config=config.to_toml(settings),
+        clients=clients,
+        config=config.to_toml(settings, without=without),
         created_by=f"disavow {__version__}",
         at=at,
         settings_digest=config.settings_digest(settings),
-        trainer=prepared.trainer,
+        trainer=trainer,
         signer=signer,
         keys=keys,
     )
-    return ledger, settings, prepared
+
+
+def start_on_nodes(
+    settings: Settings, directory: Path, initial: Model, *, keys: Path, at: datetime, signer: Signer | None
+) -> Ledger:
+    """Make the ledger of a run whose clients are Flower nodes, or open the one that is there for writing.
+
+    A run that is there goes on where it stands: its own initial model counts, and its settings but for what may be
+    changed, such as the number of rounds.
+    """
+    CLUSTERINGS[settings.clustering.method].require()
+    without = (*SET_BY_NODES, *_NODE_ENGINE)
+    if not directory.exists() or not any(directory.iterdir()):
+        trainer = TrainedBy("flower")
+        return _new_ledger(
+            settings, directory, initial, (), trainer, keys=keys, at=at, signer=signer, without=without
+        )
+    ledger = Ledger.open(directory, write=True, signer=signer, keys=keys)
+    try:
+        _refuse_another_run(ledger, settings, initial.layout)
+        text = config.to_toml(settings, without=without)
+        if (directory / CONFIG).read_text(encoding="utf-8") != text:
+            write_durably(directory / CONFIG, text.encode(), mode=PRIVATE_FILE)
+    except BaseException:
+        ledger.close()
+        raise
+    return ledger
+
+
+def _refuse_another_run(ledger: Ledger, settings: Settings, layout: Layout) -> None:
+    """A run keeps its promises and its model; whoever wants others starts another run."""
+    if ledger.layout != layout:
+        raise ConfigError(
+            f"{ledger.directory} holds a run of another model: its arrays have other names or shapes; "
+            "allowed: the same model, or another directory for `ledger`"
+        )
+    if ledger.settings_digest != config.settings_digest(settings):
+        changes = _differences(config.load(ledger.directory / CONFIG), settings)
+        raise ConfigError(
+            f"{ledger.directory} holds a run with other promises "
+            f"({'; '.join(changes) or 'its config.toml was changed'}); allowed: the same ones, or another "
+            "directory for `ledger`"
+        )
+
+
+def _differences(kept: Settings, asked: Settings) -> list[str]:
+    old, new = kept.model_dump(), asked.model_dump()
+    found = []
+    for section, values in old.items():
+        for key, value in values.items() if isinstance(values, dict) else [("", values)]:
+            wanted = new[section][key] if key else new[section]
+            name = f"{section}.{key}" if key else section
+            if value != wanted and not {section, name} & set(config.CHANGEABLE):
+                found.append(f"{name} is {value!r} there and {wanted!r} here")
+    return found
 
 
 def prepare_again(ledger: Ledger, settings: Settings, *, on_progress: OnProgress = show_nothing) -> Prepared:

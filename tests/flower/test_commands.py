@@ -12,7 +12,7 @@ from disavow.domain import RequestState
 from disavow.ledger import Ledger
 from tests.cli.forked import disavow
 from tests.cli.process import only_error
-from tests.flower.farm import farm, initial_arrays, strategy
+from tests.flower.builders import initial_arrays, make_grid, strategy
 from tests.flower.loopback import LoopbackGrid
 
 pytestmark = pytest.mark.flower
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.flower
 @pytest.fixture
 def run(tmp_path: Path) -> tuple[Path, LoopbackGrid]:
     """Two rounds of nine clients, and no server app."""
-    grid = farm(9)
+    grid = make_grid(9)
     strategy(tmp_path / "run").start(grid=grid, initial_arrays=initial_arrays(), num_rounds=2, timeout=2.0)
     return tmp_path / "run", grid
 

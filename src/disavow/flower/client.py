@@ -21,7 +21,8 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from disavow.errors import ConfigError
 from disavow.flower.evidence import Evidence
-from disavow.flower.names import (
+from disavow.flower.log import warn
+from disavow.flower.protocol import (
     ASK,
     BATCHES,
     CLIENT_ID,
@@ -33,7 +34,6 @@ from disavow.flower.names import (
     SEED,
     VERIFIED,
 )
-from disavow.flower.reporting import warn
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -100,7 +100,7 @@ def evidence_mod(message: Message, context: Context, call_next: ClientAppCallabl
     kind = message.metadata.message_type.partition(".")[0]
     if kind == MessageType.QUERY:
         return call_next(message, context)
-    evidence = Evidence.of(context)
+    evidence = Evidence(context)
 
     def take() -> None:
         for record in list(message.content.config_records.values()):
@@ -127,26 +127,26 @@ def _kept(keep: Callable[[], None]) -> bool:
 
 def answer(message: Message, context: Context) -> Message:
     """Answer the server's questions: who this node is; and verify the proof that it hands over."""
-    told = message.content.get(RECORD)
+    config = message.content.get(RECORD)
     reply = ConfigRecord()
-    if isinstance(told, ConfigRecord):
-        if told.get(ASK) == CLIENT_ID:
+    if isinstance(config, ConfigRecord):
+        if config.get(ASK) == CLIENT_ID:
             named = _name_of(context)
             if named is not None:
                 reply[CLIENT_ID] = named
         else:
-            for key, value in _judged(told, context).items():
+            for key, value in _judged(config, context).items():
                 reply[key] = value
     return Message(RecordDict({RECORD: reply}), reply_to=message)
 
 
-def _judged(told: ConfigRecord, context: Context) -> dict[str, bool | str]:
+def _judged(config: ConfigRecord, context: Context) -> dict[str, bool | str]:
     try:
-        return Evidence.of(context).receive(told)
+        return Evidence(context).receive(config)
     except OSError as error:
         warn(f"evidence cannot be kept: {error}")
         # the reason goes to the server, which need not know the paths of this machine
-        return {VERIFIED: False, REASON: "this node cannot use its evidence-dir"} if PROOF in told else {}
+        return {VERIFIED: False, REASON: "this node cannot use its evidence-dir"} if PROOF in config else {}
 
 
 def _name_of(context: Context) -> str | None:

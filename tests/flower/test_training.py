@@ -1,4 +1,4 @@
-"""The Flower engine owes what every engine owes: its clients train through real messages and real ClientApps."""
+"""Training on nodes owes what every engine owes: its clients train through real messages and real ClientApps."""
 
 from __future__ import annotations
 
@@ -12,33 +12,24 @@ import pytest
 pytest.importorskip("flwr")
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from disavow.config import from_values
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.state import model_of, put_model
-from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.errors import RoundRefused
-from disavow.flower.arrays import frame_of
+from disavow.federation import Federation
+from disavow.flower import KIPFedAvg
 from disavow.flower.client import answer, train_reproducibly
-from disavow.flower.engine import FlowerEngine, Rules
-from disavow.flower.message_config import MessageConfigs
-from disavow.flower.names import EPOCHS
+from disavow.flower.messages import MessageConfigs
+from disavow.flower.replies import ArrayFormat
 from disavow.flower.roster import Roster
-from disavow.flower.session import Session
-from disavow.ledger.keys import default_folder, tombstone_key
+from disavow.flower.training import NodeTraining
 from disavow.rounds.local_training import Engine
-from disavow.rounds.options import RoundOptions
-from disavow.rounds.vectors import Model
 from tests.engines.contract import AttributesContract, Case, EngineContract, evaluated
 from tests.flower.loopback import LoopbackGrid, Node
-from tests.rounds.builders import ledger_of
 
 pytestmark = pytest.mark.flower
-
-ALONE = {"clustering": {"k": 1}, "deniability": {"x": 1}}
-"""Rounds of a single client: the engine itself refuses fewer than k."""
 
 
 def app_of(case: Case, client: str) -> ClientApp:
@@ -60,46 +51,38 @@ def app_of(case: Case, client: str) -> ClientApp:
     return app
 
 
-def flower(case: Case, directory: Path, stack: ExitStack) -> FlowerEngine:
-    """The engine with one node for each client of the case."""
+def training_on_nodes(case: Case, directory: Path, stack: ExitStack) -> NodeTraining:
+    """What trains with one node for each client of the case."""
     initial = copy.deepcopy(case.network)
     put_model(initial, case.model)
-    frame = frame_of(ArrayRecord(initial.state_dict()))
-    assert frame.layout == case.model.layout
-    policy = from_values(ALONE, source="tests").policy
-    ledger = stack.enter_context(ledger_of(directory, [], frame.layout, policy))
+    arrays = ArrayFormat.of(ArrayRecord(initial.state_dict()))
+    assert arrays.layout == case.model.layout
+    strategy = KIPFedAvg(ledger=directory, k=1, x=1, seed=case.seed, repeats=0, too_large=1e6)
+    federation = stack.enter_context(Federation.on_nodes(directory, strategy.settings, case.model))
     grid = LoopbackGrid(
         {i: Node(app_of(case, client), {"client-id": client}) for i, client in enumerate(case.parts, start=1)}
     )
-    key = tombstone_key(default_folder(), run=directory)
-    roster = Roster(grid, ledger, key=key, identity="client-id")
-    roster.look()
-    configs, judge = MessageConfigs(ledger, seed=case.seed), SequentialEngine(case)
-    options, keys = RoundOptions(seed=case.seed), ("arrays", "config")
-    session = Session(grid, ledger, frame, roster, configs, options, Retrain(), directory.parent / "openings", 5.0)
+    roster = Roster(grid, federation.ledger, key=federation.tombstone_key(), identity="client-id")
+    roster.refresh()
+    reference = SequentialEngine(case)
 
-    def score(number: int, arrays: ArrayRecord) -> MetricRecord:
-        found = evaluated(judge, Model(frame.layout, torch.from_numpy(frame.vector(arrays))))
+    def evaluate(number: int, record: ArrayRecord) -> MetricRecord:
+        found = evaluated(reference, arrays.to_model(record))
         return MetricRecord({"accuracy": found.accuracy, "loss": found.loss})
 
-    return FlowerEngine(
+    return NodeTraining(
+        strategy=strategy,
         grid=grid,
-        ledger=ledger,
-        frame=frame,
+        ledger=federation.ledger,
+        arrays=arrays,
         roster=roster,
-        rules=Rules(timeout=5.0, repeats=0, too_large=1e6, weighted_by_key="num-examples"),
-        compose=lambda question, clients: session.train_messages(
-            question.number,
-            question.arrays,
-            ConfigRecord({} if question.epochs is None else {EPOCHS: question.epochs}),
-            clients,
-            keys,
-        ),
-        score=score,
+        configs=MessageConfigs(federation.ledger, seed=case.seed),
+        timeout=5.0,
+        evaluate_fn=evaluate,
     )
 
 
-class TestFlower(EngineContract, AttributesContract):
+class TestNodeTraining(EngineContract, AttributesContract):
     """Equal to the reference to the last bit, because the clients draw from the key in their message."""
 
     stranger = RoundRefused
@@ -112,7 +95,7 @@ class TestFlower(EngineContract, AttributesContract):
 
     def make(self, case: Case) -> Engine:
         self._made += 1
-        return flower(case, self._folder / f"run-{self._made}", self._stack)
+        return training_on_nodes(case, self._folder / f"run-{self._made}", self._stack)
 
     def test_every_bit_is_that_of_the_sequential_engine(self, case: Case) -> None:
         ours = self.make(case).train(case.model, list(case.parts), 2)
@@ -126,9 +109,9 @@ def test_a_network_is_put_together_again_from_its_arrays() -> None:
 
     network = build("resnet-mini", (1, 8, 8), 10, seed=1)
     record = ArrayRecord(network.state_dict())
-    frame = frame_of(record)
-    assert torch.equal(torch.from_numpy(frame.vector(record)), model_of(network).vector)
-    again = frame.record(model_of(network)).to_torch_state_dict()
+    arrays = ArrayFormat.of(record)
+    assert torch.equal(torch.from_numpy(arrays.to_vector(record)), model_of(network).vector)
+    again = arrays.to_record(model_of(network)).to_torch_state_dict()
     assert list(again) == list(network.state_dict())
     assert all(torch.equal(again[name], tensor) for name, tensor in network.state_dict().items())
     assert all(again[name].dtype == tensor.dtype for name, tensor in network.state_dict().items())

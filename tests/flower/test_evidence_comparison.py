@@ -15,11 +15,11 @@ pytest.importorskip("flwr")
 from flwr.app import ArrayRecord, Message, MetricRecord
 
 from disavow.errors import RoundRefused
-from disavow.flower import delivery
-from disavow.flower.names import ATTEMPT, RECEIPT, ROUND, RUN
+from disavow.flower import messages
+from disavow.flower.protocol import ATTEMPT, RECEIPT, ROUND, RUN
 from disavow.ledger import Ledger
 from disavow.proof.keys import generate
-from tests.flower.farm import farm, initial_arrays, moved, placing, strategy
+from tests.flower.builders import initial_arrays, make_grid, moved, placing, strategy
 from tests.flower.loopback import Falsify, LoopbackGrid, Tamper
 
 pytestmark = pytest.mark.flower
@@ -30,13 +30,13 @@ def _signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signed run, which does not wait a minute for who will not answer."""
     generate(tmp_path / "keys", name="fl.example.org", passphrase=None, at="2024-05-06T07:08:09.000000+00:00")
     monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "keys"))
-    monkeypatch.setattr(delivery, "_SECONDS", 0.05)
+    monkeypatch.setattr(messages, "_SECONDS", 0.05)
 
 
 @pytest.fixture
 def grid(tmp_path: Path) -> LoopbackGrid:
     """Nine clients that keep their evidence in folders."""
-    made = farm(9)
+    made = make_grid(9)
     for node in made.nodes.values():
         node.config = {**node.config, "evidence-dir": str(tmp_path / "evidence" / node.config["client-id"])}
     return made

@@ -1,19 +1,21 @@
-"""The proof reaches the leaver's node, even if it is not there at once."""
+"""Messages and replies; and the proof reaches the leaver's node, even if it is not there at once."""
 
 from __future__ import annotations
 
 import logging
+import time
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.app import Error, Message
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from disavow.flower import delivery
+from disavow.flower import messages
+from disavow.flower.messages import exchange
 from disavow.proof.keys import generate
-from tests.flower.farm import farm, initial_arrays, placing, strategy
+from tests.flower.builders import initial_arrays, make_grid, placing, strategy
 from tests.flower.loopback import Node, Tamper
 from tests.flower.test_identity import unaware
 
@@ -25,7 +27,7 @@ def _briefly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signed run whose log can be read, and which does not wait a minute for who will not answer."""
     generate(tmp_path / "keys", name="fl.example.org", passphrase=None, at="2024-05-06T07:08:09.000000+00:00")
     monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "keys"))
-    monkeypatch.setattr(delivery, "_SECONDS", 0.05)
+    monkeypatch.setattr(messages, "_SECONDS", 0.05)
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
 
 
@@ -49,7 +51,7 @@ def failing(times: int, *, silent: bool) -> Tamper:
 
 def proofs_sent(run: Path, rounds: int, tamper: Tamper) -> int:
     """How often the node of a client that leaves after round 1 gets its proof in so many rounds."""
-    grid = farm(8)
+    grid = make_grid(8)
     grid.nodes[5].tamper = tamper
     strategy(run, identity="auto").start(
         grid=grid,
@@ -80,7 +82,7 @@ def test_but_not_for_ever(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_an_app_that_takes_no_proofs_is_not_asked_twice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    grid, run = farm(8, unaware()), tmp_path / "run"
+    grid, run = make_grid(8, unaware()), tmp_path / "run"
     strategy(run, identity="auto").start(
         grid=grid,
         initial_arrays=initial_arrays(),
@@ -90,3 +92,37 @@ def test_an_app_that_takes_no_proofs_is_not_asked_twice(tmp_path: Path, caplog: 
     )
     assert len(sent_to(grid.nodes[5])) == 1
     assert "its app takes none" in caplog.text
+
+
+# -- messages and replies -----------------------------------------------------------------------------------
+
+
+def ask(node: int) -> Message:
+    return Message(RecordDict({"disavow": ConfigRecord({"ask": "client-id"})}), node, "query.disavow")
+
+
+def test_replies_are_known_by_their_node_and_who_does_not_answer_is_left_out() -> None:
+    grid = make_grid(5)
+    grid.nodes[2].tamper = lambda reply: None
+    grid.nodes[4].connected = False
+    replies = exchange(grid, [ask(node) for node in grid.nodes], timeout=0.2)
+    assert {node: reply.content["disavow"]["client-id"] for node, reply in replies.items()} == {
+        1: "c1",
+        3: "c3",
+        5: "c5",
+    }
+
+
+def test_nobody_is_waited_for_when_all_have_answered() -> None:
+    begun = time.monotonic()
+    assert len(exchange(make_grid(3), [ask(node) for node in (1, 2, 3)], timeout=60.0)) == 3
+    assert time.monotonic() - begun < 30
+
+
+def test_without_messages_there_is_nothing_to_wait_for() -> None:
+    assert exchange(make_grid(1), [], timeout=60.0) == {}
+
+
+def test_more_messages_than_are_asked_for_at_a_time() -> None:
+    grid = make_grid(150)
+    assert len(exchange(grid, [ask(node) for node in grid.nodes], timeout=5.0)) == 150

@@ -11,21 +11,21 @@ pytest.importorskip("flwr")
 
 from flwr.app import Context, RecordDict
 
-from disavow.flower.keeping import Keeping
+from disavow.flower.evidence_store import EvidenceStore
 
 pytestmark = pytest.mark.flower
 
 RUN = "0123456789abcdef" * 2
 
 
-def keeping_in(folder: Path) -> Keeping:
-    return Keeping(Context(1, 1, {"evidence-dir": str(folder)}, RecordDict(), {}))
+def store_in(folder: Path) -> EvidenceStore:
+    return EvidenceStore(Context(1, 1, {"evidence-dir": str(folder)}, RecordDict(), {}))
 
 
 def test_files_and_folders_are_the_users_alone_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        keeping_in(tmp_path / "node" / "evidence").write(RUN, "receipts/one.json", b"1")
+        store_in(tmp_path / "node" / "evidence").write(RUN, "receipts/one.json", b"1")
     finally:
         os.umask(before)
     made = [tmp_path / "node", *(tmp_path / "node").rglob("*")]
@@ -44,7 +44,7 @@ def test_a_temporary_file_is_never_one_that_was_there(tmp_path: Path, monkeypatc
         return open_file(path, flags, mode)
 
     monkeypatch.setattr(os, "open", watched)
-    kept = keeping_in(tmp_path)
+    kept = store_in(tmp_path)
     for data in (b"1", b"2"):
         kept.write(RUN, "client.txt", data)
     assert kept.read(RUN, "client.txt") == b"2"
@@ -58,7 +58,7 @@ def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path: Pa
     other.write_bytes(b"mine")
     (tmp_path / "evidence" / RUN).mkdir(parents=True)
     (tmp_path / "evidence" / RUN / "client.txt").symlink_to(other)
-    kept = keeping_in(tmp_path / "evidence")
+    kept = store_in(tmp_path / "evidence")
     kept.write(RUN, "client.txt", b"c1")
     assert other.read_bytes() == b"mine"
     assert kept.read(RUN, "client.txt") == b"c1"
@@ -68,7 +68,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path, monkeypatc
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    kept = keeping_in(tmp_path)
+    kept = store_in(tmp_path)
     kept.write(RUN, "client.txt", b"c1")
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
@@ -90,7 +90,7 @@ def test_what_was_kept_is_durable_and_so_is_every_folder_that_was_made(
     if not Path("/proc/self/fd").exists():
         pytest.skip("needs /proc to tell which file a descriptor is of")
     monkeypatch.setattr(os, "fsync", watched)
-    keeping_in(tmp_path / "node").write(RUN, "receipts/one.json", b"1")
+    store_in(tmp_path / "node").write(RUN, "receipts/one.json", b"1")
     folders = [tmp_path, tmp_path / "node", tmp_path / "node" / RUN, tmp_path / "node" / RUN / "receipts"]
     assert set(map(str, folders)) <= set(synced)
     assert any(Path(name).name.startswith(".one.json.") for name in synced)

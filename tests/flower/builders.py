@@ -64,7 +64,7 @@ def learner(*, seeded: bool = True) -> ClientApp:
     return app
 
 
-def farm(count: int, app: ClientApp | None = None) -> LoopbackGrid:
+def make_grid(count: int, app: ClientApp | None = None) -> LoopbackGrid:
     """Nodes 1, 2, ... with the client ids c1, c2, ..."""
     return LoopbackGrid({i: Node(app or learner(), {"client-id": f"c{i}"}) for i in range(1, count + 1)})
 

@@ -1,4 +1,4 @@
-"""What goes to a client in the config of its messages, and the names of what else the two sides say to each other.
+"""The messages between server and nodes: their types, records and config keys.
 
 In a train message's config, beside what the app sends::
 
@@ -27,7 +27,7 @@ SEED, BATCHES, EPOCHS = "disavow-seed", "disavow-batches", "disavow-epochs"
 PUBLIC_KEY, RECEIPT = "disavow-public-key", "disavow-receipt"
 
 QUERY = "query.disavow"
-"""The type of the messages that are not about training: who are you, here is your evidence."""
+"""The type of messages that are not about training: the question who a node is, and evidence for it."""
 
 RECORD = "disavow"
 """The name of the record in such messages, and of ours in a reply."""
@@ -35,8 +35,8 @@ RECORD = "disavow"
 CLIENT_ID = "client-id"
 """The key of the node config that says who a node is; and what the server asks for."""
 
-GIVEN = ("SHA256:", "node-")
-"""How ids begin that the server gives, by a node's key or number: no node config claims one, nor gainsays it."""
+KEY_PREFIX, NUMBER_PREFIX = "SHA256:", "node-"
+"""How ids begin that the server assigns, by a node's key or number: no node config can claim or deny one."""
 
 ASK, EVIDENCE = "ask", "evidence"
 PROOF, OPENING = "proof", "opening"

@@ -1,4 +1,4 @@
-"""Where a node keeps its evidence: files by run and name, in a folder of its own or in the node's context.
+"""Store a node's evidence: files by run and name, in a folder of its own or in the node's context.
 
 Files are written as `ledger.files.write_durably` writes them; not by it, because a SuperNode starts a process for
 every message, and would load the ledger and its database in each.
@@ -25,12 +25,12 @@ _RUN = re.compile(r"[0-9a-f]{32}")
 
 
 def is_run(value: object) -> bool:
-    """Whether this can be the id of a run."""
+    """Tell whether this can be the id of a run."""
     return isinstance(value, str) and _RUN.fullmatch(value) is not None
 
 
-class Keeping:
-    """Names of files, under the id of their run, to what they hold. `VerificationError` for what is no run's id."""
+class EvidenceStore:
+    """Holds files by the id of their run and their name. `VerificationError` for what is no run's id."""
 
     def __init__(self, context: Context) -> None:
         named = context.node_config.get(FOLDER)
@@ -40,39 +40,39 @@ class Keeping:
         self._state: ConfigRecord = context.state.config_records[_STATE]
 
     def write(self, run: str, name: str, data: bytes) -> None:
-        """Keep this, in place of what was there; once it returns, durably."""
-        place = _place(run, name)
+        """Keep this, in entry of what was there; once it returns, durably."""
+        entry = _entry(run, name)
         if self._folder is None:
-            self._state[place] = data
+            self._state[entry] = data
             return
-        path = self._folder / place
+        path = self._folder / entry
         _make_private(path.parent)
         _write_exclusively(path, data)
 
     def read(self, run: str, name: str) -> bytes | None:
-        """What is kept under this name; None for nothing."""
-        place = _place(run, name)
+        """Read what is stored under this name; None for nothing."""
+        entry = _entry(run, name)
         if self._folder is None:
-            kept = self._state.get(place)
+            kept = self._state.get(entry)
             return kept if isinstance(kept, bytes) else None
-        path = self._folder / place
+        path = self._folder / entry
         return path.read_bytes() if path.is_file() else None
 
     def first_run(self, run: str) -> str:
-        """The run that was named first in this Flower run: this one, if none was before."""
-        _place(run, "")
+        """Tell which run was named first in this Flower run: this one, if none was before."""
+        _entry(run, "")
         return str(self._state.setdefault(_FIRST, run))
 
     def names(self, run: str) -> list[str]:
-        """The names of all that is kept of a run."""
-        start = _place(run, "")
+        """List the names of all that is stored of a run."""
+        start = _entry(run, "")
         if self._folder is None:
             return sorted(name.removeprefix(start) for name in self._state if name.startswith(start))
         home = self._folder / start
         return sorted(str(path.relative_to(home)) for path in home.rglob("[!.]*") if path.is_file())
 
 
-def _place(run: str, name: str) -> str:
+def _entry(run: str, name: str) -> str:
     """The only way to a file or an entry: whatever is read or written has passed here."""
     if not is_run(run):
         raise VerificationError("what the message names as its run is no run's id")
