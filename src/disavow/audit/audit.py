@@ -33,7 +33,7 @@ from disavow.audit.roc import advantage, auc, tpr_at
 from disavow.audit.signals import client_losses, confidences, losses, weights
 from disavow.audit.subject import Subject
 from disavow.audit.work import default_work
-from disavow.audit.worlds import Kind, OnRound, World, held_by, seats_of, train_worlds
+from disavow.audit.worlds import Kind, OnRound, World, held_by, train_worlds, world_keys
 from disavow.engines.choice import trainer_for
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain
@@ -80,7 +80,7 @@ class Effort:
 
     def trainings(self) -> int:
         """How many federations are trained."""
-        return len(seats_of(self.worlds, self.shadows))
+        return len(world_keys(self.worlds, self.shadows))
 
 
 def worlds_to_detect(advantage: float) -> int:
@@ -106,7 +106,7 @@ def audit(
 ) -> Audit:
     """Audit a client. `work` is the folder that makes it resumable; `keys` holds the operator's keys.
 
-    `on_round` is told how many more of `effort.trainings() * subject.rounds` rounds are done.
+    `on_round` is called with how many more of `effort.trainings() * subject.rounds` rounds are done.
     """
     folder = work / _identity(subject, effort, mechanism)
     with _workroom(folder):
@@ -198,7 +198,7 @@ def _worlds(
     with closing(trainer_for(subject.workload(), subject.settings.engine)) as trainer:
         return train_worlds(
             subject,
-            seats_of(effort.worlds, effort.shadows),
+            world_keys(effort.worlds, effort.shadows),
             folder / f"{subject.rounds}-rounds",
             trainer=trainer,
             mechanism=mechanism,
@@ -210,7 +210,7 @@ def _worlds(
 
 def _identity(subject: Subject, effort: Effort, mechanism: Mechanism) -> str:
     """What an audit must share with an earlier one to go on with its worlds; names nobody."""
-    told = {
+    identity = {
         "version": __version__,
         "run": str(subject.directory.resolve()),
         "client": subject.client,
@@ -221,7 +221,7 @@ def _identity(subject: Subject, effort: Effort, mechanism: Mechanism) -> str:
         "records": subject.records.tolist(),
         "policy": asdict(subject.policy),
     }
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _refuse_overflow(*models: Records) -> None:
@@ -236,7 +236,7 @@ def hand_out(
     """④ What attackers get at each stage; the stage *retrained* comes once for each retraining."""
     shadows = Shadows(
         confidence=np.stack([_confidence(world) for world in worlds[Kind.SHADOW]]),
-        held=np.stack([held_by(subject, world.seat, seed) for world in worlds[Kind.SHADOW]]),
+        held=np.stack([held_by(subject, world.key, seed) for world in worlds[Kind.SHADOW]]),
     )
     absent = _as_worlds(worlds[Kind.WITHOUT], Stage.RETRAINED)
     present = {stage: _as_worlds(worlds[Kind.WITH], stage) for stage in (Stage.BEFORE, Stage.SERVED)}

@@ -56,12 +56,12 @@ class Subject:
         """The own records, then the held-out ones."""
         return np.concatenate([self.own, self.held_out])
 
-    def workload(self, *, seat: Indices | None = None) -> Workload:
-        """What engines train on; `seat` takes the place of the client's own records.
+    def workload(self, *, held: Indices | None = None) -> Workload:
+        """What engines train on; `held` takes the place of the client's own records.
 
         The test is one record: nobody looks at how well a world does on it, and a larger one would take time.
         """
-        parts = self.parts if seat is None else {**self.parts, self.client: seat}
+        parts = self.parts if held is None else {**self.parts, self.client: held}
         return Workload(
             network=self.network,
             images=self.images,

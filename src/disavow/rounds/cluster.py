@@ -13,10 +13,10 @@ from torch import Tensor
 from disavow.domain import Layout, Policy, TakingPart, size_class
 from disavow.domain.strategies import CLUSTERINGS
 from disavow.rounds.clustering import Clustering
-from disavow.rounds.clustering.alike import l2_geometry, share_within, spreads
 from disavow.rounds.clustering.distances import lengths_of
 from disavow.rounds.clustering.fixed import groups_of
 from disavow.rounds.clustering.geometry import geometry_of
+from disavow.rounds.clustering.spread import l2_geometry, share_within, spreads
 from disavow.rounds.clustering.sticky import sticky
 from disavow.rounds.randomness import training_stream
 from disavow.rounds.threads import one_thread

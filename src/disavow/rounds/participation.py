@@ -1,21 +1,26 @@
-"""Who takes part in a round where fewer than all clients do: those of the lowest rank, a hash of their ids.
+"""Who takes part in a round: those of the lowest rank, a hash of their ids; or, of anchored clusters, whole ones.
 
 A proof says in which rounds a leaver took part, and not who it was. So who takes part in which round must not be
 something that others can work out: ranks are keyed, by a key that derives from the operator's and lies in no run.
 Only with `draws = "seeded"`, for which nothing is claimed, are they derived from the seed.
+
+The anchors of a run with fixed clusters are settled before its first round, and joined by newcomers before each.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from disavow.config import Settings, participants_of
+from disavow.domain import Anchors, size_class
 from disavow.errors import ConfigError
-from disavow.ledger import Ledger
+from disavow.ledger import Ledger, Reader
 from disavow.ledger.keys import TOMBSTONE_KEY, has_tombstone_key, tombstone_key
-from disavow.rounds.randomness import derive
+from disavow.rounds.clustering.fixed import hash_of, settled
+from disavow.rounds.randomness import Secrets, derive
 
 Rank = Callable[[int, str], bytes]
 """Of a client in a round, by the round's number and the client's id."""
@@ -85,3 +90,46 @@ def participation_of(settings: Settings, ledger: Ledger, keys: Path) -> bytes | 
             "point DISAVOW_KEYS to the folder that holds it"
         )
     return ledger.participation_key(tombstone_key(keys, run=ledger.directory))
+
+
+def is_anchored(reader: Reader) -> bool:
+    """Whether a run has fixed clusters."""
+    return reader.policy.anchored
+
+
+def anchors_for(reader: Reader, clients: Collection[str], *, seed: int, secrets: Secrets) -> Anchors:
+    """The run's anchors with a place for each of these clients; settled over them where there are none yet.
+
+    Changes nothing in the ledger. There must be at least k clients to settle them over.
+    """
+    anchors = reader.anchors()
+    if anchors is None:
+        return settled(clients, reader.policy.k, seed, secrets.stream(0, 1, "borders"))
+    newcomers = {client: hash_of(client, seed) for client in clients if client not in anchors.places}
+    return anchors.joined(newcomers) if newcomers else anchors
+
+
+def keep_places(ledger: Ledger, clients: Collection[str], *, seed: int, secrets: Secrets) -> Anchors:
+    """The same, kept with the run."""
+    anchors = anchors_for(ledger, clients, seed=seed, secrets=secrets)
+    if anchors != ledger.anchors():
+        ledger.keep_anchors(anchors)
+    return anchors
+
+
+def with_shares(ledger: Ledger, samples: Mapping[str, int], *, seed: int, secrets: Secrets) -> Anchors:
+    """The run's anchors with the size classes of those whose first update this is, which no later one changes.
+
+    Changes nothing in the ledger: they are kept with the round, or not at all.
+    """
+    clients = ledger.clients() if ledger.anchors() is None else tuple(samples)
+    anchors = anchors_for(ledger, clients, seed=seed, secrets=secrets)
+    return anchors.counted({client: size_class(count) for client, count in samples.items()})
+
+
+def expected_shares(anchors: Anchors) -> list[float]:
+    """The share of each cluster, where whoever has not returned an update yet is taken to count for the mean."""
+    known = [place.share for place in anchors.places.values() if place.share is not None]
+    mean = sum(known) / len(known) if known else 1.0
+    waiting = Counter(place.cluster for place in anchors.places.values() if place.share is None)
+    return [anchor.share + mean * waiting[number] for number, anchor in enumerate(anchors.clusters)]

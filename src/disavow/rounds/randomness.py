@@ -41,12 +41,12 @@ _ZEROS = bytes(1 << 20)
 
 def derive(*parts: int | str) -> bytes:
     """A 32-byte key from what identifies a draw; no two lists of parts share one."""
-    told = [b"disavow/draw/v1\x00"]
+    encoded = [b"disavow/draw/v1\x00"]
     for part in parts:
         data = str(part).encode()
         kind = b"s" if isinstance(part, str) else b"i"
-        told += (kind, len(data).to_bytes(4, "big"), data)
-    return hashlib.sha256(b"".join(told)).digest()
+        encoded += (kind, len(data).to_bytes(4, "big"), data)
+    return hashlib.sha256(b"".join(encoded)).digest()
 
 
 class Stream:

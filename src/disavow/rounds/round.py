@@ -11,14 +11,13 @@ from disavow.domain import Round
 from disavow.ledger import Ledger
 from disavow.privacy.events import event_of
 from disavow.rounds.aggregate import aggregate
-from disavow.rounds.anchoring import is_anchored, keep_places, with_shares
 from disavow.rounds.broadcast import Broadcast, broadcast
 from disavow.rounds.cluster import Clusters, cluster
 from disavow.rounds.local_training import Engine, accept, fewest, refuse_overflow, refuse_too_few
-from disavow.rounds.options import RoundOptions, taking_part_of
+from disavow.rounds.options import RoundOptions, foreseen, refuse_overspending, taking_part_of
+from disavow.rounds.participation import is_anchored, keep_places, with_shares
 from disavow.rounds.perturb import choose_and_perturb, clip
 from disavow.rounds.record import Hashing, new_round
-from disavow.rounds.spending import foreseen, refuse_overspending
 from disavow.rounds.vectors import Updates
 
 

@@ -1,7 +1,7 @@
 """What a clustering method sees of the updates: distances, exact for small rounds, projected for large ones.
 
 Up to `PROJECTION_LIMIT` participants every pair is measured exactly. Above it, assignment works on a random
-projection; the spreads that are recorded are always exact, and computed in `alike.py`.
+projection; the spreads that are recorded are always exact, and computed in `spread.py`.
 """
 
 from __future__ import annotations
