@@ -184,15 +184,23 @@ def _interval(found: Found) -> str:
 
 
 def median(scored: Sequence[tuple[float, Scores]]) -> Scores:
-    """The scores whose AUC lies in the middle."""
+    """Return the scores whose AUC lies in the middle."""
     ranked = sorted(scored, key=lambda pair: pair[0])
     return ranked[(len(ranked) - 1) // 2][1]
 
 
 def simultaneous(level: float, count: int) -> float:
-    """The level of each of `count` intervals that all hold together with `level` (Bonferroni).
+    """Compute the level of each of `count` intervals that all hold together (Bonferroni).
 
     >>> round(simultaneous(0.95, 5), 3)
     0.99
+
+    Args:
+        level: Of all together.
+        count: How many there are.
+
+    Returns:
+        The level of each.
+
     """
     return 1 - (1 - level) / count

@@ -91,15 +91,30 @@ class World:
 
 
 def world_keys(worlds: int, shadows: int) -> list[WorldKey]:
-    """All worlds of an audit: half of `worlds` with the client and half without, as many retrained, and shadows."""
+    """List all worlds of an audit: half with the client and half without, as many retrained, and shadows.
+
+    Args:
+        worlds: How many with the client or without.
+        shadows: How many shadows.
+
+    """
     counts = {Kind.WITH: worlds // 2, Kind.RETRAINED: worlds // 2, Kind.WITHOUT: worlds // 2, Kind.SHADOW: shadows}
     return [WorldKey(kind, number) for kind, count in counts.items() for number in range(count)]
 
 
 def held_by(subject: Subject, key: WorldKey, seed: int) -> Flags:
-    """Which records a shadow holds in the client's place: a random half; the next shadow holds the other half.
+    """Draw which records a shadow holds in the client's place: a random half; the next shadow holds the other half.
 
     So every record is in half of the shadows.
+
+    Args:
+        subject: The client and its run.
+        key: The shadow.
+        seed: That of the audit.
+
+    Returns:
+        Whether it holds each record.
+
     """
     order = training_stream(seed, f"audit, shadow {key.number // 2}").permutation(len(subject.records))
     half = len(order) // 2
@@ -119,9 +134,23 @@ def train_worlds(
     participation: bytes | None = None,
     on_round: OnRound,
 ) -> dict[Kind, list[World]]:
-    """Every world, trained here or found in `folder` from an earlier call.
+    """Train worlds, or find them in `folder` from an earlier call.
 
-    `participation` is the run's key where it has one: in every world the same clients take part in the same rounds.
+    In every world the same clients take part in the same rounds.
+
+    Args:
+        subject: The client and its run.
+        wanted: The worlds.
+        folder: Where they are kept.
+        trainer: Trains all clients of a round.
+        mechanism: How rounds are rebuilt.
+        seed: That of the audit.
+        participation: The run's participation key, where it has one.
+        on_round: Called with how many more rounds are done.
+
+    Returns:
+        The worlds of each kind.
+
     """
     options = replace(
         runs.round_options(subject.settings, participation=participation), budget=None, retention=None
@@ -194,7 +223,14 @@ def _begin(
 
 
 def secret_seed(subject: Subject, key: WorldKey, seed: int) -> int:
-    """Where a world's secret draws come from: repeatable, and nothing else's."""
+    """Derive the seed of a world's secret draws: repeatable, and nothing else's.
+
+    Args:
+        subject: The client and its run.
+        key: The world.
+        seed: That of the audit.
+
+    """
     return int.from_bytes(derive("audit", seed, str(key), subject.client), "big")
 
 
@@ -220,7 +256,7 @@ def _see(subject: Subject, trainer: Trainer, ledger: Ledger) -> Seen:
 
 
 def standing_models(ledger: Ledger) -> list[Model]:
-    """The models an observer has: the initial one, and that of each standing round."""
+    """Return the models an observer has: the initial one, and that of each standing round."""
     newest = ledger.last_round + 1
     return [Model(ledger.layout, torch.from_numpy(ledger.model_before(t))) for t in range(1, newest + 1)]
 

@@ -24,7 +24,15 @@ _LONGEST = 80
 
 
 def load(path: Path) -> Settings:
-    """Read settings from a TOML file. Whatever cannot be used is a `ConfigError` that names the key."""
+    """Read settings from a TOML file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ConfigError: It cannot be used; every problem in a line that names its key.
+
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -35,7 +43,16 @@ def load(path: Path) -> Settings:
 
 
 def parse(text: str, *, source: str) -> Settings:
-    """Settings from TOML text; `source` names it in errors."""
+    """Read settings from TOML text.
+
+    Args:
+        text: The text.
+        source: What errors call it.
+
+    Raises:
+        ConfigError: It cannot be used.
+
+    """
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and nesting without end
@@ -44,7 +61,16 @@ def parse(text: str, *, source: str) -> Settings:
 
 
 def from_values(values: Mapping[str, Any], *, source: str) -> Settings:
-    """Settings from nested values, checked; `source` names them in errors."""
+    """Check settings given as nested values.
+
+    Args:
+        values: The values.
+        source: What errors call them.
+
+    Raises:
+        ConfigError: They cannot be used.
+
+    """
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
@@ -101,7 +127,7 @@ def _registries(metadata: list[Any]) -> list[Registry[Any]]:
 
 
 def allowed(field: FieldInfo) -> str:
-    """What a setting may be, in words."""
+    """Return what a setting may be, in words."""
     names = [json.dumps(name) for registry in _registries(field.metadata) for name in registry]
     return ", ".join(names) or _allowed(field.annotation, field.metadata)
 
@@ -132,9 +158,15 @@ def _bounds(metadata: list[Any]) -> Iterator[str]:
 
 
 def to_toml(settings: Settings, *, comments: bool = True, without: Collection[str] = ()) -> str:
-    """Settings as TOML that reads back as the same settings, with every key and what it means.
+    """Write settings as TOML that reads back as the same settings.
 
     Sections in `without` are left out, and keys such as `data.dir`.
+
+    Args:
+        settings: The settings.
+        comments: Whether every key is explained.
+        without: Sections to leave out, and keys such as `data.dir`.
+
     """
     lines = [
         "# Settings of a disavow run. Every key is shown; a key left out has its default.",
@@ -164,7 +196,7 @@ def _toml(value: object) -> str:
 
 
 def settings_digest(settings: Settings) -> str:
-    """SHA-256 over the settings that a run keeps from its start: all but `CHANGEABLE`."""
+    """Hash the settings that a run keeps from its start: all but `CHANGEABLE`."""
     fixed, defaults = settings, Settings()
     for name in CHANGEABLE:
         fixed = _replaced(fixed, name, _value(defaults, name))

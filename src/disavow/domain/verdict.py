@@ -55,5 +55,5 @@ class Verdict:
 
 
 def model_name(number: int) -> str:
-    """What people call the model that a round produced; round 0 stands for the initial one."""
+    """Return what people call the model that a round produced; round 0 stands for the initial one."""
     return f"the model of round {number}" if number else "the initial model"

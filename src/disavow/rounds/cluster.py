@@ -53,11 +53,25 @@ def cluster(
     round_number: int,
     taking_part: TakingPart | None = None,
 ) -> Clusters:
-    """Cluster updates that are in id order. `previous` is the membership of the last standing round.
-
-    `taking_part` are the fixed clusters of the round, where these are anchored.
+    """Cluster updates that are in id order.
 
     The same bits with any number of threads: see `rounds.threads`.
+
+    Args:
+        updates: The updates; clipped where the noise clips.
+        policy: The promises of the run.
+        layout: Which numbers belong to which tensor.
+        previous: The membership of the last standing round.
+        seed: The seed of the run.
+        round_number: Which round it is.
+        taking_part: The anchored clusters of the round, where these are anchored.
+
+    Returns:
+        The clusters with their weights and spreads.
+
+    Raises:
+        RuntimeError: A method broke what it promises about sizes.
+
     """
     with one_thread():
         return _cluster(updates, policy, layout, previous, seed, round_number, taking_part)

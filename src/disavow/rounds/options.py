@@ -61,17 +61,32 @@ class RoundOptions:
     participation: bytes | None = field(default=None, repr=False)
 
     def keeps(self, number: int) -> bool:
-        """Whether the updates of a round are kept."""
+        """Return whether the updates of a round are kept."""
         return self.keep_every is not None and (number - 1) % self.keep_every == 0
 
     def participants(self, clients: Sequence[str], round_number: int) -> tuple[str, ...]:
-        """Those of these clients who take part in a round."""
+        """Choose who takes part in a round.
+
+        Args:
+            clients: Ids.
+            round_number: Which round it is.
+
+        Raises:
+            ConfigError: Draws are fresh, and there is no participation key.
+
+        """
         return participants(
             clients, fraction=self.fraction, rank=self._rank, round_number=round_number, at_least=self.at_least
         )
 
     def clusters(self, anchors: Anchors, round_number: int) -> TakingPart:
-        """Those of a run's fixed clusters that take part in a round."""
+        """Choose which of a run's anchored clusters take part in a round.
+
+        Args:
+            anchors: All of them.
+            round_number: Which round it is.
+
+        """
         places = [anchor.places for anchor in anchors.clusters]
         if self.fraction >= 1.0:
             return TakingPart(anchors, range(len(places)))
@@ -94,7 +109,15 @@ class RoundOptions:
 def taking_part_of(
     clients: Sequence[str], options: RoundOptions, number: int, taking_part: TakingPart | None
 ) -> tuple[str, ...]:
-    """Those of these clients who take part in a round: those of its clusters where these are fixed."""
+    """Choose who takes part in a round: those of its clusters, where these are anchored.
+
+    Args:
+        clients: Who could.
+        options: How rounds are run.
+        number: Of the round.
+        taking_part: Its anchored clusters; None: clusters are not anchored.
+
+    """
     if taking_part is None:
         return options.participants(clients, number)
     places, numbers = taking_part.anchors.places, set(taking_part.numbers)
@@ -104,7 +127,18 @@ def taking_part_of(
 def participants_ahead(
     reader: Reader, options: RoundOptions, numbers: Sequence[int], leavers: Collection[str] = ()
 ) -> list[int]:
-    """How many will take part in each of these rounds of a run with fixed clusters, once these have left."""
+    """Count who will take part in coming rounds of a run with anchored clusters.
+
+    Args:
+        reader: The run.
+        options: How rounds are run.
+        numbers: Of these rounds.
+        leavers: Who will have left.
+
+    Returns:
+        One count a round.
+
+    """
     clients = sorted(set(reader.clients()) - set(leavers))
     anchors = anchors_for(reader, reader.clients(), seed=options.seed, secrets=options.secrets)
     return [len(taking_part_of(clients, options, number, options.clusters(anchors, number))) for number in numbers]
@@ -113,9 +147,20 @@ def participants_ahead(
 def room_for(
     reader: Reader, options: RoundOptions, first: int, rounds: int = 1, leavers: Collection[str] = ()
 ) -> Room:
-    """How many of so many rounds, numbered from `first`, can be run once these have left.
+    """Count how many of the coming rounds can be run.
 
     Up to the first that the privacy budget has no room for, or in whose fixed clusters nobody is left.
+
+    Args:
+        reader: The run.
+        options: How rounds are run.
+        first: The number of the first.
+        rounds: How many are wanted.
+        leavers: Who will have left.
+
+    Returns:
+        How many, and why not more.
+
     """
     anchors, empty = None, None
     if is_anchored(reader):
@@ -145,12 +190,18 @@ class Room:
 
 
 def foreseen(policy: Policy, number: int, taking_part: TakingPart | None) -> Event:
-    """What a round will release, as far as it can be told before it.
+    """Foresee what a round will release, as far as it is known before it.
 
     Exact for the unconditional claim, which asks for nothing but the policy. Fixed clusters are known, and so are
     the shares of all who have returned an update before; the others are taken to count for the mean. Where that was
     too kind, the round is refused when its updates have arrived, before anything is drawn. Somebody must be left in
     the clusters that take part: where nobody is, there is no round (`room_for`).
+
+    Args:
+        policy: The promises of the run.
+        number: Of the round.
+        taking_part: Its anchored clusters; None: clusters are not anchored.
+
     """
     if taking_part is None:
         return event_of(policy, number=number, attempt=1, places=[policy.k], weights=[1.0])
@@ -168,7 +219,17 @@ def foreseen(policy: Policy, number: int, taking_part: TakingPart | None) -> Eve
 
 
 def room_in(budget: Budget, events: Sequence[Event], coming: Iterable[Event]) -> Room:
-    """How many of the coming rounds fit, in their order."""
+    """Count how many of the coming rounds a budget allows, in their order.
+
+    Args:
+        budget: What may be spent.
+        events: What was released.
+        coming: What would be.
+
+    Returns:
+        How many, and why not more.
+
+    """
     spent = list(events)
     for count, event in enumerate(coming):
         if not budget.allows([*spent, event]):
@@ -178,7 +239,17 @@ def room_in(budget: Budget, events: Sequence[Event], coming: Iterable[Event]) ->
 
 
 def refuse_overspending(ledger: Ledger, budget: Budget, event: Event) -> None:
-    """Refuse a round that would exceed the budget. Superseded rounds count: they were released."""
+    """Refuse a round that would exceed the budget; superseded rounds count, because they were released.
+
+    Args:
+        ledger: The run.
+        budget: What may be spent.
+        event: What the round would release.
+
+    Returns:
+        | BudgetSpent: It would.
+
+    """
     obstacle = room_in(budget, ledger.events(), [event]).obstacle
     if obstacle is not None:
         raise BudgetSpent(obstacle)

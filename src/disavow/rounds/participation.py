@@ -39,12 +39,20 @@ def rank_by_key(key: bytes) -> Rank:
 def participants(
     clients: Sequence[str], *, fraction: float, rank: Rank, round_number: int, at_least: int = 1
 ) -> tuple[str, ...]:
-    """Those of `clients` who take part: the ones with the lowest rank in this round, sorted by id.
+    """Choose who takes part: the clients with the lowest rank in this round.
 
     A hash, not a draw: when a client leaves, at most one other participant changes.
 
     >>> participants(["a", "b", "c", "d"], fraction=0.5, rank=rank_by_seed(1), round_number=1)
     ('b', 'c')
+
+    Args:
+        clients: Who could.
+        fraction: The share that does.
+        rank: By which they are chosen.
+        round_number: Which round it is.
+        at_least: How many do, however small the fraction.
+
     """
     count = participants_of(len(clients), fraction, at_least)
     if count >= len(clients):
@@ -56,7 +64,7 @@ def participants(
 def clusters_taking_part(
     places: Sequence[int], *, fraction: float, rank: Rank, round_number: int, at_least: int = 1
 ) -> tuple[int, ...]:
-    """The numbers of the fixed clusters that take part, whole: those of the lowest rank, sorted.
+    """Choose the anchored clusters that take part, whole: those of the lowest rank.
 
     A client is not ranked by itself, and who is left in a cluster does not matter: were a leaver's turn given to
     another client, a removal would change more than the leaver's own contribution. So many clusters that at least
@@ -64,6 +72,14 @@ def clusters_taking_part(
 
     >>> clusters_taking_part([4, 4, 5, 4], fraction=0.5, rank=rank_by_seed(1), round_number=1)
     (1, 2)
+
+    Args:
+        places: How many each has.
+        fraction: The share that takes part.
+        rank: By which they are chosen.
+        round_number: Which round it is.
+        at_least: How many places must take part.
+
     """
     count = participants_of(len(places), fraction)
     ranked = sorted(range(len(places)), key=lambda number: (rank(round_number, f"cluster {number}"), number))
@@ -73,14 +89,24 @@ def clusters_taking_part(
 
 
 def needs_participation_key(settings: Settings) -> bool:
-    """Whether fewer than all clients take part in a round, chosen in secret."""
+    """Return whether fewer than all clients take part in a round, chosen in secret."""
     return settings.training.fraction < 1.0 and settings.draws == "fresh"
 
 
 def participation_of(settings: Settings, ledger: Ledger, keys: Path) -> bytes | None:
-    """The secret key that decides who takes part in which round, from the operator's key in `keys`.
+    """Derive the secret key that decides who takes part in which round from the operator's.
 
-    None where none is needed: all clients take part, or draws are seeded, and with them participation.
+    Args:
+        settings: Those of the run.
+        ledger: The run.
+        keys: The folder of the operator's keys.
+
+    Returns:
+        The key; None where all clients take part, or draws are seeded.
+
+    Raises:
+        ConfigError: The operator's key is not there.
+
     """
     if not needs_participation_key(settings):
         return None
@@ -93,14 +119,21 @@ def participation_of(settings: Settings, ledger: Ledger, keys: Path) -> bytes | 
 
 
 def is_anchored(reader: Reader) -> bool:
-    """Whether a run has fixed clusters."""
+    """Return whether a run has anchored clusters."""
     return reader.policy.anchored
 
 
 def anchors_for(reader: Reader, clients: Collection[str], *, seed: int, secrets: Secrets) -> Anchors:
-    """The run's anchors with a place for each of these clients; settled over them where there are none yet.
+    """Return the run's anchors with a place for each of these clients, settled over them where there are none yet.
 
     Changes nothing in the ledger. There must be at least k clients to settle them over.
+
+    Args:
+        reader: The run.
+        clients: Ids, at least k where there are no anchors.
+        seed: The seed of the run.
+        secrets: Where borders are drawn from.
+
     """
     anchors = reader.anchors()
     if anchors is None:
@@ -110,7 +143,15 @@ def anchors_for(reader: Reader, clients: Collection[str], *, seed: int, secrets:
 
 
 def keep_places(ledger: Ledger, clients: Collection[str], *, seed: int, secrets: Secrets) -> Anchors:
-    """The same, kept with the run."""
+    """Store the run's anchors with a place for each of these clients.
+
+    Args:
+        ledger: The run.
+        clients: Ids.
+        seed: The seed of the run.
+        secrets: Where borders are drawn from.
+
+    """
     anchors = anchors_for(ledger, clients, seed=seed, secrets=secrets)
     if anchors != ledger.anchors():
         ledger.keep_anchors(anchors)
@@ -118,9 +159,17 @@ def keep_places(ledger: Ledger, clients: Collection[str], *, seed: int, secrets:
 
 
 def with_shares(ledger: Ledger, samples: Mapping[str, int], *, seed: int, secrets: Secrets) -> Anchors:
-    """The run's anchors with the size classes of those whose first update this is, which no later one changes.
+    """Return the run's anchors with the size classes of those whose first update this is, which no later one
+    changes.
 
     Changes nothing in the ledger: they are kept with the round, or not at all.
+
+    Args:
+        ledger: The run.
+        samples: How many each participant holds.
+        seed: The seed of the run.
+        secrets: Where borders are drawn from.
+
     """
     clients = ledger.clients() if ledger.anchors() is None else tuple(samples)
     anchors = anchors_for(ledger, clients, seed=seed, secrets=secrets)
@@ -128,7 +177,7 @@ def with_shares(ledger: Ledger, samples: Mapping[str, int], *, seed: int, secret
 
 
 def expected_shares(anchors: Anchors) -> list[float]:
-    """The share of each cluster, where whoever has not returned an update yet is taken to count for the mean."""
+    """Estimate the share of each cluster: whoever has not returned an update yet counts for the mean."""
     known = [place.share for place in anchors.places.values() if place.share is not None]
     mean = sum(known) / len(known) if known else 1.0
     waiting = Counter(place.cluster for place in anchors.places.values() if place.share is None)
