@@ -33,7 +33,7 @@ from disavow.audit.rehearsal import rehearse
 from disavow.audit.report import Audit
 from disavow.audit.signals import client_losses
 from disavow.audit.subject import Subject, subject_of
-from disavow.audit.worlds import Kind, Seat, World, train_worlds
+from disavow.audit.worlds import Kind, World, WorldKey, train_worlds
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.federation import Federation
@@ -212,7 +212,7 @@ def count(
     """How many audits accuse in each case, and which attackers."""
     accused, by = Counter[str](), {case: Counter[str]() for case in cases}
     for seed in seeds:
-        kept: dict[Seat, World] = {}
+        kept: dict[WorldKey, World] = {}
         for case in cases:
             mechanism = Retrain() if case == CLEAN else Leaking(leak=case)
             with tempfile.TemporaryDirectory(prefix="disavow-planted-") as folder, sharing(kept):
@@ -234,14 +234,14 @@ def count(
 
 
 @contextmanager
-def sharing(kept: dict[Seat, World]) -> Iterator[None]:
+def sharing(kept: dict[WorldKey, World]) -> Iterator[None]:
     """Train worlds that never had the client once for all cases of a seed: how it is erased is nothing to them."""
 
-    def train(subject: Subject, seats: Sequence[Seat], folder: Path, **more: Any) -> dict[Kind, list[World]]:
-        found = train_worlds(subject, [seat for seat in seats if seat not in kept], folder, **more)
-        trained = {world.seat: world for worlds in found.values() for world in worlds}
-        kept.update({seat: world for seat, world in trained.items() if seat.kind is not Kind.WITH})
-        return {kind: [(kept | trained)[seat] for seat in seats if seat.kind is kind] for kind in Kind}
+    def train(subject: Subject, wanted: Sequence[WorldKey], folder: Path, **more: Any) -> dict[Kind, list[World]]:
+        found = train_worlds(subject, [key for key in wanted if key not in kept], folder, **more)
+        trained = {world.key: world for worlds in found.values() for world in worlds}
+        kept.update({key: world for key, world in trained.items() if key.kind is not Kind.WITH})
+        return {kind: [(kept | trained)[key] for key in wanted if key.kind is kind] for kind in Kind}
 
     with patch("disavow.audit.audit.train_worlds", train):
         yield

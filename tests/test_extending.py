@@ -105,8 +105,9 @@ def test_a_run_with_the_examples_is_erased_from_proved_and_verified(world: World
     # x = 1: one survivor would do, but the criterion of the page asks for one to spare
     erased = world.call("erase", world.run, *pair, "--yes")
     assert erased.returncode == 0, erased.stderr
-    [first, second] = json.loads(world.call("requests", world.run, "--json").stdout)
+    [first, second] = json.loads(world.call("requests", world.run, "--json").stdout)["requests"]
     assert {first["verdict"], second["verdict"]} == {"rollback"}
+    assert first["rollback_to_round"] == max(1, first["first_broken_round"] - 1)  # the mechanism of the page
     assert len(everybody) == SETTINGS["data"]["clients"]
     checked = world.call("fsck", world.run)
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -103,12 +103,23 @@ class Forgery:
 
 
 def recompute(engine: Engine) -> UpdatesOf:
-    """Updates computed again from the clients' data."""
+    """Compute updates again from the clients' data."""
     return engine.train
 
 
 def forge(ledger: Ledger, updates_of: UpdatesOf, *, forgings: int, seed: int) -> Forgery:
-    """Forge each standing round of a ledger `forgings` times."""
+    """Forge each standing round of a ledger.
+
+    Args:
+        ledger: The run.
+        updates_of: Gives the updates of a round.
+        forgings: How often each round is forged.
+        seed: Of the other draws.
+
+    Returns:
+        What came of it.
+
+    """
     forged, left_out, thinned = [], 0, 0
     standing = ledger.last_round
     kept = {each.round for each in ledger.checkpoints() if each.kept}
@@ -186,11 +197,17 @@ def _noise(record: Round, policy: Policy, size: int) -> float:
 def compare_histories(
     served: Weights, retrained: Weights, answers: Mapping[str, tuple[Scores, Sequence[Scores]]]
 ) -> Histories:
-    """The served model against exact retrainings, and these among themselves: the yardstick.
+    """Compare the served model with exact retrainings, and these among themselves: the yardstick.
 
     `answers` are scores of records on the served model and on each retraining. Each attacker calls the upper half
     of the records present, as many as are: a threshold that calls nobody present would make any two models alike.
     Two models that have nothing in common then agree on half.
+
+    Args:
+        served: Its numbers.
+        retrained: Those of each retraining.
+        answers: Scores of records on the served model and on each retraining, by attacker.
+
     """
     models = np.concatenate([served[None], retrained]).astype(np.float64)
     models -= models.mean(axis=0)

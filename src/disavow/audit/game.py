@@ -60,7 +60,7 @@ class Records:
 class Shadows:
     """The same for shadow federations, one row each, over the own records and then the held-out ones.
 
-    In each of them the client's seat holds a random half of these records: `held` says which.
+    In each of them a random half of these records is held in the client's place; `held` says which.
     """
 
     confidence: Floats
@@ -133,7 +133,7 @@ ATTACKERS = Registry[Attacker](
         "loss threshold": ("disavow.audit.attackers.loss:LossThreshold", ""),
         "LiRA online": ("disavow.audit.attackers.lira:OnlineLira", ""),
         "LiRA offline": ("disavow.audit.attackers.lira:OfflineLira", ""),
-        "subject level": ("disavow.audit.attackers.subject:SubjectLevel", ""),
+        "subject level": ("disavow.audit.attackers.subject_level:SubjectLevel", ""),
         "update alignment": ("disavow.audit.attackers.alignment:UpdateAlignment", ""),
         "parameters": ("disavow.audit.attackers.parameters:ParameterProjection", ""),
     },

@@ -17,11 +17,17 @@ from disavow.config.declarations import (
     RequestSettings,
     TrainingSettings,
 )
-from disavow.config.digest import settings_digest
-from disavow.config.keys import allowed, meaning, sections
-from disavow.config.reading import from_values, load, parse
 from disavow.config.settings import CHANGEABLE, PROJECTION_LIMIT, Settings, participants_of
-from disavow.config.writing import to_toml
+from disavow.config.toml import (
+    allowed,
+    from_values,
+    load,
+    meaning,
+    parse,
+    sections,
+    settings_digest,
+    to_toml,
+)
 
 __all__ = [
     "CHANGEABLE",

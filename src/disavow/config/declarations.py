@@ -16,7 +16,7 @@ class Section(BaseModel):
 
 
 MOST = 1_000_000
-"""The largest count of anything that a run can be told; a typing error is not taken for a wish."""
+"""The largest count of anything in the settings: a typing error is refused."""
 
 SMALLEST, LARGEST = 1e-38, 1e38
 """Of numbers with a fraction: about what float32 can hold, in which models are."""

@@ -158,5 +158,12 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def participants_of(clients: int, fraction: float, at_least: int = 1) -> int:
-    """How many of `clients` take part in a round: the fraction, rounded, but so many at least if there are."""
+    """Count who takes part in a round: the fraction, rounded, but so many at least if there are.
+
+    Args:
+        clients: How many there are.
+        fraction: The share that takes part.
+        at_least: How many do, if there are so many.
+
+    """
     return max(1, round(clients * fraction), min(clients, at_least))

@@ -40,7 +40,7 @@ class Policy:
     mechanism: str = "retrain"
 
     def delta_at(self, update_norm: float) -> float | None:
-        """Δ of a round whose median update norm this is; None where it is adaptive."""
+        """Return Δ of a round whose median update norm this is; None where it is adaptive."""
         if self.relative_delta is not None:
             return self.relative_delta * update_norm
         return self.delta

@@ -26,10 +26,10 @@ class TrainedBy:
     @staticmethod
     def from_json(text: str) -> TrainedBy:
         """Read back what `to_json` wrote."""
-        told = TrainedBy(**json.loads(text))
-        if told.kind not in ("settings", "python", "flower"):
-            raise ValueError(f"a run trained by {told.kind!r}")
-        return told
+        found = TrainedBy(**json.loads(text))
+        if found.kind not in ("settings", "python", "flower"):
+            raise ValueError(f"a run trained by {found.kind!r}")
+        return found
 
 
 OWN_CODE = TrainedBy()

@@ -66,7 +66,16 @@ class Event:
 def event_of(
     policy: Policy, *, number: int, attempt: int, places: Sequence[int], weights: Sequence[float]
 ) -> Event:
-    """The event of a round whose clusters draw among so many places and have these weights, in any order."""
+    """Describe what a round released.
+
+    Args:
+        policy: The promises of the run.
+        number: Of the round.
+        attempt: Which try at it.
+        places: How many places each cluster draws among.
+        weights: The weight of each cluster, in the same order.
+
+    """
     clip, tau = (policy.clip, policy.tau) if policy.accounted else (None, None)
     return Event(
         number=number,
@@ -85,12 +94,25 @@ def event_of(
 
 
 def drawn_rate(representatives: int, places: int) -> float:
-    """The chance of one place to be among those drawn without replacement: hypergeometric, and so s/m."""
+    """Compute the chance of one place to be among those drawn without replacement: hypergeometric, and so s/m.
+
+    Args:
+        representatives: s.
+        places: m.
+
+    """
     return min(1.0, representatives / places)
 
 
 def event_of_rebuilt(policy: Policy, *, number: int, attempt: int) -> Event:
-    """The event of a rebuilt round: everybody who contributed is in it for sure, and nothing hides how much."""
+    """Describe what a rebuilt round released: everybody who contributed for sure, with nothing to hide how much.
+
+    Args:
+        policy: The promises of the run.
+        number: Of the round.
+        attempt: Which try at it.
+
+    """
     return Event(
         number=number,
         attempt=attempt,
@@ -108,10 +130,15 @@ def event_of_rebuilt(policy: Policy, *, number: int, attempt: int) -> Event:
 
 
 def fixed_sizes(participants: int, k: int) -> tuple[int, ...]:
-    """The sizes of fixed clusters: floor(participants/k) of them, as equal as can be.
+    """Compute the sizes of anchored clusters: floor(participants/k) of them, as equal as can be.
 
     >>> fixed_sizes(50, 10), fixed_sizes(11, 4)
     ((10, 10, 10, 10, 10), (5, 6))
+
+    Args:
+        participants: How many there are.
+        k: The fewest in a cluster.
+
     """
     count = participants // k
     bounds = [participants * i // count for i in range(count + 1)]

@@ -16,9 +16,20 @@ from disavow.rounds.vectors import Model, floor_variances
 def aggregate(
     broadcast: Broadcast, clusters: Clusters, perturbed: Perturbed, *, policy: Policy, secrets: Secrets
 ) -> Model:
-    """The next global model. Sums run in float64 over the clusters in id order.
+    """Compute the next global model; sums run in float64 over the clusters in id order.
 
     A noise that is added once, to the whole (mode `calibrated`), is added here.
+
+    Args:
+        broadcast: What opened the round.
+        clusters: Its clusters.
+        perturbed: What each of them releases.
+        policy: The promises of the run.
+        secrets: Where noise is drawn from.
+
+    Returns:
+        The model, with running variances floored.
+
     """
     step = torch.zeros_like(perturbed.vectors[0])
     for weight, vector in zip(clusters.weights, perturbed.vectors, strict=True):

@@ -13,10 +13,10 @@ from torch import Tensor
 from disavow.domain import Layout, Policy, TakingPart, size_class
 from disavow.domain.strategies import CLUSTERINGS
 from disavow.rounds.clustering import Clustering
-from disavow.rounds.clustering.alike import l2_geometry, share_within, spreads
 from disavow.rounds.clustering.distances import lengths_of
 from disavow.rounds.clustering.fixed import groups_of
 from disavow.rounds.clustering.geometry import geometry_of
+from disavow.rounds.clustering.spread import l2_geometry, share_within, spreads
 from disavow.rounds.clustering.sticky import sticky
 from disavow.rounds.randomness import training_stream
 from disavow.rounds.threads import one_thread
@@ -53,11 +53,25 @@ def cluster(
     round_number: int,
     taking_part: TakingPart | None = None,
 ) -> Clusters:
-    """Cluster updates that are in id order. `previous` is the membership of the last standing round.
-
-    `taking_part` are the fixed clusters of the round, where these are anchored.
+    """Cluster updates that are in id order.
 
     The same bits with any number of threads: see `rounds.threads`.
+
+    Args:
+        updates: The updates; clipped where the noise clips.
+        policy: The promises of the run.
+        layout: Which numbers belong to which tensor.
+        previous: The membership of the last standing round.
+        seed: The seed of the run.
+        round_number: Which round it is.
+        taking_part: The anchored clusters of the round, where these are anchored.
+
+    Returns:
+        The clusters with their weights and spreads.
+
+    Raises:
+        RuntimeError: A method broke what it promises about sizes.
+
     """
     with one_thread():
         return _cluster(updates, policy, layout, previous, seed, round_number, taking_part)

@@ -184,5 +184,13 @@ class NoNoise(Noise):
 
 
 def noise_of(policy: Policy) -> Noise:
-    """Return the noise that a policy names."""
+    """Return the noise that a policy names.
+
+    Args:
+        policy: The promises of the run.
+
+    Raises:
+        ConfigError: It is not registered here.
+
+    """
     return cast(Noise, NOISES[policy.noise])

@@ -32,7 +32,16 @@ class Perturbed:
 
 
 def clip(updates: Updates, policy: Policy) -> Updates:
-    """Return updates shortened to the L2 norm `clip` where the noise clips them; otherwise as they are."""
+    """Shorten updates to the L2 norm `noise.clip` where the noise clips them.
+
+    Args:
+        updates: The updates.
+        policy: The promises of the run.
+
+    Returns:
+        The updates, as they were where nothing is clipped.
+
+    """
     if not noise_of(policy).clips or policy.clip is None:
         return updates
     with one_thread():
@@ -60,6 +69,19 @@ def choose_and_perturb(
     `calibrated` adds its one Gaussian to the aggregate instead, in `aggregate`. Each noise is in `rounds.noise`.
 
     Running statistics (`Policy.statistics`) are the mean over the whole cluster, with noise σ·spread/k.
+
+    Args:
+        updates: The updates.
+        clusters: Their clusters.
+        policy: The promises of the run.
+        layout: Which numbers belong to which tensor.
+        secrets: Where places and noise are drawn from.
+        round_number: Which round it is.
+        attempt: Which try at it.
+
+    Returns:
+        What each cluster releases.
+
     """
     choice = secrets.stream(round_number, attempt, "representatives")
     chosen = [

@@ -11,28 +11,52 @@ from disavow.domain import Round
 from disavow.ledger import Ledger
 from disavow.privacy.events import event_of
 from disavow.rounds.aggregate import aggregate
-from disavow.rounds.anchoring import is_anchored, keep_places, with_shares
 from disavow.rounds.broadcast import Broadcast, broadcast
 from disavow.rounds.cluster import Clusters, cluster
 from disavow.rounds.local_training import Engine, accept, fewest, refuse_overflow, refuse_too_few
-from disavow.rounds.options import RoundOptions, taking_part_of
+from disavow.rounds.options import RoundOptions, foreseen, refuse_overspending, taking_part_of
+from disavow.rounds.participation import is_anchored, keep_places, with_shares
 from disavow.rounds.perturb import choose_and_perturb, clip
 from disavow.rounds.record import Hashing, new_round
-from disavow.rounds.spending import foreseen, refuse_overspending
 from disavow.rounds.vectors import Updates
 
 
 def run_round(ledger: Ledger, engine: Engine, options: RoundOptions) -> Round:
-    """Run the next round from broadcast to record."""
+    """Run the next round from broadcast to record.
+
+    Args:
+        ledger: The run.
+        engine: What trains its clients.
+        options: How rounds are run.
+
+    Returns:
+        The round as recorded.
+
+    Raises:
+        RoundRefused: It must not be recorded; the run stays as it was.
+
+    """
     opening, clients = open_round(ledger, options)
     updates = engine.train(opening.model, clients, opening.number)
     return close_round(ledger, opening, updates, options)
 
 
 def open_round(ledger: Ledger, options: RoundOptions) -> tuple[Broadcast, tuple[str, ...]]:
-    """The broadcast that opens the next round, and who takes part.
+    """Open the next round: broadcast its model, and choose who takes part.
 
     Refused where these are too few, or where the round would exceed the privacy budget.
+
+    Args:
+        ledger: The run.
+        options: How rounds are run.
+
+    Returns:
+        The broadcast and the ids.
+
+    Raises:
+        RoundRefused: Too few take part.
+        BudgetSpent: The round would exceed the privacy budget.
+
     """
     # before the clients are read: whoever is reached for the first time becomes one
     here = None if options.reachable is None else frozenset(options.reachable())
@@ -52,9 +76,23 @@ def open_round(ledger: Ledger, options: RoundOptions) -> tuple[Broadcast, tuple[
 
 
 def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, options: RoundOptions) -> Round:
-    """From clustering on: turn updates, wherever they come from, into the next model, and record it.
+    """Turn updates, wherever they come from, into the next model, and record it: from clustering on.
 
     Nothing is returned before it is recorded; whatever must not enter is refused before anything is stored.
+
+    Args:
+        ledger: The run.
+        opening: What opened the round.
+        updates: What the clients returned.
+        options: How rounds are run.
+
+    Returns:
+        The round as recorded.
+
+    Raises:
+        RoundRefused: Something must not enter; nothing was stored.
+        BudgetSpent: The round would exceed the privacy budget.
+
     """
     policy, number, attempt = ledger.policy, opening.number, opening.attempt
     updates = accept(

@@ -5,7 +5,7 @@ from disavow.audit.attackers.before_after import BEFORE_AFTER, BeforeAfter
 from disavow.audit.attackers.lira import OfflineLira, OnlineLira
 from disavow.audit.attackers.loss import LossThreshold
 from disavow.audit.attackers.parameters import ParameterProjection
-from disavow.audit.attackers.subject import SubjectLevel
+from disavow.audit.attackers.subject_level import SubjectLevel
 from disavow.audit.game import ATTACKERS
 
 __all__ = [

@@ -23,5 +23,5 @@ class UpdateAlignment(Attacker):
     unit: ClassVar[Unit] = "world"
 
     def scores(self, handed: Handed) -> Scores:
-        """The mean cosine of the client's update with the global step."""
+        """Score by the mean cosine of the client's update with the global step; see `Attacker`."""
         return Scores(handed.present.alignment, handed.absent.alignment)

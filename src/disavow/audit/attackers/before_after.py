@@ -29,7 +29,7 @@ class BeforeAfter(Attacker):
     unit: ClassVar[Unit] = "world"
 
     def scores(self, handed: Handed) -> Scores:
-        """How far the leaver stands out; in absent pairs it was in neither model."""
+        """Score how far the leaver stands out; in absent pairs it was in neither model. See `Attacker`."""
         return Scores(
             _standing_out(handed.present.client_loss - handed.before.client_loss),
             _standing_out(handed.absent.client_loss - handed.never.client_loss),
@@ -47,6 +47,15 @@ def _standing_out(rise: Floats) -> Floats:
 
 
 def ranks(before: Floats, after: Floats) -> npt.NDArray[np.int64]:
-    """The leaver's place among all clients in each pair, 1 for the one whose loss rose most; ties go against it."""
+    """Rank the leaver among all clients in each pair, 1 for the one whose loss rose most; ties go against it.
+
+    Args:
+        before: Losses by each client, one row a model.
+        after: Those of the models that supersede them.
+
+    Returns:
+        One rank a pair.
+
+    """
     rise = after - before
     return np.asarray((rise >= rise[:, :1]).sum(axis=1), dtype=np.int64)

@@ -35,7 +35,7 @@ class OnlineLira(Attacker):
     unit: ClassVar[Unit] = "record"
 
     def scores(self, handed: Handed) -> Scores:
-        """Refuses shadows that do not hold, or do not lack, every record at least twice."""
+        """Score by the likelihood ratio; every record must be held, and be lacking, in two shadows at least."""
         observed = _observed(handed)
         _check_counts(handed.shadows, online=True)
         held = _fit(handed.shadows.confidence, handed.shadows.held)
@@ -51,7 +51,7 @@ class OfflineLira(Attacker):
     unit: ClassVar[Unit] = "record"
 
     def scores(self, handed: Handed) -> Scores:
-        """Refuses shadows that do not lack every record at least twice."""
+        """Score by deviations above the mean *out*; shadows that do not lack every record twice are refused."""
         observed = _observed(handed)
         _check_counts(handed.shadows, online=False)
         out = _fit(handed.shadows.confidence, ~handed.shadows.held)

@@ -22,7 +22,7 @@ class LossThreshold(Attacker):
     unit: ClassVar[Unit] = "record"
 
     def scores(self, handed: Handed) -> Scores:
-        """Minus the loss of each record."""
+        """Score by minus the loss of each record; see `Attacker`."""
         return Scores(_minus_loss(handed.records.own), _minus_loss(handed.records.held_out))
 
 

@@ -33,7 +33,7 @@ class ParameterProjection(Attacker):
     unit: ClassVar[Unit] = "world"
 
     def scores(self, handed: Handed) -> Scores:
-        """How far each world's model lies from the middle towards those with the client, in deviations."""
+        """Score how far each world's model lies from the middle towards those with the client, in deviations."""
         known, absent = handed.before.weights, handed.absent.weights
         scored = Scores(np.zeros(len(handed.present.weights)), np.zeros(len(absent)))
         for fold in range(FOLDS):

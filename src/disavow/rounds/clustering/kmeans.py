@@ -42,7 +42,21 @@ class ConstrainedKMeans(Clustering):
 
 
 def constrained_kmeans(geometry: Geometry, items: Tensor, k: int, stream: Stream) -> list[Tensor]:
-    """Partition `items` into floor(n/k) clusters of at least k and fewer than 2k."""
+    """Partition participants into floor(n/k) clusters of at least k and fewer than 2k.
+
+    Args:
+        geometry: Their distances.
+        items: Their numbers.
+        k: The fewest members.
+        stream: Seeds the method.
+
+    Returns:
+        The members of each cluster.
+
+    Raises:
+        MissingExtra: The package is not installed.
+
+    """
     ConstrainedKMeans().require()
     import torch
     from k_means_constrained import KMeansConstrained

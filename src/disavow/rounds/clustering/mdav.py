@@ -29,9 +29,18 @@ class Mdav(Clustering):
 
 
 def mdav(geometry: Geometry, items: Tensor, k: int) -> list[Tensor]:
-    """Partition `items` (ascending numbers, at least k of them). Ties go to the lower number.
+    """Partition participants; ties go to the lower number.
 
     Numbers of participants stay on the CPU; only distances are where the updates are.
+
+    Args:
+        geometry: Their distances.
+        items: At least k ascending numbers.
+        k: The fewest members.
+
+    Returns:
+        The members of each cluster.
+
     """
     import torch
 

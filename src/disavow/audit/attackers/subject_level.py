@@ -21,7 +21,7 @@ class SubjectLevel(Attacker):
     unit: ClassVar[Unit] = "world"
 
     def scores(self, handed: Handed) -> Scores:
-        """By how much the mean loss is lower on the client's records than on held-out ones."""
+        """Score by how much the mean loss is lower on the client's records than on held-out ones."""
         return Scores(_gap(handed.present), _gap(handed.absent))
 
 

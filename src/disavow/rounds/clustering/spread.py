@@ -15,7 +15,15 @@ from disavow.rounds.randomness import Stream
 
 
 def l2_geometry(vectors: Tensor, metric: str, geometry: Geometry, stream: Stream) -> Geometry:
-    """The geometry by L2 distance, which is the one given when the metric is l2 already."""
+    """Return the geometry by L2 distance, which is the one given when the metric is l2 already.
+
+    Args:
+        vectors: One update a row.
+        metric: That of `geometry`.
+        geometry: What clustering sees.
+        stream: Draws the projection of a large round.
+
+    """
     if metric == "l2":
         return geometry
     if len(vectors) <= PROJECTION_LIMIT:
@@ -26,11 +34,21 @@ def l2_geometry(vectors: Tensor, metric: str, geometry: Geometry, stream: Stream
 def spreads(
     vectors: Tensor, geometry: Geometry, clusters: Sequence[Tensor], averaged: Sequence[tuple[int, int]] = ()
 ) -> list[float]:
-    """Each cluster's largest L2 distance between two members, exact.
+    """Compute each cluster's largest L2 distance between two members, exactly.
 
     `averaged` are the stretches that are released as a mean over the whole cluster (running statistics). One pair
     of members may differ most in them and another pair in the rest, so the two largest squared distances are added:
     the spread is then at least the largest distance between two members.
+
+    Args:
+        vectors: One update a row.
+        geometry: Their L2 distances, exact or projected.
+        clusters: The members of each cluster.
+        averaged: Stretches that are released as a mean over the cluster.
+
+    Returns:
+        One spread a cluster.
+
     """
     columns = torch.cat([torch.arange(start, end) for start, end in averaged]) if averaged else None
     found = []
@@ -51,9 +69,18 @@ def _pairs(vectors: Tensor, geometry: Geometry, members: Tensor) -> Tensor:
 
 
 def share_within(vectors: Tensor, geometry: Geometry, delta: float) -> float:
-    """The share of all pairs of updates that are within Δ of each other; 1 where there is one update only.
+    """Compute the share of all pairs of updates that are within Δ of each other; 1 where there is one update only.
 
     Of a large round, the pairs among `PROJECTION_LIMIT` updates at even steps in id order.
+
+    Args:
+        vectors: One update a row.
+        geometry: Their L2 distances.
+        delta: Δ.
+
+    Returns:
+        A share from 0 to 1.
+
     """
     if isinstance(geometry, ExactGeometry):
         squared = geometry.squared
@@ -69,7 +96,7 @@ def share_within(vectors: Tensor, geometry: Geometry, delta: float) -> float:
 
 
 def largest_square(delta: float) -> float:
-    """The largest number whose root is at most Δ. The root of a tensor may end in another bit than a number's.
+    """Find the largest number whose root is at most Δ; the root of a tensor may end in another bit than a number's.
 
     >>> largest_square(3.0), largest_square(0.1)
     (9.0, 0.010000000000000002)

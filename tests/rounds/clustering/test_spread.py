@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from disavow.rounds.clustering.alike import l2_geometry, share_within, spreads
 from disavow.rounds.clustering.distances import squared_l2
 from disavow.rounds.clustering.geometry import ExactGeometry, Geometry, ProjectedGeometry, project
+from disavow.rounds.clustering.spread import l2_geometry, share_within, spreads
 from disavow.rounds.randomness import training_stream
 from tests.rounds.builders import direct_distances, gaussian
 
