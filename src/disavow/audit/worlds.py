@@ -27,9 +27,8 @@ from disavow import __version__, runs
 from disavow.audit.game import Flags, Floats, Records, Stage, Weights
 from disavow.audit.signals import MOST_WEIGHTS, alignment, client_losses, confidences, weights
 from disavow.audit.subject import Subject
-from disavow.engines.together import Federation, run_rounds
-from disavow.engines.trainer import Trainer
-from disavow.engines.vectorised import VectorisedEngine
+from disavow.engines.batched_rounds import BatchedRun, run_rounds
+from disavow.engines.trainer import Trainer, VectorisedEngine
 from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms import Mechanism
 from disavow.ledger import Ledger
@@ -161,7 +160,7 @@ def _train_some(
 
 def _begin(
     subject: Subject, seat: Seat, scratch: Path, trainer: Trainer, seed: int, conduct: Conduct, stack: ExitStack
-) -> Federation:
+) -> BatchedRun:
     """A new federation in a ledger of its own."""
     absent = {subject.client} if seat.kind in (Kind.WITHOUT, Kind.RETRAINED) else set()
     held = subject.records[held_by(subject, seat, seed)] if seat.kind is Kind.SHADOW else None
@@ -178,7 +177,7 @@ def _begin(
     stack.callback(ledger.close)
     if subject.anchors is not None:
         ledger.keep_anchors(subject.anchors)
-    return Federation(
+    return BatchedRun(
         ledger=ledger,
         engine=VectorisedEngine(subject.workload(seat=held), trainer),
         conduct=replace(conduct, secrets=Secrets(secret_seed(subject, seat, seed))),
@@ -190,7 +189,7 @@ def secret_seed(subject: Subject, seat: Seat, seed: int) -> int:
     return int.from_bytes(derive("audit", seed, str(seat), subject.client), "big")
 
 
-def _look(subject: Subject, seat: Seat, world: Federation, mechanism: Mechanism, scratch: Path) -> World:
+def _look(subject: Subject, seat: Seat, world: BatchedRun, mechanism: Mechanism, scratch: Path) -> World:
     """What can be seen of a world; one with the client erases it and is looked at again."""
     trainer, ledger = world.engine.trainer, world.ledger
     if seat.kind is not Kind.WITH:
