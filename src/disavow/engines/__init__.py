@@ -1,4 +1,8 @@
-"""Engines train the clients of a round. One protocol, one contract suite: see `rounds.local_training`."""
+"""Engines train the clients of a round.
+
+`rounds.local_training.Engine` is what a round needs of one; `trainer.Trainer` is the interface of the fast ones
+(`compiled`, `pool`, `fused`, `stacked`), `factory` chooses among them, and `sequential` is the reference.
+"""
 
 from __future__ import annotations
 

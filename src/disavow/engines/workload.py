@@ -23,7 +23,7 @@ class Workload:
 
     `network` gives the architecture; its weights play no part. `images` and `labels` are all training samples,
     `parts` the numbers of those that each client holds. Labels are classes, (n,) whole numbers, or attributes,
-    (n, attributes) of 0 or 1 in float32; `scores` says what is learned from either.
+    (n, attributes) of 0 or 1 in float32; `tasks` says what is learned from either.
     """
 
     network: nn.Module
