@@ -24,10 +24,9 @@ from disavow.config import EngineSettings, TrainingSettings
 from disavow.data import client_ids
 from disavow.engines import build as build_engine
 from disavow.engines import trainer_for
+from disavow.engines.batched_rounds import BatchedRun, evaluate_rounds, run_rounds
 from disavow.engines.state import model_of
-from disavow.engines.together import Federation as InStep
-from disavow.engines.together import evaluate_rounds, run_rounds
-from disavow.engines.vectorised import VectorisedEngine
+from disavow.engines.trainer import VectorisedEngine
 from disavow.engines.workload import Workload
 from disavow.ledger import Ledger
 from disavow.models import NETWORKS, build
@@ -143,7 +142,7 @@ def all_at_once(federations: list[Federation], settings: EngineSettings, rounds:
     """Seconds of each round of all federations, whose clients are trained in one call."""
     trainer = trainer_for(federations[0].workload, settings)
     together = [
-        InStep(federation.ledger, VectorisedEngine(federation.workload, trainer), federation.options)
+        BatchedRun(federation.ledger, VectorisedEngine(federation.workload, trainer), federation.options)
         for federation in federations
     ]
 

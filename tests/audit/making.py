@@ -10,7 +10,7 @@ from typing import Any
 from disavow import config
 from disavow.audit.subject import Subject, subject_of
 from disavow.domain import Evaluation
-from disavow.engines.choice import trainer_for
+from disavow.engines.factory import trainer_for
 from disavow.engines.trainer import Ask, Trainer
 from disavow.engines.workload import Workload
 from disavow.federation import Federation

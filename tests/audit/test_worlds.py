@@ -29,8 +29,7 @@ from disavow.audit.worlds import (
     train_worlds,
     world_keys,
 )
-from disavow.engines.trainer import Trainer
-from disavow.engines.vectorised import VectorisedEngine
+from disavow.engines.trainer import Trainer, VectorisedEngine
 from disavow.erasure.dry_run import foresee
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.ledger import Ledger

@@ -34,7 +34,7 @@ from disavow.audit.signals import client_losses, confidences, losses, weights
 from disavow.audit.subject import Subject
 from disavow.audit.work import default_work
 from disavow.audit.worlds import Kind, OnRound, World, held_by, train_worlds, world_keys
-from disavow.engines.choice import trainer_for
+from disavow.engines.factory import trainer_for
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.errors import ConfigError, StorageError, StorageFull

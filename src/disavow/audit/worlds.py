@@ -27,9 +27,8 @@ from disavow import __version__, runs
 from disavow.audit.game import Flags, Floats, Records, Stage, Weights
 from disavow.audit.signals import MOST_WEIGHTS, alignment, client_losses, confidences, weights
 from disavow.audit.subject import Subject
-from disavow.engines.together import Federation, run_rounds
-from disavow.engines.trainer import Trainer
-from disavow.engines.vectorised import VectorisedEngine
+from disavow.engines.batched_rounds import BatchedRun, run_rounds
+from disavow.engines.trainer import Trainer, VectorisedEngine
 from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms import Mechanism
 from disavow.ledger import Ledger
@@ -198,7 +197,7 @@ def _begin(
     seed: int,
     options: RoundOptions,
     stack: ExitStack,
-) -> Federation:
+) -> BatchedRun:
     """A new federation in a ledger of its own."""
     absent = {subject.client} if key.kind in (Kind.WITHOUT, Kind.RETRAINED) else set()
     held = subject.records[held_by(subject, key, seed)] if key.kind is Kind.SHADOW else None
@@ -215,7 +214,7 @@ def _begin(
     stack.callback(ledger.close)
     if subject.anchors is not None:
         ledger.keep_anchors(subject.anchors)
-    return Federation(
+    return BatchedRun(
         ledger=ledger,
         engine=VectorisedEngine(subject.workload(held=held), trainer),
         options=replace(options, secrets=Secrets(secret_seed(subject, key, seed))),
@@ -234,7 +233,7 @@ def secret_seed(subject: Subject, key: WorldKey, seed: int) -> int:
     return int.from_bytes(derive("audit", seed, str(key), subject.client), "big")
 
 
-def _look(subject: Subject, key: WorldKey, world: Federation, mechanism: Mechanism, scratch: Path) -> World:
+def _look(subject: Subject, key: WorldKey, world: BatchedRun, mechanism: Mechanism, scratch: Path) -> World:
     """What can be seen of a world; one with the client erases it and is looked at again."""
     trainer, ledger = world.engine.trainer, world.ledger
     if key.kind is not Kind.WITH:

@@ -18,18 +18,40 @@ def _tensors(network: nn.Module) -> dict[str, Tensor]:
 
 
 def layout_of(network: nn.Module) -> Layout:
-    """How the network's tensors lie in its vector."""
+    """Describe how the network's tensors lie in its vector.
+
+    Args:
+        network: Any module.
+
+    Returns:
+        Names and shapes, in order.
+    """
     return Layout(tuple(TensorSpec(name, tuple(tensor.shape)) for name, tensor in _tensors(network).items()))
 
 
 def model_of(network: nn.Module) -> Model:
-    """A copy of the network's state as one vector."""
+    """Copy the network's state into one vector.
+
+    Args:
+        network: Any module.
+
+    Returns:
+        Its parameters and floating buffers.
+    """
     tensors = [tensor.detach().to(torch.float32).reshape(-1) for tensor in _tensors(network).values()]
     return Model(layout_of(network), torch.cat(tensors))
 
 
 def put_model(network: nn.Module, model: Model) -> None:
-    """Make the network hold the model, which must be one of it."""
+    """Make the network hold a model.
+
+    Args:
+        network: Is changed in place.
+        model: One of the same layout.
+
+    Raises:
+        ModelMismatch: It has other tensors.
+    """
     require_layout([model], layout_of(network))
     tensors = _tensors(network)
     with torch.no_grad():

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from disavow.config import TrainingSettings
 from disavow.domain import Layout, escaped
 from disavow.engines.batches import batches
-from disavow.engines.scores import Task, task_of
 from disavow.engines.state import layout_of
+from disavow.engines.tasks import Task, task_of
 from disavow.errors import CannotRetrain
 
 
@@ -23,7 +23,7 @@ class Workload:
 
     `network` gives the architecture; its weights play no part. `images` and `labels` are all training samples,
     `parts` the numbers of those that each client holds. Labels are classes, (n,) whole numbers, or attributes,
-    (n, attributes) of 0 or 1 in float32; `scores` says what is learned from either.
+    (n, attributes) of 0 or 1 in float32; `tasks` says what is learned from either.
     """
 
     network: nn.Module
@@ -42,9 +42,15 @@ class Workload:
         return task_of(self.labels)
 
     def training_for(self, epochs: int | None) -> Workload:
-        """The same with another number of local epochs; None for its own.
+        """Give the same workload another number of local epochs.
 
         Made once for each number: trainers know a workload again by its identity.
+
+        Args:
+            epochs: How many; None for its own.
+
+        Returns:
+            The workload.
         """
         if epochs is None or epochs == self.settings.epochs:
             return self
@@ -65,7 +71,15 @@ class Workload:
             raise CannotRetrain(f"the engine has no data of {escaped(lacking[0])}{more}, who take part in the run")
 
     def batches_of(self, client: str, round_number: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Positions among the client's own samples, batch by batch, as every engine takes them."""
+        """Order a client's samples in batches, as every engine takes them.
+
+        Args:
+            client: Its id.
+            round_number: The round.
+
+        Yields:
+            Positions among the client's own samples.
+        """
         return batches(
             len(self.parts[client]),
             epochs=self.settings.epochs,

@@ -15,6 +15,7 @@ from disavow.engines.stacked.trainer import _Prepared
 from disavow.engines.trainer import Ask
 from disavow.rounds.local_training import Engine
 from tests.engines.contract import Case
+from tests.engines.stacked.test_contract import OneFederation, StackedContract
 from tests.engines.stacked.workloads import (
     AGREEMENT,
     SETTINGS,
@@ -24,7 +25,6 @@ from tests.engines.stacked.workloads import (
     deviations,
     reference,
 )
-from tests.engines.test_stacked import OneFederation, StackedContract
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 

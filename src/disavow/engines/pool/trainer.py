@@ -34,8 +34,8 @@ from disavow.engines.pool.worker import (
     rows,
     save_workload,
 )
-from disavow.engines.scores import EVALUATION_BATCH, answers_of
 from disavow.engines.state import layout_of
+from disavow.engines.tasks import EVALUATION_BATCH, answers_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError, DisavowError

@@ -18,7 +18,7 @@ Tensors = dict[str, Tensor]
 
 
 class StackedNetwork:
-    """The network in training mode, and which of its tensors are trained, frozen, or statistics.
+    """The network in training and in evaluation mode; which tensors are trained, frozen, or statistics.
 
     A row is a model's vector. Names that share one tensor (tied weights) are known by the first of them; a row
     starts from the last, as `put_model` would leave it.
@@ -74,17 +74,6 @@ class StackedNetwork:
         """
         spans = ((name, *self._spans[name]) for name in names)
         return {name: rows[:, start:end].view(-1, *shape) for name, shape, start, end in spans}
-
-    def all_tensors(self, rows: Tensor) -> Tensors:
-        """View all tensors of all rows, by their first names.
-
-        Args:
-            rows: One model a row.
-
-        Returns:
-            Each as (rows, *shape).
-        """
-        return self.tensors(self.rows(rows), dict.fromkeys(self._name.values()))
 
     def join(self, tensors: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:
         """Put stacked tensors side by side.

@@ -15,7 +15,11 @@ _Switch = tuple[Callable[[], Any], Callable[[Any], None], Any]
 
 @contextmanager
 def multiplication_precision(precision: Precision) -> Iterator[None]:
-    """Multiply with this precision, and choose algorithms that repeat themselves; afterwards all is as it was."""
+    """Multiply with a precision, and choose algorithms that repeat themselves; afterwards all is as it was.
+
+    Args:
+        precision: How exact products are; `bf16` is left to autocast.
+    """
     # all are read before the first is written, and put back in the same order: the old forms write over the new
     readable = list(_read(tf32=precision == "tf32"))
     try:

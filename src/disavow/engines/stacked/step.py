@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from disavow.engines.graphs import capturing
+from disavow.engines.cuda_graphs import captured
 from disavow.engines.stacked.network import StackedNetwork, Tensors
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -237,41 +237,3 @@ class ClientStack:
         self._rows.index_copy_(0, which, rows)
         for name, each in state.items():
             self._state[name].index_copy_(0, which, each)
-
-
-def captured(work: Callable[[], None], pool: object) -> torch.cuda.CUDAGraph:
-    """Capture work as a CUDA graph. It is done twice on the way there.
-
-    Graphs of one pool share their memory: nothing that one allocates outlives its replay.
-
-    Args:
-        work: Launches kernels that read and write tensors which stay where they are.
-        pool: A memory pool for graphs.
-
-    Returns:
-        The graph, to be replayed.
-
-    Raises:
-        torch.OutOfMemoryError: There is no room for what it allocates.
-        RuntimeError: Something in it cannot be captured.
-    """
-    current, side = torch.cuda.current_stream(), torch.cuda.Stream()
-    graph = torch.cuda.CUDAGraph()
-    try:
-        side.wait_stream(current)
-        with torch.cuda.stream(side):
-            # libraries prepare themselves on first use, which must not happen while capturing
-            work()
-            work()
-        current.wait_stream(side)
-        with capturing(graph, pool=pool, stream=side):
-            work()
-    except RuntimeError as error:
-        # what goes wrong while capturing may come out as another error
-        if "out of memory" in str(error) or "out of memory" in str(error.__context__):
-            raise torch.OutOfMemoryError(str(error)) from error
-        raise
-    finally:
-        # a capture that breaks off leaves its own stream behind
-        torch.cuda.set_stream(current)
-    return graph

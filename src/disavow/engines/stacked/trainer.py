@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.func import functional_call
 from torch.utils.weak import WeakIdKeyDictionary
 
 from disavow.domain import Evaluation
-from disavow.engines.scores import evaluation_of, losses_of
 from disavow.engines.stacked.check import check_stacking
 from disavow.engines.stacked.network import StackedNetwork
 from disavow.engines.stacked.precision import Precision, multiplication_precision
 from disavow.engines.stacked.step import SGD, ClientStack, Shape, TrainingStep
+from disavow.engines.state import put_model
+from disavow.engines.tasks import evaluation_of, losses_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
 from disavow.rounds.threads import one_thread
@@ -95,9 +95,9 @@ class StackedTrainer:
             return []
         with self._working():
             network = self._prepared(workload).step.network
-            vectors = self._vectors(network, models)
+            require_layout(models, network.layout)
             images, labels = self._on_device(workload.test_images), self._on_device(workload.test_labels)
-            return [evaluation_of(self._scores(network, vector, images), labels) for vector in vectors]
+            return [evaluation_of(self._scores(network, model, images), labels) for model in models]
 
     def close(self) -> None:
         """See `Trainer`: everything on the device is let go of."""
@@ -122,8 +122,8 @@ class StackedTrainer:
         order = sorted(range(len(clients)), key=lambda i: -len(clients[i].batches))
         largest = max((len(batch) for client in clients for batch in client.batches), default=1)
 
-        def train_some(places: Sequence[int]) -> Tensor:
-            some = [clients[place] for place in places]
+        def train_some(positions: Sequence[int]) -> Tensor:
+            some = [clients[position] for position in positions]
             which = to_device(np.array([client.ask for client in some]), self._device)
             return self._train_stack(
                 prepared, some, models.index_select(0, which), rates.index_select(0, which), images, labels
@@ -135,8 +135,8 @@ class StackedTrainer:
 
         updates = torch.zeros(len(clients), models.shape[1], device=self._device)
         at_most = prepared.clients_at_once(largest, images, labels)
-        for places, part in in_chunks(order, even_chunks(len(order), at_most), train_some, shortage=shortage):
-            updates.index_copy_(0, to_device(np.array(places), self._device), part)
+        for positions, part in in_chunks(order, even_chunks(len(order), at_most), train_some, shortage=shortage):
+            updates.index_copy_(0, to_device(np.array(positions), self._device), part)
         return list(updates.split([len(ask.clients) for ask in asks]))
 
     def _train_stack(
@@ -178,12 +178,12 @@ class StackedTrainer:
                 stacklevel=2,
             )
 
-    def _scores(self, network: StackedNetwork, vector: Tensor, images: Tensor) -> Tensor:
+    def _scores(self, network: StackedNetwork, model: Model, images: Tensor) -> Tensor:
         """What one model says of all samples, in evaluation mode."""
-        tensors = {name: each[0] for name, each in network.all_tensors(vector[None]).items()}
+        put_model(network.evaluation, model)
 
         def scores(some: Sequence[int]) -> Tensor:
-            part: Tensor = functional_call(network.evaluation, tensors, (images[some[0] : some[-1] + 1],))
+            part: Tensor = network.evaluation(images[some[0] : some[-1] + 1])
             return part
 
         chunks = in_chunks(range(len(images)), _SCORED, scores, shortage=lambda _: self._release())

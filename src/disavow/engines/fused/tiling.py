@@ -18,7 +18,7 @@ CHUNK = 8
 
 
 @dataclass(frozen=True)
-class Way:
+class LaunchConfig:
     """A kernel for a convolution's shape, and how it is launched: `groups` blocks for so many images."""
 
     source: str
@@ -29,21 +29,31 @@ class Way:
     groups: int = 1
 
     def blocks(self, batch: int) -> int:
-        """Blocks for a row of so many places."""
+        """Blocks for a row of so many positions."""
         return -(-batch // self.images) * self.groups
 
 
 @dataclass(frozen=True)
-class Division:
+class Tiling:
     """How the kernels of a convolution are compiled and launched; nobody asks for the gradient of the images."""
 
-    forward: Way
-    weight: Way
-    input: Way | None
+    forward: LaunchConfig
+    weight: LaunchConfig
+    input: LaunchConfig | None
 
 
-def division_of(layer: Convolution) -> Division:
-    """Divide a convolution's work. `NotFusable` for shapes that do not fit into a block."""
+def tiling_of(layer: Convolution) -> Tiling:
+    """Divide a convolution's work over threads.
+
+    Args:
+        layer: Its shape.
+
+    Returns:
+        How its kernels are compiled and launched.
+
+    Raises:
+        NotFusable: The shape does not fit into a block.
+    """
     first = layer.source == IMAGES
     shape = {
         "IC": layer.inputs, "IH": layer.height, "IW": layer.width, "OC": layer.outputs, "K": layer.kernel,
@@ -56,23 +66,23 @@ def division_of(layer: Convolution) -> Division:
         layer, shape, "direct_forward", layer.inputs * taps, layer.outputs, layer.map_height * layer.map_width
     )
     backward = None if first else _direct(layer, shape, "direct_input", layer.outputs * taps, layer.inputs, area)
-    return Division(
-        forward or _forward_division(layer, shape),
-        _weight_division(layer, shape),
-        None if first else backward or _input_division(layer, shape),
+    return Tiling(
+        forward or _forward_tiling(layer, shape),
+        _weight_tiling(layer, shape),
+        None if first else backward or _input_tiling(layer, shape),
     )
 
 
 def _direct(
     layer: Convolution, shape: dict[str, int], kernel: str, taps: int, channels: int, area: int
-) -> Way | None:
+) -> LaunchConfig | None:
     """The way of a convolution that is not pooled, if its weights, in whole fours of channels, fit into a block."""
     fours = -(-channels // 4)
     if layer.pooled or 16 * (taps + 1) * fours > _SHARED:
         return None
     each = _divisor(fours, 4)
     images = max(1, 4 * _THREADS // (area * fours // each))
-    return Way("direct.cu", kernel, {**shape, "EACH": each, "IMAGES": images}, _THREADS, images)
+    return LaunchConfig("direct.cu", kernel, {**shape, "EACH": each, "IMAGES": images}, _THREADS, images)
 
 
 def _seen(cells: int, shape: dict[str, int]) -> int:
@@ -94,7 +104,7 @@ def _padded(k: int) -> int:
     return -(-k // 4) * 4
 
 
-def _forward_division(layer: Convolution, shape: dict[str, int]) -> Way:
+def _forward_tiling(layer: Convolution, shape: dict[str, int]) -> LaunchConfig:
     # neighbouring threads read two by two; the next row of cells goes on where the last one ended
     pitch = _congruent(_seen(layer.out_width, shape), layer.out_width + layer.out_width % 2, 16)
     weights = layer.outputs * (layer.inputs * layer.kernel * _padded(layer.kernel) + 1)
@@ -105,10 +115,10 @@ def _forward_division(layer: Convolution, shape: dict[str, int]) -> Way:
     band = _band(layer, lambda band: images(band) >= 1)
     defines = {**shape, "PITCH": pitch, "IMAGES": images(band), "GROUP": _divisor(layer.outputs, 8), "BAND": band}
     bands = -(-layer.out_height // band)
-    return Way("kernels.cu", "conv_forward", defines, _THREADS, images(band), bands)
+    return LaunchConfig("kernels.cu", "conv_forward", defines, _THREADS, images(band), bands)
 
 
-def _weight_division(layer: Convolution, shape: dict[str, int]) -> Way:
+def _weight_tiling(layer: Convolution, shape: dict[str, int]) -> LaunchConfig:
     # neighbouring threads have neighbouring taps: with this pitch those of a kernel lie in one row of banks
     pitch = _congruent(_seen(layer.out_width, shape), layer.kernel, 32)
     taps, cells = layer.inputs * layer.kernel**2, layer.out_height * layer.out_width
@@ -119,18 +129,18 @@ def _weight_division(layer: Convolution, shape: dict[str, int]) -> Way:
     sums = copies * layer.outputs * (taps + 1) if copies > 1 else 0
 
     def images(band: int) -> int:
-        seen, slopes = layer.inputs * _seen(band, shape) * pitch, layer.outputs * band * layer.out_width
-        return min(4, (_SHARED - 4 * sums) // (4 * seen + 8 * slopes))
+        seen, deltas = layer.inputs * _seen(band, shape) * pitch, layer.outputs * band * layer.out_width
+        return min(4, (_SHARED - 4 * sums) // (4 * seen + 8 * deltas))
 
     band = _band(layer, lambda band: images(band) >= 1)
     defines = {
         **shape, "PITCH": pitch, "PARTS": parts, "COPIES": copies, "CHUNK": CHUNK, "TOGETHER": images(band),
         "BAND": band, "THREADS": layer.outputs * parts * copies,
     }  # fmt: skip
-    return Way("kernels.cu", "conv_weight", defines, defines["THREADS"], CHUNK)
+    return LaunchConfig("kernels.cu", "conv_weight", defines, defines["THREADS"], CHUNK)
 
 
-def _input_division(layer: Convolution, shape: dict[str, int]) -> Way:
+def _input_tiling(layer: Convolution, shape: dict[str, int]) -> LaunchConfig:
     k, blocks = layer.kernel, -(-layer.height // 2) * -(-layer.width // 2)
     across = -(-layer.width // 2)
     pitch = _congruent(layer.width + k, across + across % 2, 16)
@@ -141,7 +151,7 @@ def _input_division(layer: Convolution, shape: dict[str, int]) -> Way:
     planes = _divisor(layer.outputs, min(8, fitting))
     threads = images * blocks
     defines = {**shape, "PITCH": pitch, "IMAGES": images, "WITHIN": within, "PLANES": planes, "THREADS": threads}
-    return Way("kernels.cu", "conv_input", defines, threads, images, layer.inputs // within)
+    return LaunchConfig("kernels.cu", "conv_input", defines, threads, images, layer.inputs // within)
 
 
 def _congruent(least: int, residue: int, modulus: int) -> int:
@@ -159,10 +169,16 @@ def _divisor(number: int, most: int) -> int:
 
 
 def whole_rows(rows: int) -> int:
-    """How many rows a stack for this many is given: few sizes, so that a client's leaving compiles nothing anew.
+    """Choose how many rows a stack is given: few sizes, so that a client's leaving compiles nothing anew.
 
     >>> [whole_rows(rows) for rows in (1, 8, 9, 50, 64, 65, 1000)]
     [8, 8, 16, 56, 64, 80, 1024]
+
+    Args:
+        rows: How many are needed.
+
+    Returns:
+        At least as many.
     """
     step = 8
     while step * 8 < rows:
@@ -171,7 +187,14 @@ def whole_rows(rows: int) -> int:
 
 
 def prefixes(rows: int) -> Iterator[int]:
-    """The numbers of rows for which a stack keeps a graph: all, and ever fewer as clients finish."""
+    """List the numbers of rows for which a stack keeps a graph: all, and ever fewer as clients finish.
+
+    Args:
+        rows: All rows.
+
+    Yields:
+        The numbers, falling.
+    """
     while rows > 8:  # noqa: PLR2004
         yield rows
         rows = whole_rows(rows * 3 // 4) if whole_rows(rows * 3 // 4) < rows else rows - 8

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disavow.engines.batches import batches
-from disavow.engines.fused.places import clients_of, places_of
+from disavow.engines.fused.batching import batch_index_of, clients_of
 from disavow.engines.trainer import Ask
 from tests.engines.contract import SETTINGS, a_case
 
@@ -26,32 +26,32 @@ def test_every_row_takes_the_samples_of_its_client_in_the_batches_of_every_engin
     case = replace(a_case(), parts={f"c{i}": part for i, part in enumerate(held)})
     asks = []
     for number, (epochs, batch, seed) in enumerate(federations):
-        told = SETTINGS.model_copy(update={"epochs": epochs, "batch_size": batch})
-        workload = replace(case, settings=told, seed=seed)
+        rates = SETTINGS.model_copy(update={"epochs": epochs, "batch_size": batch})
+        workload = replace(case, settings=rates, seed=seed)
         asks.append(Ask(workload, case.model, tuple(case.parts)[number % 2 :], number + 1))
     clients = [client for a, ask in enumerate(asks) for client in clients_of(ask, a)]
     clients.sort(key=lambda client: -client.steps)
     if not clients:
         return
     width = max(client.largest for client in clients)
-    places = places_of(asks, clients, rows=len(clients) + 3, batch=width, device=torch.device("cpu"))
-    assert places.index.shape == (clients[0].steps, len(clients) + 3, width)
+    batches_taken = batch_index_of(asks, clients, rows=len(clients) + 3, batch=width, device=torch.device("cpu"))
+    assert batches_taken.index.shape == (clients[0].steps, len(clients) + 3, width)
     for row, client in enumerate(clients):
         ask = asks[client.ask]
-        part, told = ask.workload.parts[client.name], ask.workload.settings
+        part, rates = ask.workload.parts[client.name], ask.workload.settings
         expected = [
             part[batch].tolist()
             for batch in batches(
                 len(part),
-                epochs=told.epochs,
-                batch_size=told.batch_size,
+                epochs=rates.epochs,
+                batch_size=rates.batch_size,
                 seed=ask.workload.seed,
                 round_number=ask.round_number,
                 client=client.name,
             )
         ]
-        counts = places.count[:, row].tolist()
+        counts = batches_taken.count[:, row].tolist()
         assert counts == [len(batch) for batch in expected] + [0] * (clients[0].steps - client.steps)
-        assert [places.index[t, row, :n].tolist() for t, n in enumerate(counts) if n] == expected
-    assert not places.count[:, len(clients) :].any()
-    assert places.active == (places.count > 0).sum(dim=1).tolist()
+        assert [batches_taken.index[t, row, :n].tolist() for t, n in enumerate(counts) if n] == expected
+    assert not batches_taken.count[:, len(clients) :].any()
+    assert batches_taken.active == (batches_taken.count > 0).sum(dim=1).tolist()

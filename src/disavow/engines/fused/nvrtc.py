@@ -25,7 +25,19 @@ class Kernel(Protocol):
 
 
 def compile_kernel(source: str, name: str, defines: Mapping[str, int] | None = None) -> Kernel:
-    """The kernel `name` of a source file, for a shape. The same shape is compiled once in a process."""
+    """Compile a kernel for a shape; the same shape is compiled once in a process.
+
+    Args:
+        source: The file.
+        name: The kernel in it.
+        defines: Its shape, as macros.
+
+    Returns:
+        The kernel, ready to be launched.
+
+    Raises:
+        NoKernels: PyTorch cannot compile for this GPU.
+    """
     shape = {**(defines or {}), name.upper(): 1}
     return _compiled(source, name, tuple(sorted(shape.items())), torch.cuda.current_device())
 
@@ -55,6 +67,14 @@ def _prefer_shared_memory(built: Any) -> None:
 
 
 def text_of(source: str, defines: Mapping[str, int]) -> str:
-    """The source with the shape written above it."""
+    """Write a shape above a source.
+
+    Args:
+        source: The file.
+        defines: The shape, as macros.
+
+    Returns:
+        What is compiled.
+    """
     code = resources.files("disavow.engines.fused").joinpath(source).read_text()
     return "".join(f"#define {name} {value}\n" for name, value in defines.items()) + code

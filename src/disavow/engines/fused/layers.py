@@ -7,16 +7,16 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from disavow.engines.fused import launch
-from disavow.engines.fused.division import CHUNK, Way, division_of
-from disavow.engines.fused.memory import THREADS, Action, Arguments, Memory, Slope, blocks
+from disavow.engines.fused import nvrtc
+from disavow.engines.fused.memory import THREADS, Action, Arguments, Delta, Memory, blocks
 from disavow.engines.fused.nodes import IMAGES, Convolution, Dense, Node, Norm, Sum, cells
+from disavow.engines.fused.tiling import CHUNK, LaunchConfig, tiling_of
 
 _NORMALISED = 4
-"""Places that a block normalises."""
+"""BatchIndex that a block normalises."""
 
 
-class Part(Protocol):
+class Layer(Protocol):
     """A node at work. `forward` and `known` score; `backward` and `update` are there once it is prepared."""
 
     forward: list[Action]
@@ -26,12 +26,25 @@ class Part(Protocol):
     backward: list[Action]
     update: list[Action]
 
-    def prepare(self, slope: Tensor, before: tuple[Slope | None, ...]) -> None:
-        """Make ready for the way back: from the slope of the output to those of the sources, in `before`."""
+    def prepare(self, delta: Tensor, before: tuple[Delta | None, ...]) -> None:
+        """Prepare the backward pass.
+
+        Args:
+            delta: Gradient of the loss by its output.
+            before: Where those of its sources go; None for images.
+        """
 
 
-def part_of(memory: Memory, number: int) -> Part:
-    """The part for a node."""
+def layer_of(memory: Memory, number: int) -> Layer:
+    """Make the layer for a node.
+
+    Args:
+        memory: That of the stack.
+        number: The number of the node.
+
+    Returns:
+        What it does in a step.
+    """
     node: Node = memory.row.nodes[number]
     if isinstance(node, Convolution):
         return _Convolution(memory, number, node)
@@ -44,37 +57,37 @@ def part_of(memory: Memory, number: int) -> Part:
 
 class _Convolution:
     def __init__(self, memory: Memory, number: int, node: Convolution) -> None:
-        self._memory, self._node, self._division = memory, node, division_of(node)
+        self._memory, self._node, self._tiling = memory, node, tiling_of(node)
         self._chosen = memory.zeros(memory.batch, cells(node), dtype=torch.uint8)
         arguments: Arguments = [
             memory.source(node.source), memory.index, memory.count, memory.parameters, memory.row.size, node.weight,
             node.bias or 0, memory.batch, memory.out[number], self._chosen,
         ]  # fmt: skip
-        self.forward = self.known = [self._along(self._division.forward, {}, arguments)]
+        self.forward = self.known = [self._launcher(self._tiling.forward, {}, arguments)]
         self.backward: list[Action] = []
         self.update: list[Action] = []
 
-    def prepare(self, slope: Tensor, before: tuple[Slope | None, ...]) -> None:
-        memory, node, division, [towards] = self._memory, self._node, self._division, before
+    def prepare(self, delta: Tensor, before: tuple[Delta | None, ...]) -> None:
+        memory, node, tiling, [towards] = self._memory, self._node, self._tiling, before
         biases = 0 if node.bias is None else node.outputs
         gradient = memory.zeros(-(-memory.batch // CHUNK), node.weights + biases)
         arguments: Arguments = [
-            memory.source(node.source), memory.index, memory.count, slope, self._chosen, memory.batch, gradient,
+            memory.source(node.source), memory.index, memory.count, delta, self._chosen, memory.batch, gradient,
         ]  # fmt: skip
-        self.backward = [self._along(division.weight, {}, arguments)]
-        if towards is not None and division.input is not None:
+        self.backward = [self._launcher(tiling.weight, {}, arguments)]
+        if towards is not None and tiling.input is not None:
             arguments = [
-                memory.count, slope, self._chosen, memory.parameters, memory.row.size, node.weight, memory.batch,
+                memory.count, delta, self._chosen, memory.parameters, memory.row.size, node.weight, memory.batch,
                 towards.tensor,
             ]  # fmt: skip
-            self.backward.append(self._along(division.input, {"ADD": int(towards.add)}, arguments))
+            self.backward.append(self._launcher(tiling.input, {"ADD": int(towards.add)}, arguments))
         self.update = [memory.sgd(gradient, node.weights, node.weight, biases, node.bias or 0)]
 
-    def _along(self, way: Way, defines: dict[str, int], arguments: Arguments) -> Action:
+    def _launcher(self, config: LaunchConfig, defines: dict[str, int], arguments: Arguments) -> Action:
         """A launch of one of its kernels."""
-        kernel = launch.compile_kernel(way.source, way.kernel, {**way.defines, **defines})
-        blocks_each = way.blocks(self._memory.batch)
-        return lambda rows: kernel(rows * blocks_each, way.threads, arguments)
+        kernel = nvrtc.compile_kernel(config.source, config.kernel, {**config.defines, **defines})
+        blocks_each = config.blocks(self._memory.batch)
+        return lambda rows: kernel(rows * blocks_each, config.threads, arguments)
 
 
 class _Dense:
@@ -90,16 +103,16 @@ class _Dense:
         self.update: list[Action] = []
 
     def _gathered(self) -> Action:
-        """Images, one a place."""
+        """Images, one a position."""
         memory, inputs = self._memory, self._node.inputs
-        kernel = launch.compile_kernel("steps.cu", "gather")
+        kernel = nvrtc.compile_kernel("steps.cu", "gather")
 
         def gathered(rows: int) -> None:
-            places = rows * memory.batch
+            positions = rows * memory.batch
             arguments: Arguments = [
-                memory.images, memory.index, memory.count, inputs, memory.batch, places, self._held,
+                memory.images, memory.index, memory.count, inputs, memory.batch, positions, self._held,
             ]  # fmt: skip
-            kernel(blocks(places * inputs), THREADS, arguments)
+            kernel(blocks(positions * inputs), THREADS, arguments)
 
         return gathered
 
@@ -110,22 +123,22 @@ class _Dense:
         if self._node.relu:
             out.relu_()
 
-    def prepare(self, slope: Tensor, before: tuple[Slope | None, ...]) -> None:
+    def prepare(self, delta: Tensor, before: tuple[Delta | None, ...]) -> None:
         memory, node, weight, held = self._memory, self._node, self._weight, self._held
         of_weight, of_bias = memory.zeros(1, node.weights), memory.zeros(1, node.outputs)
 
         def products(rows: int) -> None:
             there = of_weight.view(-1, node.outputs, node.inputs)[:rows]
-            torch.bmm(slope[:rows].mT, held[:rows], out=there)
-            torch.sum(slope[:rows], dim=1, out=of_bias[:rows, 0])
+            torch.bmm(delta[:rows].mT, held[:rows], out=there)
+            torch.sum(delta[:rows], dim=1, out=of_bias[:rows, 0])
             if before[0] is not None:
                 to = before[0].tensor[:rows]
                 if before[0].add:
-                    torch.baddbmm(to, slope[:rows], weight[:rows], out=to)
+                    torch.baddbmm(to, delta[:rows], weight[:rows], out=to)
                 else:
-                    torch.bmm(slope[:rows], weight[:rows], out=to)
+                    torch.bmm(delta[:rows], weight[:rows], out=to)
 
-        self.backward = [*([memory.closed_relu(self._number, slope)] if node.relu else []), products]
+        self.backward = [*([memory.closed_relu(self._number, delta)] if node.relu else []), products]
         self.update = [
             memory.sgd(of_weight, node.weights, node.weight),
             memory.sgd(of_bias, node.outputs, node.bias),
@@ -148,7 +161,7 @@ class _Norm:
 
     def _measured(self) -> Action:
         memory, node = self._memory, self._node
-        kernel = launch.compile_kernel("norm.cu", "norm_statistics", {**self._defines, "KNOWN": 0})
+        kernel = nvrtc.compile_kernel("norm.cu", "norm_statistics", {**self._defines, "KNOWN": 0})
         arguments: Arguments = [
             memory.count, memory.source(node.source), self._habits, memory.batch, memory.row.size, node.mean,
             node.variance, memory.parameters, self._statistics,
@@ -157,7 +170,7 @@ class _Norm:
 
     def _normalised(self, *, known: bool) -> Action:
         memory, node = self._memory, self._node
-        kernel = launch.compile_kernel("norm.cu", "norm_forward", {**self._defines, "KNOWN": int(known)})
+        kernel = nvrtc.compile_kernel("norm.cu", "norm_forward", {**self._defines, "KNOWN": int(known)})
 
         arguments: Arguments = [
             memory.count, memory.source(node.source), self._habits, memory.batch, int(node.relu), memory.parameters,
@@ -166,25 +179,25 @@ class _Norm:
         ]  # fmt: skip
         return lambda rows: kernel(rows * self._tiles, THREADS, arguments)
 
-    def prepare(self, slope: Tensor, before: tuple[Slope | None, ...]) -> None:
+    def prepare(self, delta: Tensor, before: tuple[Delta | None, ...]) -> None:
         memory, node = self._memory, self._node
         gradient = memory.zeros(1, 2 * self._channels)
-        kernel = launch.compile_kernel("norm.cu", "norm_weight", {**self._defines, "KNOWN": 0})
+        kernel = nvrtc.compile_kernel("norm.cu", "norm_weight", {**self._defines, "KNOWN": 0})
         arguments: Arguments = [
-            memory.count, memory.source(node.source), slope, memory.batch, self._statistics, gradient,
+            memory.count, memory.source(node.source), delta, memory.batch, self._statistics, gradient,
         ]  # fmt: skip
-        self.backward = [memory.closed_relu(self._number, slope)] if node.relu else []
+        self.backward = [memory.closed_relu(self._number, delta)] if node.relu else []
         self.backward.append(lambda rows: kernel(rows * self._channels, 2 * THREADS, arguments))
         if before[0] is not None:
-            self.backward.append(self._input(slope, gradient, before[0]))
+            self.backward.append(self._input(delta, gradient, before[0]))
         self.update = [memory.sgd(gradient, self._channels, node.weight, self._channels, node.bias)]
 
-    def _input(self, slope: Tensor, gradient: Tensor, before: Slope) -> Action:
+    def _input(self, delta: Tensor, gradient: Tensor, before: Delta) -> Action:
         memory, node = self._memory, self._node
-        kernel = launch.compile_kernel("norm.cu", "norm_input", {**self._defines, "KNOWN": 0})
+        kernel = nvrtc.compile_kernel("norm.cu", "norm_input", {**self._defines, "KNOWN": 0})
 
         arguments: Arguments = [
-            memory.count, memory.source(node.source), slope, memory.batch, memory.parameters, memory.row.size,
+            memory.count, memory.source(node.source), delta, memory.batch, memory.parameters, memory.row.size,
             node.weight, self._statistics, gradient, int(before.add), before.tensor,
         ]  # fmt: skip
         return lambda rows: kernel(rows * self._tiles, THREADS, arguments)
@@ -205,13 +218,13 @@ class _Sum:
         if self._node.relu:
             out.relu_()
 
-    def prepare(self, slope: Tensor, before: tuple[Slope | None, ...]) -> None:
+    def prepare(self, delta: Tensor, before: tuple[Delta | None, ...]) -> None:
         def passed_on(rows: int) -> None:
             for each in before:
-                if each is None or each.tensor is slope:
+                if each is None or each.tensor is delta:
                     continue
                 to = each.tensor[:rows]
-                to.add_(slope[:rows]) if each.add else to.copy_(slope[:rows])
+                to.add_(delta[:rows]) if each.add else to.copy_(delta[:rows])
 
-        self.backward = [self._memory.closed_relu(self._number, slope)] if self._node.relu else []
+        self.backward = [self._memory.closed_relu(self._number, delta)] if self._node.relu else []
         self.backward.append(passed_on)

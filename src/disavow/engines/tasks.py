@@ -21,19 +21,42 @@ Task = Literal["classes", "attributes"]
 
 
 def task_of(labels: Tensor) -> Task:
-    """What the labels are."""
+    """Tell what is learned from labels.
+
+    Args:
+        labels: Classes or attributes.
+
+    Returns:
+        The task.
+    """
     return "attributes" if labels.is_floating_point() else "classes"
 
 
 def loss_of(scores: Tensor, labels: Tensor) -> Tensor:
-    """The mean loss of scores, one row a sample."""
+    """Compute the mean loss.
+
+    Args:
+        scores: One row a sample.
+        labels: Classes or attributes.
+
+    Returns:
+        A scalar.
+    """
     if task_of(labels) == "attributes":
         return functional.binary_cross_entropy_with_logits(scores, labels.to(scores.dtype))
     return functional.cross_entropy(scores, labels)
 
 
 def losses_of(scores: Tensor, labels: Tensor) -> Tensor:
-    """The loss of each sample."""
+    """Compute the loss of each sample.
+
+    Args:
+        scores: One row a sample.
+        labels: Classes or attributes.
+
+    Returns:
+        One number a sample.
+    """
     if task_of(labels) == "attributes":
         losses = functional.binary_cross_entropy_with_logits(scores, labels.to(scores.dtype), reduction="none")
     else:
@@ -42,21 +65,43 @@ def losses_of(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def right_of(scores: Tensor, labels: Tensor) -> Tensor:
-    """Which answers are right: one a sample, or one for each of its attributes. Scores may be those of a stack."""
+    """Tell which answers are right: one a sample, or one for each of its attributes.
+
+    Args:
+        scores: One row a sample, perhaps of several models.
+        labels: Classes or attributes.
+
+    Returns:
+        True where the answer is right.
+    """
     if task_of(labels) == "attributes":
         return (scores > 0) == (labels > 0)
     return scores.argmax(dim=scores.dim() - labels.dim()) == labels
 
 
 def answers_of(labels: Tensor) -> int:
-    """How many answers are right or wrong for each sample: one, or one an attribute."""
+    """Count the answers that are right or wrong for each sample: one, or one an attribute.
+
+    Args:
+        labels: Classes or attributes.
+
+    Returns:
+        The count.
+    """
     return labels.shape[1] if task_of(labels) == "attributes" else 1
 
 
 def evaluation_of(scores: Tensor, labels: Tensor) -> Evaluation:
-    """Accuracy and mean loss of scores, one row a sample; the mean in float64.
+    """Evaluate scores; the mean loss in float64.
 
     The accuracy is the share of right answers: with attributes, the mean over all of them.
+
+    Args:
+        scores: One row a sample.
+        labels: Classes or attributes.
+
+    Returns:
+        Accuracy and mean loss.
     """
     loss = loss_of(scores.double(), labels)
     right, answers = int(right_of(scores, labels).sum()), len(labels) * answers_of(labels)

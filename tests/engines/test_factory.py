@@ -9,13 +9,13 @@ from torch import nn
 
 from disavow.config import EngineSettings
 from disavow.engines import build, trainer_for
-from disavow.engines.choice import _on_gpu, device_of
 from disavow.engines.compiled import CompiledTrainer
+from disavow.engines.factory import _on_gpu, device_of
 from disavow.engines.fused import FusedTrainer
 from disavow.engines.pool import PoolTrainer
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.stacked import StackedTrainer
-from disavow.engines.vectorised import VectorisedEngine
+from disavow.engines.trainer import VectorisedEngine
 from disavow.errors import ConfigError
 from tests.engines.contract import Case, a_case, with_attributes
 
@@ -67,14 +67,16 @@ def test_without_a_compiler_or_its_leave_the_workers_train_chains_too(
 
 
 def test_a_gpu_that_is_not_there_is_refused(no_gpu: None) -> None:
-    with pytest.raises(ConfigError, match=r'engine.device is "cuda", but PyTorch sees no GPU here'):
+    with pytest.raises(ConfigError, match=r"^engine\.device") as caught:
         device_of(EngineSettings(device="cuda"))
+    assert caught.value.code == "DSV-101"
     assert device_of(EngineSettings(device="auto")) == torch.device("cpu")
 
 
 def test_other_precisions_need_a_gpu(case: Case) -> None:
-    with pytest.raises(ConfigError, match=r'engine.precision is "bf16"'):
+    with pytest.raises(ConfigError, match=r"^engine\.precision") as caught:
         trainer_for(case, CPU.model_copy(update={"precision": "bf16"}))
+    assert caught.value.code == "DSV-101"
 
 
 def test_attributes_go_to_the_workers_because_the_kernels_know_classes_only(

@@ -9,8 +9,7 @@ import torch
 from disavow.config import EngineSettings
 from disavow.engines.compiled import CompiledTrainer, NoKernels, NotAChain
 from disavow.engines.sequential import SequentialEngine
-from disavow.engines.trainer import Trainer
-from disavow.engines.vectorised import VectorisedEngine
+from disavow.engines.trainer import Trainer, VectorisedEngine
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError
 from disavow.rounds.local_training import Engine
@@ -19,18 +18,39 @@ _log = logging.getLogger(__name__)
 
 
 def build(workload: Workload, settings: EngineSettings) -> Engine:
-    """The engine that the settings ask for."""
+    """Build the engine that the settings ask for.
+
+    Args:
+        workload: Network, samples and training settings.
+        settings: The section `engine` of the configuration.
+
+    Returns:
+        The engine, to be closed by the caller.
+
+    Raises:
+        ConfigError: The device or precision is not to be had here.
+    """
     if settings.name == "sequential":
         return SequentialEngine(workload)
     return VectorisedEngine(workload, trainer_for(workload, settings))
 
 
 def trainer_for(workload: Workload, settings: EngineSettings) -> Trainer:
-    """The fastest trainer for this network on this device.
+    """Build the fastest trainer for this network on this device.
 
     On a GPU clients are stacked: by kernels of our own where they know all of the network, else by torch.func. On a
     CPU stacking is slower than training one client after the other: there the compiled kernels train chains, one
     thread a core, and worker processes train all others.
+
+    Args:
+        workload: Network, samples and training settings.
+        settings: The section `engine` of the configuration.
+
+    Returns:
+        The trainer, to be closed by the caller.
+
+    Raises:
+        ConfigError: The device or precision is not to be had here.
     """
     device = device_of(settings)
     if device.type != "cpu":
@@ -64,7 +84,17 @@ def _on_gpu(workload: Workload, settings: EngineSettings, device: torch.device) 
 
 
 def device_of(settings: EngineSettings) -> torch.device:
-    """The device that the settings ask for; `auto` is a GPU where there is one."""
+    """Find the device that the settings ask for; `auto` is a GPU where there is one.
+
+    Args:
+        settings: The section `engine` of the configuration.
+
+    Returns:
+        The device.
+
+    Raises:
+        ConfigError: It is a GPU, and there is none.
+    """
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError('engine.device is "cuda", but PyTorch sees no GPU here; allowed: "auto", "cpu"')
     wanted = settings.device != "cpu" and torch.cuda.is_available()

@@ -1,4 +1,4 @@
-"""Several federations in step: their clients train in few large calls, and rounds are closed while others train.
+"""Run rounds of several federations: their clients train in few large calls, rounds close while others train.
 
 Experiments and audits run the same small federation many times, with other settings, seeds or clients. One call for
 several of them keeps a GPU busy where one federation alone would leave it waiting.
@@ -14,8 +14,7 @@ from functools import cache
 import torch
 
 from disavow.domain import Round
-from disavow.engines.trainer import Ask
-from disavow.engines.vectorised import VectorisedEngine
+from disavow.engines.trainer import Ask, VectorisedEngine
 from disavow.errors import DisavowError, RoundRefused
 from disavow.ledger import Ledger
 from disavow.rounds.broadcast import Broadcast
@@ -28,7 +27,7 @@ _ENOUGH = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Federation:
+class BatchedRun:
     """One of those that train together. All their engines share one trainer."""
 
     ledger: Ledger
@@ -36,34 +35,47 @@ class Federation:
     options: RoundOptions
 
 
-def run_rounds(federations: Sequence[Federation]) -> list[Round]:
-    """The next round of each, as `run_round` would run it for each alone.
+def run_rounds(runs: Sequence[BatchedRun]) -> list[Round]:
+    """Run the next round of each, as `run_round` would run it for each alone.
 
     Where one is refused, the others' rounds are recorded all the same, and the refusal is raised after that.
+
+    Args:
+        runs: Those that train together.
+
+    Returns:
+        The recorded rounds.
+
+    Raises:
+        RoundRefused: One was refused; the others' rounds are recorded all the same.
     """
     closed = _Closed()
-    federations, opened = closed.open(federations)
+    runs, opened = closed.open(runs)
     asks = [
         each.engine.ask(opening.model, clients, opening.number)
-        for each, (opening, clients) in zip(federations, opened, strict=True)
+        for each, (opening, clients) in zip(runs, opened, strict=True)
     ]
     training: list[_Trained] = []
     for wave in _waves(asks):
-        updates = federations[0].engine.trainer.train(asks[wave])
+        updates = runs[0].engine.trainer.train(asks[wave])
         # a GPU goes on with these while the rounds of those before them are closed
         closed.add(training)
         training = [
             _Trained(each, opening, answered)
-            for each, (opening, _), answered in zip(federations[wave], opened[wave], updates, strict=True)
+            for each, (opening, _), answered in zip(runs[wave], opened[wave], updates, strict=True)
         ]
     closed.add(training)
     return closed.rounds()
 
 
-def evaluate_rounds(federations: Sequence[Federation]) -> None:
-    """What `evaluate_missing` would do for each alone; models that meet the same held-out data go in one call."""
-    sharing: dict[tuple[int, int], list[tuple[Federation, int]]] = {}
-    for each in federations:
+def evaluate_rounds(runs: Sequence[BatchedRun]) -> None:
+    """Evaluate what `evaluate_missing` would for each alone; models that share held-out data go in one call.
+
+    Args:
+        runs: Those that train together.
+    """
+    sharing: dict[tuple[int, int], list[tuple[BatchedRun, int]]] = {}
+    for each in runs:
         key = id(each.engine.workload.network), id(each.engine.workload.test_images)
         sharing.setdefault(key, []).extend((each, number) for number in each.ledger.unevaluated())
     for some in sharing.values():
@@ -92,14 +104,14 @@ def _waves(asks: Sequence[Ask]) -> Iterator[slice]:
 class _Trained:
     """What a training call returned, though a GPU may still be at work on it; it may have more to do after that."""
 
-    def __init__(self, federation: Federation, opening: Broadcast, updates: Updates) -> None:
-        self._federation, self._opening, self._updates = federation, opening, updates
+    def __init__(self, run: BatchedRun, opening: Broadcast, updates: Updates) -> None:
+        self._run, self._opening, self._updates = run, opening, updates
         device = updates.vectors.device
         self._done = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
 
     def close(self) -> Round:
         with self._beside():
-            return close_round(self._federation.ledger, self._opening, self._updates, self._federation.options)
+            return close_round(self._run.ledger, self._opening, self._updates, self._run.options)
 
     def _beside(self) -> torch.cuda.StreamContext | nullcontext[None]:
         """Once the updates are there; what is done in here does not queue up behind the training of others."""
@@ -121,12 +133,10 @@ class _Closed:
         self._rounds: list[Round] = []
         self._refusals: list[DisavowError] = []
 
-    def open(
-        self, federations: Sequence[Federation]
-    ) -> tuple[list[Federation], list[tuple[Broadcast, tuple[str, ...]]]]:
+    def open(self, runs: Sequence[BatchedRun]) -> tuple[list[BatchedRun], list[tuple[Broadcast, tuple[str, ...]]]]:
         """Open the next round of each; those that were not refused, and their openings."""
         going, opened = [], []
-        for each in federations:
+        for each in runs:
             try:
                 opened.append(open_round(each.ledger, each.options))
             except RoundRefused as refusal:

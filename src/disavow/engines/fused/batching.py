@@ -1,4 +1,4 @@
-"""Which sample lies in which place of which row at each step, worked out on the device for all rows at once.
+"""Which sample lies in which position of which row at each step, worked out on the device for all rows at once.
 
 Every client takes the samples, in the batches, of `engines.batches`. Sorting their keys one client after the other
 would take as long as training on them.
@@ -20,10 +20,10 @@ from disavow.engines.trainer import Ask
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """A row to be: a client, by its place in an ask."""
+    """A row to be: a client, by its position in an ask."""
 
     ask: int
-    place: int
+    position: int
     name: str
     samples: int
     epochs: int
@@ -36,32 +36,51 @@ class Client:
 
     @property
     def largest(self) -> int:
-        """How many places its largest batch takes."""
+        """How many positions its largest batch takes."""
         return min(self.samples, self.batch)
 
 
 def clients_of(ask: Ask, number: int) -> list[Client]:
-    """The rows of an ask."""
+    """List the clients of an ask.
+
+    Args:
+        ask: Whose clients.
+        number: The number of the ask in the call.
+
+    Returns:
+        One entry a client, in order.
+    """
     settings, parts = ask.workload.settings, ask.workload.parts
     return [
-        Client(number, place, name, len(parts[name]), settings.epochs, settings.batch_size)
-        for place, name in enumerate(ask.clients)
+        Client(number, position, name, len(parts[name]), settings.epochs, settings.batch_size)
+        for position, name in enumerate(ask.clients)
     ]
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
-    """For each step: the sample in each place (steps, rows, places), how many are taken, how many rows have any."""
+class BatchIndex:
+    """For each step: the sample in each position (steps, rows, positions), how many are taken, how many rows."""
 
     index: Tensor
     count: Tensor
     active: list[int]
 
 
-def places_of(
+def batch_index_of(
     asks: Sequence[Ask], clients: Sequence[Client], *, rows: int, batch: int, device: torch.device
-) -> Places:
-    """Places for clients that are sorted by their steps, those with most first."""
+) -> BatchIndex:
+    """Work out which sample each row takes at each step.
+
+    Args:
+        asks: All of the call.
+        clients: Sorted by their steps, those with most first.
+        rows: How many rows the stack has.
+        batch: Positions in a row.
+        device: Where the stack is.
+
+    Returns:
+        The index, on the device.
+    """
     samples, epochs, sizes = (
         np.array([getattr(client, name) for client in clients]) for name in ("samples", "epochs", "batch")
     )
@@ -70,17 +89,17 @@ def places_of(
     n, size, several = (torch.from_numpy(a).to(device) for a in (samples, sizes, epochs))
     each = (n + size - 1) // size  # batches in an epoch
     step = torch.arange(clients[0].steps, device=device)[:, None]
-    epoch, place = step // each, step % each * size
-    count = torch.where(epoch < several, torch.minimum(n - place, size), 0)
+    epoch, start = step // each, step % each * size
+    count = torch.where(epoch < several, torch.minimum(n - start, size), 0)
     spot = torch.arange(batch, device=device)
-    at = (first + epoch * n + place)[:, :, None] + spot
+    at = (first + epoch * n + start)[:, :, None] + spot
     index = torch.zeros(len(step), rows, batch, dtype=torch.int32, device=device)
     filled = spot < count[:, :, None]
     index[:, : len(clients)] = torch.where(filled, taken[torch.where(filled, at, 0)], 0)
     whole = torch.zeros(len(step), rows, dtype=torch.int32, device=device)
     whole[:, : len(clients)] = count
     steps = np.array([client.steps for client in clients])
-    return Places(index, whole, [int((steps > t).sum()) for t in range(len(step))])
+    return BatchIndex(index, whole, [int((steps > t).sum()) for t in range(len(step))])
 
 
 def _in_order(
