@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
 from disavow.config import Settings
+from disavow.domain.strategies import MECHANISMS
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.prove import check_openings, default_openings
@@ -112,9 +113,10 @@ class KIPFedAvg(FedAvg):
         self.settings: Settings = settings_from(told, settings)
         self.mechanism: Mechanism = build_mechanism(self.settings.mechanism)
         if self.mechanism.needs_every_survivor:
+            others = ", ".join(f'"{name}"' for name, each in MECHANISMS.items() if not each.needs_every_survivor)
             raise ConfigError(
                 f'mechanism.name is "{self.mechanism.name}", which needs an answer of every survivor in every '
-                'round; allowed on Flower nodes, of which some may be away: "retrain", "retrain-from-scratch"'
+                f"round; allowed on Flower nodes, of which some may be away: {others}"
             )
         if mechanism is not None and (type(mechanism), mechanism) != (type(self.mechanism), self.mechanism):
             raise ConfigError(
