@@ -120,7 +120,7 @@ def test_a_run_with_the_examples_is_erased_from_proved_and_verified(world: World
     assert (refused.returncode, "clustering" in refused.stdout) == (errors.Unreadable.exit_code, True)
     stays = next(client for client in everybody if client not in pair)
     assert world.call("prove", world.run, stays, "-o", world.folder / "what-if.json").returncode == 0
-    deniable = world.call("verify", world.folder / "what-if.json", "--key", key)
+    deniable = world.call("verify", world.folder / "what-if.json", "--key", key, "--what-if")
     assert "VALID" in deniable.stdout, deniable.stdout + deniable.stderr
     assert "INVALID" not in deniable.stdout
 

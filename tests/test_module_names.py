@@ -21,7 +21,7 @@ ORDINARY = """
     partitioners passphrase perturb pkcs8 plan plot pool power privacy programs progress prove randomness reader
     rebuilt record report reporting resnet retention retrain roc rows run runs sampling schedule schema scores
     screening sequential session settings show signals similarity simulated size spending stack stacked state
-    statement status step sticky strategies strategy stream study subject summary theorem thinning threads
+    statement status step sticky strategies stream study subject summary theorem thinning threads
     toml tracing train trained trainer training transaction updates vectorised vectors verify versions
     work worker workload
 """
