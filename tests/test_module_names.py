@@ -28,7 +28,7 @@ ORDINARY = """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it
 
 TEMPORARY = """
-    absent account chain choice claimed claims declined division examination keeping kinds launch maps names not
+    absent chain choice claimed declined division examination keeping kinds launch maps names not
     parts places prospect reading repetition returned roster together trial trust ways withdrawn
 """
 # still to be renamed; nothing may be added
