@@ -11,14 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from disavow.erasure.simulated import Fresh, Integers, Sticky
 
-Clustering = Literal["fresh", "sticky"]
-CLUSTERINGS: tuple[Clustering, ...] = ("fresh", "sticky")
+Clustering = str
+SIMULATED: dict[Clustering, type[Fresh | Sticky]] = {each.name: each for each in (Fresh, Sticky)}
+CLUSTERINGS: tuple[Clustering, ...] = tuple(SIMULATED)
 
 _Z = 1.959963984540054
 _LIKELY = 0.5
@@ -110,8 +111,7 @@ def simulate(
     """Live through `runs` runs at once, request by request."""
     most = federation.clients - k + 1  # nobody can form a cluster after so many: the run ends, whatever the verdict
     requests, asked_after = _requests(federation, runs, most, rng)
-    kinds: dict[Clustering, type[Fresh | Sticky]] = {"fresh": Fresh, "sticky": Sticky}
-    standing = kinds[clustering](federation.clients, federation.rounds, k=k, x=x, runs=runs, rng=rng)
+    standing = SIMULATED[clustering](federation.clients, federation.rounds, k=k, x=x, runs=runs, rng=rng)
     rollbacks, retrained, first, clients = (np.zeros(runs, dtype=np.int32) for _ in range(4))
     for number in range(1, asked_after.shape[1] + 1):
         which = np.flatnonzero(requests >= number)

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from disavow import config
 from disavow.config import Settings
+from disavow.domain.strategies import MECHANISMS
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.errors import ConfigError
@@ -83,9 +84,10 @@ def settings_from(
     settings = config.from_values(merged, source="KIPFedAvg")
     built = build_mechanism(settings.mechanism)
     if built.needs_every_survivor:
+        others = ", ".join(f'"{name}"' for name, each in MECHANISMS.items() if not each.needs_every_survivor)
         raise ConfigError(
             f'mechanism.name is "{built.name}", which needs an answer of every survivor in every round; allowed on '
-            'Flower nodes, of which some may be away: "retrain", "retrain-from-scratch"'
+            f"Flower nodes, of which some may be away: {others}"
         )
     if mechanism is not None and (type(mechanism), mechanism) != (type(built), built):
         raise ConfigError(
