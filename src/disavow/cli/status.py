@@ -12,7 +12,7 @@ from disavow.cli.output import print_json, results, size
 from disavow.domain import Policy, escaped
 from disavow.federation import Federation, KeptModels, Spending, Status
 from disavow.proof.bounds import noise_in_words
-from disavow.proof.report import rebuilt_in_words
+from disavow.proof.summary import rebuilt_in_words
 
 
 def status(directory: Path, *, as_json: bool) -> None:

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.domain import VerdictKind
 from disavow.erasure.judge import judge
-from disavow.erasure.proof_clusters import ClusterOpener
+from disavow.erasure.proof_clusters import open_cluster
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
 from disavow.errors import ConfigError, IntegrityError, LedgerError, ProofTooLarge, UnknownClient
 from disavow.ledger import Ledger, Reader, database
@@ -36,34 +34,43 @@ from disavow.proof.leaves import UNTOUCHED
 from disavow.proof.merkle import root_of
 from disavow.proof.notes import LONGEST_NAME, Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
-from disavow.proof.reading import to_base64, write_figure
-from disavow.proof.statement import ERASURE, write_statement
+from disavow.proof.reading import write_figure
+from disavow.proof.statement import (
+    LeaverRounds,
+    Predicate,
+    StatedVerdict,
+    Statement,
+    Times,
+    TotalBounds,
+)
 from disavow.proof.verify import Asked, TrustedKey, examine
 
 OPENINGS_SUFFIX = ".openings"
-
-_MADE_ANEW = ("checkpoint", "leaves", "maps", "clusters", "bounds", "rounds")
-"""What of a predicate changes when the proof is renewed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Proof:
     """A statement that only has to be signed."""
 
-    predicate: dict[str, Any]
+    statement: Statement
     head: Checkpoint
-    model: str
-    what_if: bool
 
     def sealed(self, signer: Signer) -> bytes:
-        """The proof as a file."""
-        predicate = {**self.predicate, "checkpoint": self.head.signed(signer)}
-        return seal(write_statement(predicate, model=self.model, what_if=self.what_if), signer)
+        """Sign the head and the statement; the proof as a file.
+
+        Args:
+            signer: Who signs both.
+
+        Raises:
+            ProofTooLarge: No verifier would read it.
+
+        """
+        predicate = replace(self.statement.predicate, checkpoint=self.head.signed(signer))
+        return seal(replace(self.statement, predicate=predicate).encode(), signer)
 
     def unsigned(self) -> bytes:
-        """The statement of a run that has no key, to be signed once there is one."""
-        predicate = {**self.predicate, "checkpoint": self.head.body}
-        return write_statement(predicate, model=self.model, what_if=self.what_if)
+        """Write the statement of a run that has no key, to be signed once there is one."""
+        return self.statement.encode()
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +136,7 @@ def prove_leavers(
     with database.room_to_write(ledger.directory), ledger.snapshot() as snapshot:
         for request in snapshot.judged_requests_of(leavers):
             proof = prove_erasure(snapshot, request, at=at)
-            opening = proof.opening.to_bytes()
+            opening = proof.opening.encode()
             signer = ledger.signer or _made_up()
             sealed = _sealed(proof, signer, request.number, ledger)
             _refuse_invalid(sealed, opening, signer, request.number)
@@ -230,17 +237,15 @@ def prove_erasure(reader: Reader, request: JudgedRequest, *, at: datetime) -> Op
         raise LedgerError(f"request {request.number} is not in the log")
     shown = {slot.place for slot in reader.logged_slots(request.client)}
     superseded = [place for place in reader.places_of_client(request.client) if place not in shown]
-    told = {
-        "withdrawal": withdrawal,
-        "request": request.index,
-        "rounds": {"salt": to_base64(request.rounds_salt), "superseded": superseded},
-        "verdict": {
-            "kind": request.verdict,
-            "from": request.rollback_to if request.verdict == VerdictKind.ROLLBACK else None,
-        },
-        "times": _times(reader, withdrawal, request.asked_at, request.judged_at, time_of(at)),
-    }
-    return _open(reader, request.client, told, what_if=False, salt=request.client_salt)
+    start = request.rollback_to if request.verdict == VerdictKind.ROLLBACK else None
+    answer = _Answer(
+        verdict=StatedVerdict(kind=request.verdict, start=start),
+        withdrawal=withdrawal,
+        request=request.index,
+        rounds=LeaverRounds(salt=request.rounds_salt, superseded=tuple(superseded)),
+        times=_times(reader, withdrawal, request.asked_at, request.judged_at, time_of(at)),
+    )
+    return _open(reader, request.client, answer, salt=request.client_salt)
 
 
 def prove_what_if(ledger: Ledger, client: str) -> OpenedProof:
@@ -257,28 +262,20 @@ def prove_what_if(ledger: Ledger, client: str) -> OpenedProof:
             )
         present = bool(snapshot.logged_slots(number))
         kind = VerdictKind.DENIABLE if present else VerdictKind.NEVER_PRESENT
-        told = {
-            "withdrawal": None,
-            "request": None,
-            "rounds": None,
-            "verdict": {"kind": kind.value, "from": None},
-            "times": None,
-        }
-        return _open(snapshot, number, told, what_if=True)
+        return _open(snapshot, number, _Answer(verdict=StatedVerdict(kind=kind.value, start=None)))
 
 
 def sign_late(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
     """Seal a statement that was made when the run had no key, if it is still that of this run's log."""
-    value = json.loads(statement)
-    predicate, told = value["predicate"], value["predicate"]["leaves"]
+    kept = Statement.decode(statement)
+    told = kept.predicate.leaves
     with ledger.snapshot() as snapshot:
         logged, hashes = snapshot.log_leaves(), snapshot.log_hashes()
-    if told != logged[: len(told)] or value["predicateType"] != ERASURE:
+    if list(told) != logged[: len(told)] or kept.what_if:
         raise IntegrityError("the unsigned statement is not one of this run; it is not signed")
-    head = Checkpoint(origin_of(ledger.run_id), len(told), root_of(hashes[: len(told)]))
-    predicate["checkpoint"] = head.signed(signer)
-    model = value["subject"][0]["digest"]["sha256"]
-    sealed = seal(write_statement(predicate, model=model, what_if=False), signer)
+    sealed = Proof(kept, Checkpoint(origin_of(ledger.run_id), len(told), root_of(hashes[: len(told)]))).sealed(
+        signer
+    )
     report = examine(Asked(sealed, [TrustedKey(signer.public)]))
     if report.failed is not None:
         raise IntegrityError(f"the unsigned statement does not hold ({report.failed.detail}); it is not signed")
@@ -292,22 +289,21 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
     opens the commitment to its rounds. All else is in the log and in permanent tables: rounds, and who was taken
     out of them since. The opening stays as it is; rounds that were superseded since are told as such.
     """
-    value = json.loads(statement)
-    kept = value["predicate"]
+    kept = Statement.decode(statement)
+    said = kept.predicate
     with ledger.snapshot() as snapshot:
-        if kept["leaves"] != snapshot.log_leaves()[: len(kept["leaves"])] or value["predicateType"] != ERASURE:
+        if list(said.leaves) != snapshot.log_leaves()[: len(said.leaves)] or kept.what_if or said.rounds is None:
             raise IntegrityError("the proof that was kept is not one of this run; it is not renewed")
         if snapshot.rebuilding() is not None:
             raise LedgerError(
                 "a rebuild is unfinished, and no model is served that a proof could be of; renew it later"
             )
         rows = snapshot.standing_places()
-        shown = [(each["leaf"], each["slot"]) for each in kept["clusters"]]
-        gone = [place for place, _ in shown if place not in rows]
-        told = {name: told for name, told in kept.items() if name not in _MADE_ANEW}
-        told["rounds"] = {**kept["rounds"], "superseded": sorted([*kept["rounds"]["superseded"], *gone])}
-        standing = [(place, rows[place], slot) for place, slot in shown if place in rows]
-        proof = _prove(snapshot, standing, told, what_if=False)
+        gone = [each.leaf for each in said.clusters if each.leaf not in rows]
+        rounds = replace(said.rounds, superseded=tuple(sorted([*said.rounds.superseded, *gone])))
+        answer = _Answer(said.verdict, said.withdrawal, said.request, rounds, said.times)
+        standing = [(each.leaf, rows[each.leaf], each.slot) for each in said.clusters if each.leaf in rows]
+        proof = _prove(snapshot, standing, answer)
     try:
         sealed = proof.sealed(signer)
     except ProofTooLarge as reason:
@@ -323,52 +319,62 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
 # -- from rows to a predicate --------------------------------------------------------------------------------------
 
 
-def _times(reader: Reader, withdrawal: int, asked: str, judged: str, answered: str) -> dict[str, str]:
+@dataclass(frozen=True)
+class _Answer:
+    """What a predicate says of one request; of a what-if, only the verdict."""
+
+    verdict: StatedVerdict
+    withdrawal: int | None = None
+    request: int | None = None
+    rounds: LeaverRounds | None = None
+    times: Times | None = None
+
+
+def _times(reader: Reader, withdrawal: int, asked: str, judged: str, answered: str) -> Times:
     """The times of a request. They never go back, whatever the clocks say, and lie on the days of the log."""
     judged = not_before(max(asked, judged), reader.day_of_leaf(withdrawal))
-    return {"asked_at": asked, "judged_at": judged, "answered_at": max(judged, answered)}
+    return Times(asked_at=asked, judged_at=judged, answered_at=max(judged, answered))
 
 
-def _open(
-    reader: Reader, client: int, told: dict[str, Any], *, what_if: bool, salt: bytes | None = None
-) -> OpenedProof:
+def _open(reader: Reader, client: int, answer: _Answer, *, salt: bytes | None = None) -> OpenedProof:
     """The proof about a client who is still in the tables, with its opening; `salt` is that of its request."""
     mine = reader.logged_slots(client)
-    proof = _prove(reader, [(each.place, each.round_id, each.slot) for each in mine], told, what_if=what_if)
+    proof = _prove(reader, [(each.place, each.round_id, each.slot) for each in mine], answer)
     [name] = reader.names_of([client])
-    opened = tuple(OpenedSlot(each.place, each.slot, each.salt, each.update_digest) for each in mine)
-    return OpenedProof(
-        proof.predicate, proof.head, proof.model, what_if, Opening(reader.run_id, name, salt, opened)
+    opened = tuple(
+        OpenedSlot(leaf=each.place, slot=each.slot, salt=each.salt, update=each.update_digest) for each in mine
     )
+    opening = Opening(run_id=reader.run_id, client=name, salt=salt, rounds=opened)
+    return OpenedProof(proof.statement, proof.head, opening)
 
 
-def _prove(
-    reader: Reader, standing: Sequence[tuple[int, int, int]], told: dict[str, Any], *, what_if: bool
-) -> Proof:
+def _prove(reader: Reader, standing: Sequence[tuple[int, int, int]], answer: _Answer) -> Proof:
     """The proof that shows these slots: the place of the round's leaf, the round's row, the slot."""
-    withdrawn = reader.withdrawn_slots()
-    leaf_of = reader.withdrawal_places()
-    shown, bounds = [], []
-    for place, round_id, slot in standing:
-        shower = ClusterOpener(reader, place, round_id, withdrawn.get(round_id, []), leaf_of)
-        cluster = shower.cluster_of(slot)
-        bounds.append(cluster.bounds)
-        shown.append(shower.show(cluster, slot))
-    ratio = total_ratio(bounds)
-    predicate = {
-        **told,
-        "leaves": reader.log_leaves(),
-        "maps": _maps(reader, withdrawn, leaf_of, {place for place, *_ in standing}),
-        "clusters": shown,
-        "bounds": {
-            "displacement": write_figure(largest_displacement(bounds)),
-            "ratio": None if ratio is None else write_figure(ratio),
-            "drawn": write_figure(
-                chance_drawn((cluster["size"] for cluster in shown), reader.policy.representatives)
-            ),
-        },
-    }
-    return Proof(predicate, reader.log_head(), reader.digest_before(reader.last_round + 1), what_if)
+    withdrawn, leaf_of, head = reader.withdrawn_slots(), reader.withdrawal_places(), reader.log_head()
+    opened = [
+        open_cluster(reader, place, round_id, slot, withdrawn=withdrawn.get(round_id, []), leaf_of=leaf_of)
+        for place, round_id, slot in standing
+    ]
+    bounds = [each for _, each in opened]
+    ratio, sizes = total_ratio(bounds), (cluster.size for cluster, _ in opened)
+    predicate = Predicate(
+        checkpoint=head.body,
+        leaves=tuple(reader.log_leaves()),
+        withdrawal=answer.withdrawal,
+        request=answer.request,
+        rounds=answer.rounds,
+        maps=_maps(reader, withdrawn, leaf_of, {place for place, *_ in standing}),
+        clusters=tuple(cluster for cluster, _ in opened),
+        bounds=TotalBounds(
+            displacement=write_figure(largest_displacement(bounds)),
+            ratio=None if ratio is None else write_figure(ratio),
+            drawn=write_figure(chance_drawn(sizes, reader.policy.representatives)),
+        ),
+        verdict=answer.verdict,
+        times=answer.times,
+    )
+    model = reader.digest_before(reader.last_round + 1)
+    return Proof(Statement.of(predicate, model=model, what_if=answer.withdrawal is None), head)
 
 
 def _maps(
@@ -376,14 +382,14 @@ def _maps(
     withdrawn: Mapping[int, Sequence[Withdrawn]],
     leaf_of: Mapping[int, int],
     shown: Collection[int],
-) -> list[list[str | None]]:
-    """For each withdrawal the values of the rounds that are not shown; null where it is as it was before."""
+) -> tuple[tuple[bytes | None, ...], ...]:
+    """For each withdrawal the values of the rounds that are not shown; None where it is as it was before."""
     logged, latest, maps = reader.logged_rounds(), dict[int, bytes](), []
     for erasure, place in leaf_of.items():
         closed = [each for each in logged if each[0] < place and each[0] not in shown]
-        told: list[str | None] = []
+        values: list[bytes | None] = []
         for (at, *_), value in zip(closed, map_of(closed, withdrawn, erasure), strict=True):
-            told.append(None if value == latest.get(at, UNTOUCHED) else to_base64(value))
+            values.append(None if value == latest.get(at, UNTOUCHED) else value)
             latest[at] = value
-        maps.append(told)
-    return maps
+        maps.append(tuple(values))
+    return tuple(maps)

@@ -38,8 +38,8 @@ from disavow.flower.returned import (
     update_digest,
 )
 from disavow.proof.notes import KeyIndex, PublicKey
-from disavow.proof.opening import Opening, read_opening
-from disavow.proof.receipt import Receipt, check_receipt, read_receipt
+from disavow.proof.opening import Opening
+from disavow.proof.receipt import Receipt, check_receipt, decode_receipt
 from disavow.proof.verify import Asked, Report, TrustedKey, verify
 
 _CLIENT, _KEY, _SINCE, _ASKED = "client.txt", "server.pub", "since.txt", "asked.txt"
@@ -106,7 +106,7 @@ class Evidence:
         except DisavowError as wrong:
             self._complain(run, f"a receipt does not hold: {wrong}")
             return 0
-        at = RoundAttempt(receipt.header["number"], receipt.header["attempt"])
+        at = RoundAttempt(receipt.header.number, receipt.header.attempt)
         name = f"round-{at.number}-attempt-{at.attempt}-leaf-{receipt.leaf}.json"
         disputed = self._disputed(run, at, receipt)
         self._keeping.write(run, (_DISPUTED if disputed else _RECEIPTS) + name, data)
@@ -118,7 +118,7 @@ class Evidence:
         """What is wrong with a receipt that holds: it is for another update than this node returned."""
         returned, since = self._returned(run), self._since(run)
         if at in returned:
-            if receipt.told["update"] not in returned[at]:
+            if receipt.update not in returned[at]:
                 return f"the receipt for {at} is for another update than this node returned"
         elif since is not None and receipt.leaf > since:
             return f"the receipt for {at} is for an update that this node did not return: it noted none"
@@ -196,7 +196,8 @@ class Evidence:
         return PublicKey.parse(kept.strip())
 
     def _check(self, run: str, client: str, data: bytes) -> Receipt:
-        receipt = check_receipt(read_receipt(data), KeyIndex([self._trusted(run)]))
+        receipt = decode_receipt(data)
+        check_receipt(receipt, KeyIndex([self._trusted(run)]))
         if (receipt.run_id, receipt.client) != (run, client):
             raise VerificationError("it is of another run, or for another client")
         return receipt
@@ -268,8 +269,8 @@ class Evidence:
         try:
             trusted = [TrustedKey(self._trusted(run))]
             report = verify(Asked(proof, trusted, opening=opening, receipts=receipts))
-            known = self._is_own(read_opening(opening).client, pinned)
-            remarks = self._compare(run, report, read_opening(opening))
+            known = self._is_own(Opening.decode(opening).client, pinned)
+            remarks = self._compare(run, report, Opening.decode(opening))
         except DisavowError as wrong:
             self._write_lines(run, _VERIFICATION, [f"the proof does not hold: {wrong}"])
             return {VERIFIED: False, REASON: str(wrong)}

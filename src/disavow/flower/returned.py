@@ -88,11 +88,9 @@ def compare(returned: Returned, since: int, report: Report, opening: Opening) ->
     """Compare a verified proof and its opening with what a node returned; it noted all of it after leaf `since`."""
     history, statement = report.history, report.statement
     assert history is not None and statement is not None  # noqa: S101, PT018 - both were read when it was verified
-    superseded = set((statement.predicate["rounds"] or {"superseded": []})["superseded"])
-    at_place = {
-        place: RoundAttempt(history.leaves[place]["number"], history.leaves[place]["attempt"])
-        for place in history.rounds
-    }
+    rounds = statement.predicate.rounds
+    superseded = set(rounds.superseded if rounds else ())
+    at_place = {place: RoundAttempt(leaf.number, leaf.attempt) for place, leaf in history.rounds.items()}
     opened = {at_place[each.leaf]: each.update for each in opening.rounds}
     undone = {at_place[place] for place in superseded}
     invented = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidSignature
@@ -124,6 +124,42 @@ Line = tuple[str, bytes]
 """What a signature line says of its key: the name, and the four bytes of its hash."""
 
 
+@dataclass(frozen=True)
+class TrustedKey:
+    """A key that the verifier trusts, and between which moments; no moment means no limit.
+
+    Args:
+        key: The key.
+        since: From when on it was in use.
+        until: When it was replaced.
+        revoked: When it was revoked. Nothing that it ever signed is accepted: a thief writes any date.
+
+    """
+
+    key: PublicKey
+    since: str | None = None
+    until: str | None = None
+    revoked: str | None = None
+
+    def in_use(self, time: str) -> bool:
+        """Say whether the key was in use then.
+
+        Args:
+            time: A moment, or a day.
+
+        """
+        return (self.since is None or self.since[: len(time)] <= time) and not self.retired_before(time)
+
+    def retired_before(self, time: str) -> bool:
+        """Say whether the key had been replaced by then.
+
+        Args:
+            time: A moment, or a day: then, on a day before.
+
+        """
+        return self.until is not None and self.until[: len(time)] < time
+
+
 class KeyIndex:
     """Keys by the name and hash under which a note refers to them, each once; and when which bytes were revoked."""
 
@@ -132,6 +168,17 @@ class KeyIndex:
         self._revoked = revoked or {}
         for key in dict.fromkeys(keys):
             self._keys.setdefault((key.name, key.hash), []).append(key)
+
+    @classmethod
+    def of(cls, trusted: Sequence[TrustedKey]) -> KeyIndex:
+        """Index trusted keys; a key is revoked if one of the entries with its bytes says so.
+
+        Args:
+            trusted: The keys that a verifier trusts.
+
+        """
+        revoked = {each.key.raw: each.revoked for each in trusted if each.revoked is not None}
+        return cls((each.key for each in trusted), revoked)
 
     def under(self, line: Line) -> list[PublicKey]:
         """The keys that a signature line may be by."""
