@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.domain import VerdictKind
 from disavow.erasure.judge import judge
-from disavow.erasure.proof_clusters import open_cluster
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
 from disavow.errors import ConfigError, IntegrityError, LedgerError, ProofTooLarge, UnknownClient
 from disavow.ledger import Ledger, Reader, database
@@ -27,21 +26,23 @@ from disavow.ledger.log import not_before, time_of
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.requests import JudgedRequest
 from disavow.ledger.withdrawn import Withdrawn, map_of
-from disavow.proof.bounds import chance_drawn, largest_displacement, total_ratio
+from disavow.proof.bounds import Bounds, bounds_of, chance_drawn, largest_displacement, total_ratio
 from disavow.proof.envelope import LARGEST, seal
 from disavow.proof.keys import DEFAULT_NAME
-from disavow.proof.leaves import UNTOUCHED
-from disavow.proof.merkle import root_of
+from disavow.proof.leaves import UNTOUCHED, RoundLeaf
+from disavow.proof.merkle import path_to, root_of
 from disavow.proof.notes import LONGEST_NAME, Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
 from disavow.proof.reading import write_figure
 from disavow.proof.statement import (
     LeaverRounds,
     Predicate,
+    ShownCluster,
     StatedVerdict,
     Statement,
     Times,
     TotalBounds,
+    WithdrawnSlot,
 )
 from disavow.proof.verify import Asked, TrustedKey, examine
 
@@ -81,13 +82,27 @@ class OpenedProof(Proof):
 
 
 def default_openings(run: Path) -> Path:
-    """Where openings go unless somebody says otherwise: beside the run, never in it."""
+    """Name the folder where openings go unless somebody says otherwise: beside the run, never in it.
+
+    Args:
+        run: The run directory.
+
+    """
     run = run.resolve()
     return run.with_name(run.name + OPENINGS_SUFFIX)
 
 
 def check_openings(folder: Path, run: Path) -> Path:
-    """Refuse a folder for openings or receipts that lies inside the run, or is no folder."""
+    """Refuse a folder for openings or receipts that lies inside the run, or is no folder.
+
+    Args:
+        folder: The folder, which is returned.
+        run: The run directory.
+
+    Raises:
+        ConfigError: It cannot be used.
+
+    """
     if (folder.exists() or folder.is_symlink()) and not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; openings and receipts need one")
     if folder.resolve().is_relative_to(run.resolve()):
@@ -96,22 +111,48 @@ def check_openings(folder: Path, run: Path) -> Path:
 
 
 def proof_path(run: Path, request: int) -> Path:
-    """Where the proof of an answered request lies."""
+    """Name the file of the proof of an answered request.
+
+    Args:
+        run: The run directory.
+        request: The request's number.
+
+    """
     return ProofStore(run).path(request)
 
 
 def unsigned_path(run: Path, request: int) -> Path:
-    """Where the statement of a request lies that was answered without a key."""
+    """Name the file of the statement of a request that was answered without a key.
+
+    Args:
+        run: The run directory.
+        request: The request's number.
+
+    """
     return ProofStore(run).path(request, signed=False)
 
 
 def opening_path(openings: Path, run_id: str, request: int) -> Path:
-    """Where the opening of a request goes; two runs may share the folder."""
+    """Name the file of the opening of a request; two runs may share the folder.
+
+    Args:
+        openings: The folder.
+        run_id: The run.
+        request: The request's number.
+
+    """
     return openings / f"request-{request}-{run_id[:8]}.json"
 
 
 def what_if_path(openings: Path, run_id: str, client: str) -> Path:
-    """Where the opening of a what-if goes: the erasure of that client finds it there, and removes it."""
+    """Name the file of the opening of a what-if: the erasure of that client finds it there, and removes it.
+
+    Args:
+        openings: The folder.
+        run_id: The run.
+        client: The client's id.
+
+    """
     return openings / f"what-if-{hashlib.sha256(f'{run_id}/{client}'.encode()).hexdigest()[:12]}.json"
 
 
@@ -127,10 +168,22 @@ def prove_leavers(
     at: datetime,
     on_opening: OnOpening = lambda request, path: None,
 ) -> None:
-    """Write proof and opening of each of these clients, who are about to be deleted; they are answered now.
+    """Write proof and opening of clients who are about to be deleted.
 
     Each proof is verified first: what it is made from can be mended only while it is there. An opening goes to the
     folder that was asked for with the request, if it can be used, and else to `openings`.
+
+    Args:
+        ledger: The run.
+        leavers: The clients, by their numbers.
+        openings: The folder for openings.
+        at: When they are answered: now.
+        on_opening: Called with where each opening was written.
+
+    Raises:
+        ProofTooLarge: No verifier would read a proof; nothing was deleted.
+        IntegrityError: A proof does not hold; nothing was deleted.
+
     """
     proofs = ProofStore(ledger.directory)
     with database.room_to_write(ledger.directory), ledger.snapshot() as snapshot:
@@ -200,6 +253,15 @@ def refuse_too_large(reader: Reader, erasure: int, *, at: datetime) -> None:
     """Refuse an erasure whose proofs no verifier would read, while its transaction can still be given up.
 
     Rounds that are about to be rebuilt are counted as if they were in the log.
+
+    Args:
+        reader: The ledger, inside the transaction.
+        erasure: The erasure.
+        at: When it is answered.
+
+    Raises:
+        ProofTooLarge: A proof would be too large.
+
     """
     sizes = ProofSizes.read(reader)
     for request in reader.judged_together(erasure):
@@ -231,7 +293,17 @@ def _refuse_invalid(sealed: bytes, opening: bytes, signer: Signer, request: int)
 
 
 def prove_erasure(reader: Reader, request: JudgedRequest, *, at: datetime) -> OpenedProof:
-    """The proof of a request that has been judged and whose client is still in the tables; it is answered now."""
+    """Make the proof of a request that has been judged and whose client is still in the tables.
+
+    Args:
+        reader: The ledger.
+        request: The request.
+        at: When it is answered: now.
+
+    Raises:
+        LedgerError: The request is not in the log.
+
+    """
     withdrawal = reader.withdrawal_places().get(request.erasure)
     if withdrawal is None or request.rounds_salt is None or request.client_salt is None:
         raise LedgerError(f"request {request.number} is not in the log")
@@ -249,7 +321,17 @@ def prove_erasure(reader: Reader, request: JudgedRequest, *, at: datetime) -> Op
 
 
 def prove_what_if(ledger: Ledger, client: str) -> OpenedProof:
-    """The proof that a client who is still in could be denied, if it asked now."""
+    """Prove that a client who is still in would be deniable, if it asked now.
+
+    Args:
+        ledger: The run.
+        client: The client's id.
+
+    Raises:
+        UnknownClient: The run has no such client.
+        LedgerError: It is not deniable now.
+
+    """
     with ledger.snapshot() as snapshot:
         number = snapshot.numbers_of([client]).get(client)
         if number is None:
@@ -266,7 +348,17 @@ def prove_what_if(ledger: Ledger, client: str) -> OpenedProof:
 
 
 def sign_late(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
-    """Seal a statement that was made when the run had no key, if it is still that of this run's log."""
+    """Seal a statement that was made when the run had no key, if it is still that of this run's log.
+
+    Args:
+        ledger: The run.
+        statement: The statement as it was kept.
+        signer: Who signs it now.
+
+    Raises:
+        IntegrityError: It is not one of this run, or does not hold.
+
+    """
     kept = Statement.decode(statement)
     told = kept.predicate.leaves
     with ledger.snapshot() as snapshot:
@@ -288,6 +380,17 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
     What a proof needs of what was deleted with the leaver is in the statement that was kept: its slots, and what
     opens the commitment to its rounds. All else is in the log and in permanent tables: rounds, and who was taken
     out of them since. The opening stays as it is; rounds that were superseded since are told as such.
+
+    Args:
+        ledger: The run.
+        statement: The statement of the proof that was kept.
+        signer: Who signs the new one.
+
+    Raises:
+        IntegrityError: What was kept is not of this run, or the renewed proof does not hold.
+        LedgerError: A rebuild is unfinished.
+        ProofTooLarge: No verifier would read the renewed proof.
+
     """
     kept = Statement.decode(statement)
     said = kept.predicate
@@ -352,7 +455,7 @@ def _prove(reader: Reader, standing: Sequence[tuple[int, int, int]], answer: _An
     """The proof that shows these slots: the place of the round's leaf, the round's row, the slot."""
     withdrawn, leaf_of, head = reader.withdrawn_slots(), reader.withdrawal_places(), reader.log_head()
     opened = [
-        open_cluster(reader, place, round_id, slot, withdrawn=withdrawn.get(round_id, []), leaf_of=leaf_of)
+        _open_cluster(reader, place, round_id, slot, withdrawn=withdrawn.get(round_id, []), leaf_of=leaf_of)
         for place, round_id, slot in standing
     ]
     bounds = [each for _, each in opened]
@@ -375,6 +478,61 @@ def _prove(reader: Reader, standing: Sequence[tuple[int, int, int]], answer: _An
     )
     model = reader.digest_before(reader.last_round + 1)
     return Proof(Statement.of(predicate, model=model, what_if=answer.withdrawal is None), head)
+
+
+def _open_cluster(
+    reader: Reader,
+    place: int,
+    round_id: int,
+    slot: int,
+    *,
+    withdrawn: Sequence[Withdrawn],
+    leaf_of: Mapping[int, int],
+) -> tuple[ShownCluster, Bounds]:
+    """Open the leaver's cluster in one round, with what leads to the roots; the cluster, and its bounds.
+
+    `withdrawn` are all slots that were withdrawn from the round, in the order of the log, and `leaf_of` has the
+    place of each erasure's withdrawal in it. A withdrawn slot is closed where it is of another cluster.
+    """
+    logged, stored = reader.logged_round(place), reader.cluster_at(round_id, slot)
+    if not isinstance(logged.leaf, RoundLeaf):
+        raise IntegrityError(f"leaf {place} of the log is of a rebuilt round, which has no clusters")
+    bounds = bounds_of(
+        weight=stored.weight,
+        spread=stored.spread,
+        tau=logged.leaf.tau,
+        representatives=reader.policy.representatives,
+    )
+    odds = bounds.log10_odds
+    cluster = ShownCluster(
+        leaf=place,
+        position=stored.position,
+        first=stored.first_slot,
+        size=stored.size,
+        weight=stored.weight,
+        spread=stored.spread,
+        path=tuple(path_to(logged.cluster_hashes, stored.position)),
+        slot=slot,
+        slots=tuple(stored.commitments),
+        withdrawn=tuple(
+            _withdrawn_slot(each, leaf_of[each.erasure], is_open=each.position == stored.position)
+            for each in withdrawn
+        ),
+        displacement=write_figure(bounds.displacement),
+        log10_odds=None if odds is None else write_figure(odds),
+    )
+    return cluster, bounds
+
+
+def _withdrawn_slot(each: Withdrawn, leaf: int, *, is_open: bool) -> WithdrawnSlot:
+    """A withdrawn slot, open if it is of the leaver's cluster."""
+    return WithdrawnSlot(
+        leaf=leaf,
+        position=each.position,
+        slot=each.slot if is_open else None,
+        salt=each.salt if is_open else None,
+        inner=None if is_open else each.inner,
+    )
 
 
 def _maps(
