@@ -67,11 +67,11 @@ from disavow.ledger.odds import Odds
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.requests import refuse_broken_text
 from disavow.ledger.tombstones import Restored, remember
-from disavow.proof.envelope import LARGEST, read_envelope
+from disavow.proof.envelope import LARGEST, Envelope
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.notes import Signer
-from disavow.proof.opening import read_opening
-from disavow.proof.statement import read_statement
+from disavow.proof.opening import Opening
+from disavow.proof.statement import Statement
 from disavow.proof.summary import Summary, summarise
 from disavow.rounds.options import Clock, RoundOptions, now, room_for
 from disavow.rounds.participation import participation_of
@@ -979,7 +979,7 @@ class Federation:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         opening = what_if_path(folder, self.ledger.run_id, client)
         remove_temporaries(folder, re.escape(opening.name))
-        write_durably(opening, proof.opening.to_bytes(), mode=0o600)
+        write_durably(opening, proof.opening.encode(), mode=0o600)
         return opening
 
     def receipts(self, client: str, round_number: int | None = None) -> dict[int, bytes]:
@@ -1020,9 +1020,9 @@ class Federation:
         proofs = ProofStore(self.directory)
         try:
             if (sealed := proofs.read(request)) is not None:
-                return summarise(read_statement(read_envelope(sealed).payload))
+                return summarise(Statement.decode(Envelope.decode(sealed).payload))
             unsigned = proofs.read(request, signed=False)
-            return None if unsigned is None else summarise(read_statement(unsigned))
+            return None if unsigned is None else summarise(Statement.decode(unsigned))
         except (RunUnsafe, VerificationError):
             return None  # what became of the file is for fsck to say: the request is answered
 
@@ -1046,7 +1046,7 @@ class Federation:
         if signer is None:
             return None
         self._refuse_other_key(signer)
-        return renew(self.ledger, read_envelope(kept).payload, signer)
+        return renew(self.ledger, Envelope.decode(kept).payload, signer)
 
     def _signer(self) -> Signer:
         signer = load_signer(self.keys, self.ask)
@@ -1157,7 +1157,7 @@ def _named_by_openings(folder: Path) -> set[str]:
     for path in folder.glob("*.json"):
         with suppress(VerificationError, OSError):
             if path.stat().st_size <= LARGEST:
-                named.add(read_opening(path.read_bytes()).client)
+                named.add(Opening.decode(path.read_bytes()).client)
     return named
 
 
@@ -1168,7 +1168,7 @@ def _trains(told: Forecast) -> bool:
 
 def _leaves_in(proof: bytes) -> int:
     """How many leaves a proof of ours has."""
-    return len(read_statement(read_envelope(proof).payload).written)
+    return len(Statement.decode(Envelope.decode(proof).payload).predicate.leaves)
 
 
 def _make_openings(folder: Path) -> None:

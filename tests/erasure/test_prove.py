@@ -45,9 +45,9 @@ from disavow.ledger.files import write_durably
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.schema import clients, memberships, requests
 from disavow.proof import canonical
-from disavow.proof.envelope import read_envelope
+from disavow.proof.envelope import Envelope
 from disavow.proof.notes import Signer
-from disavow.proof.opening import read_opening
+from disavow.proof.opening import Opening
 from disavow.proof.verify import Asked, Report, TrustedKey, examine, verify
 from tests.erasure.mechanisms.contract import (
     LAYOUT,
@@ -140,7 +140,7 @@ def received(run: Federation, client: str) -> list[bytes]:
 
 def predicate_of(report: Report) -> dict[str, Any]:
     assert report.statement is not None
-    return report.statement.predicate
+    return report.statement.predicate.to_json()
 
 
 def served(run: Federation) -> str:
@@ -305,7 +305,7 @@ def test_any_story_of_leaving_and_training_is_proved_to_its_end(
                     made = prove_what_if(run.ledger, client)
                 except LedgerError:
                     continue
-                asked = Asked(made.sealed(SERVER), trust(), made.opening.to_bytes(), received(run, client))
+                asked = Asked(made.sealed(SERVER), trust(), made.opening.encode(), received(run, client))
                 assert verify(replace(asked, what_if=True)).valid
         assert kinds
     assert fsck(tmp_path / "run") == []
@@ -315,7 +315,7 @@ def test_any_story_of_leaving_and_training_is_proved_to_its_end(
 
 
 def renewed(run: Federation, request: int, signer: Signer = SERVER) -> bytes:
-    kept = read_envelope(proof_of(run, request)).payload
+    kept = Envelope.decode(proof_of(run, request)).payload
     return renew(run.ledger, kept, signer)
 
 
@@ -400,10 +400,10 @@ def test_what_is_no_proof_of_this_run_is_not_renewed(tmp_path: Path) -> None:
     with trained(tmp_path / "run", **CLUSTER) as run, trained(tmp_path / "other", seed=8, **CLUSTER) as other:
         leave(run, deniable_client(run))
         leave(other, deniable_client(other))
-        foreign = read_envelope(proof_of(other, 1)).payload
+        foreign = Envelope.decode(proof_of(other, 1)).payload
         with pytest.raises(IntegrityError):
             renew(run.ledger, foreign, SERVER)
-        statement = json.loads(read_envelope(proof_of(run, 1)).payload)
+        statement = json.loads(Envelope.decode(proof_of(run, 1)).payload)
         statement["predicate"]["clusters"][0]["slot"] ^= 1
         leave(run, deniable_client(run))
         with pytest.raises(IntegrityError):
@@ -515,7 +515,7 @@ def test_the_opening_lies_beside_the_run_and_nobody_else_can_read_it(tmp_path: P
     assert path.name.startswith("request-1-")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert read_opening(path.read_bytes()).client == "client-05"
+    assert Opening.decode(path.read_bytes()).client == "client-05"
     inside = [name for name, data in files_of(tmp_path / "run").items() if b"disavow/opening" in data]
     assert inside == []
 
@@ -535,7 +535,7 @@ def test_two_runs_that_share_a_folder_for_openings_overwrite_nothing(tmp_path: P
     for name in ("one", "two"):
         with trained(tmp_path / name) as run:
             leave(replace(run, openings=tmp_path / "openings"), "client-05")
-    found = [read_opening(path.read_bytes()).run_id for path in (tmp_path / "openings").iterdir()]
+    found = [Opening.decode(path.read_bytes()).run_id for path in (tmp_path / "openings").iterdir()]
     assert len(set(found)) == 2
 
 
@@ -585,7 +585,7 @@ def test_afterwards_no_file_of_the_run_holds_the_leavers_ids_or_salts(
     for name, data in files_of(tmp_path / "run").items():
         shown = [data]
         if name.startswith("proofs/"):
-            shown.append(read_envelope(data).payload)
+            shown.append(Envelope.decode(data).payload)
         for content in shown:
             assert not any(form in content for form in forms), name
             assert not any(client.encode() in content for client in pair), name
@@ -711,7 +711,7 @@ def test_a_what_if_holds_only_as_a_what_if(tmp_path: Path, changed: dict[str, An
         client = deniable_client(run)
         before = files_of(tmp_path / "run" / "models")
         made = prove_what_if(run.ledger, client)
-        asked = Asked(made.sealed(SERVER), trust(), made.opening.to_bytes(), received(run, client), served(run))
+        asked = Asked(made.sealed(SERVER), trust(), made.opening.encode(), received(run, client), served(run))
         report = verify(replace(asked, what_if=True))
         assert report.opening is not None
         assert report.opening.client == client
@@ -725,7 +725,7 @@ def test_a_what_if_holds_only_as_a_what_if(tmp_path: Path, changed: dict[str, An
         with pytest.raises(VerificationError, match=r"check 3 \(statement\) failed: this is an erasure"):
             held(run, 1, client, what_if=True)
         with pytest.raises(VerificationError, match="opening of a what-if is no opening of an erasure"):
-            verify(Asked(proof_of(run, 1), trust(), made.opening.to_bytes()))
+            verify(Asked(proof_of(run, 1), trust(), made.opening.encode()))
 
 
 def test_there_is_no_what_if_about_who_is_not_deniable_or_not_there(tmp_path: Path) -> None:
@@ -740,7 +740,7 @@ def test_a_what_if_about_a_newcomer_names_nobody(tmp_path: Path) -> None:
     with trained(tmp_path / "run") as run:
         run.ledger.register(["newcomer"], key=run.tombstone_key())
         made = prove_what_if(run.ledger, "newcomer")
-        report = verify(Asked(made.sealed(SERVER), trust(), made.opening.to_bytes(), what_if=True))
+        report = verify(Asked(made.sealed(SERVER), trust(), made.opening.encode(), what_if=True))
         assert not report.named  # anybody could claim to be in no round
         assert "nothing in the log tells who it is" in detail(report, "opening")
 
@@ -784,7 +784,7 @@ def test_a_proof_dates_other_leavers_to_the_day(tmp_path: Path) -> None:
         days = {request["asked_at"] for leaf in leaves for request in leaf.get("requests", ())}
         assert {len(day) for day in [*dated.values(), *days]} == {len("2026-01-31")}
         assert dated.keys() == {"withdrawal", "rollback"}
-        told = read_envelope(proof_of(run, 2)).payload.decode()
+        told = Envelope.decode(proof_of(run, 2)).payload.decode()
         assert predicate_of(report)["times"]["asked_at"] in told
         assert not any(time in told for time in predicate_of(held(run, 1, first))["times"].values())
     assert fsck(tmp_path / "run") == []
@@ -821,7 +821,7 @@ def test_without_a_key_the_statement_waits_to_be_signed_and_then_says_late(tmp_p
             assert report.opening is not None
             assert report.opening.client == client
             assert report.history is not None
-            assert report.history.signed_late
+            assert report.history.promised.key is None
             assert "signed late: no key bound the server when the run began" in detail(report, "policy")
     assert fsck(tmp_path / "run") == []
 
@@ -904,7 +904,7 @@ def test_a_key_that_was_replaced_cannot_sign_what_came_after(tmp_path: Path) -> 
     trained(tmp_path / "run").close()
     with reopened(tmp_path / "run", SUCCESSOR) as run:
         made = prove_what_if(run.ledger, "client-05")
-    asked = Asked(made.sealed(SERVER), trust(SERVER, SUCCESSOR), made.opening.to_bytes(), what_if=True)
+    asked = Asked(made.sealed(SERVER), trust(SERVER, SUCCESSOR), made.opening.encode(), what_if=True)
     with pytest.raises(VerificationError, match=r"check 7 \(policy\) failed: .* another key"):
         verify(asked)
 

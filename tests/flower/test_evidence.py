@@ -21,7 +21,7 @@ from disavow.flower.protocol import CLIENT, KEY_PREFIX, NUMBER_PREFIX, OPENING, 
 from disavow.ledger import Ledger
 from disavow.proof.keys import generate, load_signer
 from disavow.proof.notes import KeyIndex
-from disavow.proof.receipt import check_receipt, read_receipt
+from disavow.proof.receipt import check_receipt, decode_receipt
 from tests.flower.builders import initial_arrays, learner, make_grid, placing, strategy
 from tests.flower.loopback import LoopbackGrid, Node
 
@@ -72,8 +72,9 @@ def test_the_train_message_brings_the_key_and_the_receipt_of_the_round_before(
     assert [config.get(PUBLIC_KEY) for config in sent] == [str(signer.public)] * 3
     assert RECEIPT not in sent[0]
     for number, config in enumerate(sent[1:], start=1):
-        receipt = check_receipt(read_receipt(config[RECEIPT]), KeyIndex([signer.public]))
-        assert (receipt.client, receipt.header["number"]) == ("c1", number)
+        receipt = decode_receipt(config[RECEIPT])
+        check_receipt(receipt, KeyIndex([signer.public]))
+        assert (receipt.client, receipt.header.number) == ("c1", number)
 
 
 def test_a_client_keeps_its_receipts_the_last_one_too(erased: tuple[LoopbackGrid, Path]) -> None:

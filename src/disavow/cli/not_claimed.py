@@ -6,8 +6,8 @@ from rich.console import Console
 
 from disavow.proof.bounds import log10_odds, noise_in_words, total_ratio
 from disavow.proof.leaves import MECHANISMS
-from disavow.proof.report import Report, rebuilt_in_words
-from disavow.proof.summary import drawn_in_words, summarise
+from disavow.proof.report import Report
+from disavow.proof.summary import drawn_in_words, rebuilt_in_words, summarise
 
 NOT_CLAIMED = (
     "Taken on the server's word, except where receipts say otherwise: that survivors are real; that spreads, "
@@ -34,15 +34,15 @@ def not_claimed(report: Report) -> list[str]:
     noise = noise_in_words(log10_odds(total_ratio(report.bounds))) if report.holds else None
     if noise is not None:
         sentences.append(noise)
-    if history is not None and report.bounds and history.policy["representatives"] > 1:
+    if history is not None and report.bounds and history.policy.representatives > 1:
         sentences.append(ALONE)
     if history is not None and history.rebuilt:
         sentences.append(f"{rebuilt_in_words(history.rebuilt)}.")
-    if history is not None and report.bounds and history.policy["statistics"] == "mean":
+    if history is not None and report.bounds and history.policy.statistics == "mean":
         sentences.append(AVERAGED)
-    if history is not None and history.policy["draws"] == "seeded":
+    if history is not None and history.policy.draws == "seeded":
         sentences.append(SEEDED)
-    if history is not None and history.policy["mechanism"] in MECHANISMS:
+    if history is not None and history.policy.mechanism in MECHANISMS:
         sentences.append(KEPT_UPDATES)
     return sentences
 

@@ -13,7 +13,7 @@ from disavow.domain import Policy, escaped
 from disavow.domain.strategies import NOISES
 from disavow.federation import Federation, KeptModels, Spending, Status
 from disavow.proof.bounds import noise_in_words
-from disavow.proof.report import rebuilt_in_words
+from disavow.proof.summary import rebuilt_in_words
 
 
 def status(directory: Path, *, as_json: bool) -> None:

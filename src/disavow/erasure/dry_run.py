@@ -33,7 +33,15 @@ class Forecast:
 
 
 def foresee(ledger: Ledger, ids: Sequence[str], options: RoundOptions, mechanism: Mechanism) -> Forecast:
-    """Judge these clients as if they left now, together with whoever waits already. Changes nothing."""
+    """Judge clients as if they left now, together with whoever waits already. Changes nothing.
+
+    Args:
+        ledger: The run.
+        ids: The clients.
+        options: How rounds are run.
+        mechanism: How undone rounds are rebuilt.
+
+    """
     refuse_another(ledger, mechanism)
     with ledger.snapshot() as snapshot:
         asked = snapshot.numbers_to_judge(ids)
@@ -60,8 +68,16 @@ def foresee(ledger: Ledger, ids: Sequence[str], options: RoundOptions, mechanism
 
 
 def judged(reader: Reader, leavers: Sequence[int], mechanism: Mechanism) -> Verdict:
-    """The verdict on these clients, with the round that the mechanism goes back to, which may be before the one
-    that broke; and where the model broadcast in it has been thinned, with the nearest earlier one that is kept.
+    """Judge clients, and find the round that the mechanism goes back to.
+
+    It may be before the one that broke; where the model broadcast in it has been thinned, it is the nearest earlier
+    one whose model is kept.
+
+    Args:
+        reader: The ledger.
+        leavers: The clients, by their numbers.
+        mechanism: How undone rounds are rebuilt.
+
     """
     verdict = judge(reader.evidence(leavers), reader.policy)
     if verdict.round is None:
@@ -73,7 +89,16 @@ def judged(reader: Reader, leavers: Sequence[int], mechanism: Mechanism) -> Verd
 def work_after(
     reader: Reader, leavers: Sequence[int], verdict: Verdict, options: RoundOptions, mechanism: Mechanism
 ) -> Work:
-    """What there is to rebuild once these clients have left with this verdict, earlier rollbacks included."""
+    """Find what there is to rebuild once clients have left, earlier rollbacks included.
+
+    Args:
+        reader: The ledger.
+        leavers: The clients, by their numbers.
+        verdict: The verdict on them.
+        options: How rounds are run.
+        mechanism: How undone rounds are rebuilt.
+
+    """
     first, last = _undone(reader, verdict)
     return mechanism.ahead(reader, options, first=first, last=last, leavers=reader.names_of(leavers))
 

@@ -48,8 +48,20 @@ def erase(
 ) -> tuple[ErasureRequest, ...]:
     """Answer every request that waits, and complete whatever an earlier call left undone.
 
-    `openings` is the folder for the openings of leavers who asked for no other; without it, one beside the run.
-    `on_opening` hears where each was written.
+    Args:
+        ledger: The run.
+        engine: What trains the clients.
+        options: How rounds are run.
+        mechanism: How undone rounds are rebuilt.
+        on_verdict: Called with each verdict.
+        on_round: Called after each round that was rebuilt.
+        openings: The folder for the openings of leavers who asked for no other; without it, one beside the run.
+        on_opening: Called with where each opening was written.
+        remark: What the report of a rebuild says beyond its cost.
+
+    Returns:
+        The requests that were answered.
+
     """
     refuse_another(ledger, mechanism)
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
@@ -97,12 +109,25 @@ def answer_without_training(
     openings: Path | None = None,
     remark: Remark = lambda ledger: "",
 ) -> tuple[ErasureRequest, ...]:
-    """Answer what needs no training; nothing is undone that would have to be trained again, and whoever asks for
-    that waits. So it takes neither data nor an engine.
+    """Answer what needs no training, and so neither data nor an engine.
 
-    Requests that wait together are judged together, as `erase` does. With `apart`, each is judged on its own, in
-    the order in which they were placed: where nobody can train, a rollback must not keep the others waiting. With
-    `among`, only these requests are looked at.
+    Nothing is undone that would have to be trained again; whoever asks for that waits. Requests that wait together
+    are judged together, as `erase` does.
+
+    Args:
+        ledger: The run.
+        options: How rounds are run.
+        mechanism: How undone rounds are rebuilt.
+        apart: Judge each request on its own, in the order in which they were placed: where nobody can train, a
+            rollback must not keep the others waiting.
+        among: The only requests to look at; None for all.
+        on_verdict: Called with each verdict.
+        openings: The folder for openings; without it, one beside the run.
+        remark: What the report of a rebuild says beyond its cost.
+
+    Returns:
+        The requests that were answered.
+
     """
     refuse_another(ledger, mechanism)
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
@@ -117,13 +142,26 @@ def answer_without_training(
 
 
 def training_due(ledger: Ledger) -> bool:
-    """Whether, after `answer_without_training`, requests still wait or rounds are still to be rebuilt."""
+    """Say whether, after `answer_without_training`, requests still wait or rounds are still to be rebuilt.
+
+    Args:
+        ledger: The run.
+
+    """
     with ledger.snapshot() as snapshot:
         return bool(snapshot.waiting().clients) or snapshot.rebuilding() is not None
 
 
 def answer(ledger: Ledger, options: RoundOptions, mechanism: Mechanism, on_verdict: OnVerdict) -> None:
-    """Answer all who wait, as many at a time as the log can tell of in one leaf."""
+    """Answer all who wait, as many at a time as one leaf of the log holds.
+
+    Args:
+        ledger: The run.
+        options: How its rounds are run.
+        mechanism: How undone rounds are rebuilt.
+        on_verdict: Called with each verdict.
+
+    """
     while _answer_some(ledger, options, mechanism, on_verdict):
         pass
 
@@ -176,9 +214,21 @@ def rebuild_next(
     on_round: OnRound,
     remark: Remark = lambda ledger: "",
 ) -> bool:
-    """④ Rebuild one superseded round; False once there is none left, or none that can be rebuilt.
+    """④ Rebuild one superseded round.
 
-    Then the models of the superseded rounds, which hold the leaver undeniably, are deleted.
+    Once none is left, the models of the superseded rounds, which hold the leaver undeniably, are deleted.
+
+    Args:
+        ledger: The run.
+        engine: What trains the clients.
+        options: How rounds are run.
+        mechanism: How undone rounds are rebuilt.
+        on_round: Called with the round.
+        remark: What the report of the rebuild says beyond its cost.
+
+    Returns:
+        False once there is none left, or none that can be rebuilt.
+
     """
     wanted = ledger.rebuilding()
     if wanted is None:
@@ -246,9 +296,20 @@ def delete(
     openings: Path,
     on_opening: OnOpening = lambda request, path: None,
 ) -> tuple[ErasureRequest, ...]:
-    """③ Prove, then ⑤ delete what names the leavers, from the tables and from the files; what was answered.
+    """③ Prove, then ⑤ delete what names the leavers, from the tables and from the files.
 
     The proof comes after the rebuild and before the deletion, while what it opens is there.
+
+    Args:
+        ledger: The run.
+        options: How its rounds are run.
+        mechanism: How undone rounds are rebuilt.
+        openings: The folder for openings.
+        on_opening: Called with where each was written.
+
+    Returns:
+        The requests that were answered.
+
     """
     with ledger.snapshot() as snapshot:
         if not mechanism.exact and snapshot.rebuilding() is not None:

@@ -11,7 +11,15 @@ from disavow.ledger import Ledger
 
 
 def repetition(ledger: Ledger) -> str:
-    """What to remark about the rebuild that is about to be complete; "" where every update came out the same."""
+    """Say what to remark about the rebuild that is about to be complete.
+
+    Args:
+        ledger: The run.
+
+    Returns:
+        A clause; "" where every update came out the same.
+
+    """
     same = ledger.repeated_updates()
     if same is None:
         return ""

@@ -36,8 +36,8 @@ from disavow.flower.protocol import (
     VERIFIED,
 )
 from disavow.proof.notes import KeyIndex, PublicKey
-from disavow.proof.opening import Opening, read_opening
-from disavow.proof.receipt import Receipt, check_receipt, read_receipt
+from disavow.proof.opening import Opening
+from disavow.proof.receipt import Receipt, check_receipt, decode_receipt
 from disavow.proof.verify import Asked, Report, TrustedKey, verify
 
 _CLIENT, _KEY, _SINCE, _ASKED = "client.txt", "server.pub", "since.txt", "asked.txt"
@@ -114,7 +114,7 @@ class Evidence:
         except DisavowError as wrong:
             self._complain(run, f"a receipt does not hold: {wrong}")
             return 0
-        at = RoundAttempt(receipt.header["number"], receipt.header["attempt"])
+        at = RoundAttempt(receipt.header.number, receipt.header.attempt)
         name = f"round-{at.number}-attempt-{at.attempt}-leaf-{receipt.leaf}.json"
         disputed = self._disputed(run, at, receipt)
         self._store.write(run, (_DISPUTED if disputed else _RECEIPTS) + name, data)
@@ -126,7 +126,7 @@ class Evidence:
         """What is wrong with a receipt that holds: it is for another update than this node returned."""
         returned, since = self._returned(run), self._since(run)
         if at in returned:
-            if receipt.told["update"] not in returned[at]:
+            if receipt.update not in returned[at]:
                 return f"the receipt for {at} is for another update than this node returned"
         elif since is not None and receipt.leaf > since:
             return f"the receipt for {at} is for an update that this node did not return: it noted none"
@@ -204,7 +204,8 @@ class Evidence:
         return PublicKey.parse(kept.strip())
 
     def _check(self, run: str, client: str, data: bytes) -> Receipt:
-        receipt = check_receipt(read_receipt(data), KeyIndex([self._trusted(run)]))
+        receipt = decode_receipt(data)
+        check_receipt(receipt, KeyIndex([self._trusted(run)]))
         if (receipt.run_id, receipt.client) != (run, client):
             raise VerificationError("it is of another run, or for another client")
         return receipt
@@ -276,8 +277,8 @@ class Evidence:
         try:
             trusted = [TrustedKey(self._trusted(run))]
             report = verify(Asked(proof, trusted, opening=opening, receipts=receipts))
-            known = self._is_own(read_opening(opening).client, pinned)
-            remarks = self._compare(run, report, read_opening(opening))
+            known = self._is_own(Opening.decode(opening).client, pinned)
+            remarks = self._compare(run, report, Opening.decode(opening))
         except DisavowError as wrong:
             self._write_lines(run, _VERIFICATION, [f"the proof does not hold: {wrong}"])
             return {VERIFIED: False, REASON: str(wrong)}
@@ -370,11 +371,9 @@ def compare(returned: ReturnedUpdates, since: int, report: Report, opening: Open
     """Compare a verified proof and its opening with what a node returned; it noted all of it after leaf `since`."""
     history, statement = report.history, report.statement
     assert history is not None and statement is not None  # noqa: S101, PT018 - both were read when it was verified
-    superseded = set((statement.predicate["rounds"] or {"superseded": []})["superseded"])
-    at_place = {
-        place: RoundAttempt(history.leaves[place]["number"], history.leaves[place]["attempt"])
-        for place in history.rounds
-    }
+    rounds = statement.predicate.rounds
+    superseded = set(rounds.superseded if rounds else ())
+    at_place = {place: RoundAttempt(leaf.number, leaf.attempt) for place, leaf in history.rounds.items()}
     opened = {at_place[each.leaf]: each.update for each in opening.rounds}
     undone = {at_place[place] for place in superseded}
     invented = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -109,7 +108,7 @@ def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where
         due = max(row["spread"] for row in groups)
     if header.delta != due:
         yield Finding(where, f"Δ is {header.delta}, the policy makes it {due}")
-    tau = noise_of(asdict(policy), [(row["weight"], row["spread"]) for row in groups])
+    tau = noise_of(policy, [(row["weight"], row["spread"]) for row in groups])
     if header.tau != tau:
         yield Finding(where, f"its noise is said to be {header.tau}; its clusters and the policy make it {tau}")
     if not (header.update_norm >= 0 and 0 <= header.pairs_within <= 1):

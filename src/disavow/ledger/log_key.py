@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from disavow.errors import ConfigError
 from disavow.ledger.log import append, key_of, keys_of, sign_head
 from disavow.ledger.schema import run
-from disavow.proof.leaves import key_leaf
+from disavow.proof.leaves import KeyLeaf
 from disavow.proof.notes import Signer
 
 
@@ -15,7 +15,7 @@ def note_signer(connection: sa.Connection, signer: Signer | None, *, at: str) ->
     """Note a new signing key as a leaf of the log."""
     refuse_signer(connection, signer)
     if signer is not None and signer.public != key_of(connection):
-        append(connection, key_leaf(key=signer.public, at=at))
+        append(connection, KeyLeaf(key=signer.public, at=at))
         sign_head(connection, connection.execute(sa.select(run.c.run_id)).scalar_one(), signer)
 
 

@@ -41,11 +41,6 @@ def fields(value: Any, where: str, readers: dict[str, Reader[Any]]) -> dict[str,
     return {name: read(value[name], f"{where}.{name}") for name, read in readers.items()}
 
 
-def record(readers: dict[str, Reader[Any]]) -> Reader[dict[str, Any]]:
-    """A reader of such objects."""
-    return lambda value, where: fields(value, where, readers)
-
-
 def list_of(read: Reader[T], *, most: int) -> Reader[list[T]]:
     """A reader of lists."""
 

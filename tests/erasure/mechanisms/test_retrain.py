@@ -11,6 +11,7 @@ from disavow.erasure.dry_run import foresee
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain, RetrainFromScratch
 from disavow.ledger import log
+from disavow.proof.leaves import RollbackLeaf
 from tests.erasure.mechanisms.contract import (
     MechanismContract,
     ahead,
@@ -57,8 +58,8 @@ def test_from_scratch_every_rollback_is_to_round_1(tmp_path: Path) -> None:
             assert request.cost is not None
             ends[name] = request.verdict, request.cost.rounds, foreseen.cost.rounds
             with run.ledger._connect() as connection:
-                [rollback] = [leaf for leaf in log.leaves_of(connection) if leaf["type"] == "rollback"]
-            assert rollback["to"] == request.verdict.undoes
+                [rollback] = [leaf for leaf in log.leaves_of(connection) if isinstance(leaf, RollbackLeaf)]
+            assert rollback.to == request.verdict.undoes
         assert faults(tmp_path / name) == []
     assert ends == {
         "retrain": (Verdict(VerdictKind.ROLLBACK, 3), 3, 3),
