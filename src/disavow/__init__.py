@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 from disavow.domain import (
@@ -21,9 +20,8 @@ from disavow.domain import (
 from disavow.errors import DisavowError
 
 if TYPE_CHECKING:
+    __version__: str
     from disavow.federation import Answer, Callbacks, ExportedModel, Federation, Prospect, Status, check_run
-
-__version__ = _version("disavow")
 
 _APPLICATION = ("Answer", "Callbacks", "ExportedModel", "Federation", "Prospect", "Status", "check_run")
 """What needs the extra `ledger`; an auditor, who imports this package too, has only the base install."""
@@ -52,6 +50,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("disavow")
     if name in _APPLICATION:
         return getattr(import_module("disavow.federation"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

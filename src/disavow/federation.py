@@ -57,8 +57,7 @@ from disavow.errors import (
     UnknownClient,
     VerificationError,
 )
-from disavow.ledger import Finding, Ledger, RoundSummary, fsck
-from disavow.ledger.absent import files_with
+from disavow.ledger import Finding, Ledger, RoundSummary
 from disavow.ledger.files import remove_temporaries, write_durably
 from disavow.ledger.journal import Rebuilding
 from disavow.ledger.keys import default_folder, fingerprint, tombstone_key
@@ -626,8 +625,7 @@ class Federation:
         # a wrong passphrase is refused here, before anything is placed
         keys = _Keys(load_signer(self.keys, self.ask), self.tombstone_key())
         if not self.ledger.writable:
-            self.ledger.close()
-            self.ledger = Ledger.open(self.directory, shared=True, keys=self.keys)
+            self.ledger.allow_short_writes(self.keys)
         ledger = self.ledger
         for note in ledger.restored.notes:
             callbacks.on_note(note)
@@ -1026,6 +1024,8 @@ def check_run(
         on_progress: Hears how many checks are done, of how many.
 
     """
+    from disavow.ledger import fsck  # loads the verifier
+
     found = fsck(directory, on_progress, checkpoint=checkpoint)
     if not any(finding.fault for finding in found):  # otherwise it may not even be readable
         found += _forgotten(directory, keys or default_folder())
@@ -1039,6 +1039,8 @@ def refuse_damaged(directory: Path) -> None:
         IntegrityError: A check found some.
 
     """
+    from disavow.ledger import fsck  # loads the verifier
+
     faults = [finding for finding in fsck(directory) if finding.fault and not finding.spare]
     if faults:
         raise IntegrityError(
@@ -1071,6 +1073,8 @@ def _still_there(directory: Path, ids: Sequence[str]) -> list[Finding]:
     """Files that contain one of these ids, whole: rows, free pages, write-ahead log, names."""
     if not ids:
         return []
+    from disavow.ledger.absent import files_with  # loads what unpacks files
+
     for client in ids:
         refuse_broken_text(client)
     if "" in ids:

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from disavow import __version__, config
+from disavow import config
 from disavow.config import Settings
 from disavow.domain import OWN_CODE, RequestState, TrainedBy, escaped
 from disavow.errors import CannotRetrain, ConfigError, RunError, RunMissing
@@ -96,6 +96,7 @@ def start(
 def _create(
     settings: Settings, directory: Path, keys: Path, at: datetime, signer: Signer | None, prepared: Prepared
 ) -> tuple[Ledger, Settings, Prepared]:
+    from disavow import __version__
     from disavow.engines.state import model_of
 
     settings, initial = _bound_to(settings, prepared.data), model_of(prepared.network)

@@ -16,8 +16,8 @@ import typer
 from disavow.audit.work import default_work, remove_work
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
-from disavow.cli.rounds import Watch, rebuilt
-from disavow.domain import ErasureRequest, RequestState, escaped, model_name
+from disavow.cli.rounds import Watch, rebuilt, verdict_line
+from disavow.domain import ErasureRequest, RequestState, Verdict, escaped, model_name
 from disavow.erasure.dry_run import Forecast
 from disavow.erasure.mechanisms import DECLINED
 from disavow.erasure.prove import proof_path, unsigned_path
@@ -56,9 +56,10 @@ def erase(
     if check:
         refuse_damaged(directory)
     with (
-        _Shown(directory) as shown,
+        _Shown() as shown,
         Federation.open(directory, ask=ask_passphrase, openings=openings, loading=shown.loading) as federation,
     ):
+        shown.ledger = federation.ledger
         try:
             answer = federation.erase(
                 clients,
@@ -126,15 +127,18 @@ def _not_here(answer: Answer) -> CannotRetrain:
 class _Shown:
     """An erasure on a terminal: one bar at a time, for data that is loaded or for rounds that are trained again."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory, self._watch = directory, ExitStack()
+    ledger: Ledger
+    """Of the run that is open: set before anything is erased."""
+
+    def __init__(self) -> None:
+        self._watch = ExitStack()
         self._rounds: Watch | None = None
         self.placed = False
         self.callbacks = Callbacks(
             on_placed=self._on_placed,
             on_wait=progress().print,
             on_note=lambda note: progress().print(f"note: {note}"),
-            on_verdict=lambda verdict, asked: self._watching().on_verdict(verdict, asked),
+            on_verdict=self._on_verdict,
             on_round=lambda summary: self._watching().on_round(summary),
         )
 
@@ -156,10 +160,15 @@ class _Shown:
         with loading(progress()) as on_progress:
             yield on_progress
 
+    def _on_verdict(self, verdict: Verdict, asked: int) -> None:
+        if verdict.undoes is None:  # nothing is retrained: a line is enough
+            progress().print(verdict_line(verdict, asked), style="bold")
+        else:
+            self._watching().on_verdict(verdict, asked)
+
     def _watching(self) -> Watch:
         if self._rounds is None:
-            with Ledger.open(self._directory) as ledger:
-                self._rounds = self._watch.enter_context(Watch.of(progress(), "retraining", ledger))
+            self._rounds = self._watch.enter_context(Watch.of(progress(), "retraining", self.ledger))
         return self._rounds
 
     def _stop_watching(self) -> None:
@@ -223,7 +232,7 @@ def _ask(question: str) -> str:
 
 
 def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_json: bool) -> None:
-    with _Shown(directory) as shown, Federation.open(directory, loading=shown.loading) as federation:
+    with _Shown() as shown, Federation.open(directory, loading=shown.loading) as federation:
         asked, mechanism = federation.forecast(clients, retrain=retrain), federation.settings.mechanism.name
     before, forecast = asked.before, asked.forecast
     clients = [client for client in dict.fromkeys(clients) if client not in before]

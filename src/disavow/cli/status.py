@@ -32,8 +32,9 @@ def clients(directory: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"run": str(directory), "clients": list(found)})
         return
+    console = results()
     for client in found:
-        results().print(escaped(client))
+        console.print(escaped(client))
 
 
 def _print(found: Status) -> None:

@@ -134,6 +134,17 @@ class Ledger(Reader):
             raise
         return ledger
 
+    def allow_short_writes(self, keys: Path) -> None:
+        """Let a ledger that was opened for reading write beside the process that holds the lock, as `shared` does.
+
+        Args:
+            keys: The folder of the operator's keys; see `open`.
+
+        """
+        self._engine.dispose()
+        self._engine, self._keys = database.connect(self.directory / database.NAME, write=True), keys
+        self._take_up_tombstones()
+
     @property
     def writable(self) -> bool:
         """Whether this process holds the run's lock."""

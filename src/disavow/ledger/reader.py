@@ -13,7 +13,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-import numpy as np
 import sqlalchemy as sa
 
 from disavow.domain import (
@@ -236,7 +235,7 @@ class Reader(ABC):
             last = rounds.last_round(connection)
             newest = range(last - count + 1, last + 1)
             digests = [rounds.standing_round(connection, number).after for number in newest]
-        found = np.stack([self._recall(number, digest) for number, digest in zip(newest, digests, strict=True)])
+        found = [self._recall(number, digest) for number, digest in zip(newest, digests, strict=True)]
         return mean_of(found), tuple(digests)
 
     def _recall(self, number: int, digest: str) -> Vector:

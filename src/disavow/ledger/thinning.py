@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 _REPEATED = 0.01
 """What a round counts that cannot be the first to break: enough to spread checkpoints where nothing else does."""
 
@@ -42,6 +40,8 @@ def superfluous(sizes: Mapping[int, int], weights: Sequence[float], budget: int)
     >>> superfluous({1: 10, 2: 10, 3: 10, 4: 10, 5: 10}, [1.0, 1.0, 1.0, 1.0], budget=30)
     (2, 4)
     """
+    import numpy as np
+
     kept = np.array(sorted(sizes))
     before = np.concatenate([[0.0], np.cumsum(weights)])  # before[t - 1]: of all rounds before t
     excess, gone = sum(sizes.values()) - budget, []
