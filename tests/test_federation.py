@@ -24,12 +24,13 @@ from disavow.data import load as load_data
 from disavow.domain import Evaluation, RequestState, TrainedBy, VerdictKind
 from disavow.engines.state import model_of
 from disavow.errors import CannotRetrain, ConfigError, IntegrityError, RunInUse, UnknownClient
-from disavow.federation import Answer, Callbacks, Federation, Prospect
+from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, database, fsck
 from disavow.ledger.absent import files_with
 from disavow.ledger.rows import time_to_text
 from disavow.models import build
 from disavow.proof.keys import generate
+from disavow.results import Answer, Prospect
 from disavow.rounds.conduct import now
 from disavow.rounds.local_training import Engine
 from disavow.rounds.training import train

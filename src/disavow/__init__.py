@@ -21,9 +21,15 @@ from disavow.errors import DisavowError
 
 if TYPE_CHECKING:
     __version__: str
-    from disavow.federation import Answer, Callbacks, ExportedModel, Federation, Prospect, Status, check_run
+    from disavow.checks import check_run
+    from disavow.federation import Callbacks, Federation
+    from disavow.results import Answer, ExportedModel, Prospect, Status
 
-_APPLICATION = ("Answer", "Callbacks", "ExportedModel", "Federation", "Prospect", "Status", "check_run")
+_APPLICATION = {
+    "checks": ("check_run",),
+    "federation": ("Callbacks", "Federation"),
+    "results": ("Answer", "ExportedModel", "Prospect", "Status"),
+}
 """What needs the extra `ledger`; an auditor, who imports this package too, has only the base install."""
 
 __all__ = [
@@ -54,6 +60,7 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("disavow")
-    if name in _APPLICATION:
-        return getattr(import_module("disavow.federation"), name)
+    for module, names in _APPLICATION.items():
+        if name in names:
+            return getattr(import_module(f"disavow.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 import typer
 
 from disavow.audit.work import default_work, remove_work
+from disavow.checks import refuse_damaged
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import Watch, rebuilt, verdict_line
@@ -22,7 +23,7 @@ from disavow.erasure.dry_run import Forecast
 from disavow.erasure.mechanisms import DECLINED
 from disavow.erasure.prove import proof_path, unsigned_path
 from disavow.errors import CannotRetrain, NotConfirmed
-from disavow.federation import Answer, Callbacks, Federation, Prospect, refuse_damaged
+from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger
 from disavow.ledger.files import kind_of
 from disavow.ledger.keys import default_folder
@@ -30,6 +31,7 @@ from disavow.proof.bounds import noise_in_words
 from disavow.proof.envelope import LARGEST
 from disavow.proof.keys import PUBLIC
 from disavow.proof.summary import Summary, summary_in_words
+from disavow.results import Answer, Prospect
 
 if TYPE_CHECKING:
     from disavow.data.progress import OnProgress

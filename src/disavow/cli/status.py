@@ -10,9 +10,10 @@ from disavow.cli import rounds
 from disavow.cli.odds import delta_of, drawn_in_words, likeness_in_words, odds_in_words
 from disavow.cli.output import print_json, results, size
 from disavow.domain import Policy, escaped
-from disavow.federation import Federation, KeptModels, Spending, Status
+from disavow.federation import Federation
 from disavow.proof.bounds import noise_in_words
 from disavow.proof.report import rebuilt_in_words
+from disavow.results import KeptModels, Spending, Status
 
 
 def status(directory: Path, *, as_json: bool) -> None:

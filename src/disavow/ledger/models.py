@@ -57,7 +57,7 @@ def mean_of(vectors: Sequence[Vector] | Vector) -> Vector:
     """The mean of models, rounded once."""
     import numpy as np
 
-    mean: Vector = np.stack(vectors).mean(axis=0, dtype=np.float64).astype(np.float32)
+    mean: Vector = np.asarray(vectors).mean(axis=0, dtype=np.float64).astype(np.float32)
     return mean
 
 

@@ -62,7 +62,7 @@ def odds(connection: sa.Connection, policy: Policy) -> Odds | None:
     )
 
 
-def _ratio_and_chance(group: sa.Row[Any], tau: float, policy: Policy) -> tuple[float, float]:
+def _ratio_and_chance(group: sa.Row[Any, Any, Any, Any, Any], tau: float, policy: Policy) -> tuple[float, float]:
     """How many standard deviations of noise a member is worth, and the log of its chance not to be drawn."""
     chance = min(1.0, policy.representatives / group.places)
     left_out = math.log1p(-chance) if chance < 1 else -math.inf
