@@ -1,4 +1,4 @@
-"""`disavow erase` and `disavow requests`."""
+"""`disavow erase`, `disavow requests` and `disavow cancel`."""
 
 from __future__ import annotations
 
@@ -360,3 +360,13 @@ def _taken(request: ErasureRequest) -> str:
     if request.answered_at is None:
         return "-"
     return f"{(request.answered_at - request.asked_at).total_seconds():.1f} s"
+
+
+def cancel(directory: Path, client: str, *, as_json: bool) -> None:
+    """Cancel the request of a client that waits; whoever holds the run is not disturbed."""
+    with Federation.open(directory) as federation:
+        request = federation.cancel(client)
+    if as_json:
+        print_json({"run": str(directory), "request": {**request.to_json(), "client": client}})
+    else:
+        results().print(f"{escaped(client)}: {sentence(request)}; it stays a client, and may ask again")
