@@ -346,18 +346,44 @@ class Federation:
         runs.refuse_changed(self.ledger, self.settings)
 
     def answer(self, callbacks: Callbacks = _NOBODY) -> tuple[ErasureRequest, ...]:
-        """Answer every request that waits, and complete what was interrupted; whatever is answered now."""
+        """Answer every request that waits, and complete what was interrupted.
+
+        Data and engine are loaded only where something has to be trained.
+
+        Args:
+            callbacks: Who hears how far it is.
+
+        Returns:
+            The requests that are answered now.
+
+        Raises:
+            CannotRetrain: Rounds must be trained, and what trained the run is not to be had here.
+
+        """
         self._take_lock()
-        answered = answer_requests(
-            self.ledger,
-            self.engine,
-            self.conduct,
-            self.mechanism,
-            on_verdict=callbacks.on_verdict,
-            on_round=callbacks.on_round,
-            openings=self.openings,
-            on_opening=callbacks.on_opening,
-        )
+        ledger, conduct, mechanism = self.ledger, self.conduct, self.mechanism
+        answered: tuple[ErasureRequest, ...] = ()
+        loaded = self._prepared is not None or self.own_engine is not None
+        if not loaded:
+            answered = answer_without_training(
+                ledger,
+                conduct,
+                mechanism,
+                on_verdict=callbacks.on_verdict,
+                openings=self.openings,
+                on_opening=callbacks.on_opening,
+            )
+        if loaded or training_due(ledger):
+            answered += answer_requests(
+                ledger,
+                self.engine,
+                conduct,
+                mechanism,
+                on_verdict=callbacks.on_verdict,
+                on_round=callbacks.on_round,
+                openings=self.openings,
+                on_opening=callbacks.on_opening,
+            )
         for request in answered:
             callbacks.on_answer(request)
         return answered

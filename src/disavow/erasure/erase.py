@@ -95,6 +95,7 @@ def answer_without_training(
     among: Collection[int] | None = None,
     on_verdict: OnVerdict = lambda verdict, requests: None,
     openings: Path | None = None,
+    on_opening: OnOpening = lambda request, path: None,
     remark: Remark = lambda ledger: "",
 ) -> tuple[ErasureRequest, ...]:
     """Answer what needs no training; nothing is undone that would have to be trained again, and whoever asks for
@@ -113,7 +114,7 @@ def answer_without_training(
     ):
         after = max(found)
     _finish_unless_trainable(ledger, conduct, mechanism, remark)
-    return delete(ledger, conduct, mechanism, openings)
+    return delete(ledger, conduct, mechanism, openings, on_opening)
 
 
 def training_due(ledger: Ledger) -> bool:
