@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 from disavow.domain import (
@@ -22,26 +21,30 @@ from disavow.domain.strategies import register
 from disavow.errors import DisavowError
 
 if TYPE_CHECKING:
+    __version__: str
     from disavow.audit.game import Attacker
+    from disavow.checks import check_run
     from disavow.erasure.judge import Criterion
     from disavow.erasure.mechanisms import Mechanism
-    from disavow.federation import Answer, Callbacks, ExportedModel, Federation, Prospect, Status, check_run
+    from disavow.federation import Callbacks, Federation
+    from disavow.results import Answer, ExportedModel, Prospect, Status
     from disavow.rounds.clustering import Clustering
     from disavow.rounds.noise import Distribution, Noise
 
-__version__ = _version("disavow")
-
 _LAZY = {
-    **dict.fromkeys(
-        ("Answer", "Callbacks", "ExportedModel", "Federation", "Prospect", "Status", "check_run"),
-        "disavow.federation",
-    ),
+    "Answer": "disavow.results",
     "Attacker": "disavow.audit.game",
+    "Callbacks": "disavow.federation",
     "Clustering": "disavow.rounds.clustering",
     "Criterion": "disavow.erasure.judge",
     "Distribution": "disavow.rounds.noise",
+    "ExportedModel": "disavow.results",
+    "Federation": "disavow.federation",
     "Mechanism": "disavow.erasure.mechanisms",
     "Noise": "disavow.rounds.noise",
+    "Prospect": "disavow.results",
+    "Status": "disavow.results",
+    "check_run": "disavow.checks",
 }
 """What needs more than the base install, which is all that an auditor has; by where it is."""
 
@@ -76,6 +79,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("disavow")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

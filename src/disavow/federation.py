@@ -13,19 +13,19 @@ import copy
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from disavow import runs
+from disavow.checks import check_run
 from disavow.config import Settings
-from disavow.domain import ErasureRequest, Policy, RequestState, Verdict, escaped, model_name
+from disavow.domain import ErasureRequest, RequestState, Verdict, escaped
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.erase import Remark, answer_without_training, training_due
 from disavow.erasure.erase import erase as answer_requests
@@ -48,7 +48,6 @@ from disavow.errors import (
     CannotRetrain,
     ConfigError,
     DisavowError,
-    IntegrityError,
     LedgerError,
     ModelNotReady,
     RunError,
@@ -57,22 +56,27 @@ from disavow.errors import (
     UnknownClient,
     VerificationError,
 )
-from disavow.ledger import Finding, Ledger, RoundSummary, fsck
-from disavow.ledger.absent import files_with
+from disavow.ledger import Finding, Ledger
 from disavow.ledger.files import remove_temporaries, write_durably
-from disavow.ledger.journal import Rebuilding
 from disavow.ledger.keys import default_folder, fingerprint, tombstone_key
 from disavow.ledger.models import digest_of, to_safetensors
-from disavow.ledger.odds import Odds
 from disavow.ledger.proofs import ProofStore
-from disavow.ledger.requests import refuse_broken_text
-from disavow.ledger.tombstones import Restored, remember
-from disavow.proof.envelope import LARGEST, Envelope
+from disavow.ledger.tombstones import remember
+from disavow.proof.envelope import Envelope
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.notes import Signer
-from disavow.proof.opening import Opening
 from disavow.proof.statement import Statement
 from disavow.proof.summary import Summary, summarise
+from disavow.results import (
+    Answer,
+    ExportedModel,
+    KeptModels,
+    Proof,
+    Prospect,
+    Spending,
+    Status,
+    Unsettled,
+)
 from disavow.rounds.options import Clock, RoundOptions, now, room_for
 from disavow.rounds.participation import participation_of
 from disavow.rounds.training import OnRound, settle, train
@@ -122,190 +126,8 @@ class Callbacks:
 _NOBODY = Callbacks()
 
 
-@dataclass(frozen=True)
-class Prospect:
-    """What is known before requests are placed.
-
-    Args:
-        before: Clients who have been answered before, with their requests.
-        forecast: What the others would get together; None where nobody else asks.
-        refusal: Why what it takes to retrain is not to be had here: then they wait, and nothing is undone.
-
-    """
-
-    before: Mapping[str, ErasureRequest]
-    forecast: Forecast | None
-    refusal: CannotRetrain | None = None
-
-
 Confirm = Callable[[Prospect], None]
 """Sees what would happen before anything is placed; an exception from it ends the erasure with nothing changed."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Every client's request as it stands now; and why those that wait could not be answered here."""
-
-    requests: Mapping[str, ErasureRequest]
-    refusal: CannotRetrain | None = None
-
-
-@dataclass(frozen=True)
-class Unsettled:
-    """What is still to be done before a run serves its model again; false when nothing is."""
-
-    rebuild: Rebuilding | None
-    restored: Restored
-    next_round: int
-    remedy: str = ""
-
-    def __bool__(self) -> bool:
-        return self.rebuild is not None or bool(self.restored.clients)
-
-    @property
-    def unfinished(self) -> str | None:
-        """How far a rebuild is, in words."""
-        if self.rebuild is None:
-            return None
-        left = max(self.rebuild.target - self.next_round + 1, 0)
-        return (
-            f"a rollback to round {self.rebuild.first} is unfinished: {left} of "
-            f"{self.rebuild.target - self.rebuild.first + 1} rounds are still to be rebuilt, and "
-            f"{model_name(self.next_round - 1)} is all there is meanwhile; {self.remedy}"
-        )
-
-    @property
-    def reason(self) -> str | None:
-        """Why the model that is served now is not the one that will be, in words."""
-        return self.unfinished or (self.forgotten if self else None)
-
-    @property
-    def forgotten(self) -> str | None:
-        """Whom a run that was restored from a backup has forgotten, in words."""
-        told = str(self.restored)
-        if self.restored.clients:
-            told += f"; {self.remedy}, and withdraws them first"
-        return told or None
-
-    def to_json(self) -> dict[str, Any]:
-        """The same for machines."""
-        rebuild = self.rebuild
-        return {
-            "rebuild": None
-            if rebuild is None
-            else {"first": rebuild.first, "last": rebuild.target, "next": self.next_round},
-            "restored": {"clients": list(self.restored.clients), "unknown": self.restored.strangers},
-        }
-
-
-@dataclass(frozen=True)
-class KeptModels:
-    """How many models of standing rounds are kept, the initial one among them, and within which budget of bytes."""
-
-    retention: int | str
-    kept: int
-    thinned: int
-    kept_bytes: int
-    kept_rounds: list[int]
-
-
-@dataclass(frozen=True)
-class Spending:
-    """What of the privacy budget is spent, by the claim that it is held to."""
-
-    epsilon: float
-    delta: float
-    spent: float
-    claim: str
-
-
-@dataclass(frozen=True)
-class Status:
-    """What a run holds. `obstacle` says why no more rounds can be trained, where more are wanted."""
-
-    run: str
-    run_id: str
-    created_at: datetime
-    created_by: str
-    policy: Policy
-    settings: Settings
-    clients: int
-    log: str
-    unsettled: Unsettled
-    stored_bytes: int
-    models: KeptModels
-    model: str
-    budget: Spending | None
-    odds: Odds | None
-    rounds: tuple[RoundSummary, ...]
-    obstacle: str | None
-
-    @property
-    def standing(self) -> list[RoundSummary]:
-        """The rounds that stand, in order."""
-        return [summary for summary in self.rounds if summary.standing]
-
-    def to_json(self) -> dict[str, Any]:
-        """The same for machines."""
-        return {
-            "run": self.run,
-            "run_id": self.run_id,
-            "created_at": self.created_at.isoformat(),
-            "created_by": self.created_by,
-            "policy": asdict(self.policy),
-            "clients": self.clients,
-            "log": self.log,
-            "mechanism": self.settings.mechanism.model_dump(),
-            "rounds_wanted": self.settings.rounds,
-            "complete": len(self.standing) >= self.settings.rounds and not self.unsettled,
-            **self.unsettled.to_json(),
-            "stored_bytes": self.stored_bytes,
-            "models": asdict(self.models),
-            "model": self.model,
-            "budget": asdict(self.budget) if self.budget else None,
-            "log10_odds": asdict(self.odds) if self.odds else None,
-            "rounds": [summary.to_json() for summary in self.rounds],
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class Proof:
-    """A proof as a file, with what a caller tells of it.
-
-    Args:
-        data: The signed proof.
-        request: The number of the request that it answers; None for a what-if.
-        as_of: How many leaves of the log it covers.
-        newest: How many leaves the log has.
-        renewed: Whether it was made anew for the present head.
-
-    """
-
-    data: bytes
-    request: int | None
-    as_of: int
-    newest: int
-    renewed: bool
-
-
-@dataclass(frozen=True, eq=False)
-class ExportedModel:
-    """A model as a safetensors file.
-
-    Args:
-        data: The file.
-        digest: Its SHA-256.
-        mean_of: The digests that it is the mean of; None for the model that is served.
-        newest: The newest round that it holds.
-        unsettled: What is still to be done before the run serves its model.
-
-    """
-
-    data: bytes
-    digest: str
-    mean_of: tuple[str, ...] | None
-    newest: int
-    unsettled: Unsettled
 
 
 @dataclass(frozen=True, eq=False)
@@ -574,19 +396,46 @@ class Federation:
         runs.refuse_changed(self.ledger, self.settings)
 
     def answer(self, callbacks: Callbacks = _NOBODY) -> tuple[ErasureRequest, ...]:
-        """Answer every request that waits, and complete what was interrupted; whatever is answered now."""
+        """Answer every request that waits, and complete what was interrupted.
+
+        Data and engine are loaded only where something has to be trained.
+
+        Args:
+            callbacks: Who hears how far it is.
+
+        Returns:
+            The requests that are answered now.
+
+        Raises:
+            CannotRetrain: Rounds must be trained, and what trained the run is not to be had here.
+
+        """
         self._take_lock()
-        answered = answer_requests(
-            self.ledger,
-            self.engine,
-            self.options,
-            self.mechanism,
-            on_verdict=callbacks.on_verdict,
-            on_round=callbacks.on_round,
-            openings=self.openings,
-            on_opening=callbacks.on_opening,
-            remark=self._remark,
-        )
+        ledger, options, mechanism = self.ledger, self.options, self.mechanism
+        answered: tuple[ErasureRequest, ...] = ()
+        loaded = self._prepared is not None or self.own_engine is not None
+        if not loaded:
+            answered = answer_without_training(
+                ledger,
+                options,
+                mechanism,
+                on_verdict=callbacks.on_verdict,
+                openings=self.openings,
+                on_opening=callbacks.on_opening,
+                remark=self._remark,
+            )
+        if loaded or training_due(ledger):
+            answered += answer_requests(
+                ledger,
+                self.engine,
+                options,
+                mechanism,
+                on_verdict=callbacks.on_verdict,
+                on_round=callbacks.on_round,
+                openings=self.openings,
+                on_opening=callbacks.on_opening,
+                remark=self._remark,
+            )
         for request in answered:
             callbacks.on_answer(request)
         return answered
@@ -677,8 +526,7 @@ class Federation:
         # a wrong passphrase is refused here, before anything is placed
         keys = _Keys(load_signer(self.keys, self.ask), self.tombstone_key())
         if not self.ledger.writable:
-            self.ledger.close()
-            self.ledger = Ledger.open(self.directory, shared=True, keys=self.keys)
+            self.ledger.allow_short_writes(self.keys)
         ledger = self.ledger
         for note in ledger.restored.notes:
             callbacks.on_note(note)
@@ -1063,45 +911,6 @@ class Federation:
             )
 
 
-def check_run(
-    directory: Path,
-    *,
-    keys: Path | None = None,
-    absent: Sequence[str] = (),
-    checkpoint: bytes | None = None,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Finding]:
-    """Check a run from its stored bytes: every digest, every invariant, and that ids are absent from it.
-
-    Args:
-        directory: Where the run lies; it need not be one that can be opened.
-        keys: The folder of the operator's keys, for tombstones of whoever left and is in the run again.
-        absent: Ids that no file of the run may contain.
-        checkpoint: A signed head that was kept; the log must go on from it.
-        on_progress: Hears how many checks are done, of how many.
-
-    """
-    found = fsck(directory, on_progress, checkpoint=checkpoint)
-    if not any(finding.fault for finding in found):  # otherwise it may not even be readable
-        found += _forgotten(directory, keys or default_folder())
-    return found + _still_there(directory, absent)
-
-
-def refuse_damaged(directory: Path) -> None:
-    """Refuse a run that has faults.
-
-    Raises:
-        IntegrityError: A check found some.
-
-    """
-    faults = [finding for finding in fsck(directory) if finding.fault and not finding.spare]
-    if faults:
-        raise IntegrityError(
-            f"{directory} fails fsck ({faults[0]}{f' and {len(faults) - 1} more' if len(faults) > 1 else ''}); "
-            "restore it from a backup first, nothing was changed"
-        )
-
-
 def unknown_client(client: str, known: Sequence[str]) -> UnknownClient:
     """The refusal of an id that nobody in the run has, with ids that may have been meant.
 
@@ -1110,55 +919,6 @@ def unknown_client(client: str, known: Sequence[str]) -> UnknownClient:
     like = get_close_matches(client, known, n=3, cutoff=_LIKE)
     hint = f"; did you mean {' or '.join(map(escaped, like))}?" if like else ""
     return UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed{hint}")
-
-
-def _forgotten(directory: Path, keys: Path) -> list[Finding]:
-    """Clients who left the run and are in it again, as far as the tombstones of whoever asks can tell."""
-    with Ledger.open(directory) as ledger:
-        forgotten = ledger.restored_from_backup(keys)
-    back = [
-        Finding("table clients", f"{client!r} left this run and is in it again") for client in forgotten.clients
-    ]
-    return back + [Finding("this run", f"is {note}", fault=bool(back)) for note in filter(None, [str(forgotten)])]
-
-
-def _still_there(directory: Path, ids: Sequence[str]) -> list[Finding]:
-    """Files that contain one of these ids, whole: rows, free pages, write-ahead log, names."""
-    if not ids:
-        return []
-    for client in ids:
-        refuse_broken_text(client)
-    if "" in ids:
-        raise ConfigError("--absent is empty; allowed: a client id")
-    with Ledger.open(directory) as ledger:
-        known = ledger.clients()
-    inside = [
-        Finding(str(path.relative_to(directory)), f"{client!r} is in this file")
-        for client in ids
-        for path in files_with(directory, client, known)
-    ]
-    beside = default_openings(directory)
-    others = {*known, *_named_by_openings(beside)}
-    return inside + [
-        Finding(
-            str(path),
-            f"names {client!r}, beside the run: give it to that client, then delete it",
-            fault=False,
-        )
-        for client in ids
-        for path in files_with(beside, client, others)
-        if path.is_file()
-    ]
-
-
-def _named_by_openings(folder: Path) -> set[str]:
-    """The ids that the openings in a folder are about: one may contain another, client-1 and client-10."""
-    named = set()
-    for path in folder.glob("*.json"):
-        with suppress(VerificationError, OSError):
-            if path.stat().st_size <= LARGEST:
-                named.add(Opening.decode(path.read_bytes()).client)
-    return named
 
 
 def _trains(told: Forecast) -> bool:

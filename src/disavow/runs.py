@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from disavow import __version__, config
+from disavow import config
 from disavow.config import Settings
 from disavow.domain import OWN_CODE, Layout, RequestState, TrainedBy, escaped
 from disavow.domain.strategies import CLUSTERINGS, MECHANISMS
@@ -130,6 +130,8 @@ def _new_ledger(
     signer: Signer | None,
     without: Collection[str] = (),
 ) -> Ledger:
+    from disavow import __version__  # reads the installed package, which answering never needs
+
     return Ledger.create(
         directory,
         policy=settings.policy,

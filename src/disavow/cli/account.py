@@ -17,10 +17,10 @@ from disavow.cli.claims import (
     say,
 )
 from disavow.cli.curves import Curve, figure
-from disavow.cli.odds import drawn_in_words, odds_in_words
 from disavow.cli.options import check_plot, require, write_plot
 from disavow.cli.output import print_json, results
 from disavow.cli.prospect import DELTA, POINTS, Asked, calibrate, foretell
+from disavow.cli.status import drawn_in_words, odds_in_words
 from disavow.domain import Policy
 from disavow.errors import ConfigError
 from disavow.privacy.accountants import Claim, account

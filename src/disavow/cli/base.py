@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from disavow import __version__
-
 
 def new_app(name: str, about: str | None = None, *, no_args_is_help: bool = False) -> typer.Typer:
     """Create an application whose help and errors look like those of `disavow`; `disavow.cli.run` runs it.
@@ -56,6 +54,8 @@ RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="The run direc
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from disavow import __version__
+
         typer.echo(f"disavow {__version__}")
         raise typer.Exit
 

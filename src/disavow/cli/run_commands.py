@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from disavow.cli.base import LONGEST_WAIT, MOST_ROUNDS, Json, RunDirectory, a_number, app
-from disavow.cli.extras import needs
+from disavow.cli.options import needs
 
 
 @app.command(rich_help_panel="Runs and erasures")
@@ -191,7 +191,7 @@ def cancel(
     **Example:** `disavow cancel runs/first client-07`
     """
     with needs("ledger"):
-        from disavow.cli import cancel as command
+        from disavow.cli import erase as command
     command.cancel(run, client, as_json=json)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from disavow.cli.base import LARGEST_SEED, Json, RunDirectory, app
-from disavow.cli.extras import needs
+from disavow.cli.options import needs
 
 
 @app.command(rich_help_panel="Studies")

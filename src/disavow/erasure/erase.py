@@ -107,6 +107,7 @@ def answer_without_training(
     among: Collection[int] | None = None,
     on_verdict: OnVerdict = lambda verdict, requests: None,
     openings: Path | None = None,
+    on_opening: OnOpening = lambda request, path: None,
     remark: Remark = lambda ledger: "",
 ) -> tuple[ErasureRequest, ...]:
     """Answer what needs no training, and so neither data nor an engine.
@@ -123,6 +124,7 @@ def answer_without_training(
         among: The only requests to look at; None for all.
         on_verdict: Called with each verdict.
         openings: The folder for openings; without it, one beside the run.
+        on_opening: Called with each opening that was written.
         remark: What the report of a rebuild says beyond its cost.
 
     Returns:
@@ -138,7 +140,7 @@ def answer_without_training(
     ):
         after = max(found)
     _finish_unless_trainable(ledger, options, mechanism, remark)
-    return delete(ledger, options, mechanism, openings)
+    return delete(ledger, options, mechanism, openings, on_opening)
 
 
 def training_due(ledger: Ledger) -> bool:

@@ -1,4 +1,4 @@
-"""Who is in a run. Ids stand in one table; everywhere else stands a random number."""
+"""Who is in a run, and in which fixed cluster. Ids stand in one table; everywhere else stands a random number."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Iterable, Sequence
 
 import sqlalchemy as sa
 
+from disavow.domain import Anchor, Anchors, Place
 from disavow.errors import LedgerError
-from disavow.ledger.schema import clients, requests
+from disavow.ledger import rows
+from disavow.ledger.schema import anchors, clients, requests
 
 _NUMBER_BITS = 63
 
@@ -54,3 +56,40 @@ def strangers(connection: sa.Connection, ids: Sequence[str]) -> tuple[str, ...]:
 def withdrawn() -> sa.Select[int]:
     """The numbers of clients who are withdrawn, but not deleted yet."""
     return sa.select(requests.c.client).where(requests.c.client.is_not(None), requests.c.erasure.is_not(None))
+
+
+# -- the anchors of fixed clusters ---------------------------------------------------------------------------
+
+
+def load_anchors(connection: sa.Connection) -> Anchors | None:
+    """The anchors of a run, with the places of all who have not been withdrawn; None where none are settled."""
+    found = connection.execute(sa.select(anchors).order_by(anchors.c.number)).all()
+    if not found:
+        return None
+    present = sa.select(clients).where(clients.c.anchor.is_not(None), clients.c.number.not_in(withdrawn()))
+    places = {
+        row.id: Place(row.anchor, None if row.share is None else int(row.share))
+        for row in connection.execute(present.order_by(clients.c.id))
+    }
+    return Anchors(tuple(Anchor(row.until, row.places, int(row.share)) for row in found), places)
+
+
+def store_anchors(connection: sa.Connection, settled: Anchors) -> None:
+    """Keep these anchors instead of those before them. Places of clients who are not in the run are left out."""
+    for number, anchor in enumerate(settled.clusters):
+        row: rows.Row = {
+            "number": number,
+            "until": anchor.until,
+            "places": anchor.places,
+            "share": str(anchor.share),
+        }
+        row["checksum"] = rows.anchor_checksum(row)
+        if connection.execute(anchors.update().where(anchors.c.number == number).values(row)).rowcount == 0:
+            connection.execute(anchors.insert().values(row))
+    given = [
+        {"client": client, "at": place.cluster, "counted": None if place.share is None else str(place.share)}
+        for client, place in settled.places.items()
+    ]
+    if given:
+        placed = clients.update().where(clients.c.id == sa.bindparam("client"))
+        connection.execute(placed.values(anchor=sa.bindparam("at"), share=sa.bindparam("counted")), given)

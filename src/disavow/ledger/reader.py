@@ -13,7 +13,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-import numpy as np
 import sqlalchemy as sa
 
 from disavow.domain import (
@@ -29,12 +28,10 @@ from disavow.domain import (
     model_name,
 )
 from disavow.errors import IntegrityError, LedgerError
-from disavow.ledger import anchors as anchoring
 from disavow.ledger import clients as registry
 from disavow.ledger import (
     journal,
     log,
-    log_key,
     requests,
     retention,
     rounds,
@@ -236,7 +233,7 @@ class Reader(ABC):
             last = rounds.last_round(connection)
             newest = range(last - count + 1, last + 1)
             digests = [rounds.standing_round(connection, number).after for number in newest]
-        found = np.stack([self._recall(number, digest) for number, digest in zip(newest, digests, strict=True)])
+        found = [self._recall(number, digest) for number, digest in zip(newest, digests, strict=True)]
         return mean_of(found), tuple(digests)
 
     def _recall(self, number: int, digest: str) -> Vector:
@@ -296,7 +293,7 @@ class Reader(ABC):
 
     def anchors(self) -> Anchors | None:
         """The run's fixed clusters, with the places of all clients still in; None where none are settled yet."""
-        return self._read(anchoring.load)
+        return self._read(registry.load_anchors)
 
     def restored_from_backup(self, keys: Path) -> Restored:
         """Whom the run has forgotten, by the tombstones in a folder of keys; see `tombstones.restored`."""
@@ -386,7 +383,7 @@ class Reader(ABC):
             ConfigError: The key was replaced, or the log is signed and there is no key.
 
         """
-        self._read(log_key.refuse_signer, signer)
+        self._read(log.refuse_signer, signer)
 
     def log_leaves(self) -> list[Leaf]:
         """All leaves of the log, as they were written."""

@@ -111,7 +111,6 @@ sa.Index(
     rounds.c.number,
     unique=True,
     sqlite_where=rounds.c.standing,
-    postgresql_where=rounds.c.standing,
 )
 
 clusters = sa.Table(
@@ -244,7 +243,6 @@ sa.Index(
     requests.c.tombstone,
     unique=True,
     sqlite_where=requests.c.cancelled_at.is_(None),
-    postgresql_where=requests.c.cancelled_at.is_(None),
 )
 
 withdrawals = sa.Table(

@@ -6,8 +6,8 @@ purpose: a run can be repeated, and taking one client out changes nothing that a
 `draws = "seeded"` derives that key, from the seed, the round, the attempt and the purpose. The attempt is in it
 because noise used twice cancels out.
 
-A stream is AES-256 in counter mode: unpredictable without the key, and the same on every machine. torch is imported
-by the methods that make tensors: commands that only answer draw nothing, and start without it.
+A stream is AES-256 in counter mode: unpredictable without the key, and the same on every machine. torch and
+NumPy are imported by the methods that draw: commands that only answer draw nothing, and start without them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import hashlib
 import math
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import torch
     from torch import Tensor
 
-Ints = npt.NDArray[np.int64]
+Ints: TypeAlias = "npt.NDArray[np.int64]"
 
 _KEY_BYTES = 32
 
@@ -57,6 +57,8 @@ class Stream:
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
         """Draw uniform 64-bit words."""
+        import numpy as np
+
         if 8 * count > len(_ZEROS):
             return self._words(count, "cpu").numpy().view("<u8").astype(np.uint64, copy=False)
         # the same, a few microseconds sooner: every client of every round draws its batches here
@@ -132,10 +134,14 @@ class Stream:
 
     def permutation(self, count: int) -> Ints:
         """Draw a random order."""
+        import numpy as np
+
         return np.argsort(self.words(count), kind="stable").astype(np.int64, copy=False)
 
     def generator(self) -> np.random.Generator:
         """A numpy generator, for distributions that have no form here."""
+        import numpy as np
+
         return np.random.Generator(np.random.Philox(key=self.words(2)))
 
 

@@ -16,8 +16,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
-
 from disavow.config import MechanismSettings
 from disavow.domain import Member, Slot
 from disavow.erasure.mechanisms.mechanism import Mechanism, Step, Work
@@ -164,6 +162,8 @@ def calibrate(then: Vector, now: Vector) -> Vector:
     """‖u‖·û/‖û‖, in float64. Where û is zero it has no direction to go in: such a client is content with the model
     as it is, so it contributes zero, and its share of the data holds the others back as in any average.
     """
+    import numpy as np
+
     direction = now.astype(np.float64)
     length = float(np.linalg.norm(direction))
     if length == 0:

@@ -21,17 +21,17 @@ from disavow.errors import ConfigError, IntegrityError, LedgerError, LedgerVersi
 from disavow.ledger import database, rows, updates
 from disavow.ledger.creation import CONFIG, MODELS
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
-from disavow.ledger.fsck_anchors import check_anchors
 from disavow.ledger.fsck_log import check_kept_head, check_log, check_round_leaf, read_kept_head
 from disavow.ledger.fsck_proofs import check_proofs
 from disavow.ledger.fsck_rebuilt import check_interval, check_kept_rounds, check_rebuilt, check_updates
-from disavow.ledger.fsck_rounds import check_round
-from disavow.ledger.fsck_schema import added_to_schema, changed_in_schema
+from disavow.ledger.fsck_rounds import check_anchors, check_round
 from disavow.ledger.models import ModelStore, from_safetensors
 from disavow.ledger.proofs import PROOFS
 from disavow.ledger.run_files import exposed_in, unsafe_in
 from disavow.ledger.schema import erasures, models, requests, rounds, run
 from disavow.ledger.updates import UPDATES, UpdateStore
+
+_SCHEMA = f"{database.NAME}, schema"
 
 Progress = Callable[[int, int], None]
 
@@ -67,10 +67,10 @@ def fsck(
 
 def _check(directory: Path, connection: sa.Connection, progress: Progress, kept_head: str | None) -> list[Finding]:
     database.check_revision(directory)
-    found = [*_database(directory / database.NAME, connection), *changed_in_schema(connection)]
+    found = [*_database(directory / database.NAME, connection), *_changed_in_schema(connection)]
     if found:
         return found  # nothing read from a damaged file means anything
-    found += added_to_schema(connection)
+    found += _added_to_schema(connection)
     if not (directory / MODELS).is_dir():
         return [*found, Finding(MODELS, "the folder is missing")]
     try:
@@ -135,6 +135,27 @@ def _database(path: Path, connection: sa.Connection) -> Iterator[Finding]:
             yield Finding(database.NAME, f"is damaged: {message}")
     for table, _, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
         yield Finding(f"table {table}", f"a row refers to a row of {parent} that is not there")
+
+
+def _changed_in_schema(connection: sa.Connection) -> Iterator[Finding]:
+    """What the format has and this ledger has not, or has otherwise: a view could stand in for a table."""
+    found = _objects(connection)
+    for (kind, name), definition in database.schema_objects().items():
+        if (kind, name) not in found:
+            yield Finding(_SCHEMA, f"the {kind} {name} is missing")
+        elif found[kind, name] != definition:
+            yield Finding(_SCHEMA, f"the {kind} {name} is not as the format has it")
+
+
+def _added_to_schema(connection: sa.Connection) -> Iterator[Finding]:
+    """What this ledger has and the format has not: a trigger could keep what an erasure deletes."""
+    for kind, name in _objects(connection).keys() - database.schema_objects().keys():
+        yield Finding(_SCHEMA, f"the {kind} {name!a} is none of a ledger's: it may keep what erasures delete")
+
+
+def _objects(connection: sa.Connection) -> dict[tuple[str, str], str | None]:
+    found = connection.exec_driver_sql(database.SCHEMA_OBJECTS)
+    return {(str(kind), str(name)): definition for kind, name, definition in found}
 
 
 def _load(directory: Path, connection: sa.Connection) -> Checked:
