@@ -118,10 +118,18 @@ def _due_updates(checked: Checked) -> Iterator[Finding]:
 
 
 def _readable(where: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    """What a check finds; where values are not even of the right kind, that."""
+    """What a check finds; where values are not even of the right kind, or name what is not registered, that."""
     try:
         return list(check())
-    except (TypeError, ValueError, ArithmeticError, LookupError, struct.error, AttributeError) as error:
+    except (
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        LookupError,
+        struct.error,
+        AttributeError,
+        ConfigError,
+    ) as error:
         return [Finding(where, f"holds values that cannot be: {error}")]
 
 
