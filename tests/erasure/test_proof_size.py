@@ -18,7 +18,7 @@ from disavow.federation import Federation
 from disavow.ledger import fsck
 from disavow.proof import envelope
 from tests.erasure.mechanisms.contract import ask, leave
-from tests.erasure.test_prove import (
+from tests.erasure.proving import (
     CLUSTER,
     DRAWN,
     SERVER,

@@ -16,7 +16,7 @@ from disavow.ledger import fsck
 from disavow.proof.envelope import Envelope
 from disavow.proof.verify import Asked, verify
 from tests.erasure.mechanisms.contract import ask, leave, standing
-from tests.erasure.test_prove import SERVER, held, opening_of, proof_of, served, trained, trust
+from tests.erasure.proving import SERVER, held, opening_of, proof_of, served, trained, trust
 from tests.proof import second_verifier
 
 KEY = f"{SERVER.public}\n".encode()

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from disavow.domain import VerdictKind
 from disavow.erasure.judge import judge
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
-from disavow.errors import ConfigError, IntegrityError, LedgerError, ProofTooLarge, UnknownClient
+from disavow.errors import ConfigError, IntegrityError, LedgerError, ProofTooLarge, UnknownClient, Unreadable
 from disavow.ledger import Ledger, Reader, database
 from disavow.ledger.files import remove_temporaries, sync_folder, write_durably
 from disavow.ledger.log import not_before, time_of
@@ -359,7 +359,7 @@ def sign_late(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
         IntegrityError: It is not one of this run, or does not hold.
 
     """
-    kept = Statement.decode(statement)
+    kept = _decode_kept(statement, "the unsigned statement is not one that can be read; it is not signed")
     told = kept.predicate.leaves
     with ledger.snapshot() as snapshot:
         logged, hashes = snapshot.log_leaves(), snapshot.log_hashes()
@@ -392,7 +392,7 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
         ProofTooLarge: No verifier would read the renewed proof.
 
     """
-    kept = Statement.decode(statement)
+    kept = _decode_kept(statement, "the proof that was kept is not one that can be read; it is not renewed")
     said = kept.predicate
     with ledger.snapshot() as snapshot:
         if list(said.leaves) != snapshot.log_leaves()[: len(said.leaves)] or kept.what_if or said.rounds is None:
@@ -417,6 +417,14 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
     if report.failed is not None:
         raise IntegrityError(f"the renewed proof does not hold ({report.failed.detail}); it is not written")
     return sealed
+
+
+def _decode_kept(statement: bytes, refusal: str) -> Statement:
+    """Read a statement that the run kept: where that cannot be read, it is the run that is damaged."""
+    try:
+        return Statement.decode(statement)
+    except Unreadable as error:
+        raise IntegrityError(f"{refusal}: {error}") from None
 
 
 # -- from rows to a predicate --------------------------------------------------------------------------------------
