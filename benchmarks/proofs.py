@@ -35,7 +35,6 @@ from disavow.proof.merkle import path_to, root_of
 from disavow.proof.noise import noise_of
 from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
-from disavow.proof.reading import day_of, write_figure
 from disavow.proof.statement import (
     LeaverRounds,
     Predicate,
@@ -46,6 +45,7 @@ from disavow.proof.statement import (
     TotalBounds,
     WithdrawnSlot,
 )
+from disavow.proof.validation import day_of, write_figure
 from disavow.proof.verify import Asked, TrustedKey, verify
 from disavow.rounds.options import RoundOptions, now
 from disavow.rounds.round import close_round, open_round

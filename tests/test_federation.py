@@ -26,7 +26,7 @@ from disavow.engines.state import model_of
 from disavow.errors import CannotRetrain, ConfigError, IntegrityError, RunInUse, UnknownClient
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, database, fsck
-from disavow.ledger.absent import files_with
+from disavow.ledger.id_search import files_with
 from disavow.ledger.rows import time_to_text
 from disavow.models import build
 from disavow.proof.keys import generate

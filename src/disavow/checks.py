@@ -78,7 +78,7 @@ def _still_there(directory: Path, ids: Sequence[str]) -> list[Finding]:
     """Files that contain one of these ids, whole: rows, free pages, write-ahead log, names."""
     if not ids:
         return []
-    from disavow.ledger.absent import files_with  # loads what unpacks files
+    from disavow.ledger.id_search import files_with  # loads what unpacks files
 
     for client in ids:
         refuse_broken_text(client)

@@ -42,7 +42,7 @@ from disavow.erasure.prove import (
     what_if_path,
 )
 from disavow.erasure.receipts import receipts
-from disavow.erasure.repetition import repetition
+from disavow.erasure.reproducibility import repetition
 from disavow.erasure.stream import place_from_stream
 from disavow.errors import (
     CannotRetrain,

@@ -20,8 +20,8 @@ from disavow.domain import TrainedBy
 from disavow.erasure.prove import default_openings
 from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
-from disavow.ledger.absent import files_with
 from disavow.ledger.database import NAME
+from disavow.ledger.id_search import files_with
 from disavow.ledger.rows import time_to_text
 from disavow.proof.keys import generate
 from disavow.rounds.options import now

@@ -23,7 +23,7 @@ NEVER = {"torch", "scipy", "sklearn", "dp_accounting", "alembic", "matplotlib", 
 ARRAYS = {"numpy", "safetensors"}
 """What only those load that read the numbers of a model."""
 
-VERIFIER = {"disavow.ledger.fsck_run", "disavow.ledger.absent", "rich.progress"}
+VERIFIER = {"disavow.ledger.fsck_run", "disavow.ledger.id_search", "rich.progress"}
 
 PROGRAM = """
 import json, sys

@@ -24,7 +24,7 @@ from disavow.domain import Evaluation, RequestState, Verdict, VerdictKind
 from disavow.errors import CannotRetrain, LedgerError, RoundRefused, RunInUse
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, database, fsck
-from disavow.ledger.absent import files_with
+from disavow.ledger.id_search import files_with
 from disavow.ledger.ledger import Ledger as LedgerClass
 from disavow.ledger.models import ModelStore
 from disavow.ledger.schema import clients, erasures, memberships

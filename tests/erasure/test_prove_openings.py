@@ -23,8 +23,8 @@ from disavow.erasure.prove import (
 from disavow.errors import ConfigError, IntegrityError
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import fsck, journal
-from disavow.ledger.absent import files_with
 from disavow.ledger.files import write_durably
+from disavow.ledger.id_search import files_with
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.schema import clients, memberships, requests
 from disavow.proof.envelope import Envelope

@@ -18,9 +18,9 @@ from disavow.proof.envelope import PAYLOAD_TYPE, Envelope, seal, to_be_signed
 from disavow.proof.keys import trusted_keys
 from disavow.proof.notes import PublicKey, open_checkpoint
 from disavow.proof.opening import Opening
-from disavow.proof.reading import to_base64
 from disavow.proof.receipt import decode_receipt
 from disavow.proof.statement import Statement
+from disavow.proof.validation import to_base64
 from disavow.proof.verify import Asked, TrustedKey, examine, verify
 from tests.proof.mutating import KINDS, changed, places
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several

@@ -38,10 +38,10 @@ from disavow.proof.merkle import leaf_hash, path_to, root_of
 from disavow.proof.noise import noise_of
 from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
-from disavow.proof.reading import day_of, to_base64, write_decimal, write_figure
 from disavow.proof.receipt import TYPE as RECEIPT
 from disavow.proof.record import Record
 from disavow.proof.statement import ERASURE, MODEL, STATEMENT, WHAT_IF
+from disavow.proof.validation import day_of, to_base64, write_decimal, write_figure
 from disavow.proof.verify import Asked, TrustedKey
 
 Leaf = dict[str, Any]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from disavow.audit.game import Floats, Records, Weights
 from disavow.audit.subject import Subject
+from disavow.engines.objectives import EVALUATION_BATCH, losses_of, task_of
 from disavow.engines.state import put_model
-from disavow.engines.tasks import EVALUATION_BATCH, losses_of, task_of
 from disavow.engines.trainer import Ask, Trainer
 from disavow.rounds.randomness import training_stream
 from disavow.rounds.vectors import Model, on_cpu

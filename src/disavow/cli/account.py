@@ -17,9 +17,9 @@ from disavow.cli.claims import (
     say,
 )
 from disavow.cli.curves import Curve, figure
+from disavow.cli.forecast import DELTA, POINTS, Asked, calibrate, foretell
 from disavow.cli.options import check_plot, require, write_plot
 from disavow.cli.output import print_json, results
-from disavow.cli.prospect import DELTA, POINTS, Asked, calibrate, foretell
 from disavow.cli.status import drawn_in_words, odds_in_words
 from disavow.domain import Policy
 from disavow.errors import ConfigError

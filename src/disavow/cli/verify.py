@@ -9,16 +9,16 @@ from typing import Any
 import typer
 
 from disavow.cli.files import digest_of, read_bytes, receipts_in
-from disavow.cli.not_claimed import not_claimed, print_not_claimed
+from disavow.cli.limitations import not_claimed, print_not_claimed
 from disavow.cli.output import print_json, results
 from disavow.errors import ConfigError, Unreadable, VerificationError
 from disavow.proof.keys import trusted_keys
 from disavow.proof.leaves import latest_time
 from disavow.proof.notes import KeyIndex
 from disavow.proof.opening import refuse_other_client
-from disavow.proof.reading import to_base64
 from disavow.proof.receipt import TYPE as RECEIPT
 from disavow.proof.receipt import check_receipt, decode_receipt
+from disavow.proof.validation import to_base64
 from disavow.proof.verify import CHECKS, Asked, Report, Result, TrustedKey, examine
 
 NAMES_NOBODY = 3

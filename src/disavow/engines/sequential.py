@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from disavow.config import TrainingSettings
 from disavow.domain import Evaluation, Layout
+from disavow.engines.objectives import EVALUATION_BATCH, evaluation_of, loss_of
 from disavow.engines.state import layout_of, model_of, put_model
-from disavow.engines.tasks import EVALUATION_BATCH, evaluation_of, loss_of
 from disavow.engines.workload import Workload
 from disavow.rounds.threads import one_thread
 from disavow.rounds.vectors import Model, Updates, require_layout

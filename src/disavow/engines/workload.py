@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from disavow.config import TrainingSettings
 from disavow.domain import Layout, escaped
 from disavow.engines.batches import batches
+from disavow.engines.objectives import Task, task_of
 from disavow.engines.state import layout_of
-from disavow.engines.tasks import Task, task_of
 from disavow.errors import CannotRetrain
 
 

@@ -25,7 +25,7 @@ from disavow.ledger.files import remove_temporaries, sync_folder, write_durably
 from disavow.ledger.log import not_before, time_of
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.requests import JudgedRequest
-from disavow.ledger.withdrawn import Withdrawn, map_of
+from disavow.ledger.withdrawals import Withdrawn, map_of
 from disavow.proof.bounds import Bounds, bounds_of, chance_drawn, largest_displacement, total_ratio
 from disavow.proof.envelope import LARGEST, seal
 from disavow.proof.keys import DEFAULT_NAME
@@ -33,7 +33,6 @@ from disavow.proof.leaves import UNTOUCHED, RoundLeaf
 from disavow.proof.merkle import path_to, root_of
 from disavow.proof.notes import LONGEST_NAME, Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
-from disavow.proof.reading import write_figure
 from disavow.proof.statement import (
     LeaverRounds,
     Predicate,
@@ -44,6 +43,7 @@ from disavow.proof.statement import (
     TotalBounds,
     WithdrawnSlot,
 )
+from disavow.proof.validation import write_figure
 from disavow.proof.verify import Asked, TrustedKey, examine
 
 OPENINGS_SUFFIX = ".openings"

@@ -16,7 +16,7 @@ from disavow.ledger.findings import Checked, Finding, gaps
 from disavow.ledger.leaves import cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
 from disavow.ledger.schema import clients, clusters, erasures, rebuilt, requests, run, slots
 from disavow.ledger.schema import log as log_table
-from disavow.ledger.withdrawn import map_of, withdrawn_slots
+from disavow.ledger.withdrawals import map_of, withdrawn_slots
 from disavow.proof.commitment import commit_client
 from disavow.proof.history import History, replay
 from disavow.proof.leaves import (
@@ -32,7 +32,7 @@ from disavow.proof.leaves import (
 )
 from disavow.proof.merkle import Growing, root_of
 from disavow.proof.notes import KeyIndex, PublicKey, open_checkpoint, open_with_any, origin_of, read_note
-from disavow.proof.reading import day_of
+from disavow.proof.validation import day_of
 
 _WHERE = "table log"
 _KEPT = "the checkpoint that was kept"

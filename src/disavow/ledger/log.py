@@ -18,7 +18,7 @@ from disavow.errors import ConfigError, IntegrityError
 from disavow.ledger import rows
 from disavow.ledger.leaves import cluster_hashes, cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
 from disavow.ledger.schema import clients, erasures, log, memberships, requests, rounds, run, withdrawals
-from disavow.ledger.withdrawn import map_of, withdrawn_slots
+from disavow.ledger.withdrawals import map_of, withdrawn_slots
 from disavow.proof.commitment import SALT_BYTES, commit_client
 from disavow.proof.leaves import (
     KeyLeaf,
@@ -36,7 +36,7 @@ from disavow.proof.leaves import (
 )
 from disavow.proof.merkle import root_of
 from disavow.proof.notes import Checkpoint, PublicKey, Signer, origin_of
-from disavow.proof.reading import day_of
+from disavow.proof.validation import day_of
 
 
 @dataclass(frozen=True)

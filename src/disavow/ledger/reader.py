@@ -38,7 +38,7 @@ from disavow.ledger import (
     rows,
     tombstones,
     updates,
-    withdrawn,
+    withdrawals,
 )
 from disavow.ledger.creation import MODELS
 from disavow.ledger.evidence import evidence
@@ -52,7 +52,7 @@ from disavow.ledger.rounds import ClientRound, RoundSummary, StoredCluster
 from disavow.ledger.schema import models, run
 from disavow.ledger.tombstones import Restored
 from disavow.ledger.updates import UPDATES, KeptRound, UpdateStore
-from disavow.ledger.withdrawn import Withdrawn
+from disavow.ledger.withdrawals import Withdrawn
 from disavow.privacy.events import Event
 from disavow.proof.leaves import MOST_REQUESTS, Leaf
 from disavow.proof.notes import Checkpoint as LogHead
@@ -443,4 +443,4 @@ class Reader(ABC):
 
     def withdrawn_slots(self) -> Mapping[int, Sequence[Withdrawn]]:
         """All slots that were withdrawn, by the row of their round, in the order in which the log has them."""
-        return self._read(withdrawn.withdrawn_slots)
+        return self._read(withdrawals.withdrawn_slots)

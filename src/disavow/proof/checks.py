@@ -35,7 +35,6 @@ from disavow.proof.merkle import Changing, Growing, Prefixes, leaf_hash
 from disavow.proof.noise import check_noise
 from disavow.proof.notes import Checkpoint, KeyIndex, PublicKey, open_checkpoint, open_with_any, origin_of
 from disavow.proof.opening import Opening, refuse_other_client
-from disavow.proof.reading import day_of, write_figure
 from disavow.proof.receipt import Receipt, check_receipt, decode_receipt
 from disavow.proof.report import Asked, Report
 from disavow.proof.statement import (
@@ -48,6 +47,7 @@ from disavow.proof.statement import (
     WithdrawnSlot,
 )
 from disavow.proof.summary import delta_in_words, rebuilt_in_words, unchanged_in_words
+from disavow.proof.validation import day_of, write_figure
 
 
 class Verification:

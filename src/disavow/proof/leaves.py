@@ -20,7 +20,6 @@ from disavow.errors import Unreadable
 from disavow.proof import canonical
 from disavow.proof.merkle import leaf_hash, root_by_path, root_of
 from disavow.proof.notes import PublicKey
-from disavow.proof.reading import text
 from disavow.proof.record import (
     AtMost,
     Boolean,
@@ -37,6 +36,7 @@ from disavow.proof.record import (
     constant,
     word,
 )
+from disavow.proof.validation import text
 
 VERSION = 3
 

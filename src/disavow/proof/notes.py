@@ -15,7 +15,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from disavow.errors import Unreadable, VerificationError
-from disavow.proof.reading import from_base64, hashed, to_base64
+from disavow.proof.validation import from_base64, hashed, to_base64
 
 LARGEST = 1 << 14
 _ED25519 = b"\x01"

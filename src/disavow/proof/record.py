@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin, 
 
 from disavow.errors import Unreadable
 from disavow.proof import canonical
-from disavow.proof.reading import (
+from disavow.proof.validation import (
     Reader,
     boolean,
     day,

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from disavow.engines.objectives import losses_of
 from disavow.engines.stacked import StackedTrainer
 from disavow.engines.stacked.check import check_stacking
 from disavow.engines.stacked.network import StackedNetwork
 from disavow.engines.stacked.step import SGD, TrainingStep
-from disavow.engines.tasks import losses_of
 from disavow.errors import ConfigError
 from tests.engines.stacked.workloads import AGREEMENT, CPU, Tiny, a_workload, an_ask, deviation, reference
 

@@ -33,8 +33,8 @@ from disavow.erasure.prove import default_openings, opening_path, proof_path
 from disavow.erasure.receipts import receipts
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, fsck, journal, log
-from disavow.ledger.absent import files_with
 from disavow.ledger.clients import numbers_of
+from disavow.ledger.id_search import files_with
 from disavow.ledger.schema import memberships
 from disavow.proof.notes import Signer
 from disavow.proof.verify import Asked, Report, TrustedKey, verify

@@ -14,7 +14,7 @@ from disavow.proof.leaves import UNTOUCHED, commit_rounds, map_root
 from disavow.proof.merkle import root_of
 from disavow.proof.notes import Checkpoint, Signer
 from disavow.proof.opening import Opening
-from disavow.proof.reading import to_base64
+from disavow.proof.validation import to_base64
 from disavow.proof.verify import TrustedKey
 from tests.proof.vectors.valid import (
     LEAVER,

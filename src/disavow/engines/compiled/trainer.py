@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from disavow.domain import Evaluation, escaped
 from disavow.engines.compiled.build import load
 from disavow.engines.compiled.chain import Chain, chain_of
-from disavow.engines.tasks import evaluation_of
+from disavow.engines.objectives import evaluation_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
 from disavow.rounds.threads import cores, one_thread

@@ -17,7 +17,7 @@ from disavow.engines.fused.layers import layer_of
 from disavow.engines.fused.memory import THREADS, Action, Arguments, Delta, Memory, blocks
 from disavow.engines.fused.nodes import IMAGES, Row, Sum
 from disavow.engines.fused.tiling import prefixes
-from disavow.engines.tasks import task_of
+from disavow.engines.objectives import task_of
 
 
 class Stack:

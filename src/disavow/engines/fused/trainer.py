@@ -19,8 +19,8 @@ from disavow.engines.fused.network import row_of
 from disavow.engines.fused.nodes import Convolution, cells
 from disavow.engines.fused.stack import Stack
 from disavow.engines.fused.tiling import CHUNK, tiling_of, whole_rows
+from disavow.engines.objectives import evaluation_of, task_of
 from disavow.engines.state import layout_of
-from disavow.engines.tasks import evaluation_of, task_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
 from disavow.rounds.vectors import Model, Updates, require_layout

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from disavow.domain import Evaluation
+from disavow.engines.objectives import EVALUATION_BATCH, answers_of
 from disavow.engines.pool.worker import (
     READY,
     Command,
@@ -35,7 +36,6 @@ from disavow.engines.pool.worker import (
     save_workload,
 )
 from disavow.engines.state import layout_of
-from disavow.engines.tasks import EVALUATION_BATCH, answers_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError, DisavowError

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from disavow.engines.objectives import loss_of
 from disavow.engines.stacked.network import StackedNetwork, unstackable
 from disavow.engines.stacked.step import TrainingStep
 from disavow.engines.state import model_of, put_model
-from disavow.engines.tasks import loss_of
 from disavow.errors import ConfigError
 from disavow.rounds.vectors import Model
 

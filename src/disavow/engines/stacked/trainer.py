@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from disavow.domain import Evaluation
+from disavow.engines.objectives import evaluation_of, losses_of
 from disavow.engines.stacked.check import check_stacking
 from disavow.engines.stacked.network import StackedNetwork
 from disavow.engines.stacked.precision import Precision, multiplication_precision
 from disavow.engines.stacked.step import SGD, ClientStack, Shape, TrainingStep
 from disavow.engines.state import put_model
-from disavow.engines.tasks import evaluation_of, losses_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
 from disavow.rounds.threads import one_thread

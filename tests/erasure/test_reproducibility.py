@@ -11,7 +11,7 @@ import torch
 
 from disavow.domain import ErasureRequest, RequestState
 from disavow.erasure.erase import answer_without_training, erase, training_due
-from disavow.erasure.repetition import repetition
+from disavow.erasure.reproducibility import repetition
 from disavow.federation import Federation
 from disavow.ledger import Ledger
 from disavow.rounds.vectors import Model, Updates

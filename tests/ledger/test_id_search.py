@@ -17,7 +17,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disavow.ledger.absent import files_with
+from disavow.ledger.id_search import files_with
 from tests.ledger.making import create
 from tests.rounds.builders import PROPERTY
 

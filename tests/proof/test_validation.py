@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disavow.errors import Unreadable
-from disavow.proof import reading
-from disavow.proof.reading import MOST, Reader
+from disavow.proof import validation
+from disavow.proof.validation import MOST, Reader
 from tests.rounds.builders import PROPERTY
 
 AT = "here"
@@ -21,45 +21,45 @@ HASH = base64.b64encode(bytes(range(32))).decode()
 TIME = "2026-01-31T12:00:00.000000+00:00"
 
 ACCEPTED: list[tuple[Reader[Any], Any, Any]] = [
-    (reading.text, "", ""),
-    (reading.text, "é" * 4096, "é" * 4096),
-    (reading.boolean, True, True),
-    (reading.boolean, False, False),
-    (reading.whole, 0, 0),
-    (reading.whole, MOST, MOST),
-    (reading.positive, 1, 1),
-    (reading.positive, MOST, MOST),
-    (reading.decimal, "0.0", 0.0),
-    (reading.decimal, "0.1", 0.1),
-    (reading.decimal, "1e+16", 1e16),
-    (reading.decimal, "5e-324", 5e-324),
-    (reading.decimal, "1.7976931348623157e+308", 1.7976931348623157e308),
-    (reading.figure, "0", "0"),
-    (reading.figure, "0.1", "0.1"),
-    (reading.figure, "123457", "123457"),
-    (reading.figure, "1.23457e+06", "1.23457e+06"),
-    (reading.figure, "4.94066e-324", "4.94066e-324"),
-    (reading.digest, "0f" * 32, "0f" * 32),
-    (reading.moment, TIME, TIME),
-    (reading.hashed, HASH, bytes(range(32))),
-    (reading.from_base64, "", b""),
-    (reading.from_base64, "AA==", b"\x00"),
-    (reading.exactly(1), 1, 1),
-    (reading.exactly("word"), "word", "word"),
-    (reading.one_of("a", "b"), "b", "b"),
-    (reading.optional(reading.whole), None, None),
-    (reading.optional(reading.whole), 3, 3),
-    (reading.list_of(reading.whole, most=2), [], []),
-    (reading.list_of(reading.whole, most=2), [1, 2], [1, 2]),
+    (validation.text, "", ""),
+    (validation.text, "é" * 4096, "é" * 4096),
+    (validation.boolean, True, True),
+    (validation.boolean, False, False),
+    (validation.whole, 0, 0),
+    (validation.whole, MOST, MOST),
+    (validation.positive, 1, 1),
+    (validation.positive, MOST, MOST),
+    (validation.decimal, "0.0", 0.0),
+    (validation.decimal, "0.1", 0.1),
+    (validation.decimal, "1e+16", 1e16),
+    (validation.decimal, "5e-324", 5e-324),
+    (validation.decimal, "1.7976931348623157e+308", 1.7976931348623157e308),
+    (validation.figure, "0", "0"),
+    (validation.figure, "0.1", "0.1"),
+    (validation.figure, "123457", "123457"),
+    (validation.figure, "1.23457e+06", "1.23457e+06"),
+    (validation.figure, "4.94066e-324", "4.94066e-324"),
+    (validation.digest, "0f" * 32, "0f" * 32),
+    (validation.moment, TIME, TIME),
+    (validation.hashed, HASH, bytes(range(32))),
+    (validation.from_base64, "", b""),
+    (validation.from_base64, "AA==", b"\x00"),
+    (validation.exactly(1), 1, 1),
+    (validation.exactly("word"), "word", "word"),
+    (validation.one_of("a", "b"), "b", "b"),
+    (validation.optional(validation.whole), None, None),
+    (validation.optional(validation.whole), 3, 3),
+    (validation.list_of(validation.whole, most=2), [], []),
+    (validation.list_of(validation.whole, most=2), [1, 2], [1, 2]),
 ]
 
 REFUSED: list[tuple[Reader[Any], list[Any]]] = [
-    (reading.text, [None, 1, ["a"], b"a", "x" * 4097, "\ud800", "a\udfff"]),
-    (reading.boolean, [None, 0, 1, "true", []]),
-    (reading.whole, [None, True, False, -1, MOST + 1, 1.0, "1", [1]]),
-    (reading.positive, [None, True, 0, -1, MOST + 1, 1.0, "1"]),
+    (validation.text, [None, 1, ["a"], b"a", "x" * 4097, "\ud800", "a\udfff"]),
+    (validation.boolean, [None, 0, 1, "true", []]),
+    (validation.whole, [None, True, False, -1, MOST + 1, 1.0, "1", [1]]),
+    (validation.positive, [None, True, 0, -1, MOST + 1, 1.0, "1"]),
     (
-        reading.decimal,
+        validation.decimal,
         [
             *(None, 0, 1.5, True, "", "1", "-0.0", "-1.0", "+1.0", "0.10", "00.1", ".1", "1.", "1e5", "1E+16"),
             *("1e16", "inf", "nan", "1e+309", "1_0.0", " 1.0", "1.0 ", "1.0\n", "١.0", "0x1", "1e+400"),
@@ -67,12 +67,12 @@ REFUSED: list[tuple[Reader[Any], list[Any]]] = [
         ],
     ),
     (
-        reading.figure,
+        validation.figure,
         [None, 0, 1.5, "", "-0", "-1", "0.0", "0.10", "1234567", "1e6", "1.234567", "inf", "1e+309", "١", "1\n"],
     ),
-    (reading.digest, [None, 0, "", "0f" * 31, "0f" * 33, "0F" * 32, "0g" * 32, "0f" * 32 + "\n", bytes(32)]),
+    (validation.digest, [None, 0, "", "0f" * 31, "0f" * 33, "0F" * 32, "0g" * 32, "0f" * 32 + "\n", bytes(32)]),
     (
-        reading.moment,
+        validation.moment,
         [
             *(
                 None,
@@ -87,13 +87,13 @@ REFUSED: list[tuple[Reader[Any], list[Any]]] = [
             *(TIME.replace("+00:00", "+01:00"), TIME.replace(".000000", ""), " " + TIME),
         ],
     ),
-    (reading.hashed, [None, 1, "", "AA==", HASH[:-1], HASH + "\n", HASH[:-4] + "AAAA", bytes(32)]),
-    (reading.from_base64, [None, 1, "A", "AA", "AA=", "AB==", "AA==\n", " AA==", "A-A=", "AA==AA==", "é"]),
-    (reading.exactly(1), [None, True, 1.0, "1", 2]),
-    (reading.exactly("word"), [None, "Word", "word ", b"word"]),
-    (reading.one_of("a", "b"), [None, "", "c", "ab", ["a"], {"a": 1}]),
-    (reading.optional(reading.whole), [False, "", -1]),
-    (reading.list_of(reading.whole, most=2), [None, {}, "12", (1, 2), [1, 2, 3], [1, "2"], [[1]]]),
+    (validation.hashed, [None, 1, "", "AA==", HASH[:-1], HASH + "\n", HASH[:-4] + "AAAA", bytes(32)]),
+    (validation.from_base64, [None, 1, "A", "AA", "AA=", "AB==", "AA==\n", " AA==", "A-A=", "AA==AA==", "é"]),
+    (validation.exactly(1), [None, True, 1.0, "1", 2]),
+    (validation.exactly("word"), [None, "Word", "word ", b"word"]),
+    (validation.one_of("a", "b"), [None, "", "c", "ab", ["a"], {"a": 1}]),
+    (validation.optional(validation.whole), [False, "", -1]),
+    (validation.list_of(validation.whole, most=2), [None, {}, "12", (1, 2), [1, 2, 3], [1, "2"], [[1]]]),
 ]
 
 
@@ -122,17 +122,17 @@ def test_anything_else_is_refused_and_the_place_is_named(read: Reader[Any], valu
 )
 def test_a_moment_that_never_was_is_refused(value: str) -> None:
     with pytest.raises(Unreadable, match="is not a time"):
-        reading.moment(value, AT)
+        validation.moment(value, AT)
 
 
 def test_missing_and_unknown_fields_are_named() -> None:
     with pytest.raises(Unreadable, match="here has missing or unknown fields: 'extra', 'wanted'"):
-        reading.fields({"extra": 1, "known": 2}, AT, {"wanted": reading.whole, "known": reading.whole})
+        validation.fields({"extra": 1, "known": 2}, AT, {"wanted": validation.whole, "known": validation.whole})
 
 
 def test_many_unknown_fields_do_not_make_an_endless_message() -> None:
     with pytest.raises(Unreadable) as caught:
-        reading.fields({f"field {i}" * 20: i for i in range(1000)}, AT, {})
+        validation.fields({f"field {i}" * 20: i for i in range(1000)}, AT, {})
     assert len(str(caught.value)) < 200
 
 
@@ -141,14 +141,14 @@ def test_many_unknown_fields_do_not_make_an_endless_message() -> None:
 def test_a_message_about_an_unknown_field_can_be_shown_in_a_terminal(name: str) -> None:
     """Field names are the attacker's: a message that holds them as they are forges lines, or cannot be printed."""
     with pytest.raises(Unreadable) as caught:
-        reading.fields({name: 1}, AT, {"wanted": reading.whole})
+        validation.fields({name: 1}, AT, {"wanted": validation.whole})
     assert str(caught.value).isprintable()
 
 
 @PROPERTY
 @given(st.floats(min_value=0, allow_nan=False, allow_infinity=False))
 def test_every_finite_number_from_0_on_comes_back_from_its_text(number: float) -> None:
-    back = reading.decimal(reading.write_decimal(number), AT)
+    back = validation.decimal(validation.write_decimal(number), AT)
     assert struct.pack(">d", back) == struct.pack(">d", number)
 
 
@@ -157,14 +157,14 @@ def test_every_finite_number_from_0_on_comes_back_from_its_text(number: float) -
 def test_every_pattern_of_bits_of_such_a_number_does(bits: int) -> None:
     number: float = struct.unpack(">d", struct.pack(">Q", bits))[0]
     assert math.isfinite(number)
-    assert struct.pack(">d", reading.decimal(reading.write_decimal(number), AT)) == struct.pack(">Q", bits)
+    assert struct.pack(">d", validation.decimal(validation.write_decimal(number), AT)) == struct.pack(">Q", bits)
 
 
 @PROPERTY
 @given(st.floats(min_value=0, allow_nan=False, max_value=1e308))
 def test_every_figure_that_is_written_is_read(number: float) -> None:
-    written = reading.write_figure(number)
-    assert reading.figure(written, AT) == written
+    written = validation.write_figure(number)
+    assert validation.figure(written, AT) == written
     assert math.isclose(float(written), number, rel_tol=1e-5, abs_tol=5e-324)
 
 
@@ -182,4 +182,4 @@ def test_no_reader_does_anything_with_rubbish_but_refuse_it(value: Any) -> None:
 @PROPERTY
 @given(st.binary(max_size=40))
 def test_bytes_come_back_from_base64(data: bytes) -> None:
-    assert reading.from_base64(reading.to_base64(data), AT) == data
+    assert validation.from_base64(validation.to_base64(data), AT) == data
