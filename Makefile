@@ -38,7 +38,7 @@ test-fast: $(VENV)/.dev  ## Run the quick tests of the core: settings, clusterin
 		tests/proof/test_verify.py tests/proof/test_merkle.py tests/proof/test_bounds.py tests/test_docs.py
 
 test-flower: $(VENV)/.flower  ## Run the tests on Flower: simulations and a real network (about ten minutes)
-	$(BIN)/python -m pytest -m flower tests/flower --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'flower and not torture' tests/flower --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev  ## Lint, format, types, layers
 	$(BIN)/ruff check .

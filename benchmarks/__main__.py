@@ -17,7 +17,7 @@ from pathlib import Path
 
 from disavow import __version__
 from disavow.cli import run
-from disavow.cli.extras import needs_requirements
+from disavow.cli.options import needs_requirements
 from disavow.proof.keys import child_environment
 
 NAMES = ("kernels", "clustering", "weights", "recording", "judging", "proofs", "retention", "tasks")

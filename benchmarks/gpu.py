@@ -1,10 +1,10 @@
-"""Seconds of a training call of the stacked trainer, for every formulation and every way, and how exact it is.
+"""Seconds of a training call of the stacked trainer, captured or not, in every precision, and how exact it is.
 
     python -m benchmarks.gpu                       everything, on the first GPU
     python -m benchmarks.gpu --device cpu --tiny   a check that it runs
     python -m benchmarks.gpu lenet5 clients-1000   only these workloads
 
-`first` is the first call, compiling and capturing included; `steady` the median of the next five; `host` the part
+`first` is the first call, capturing included; `steady` the median of the next five; `host` the part
 of it after which the call has returned, before the device is done. `of float64` and `of sequential` are the largest
 distances of an update from the one in float64, and from the reference engine's, of its own length. After
 `--seconds` no further measurement begins.
@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -54,13 +54,7 @@ CALLS = 5
 CHECKED = 2
 """Clients that are compared with float64 and with the reference engine."""
 
-CONVOLUTIONS = ("grouped", "unfold")
-WAYS: dict[str, dict[str, Any]] = {
-    "eager": {"compile": "never", "graphs": "never"},
-    "graph": {"compile": "never", "graphs": "auto"},
-    "compile": {"compile": "always", "graphs": "never"},
-    "compile+graph": {"compile": "always", "graphs": "auto"},
-}
+GRAPHS: dict[str, Literal["auto", "never"]] = {"eager": "never", "graph": "auto"}
 
 
 @dataclass(frozen=True)
@@ -81,6 +75,7 @@ WORKLOADS = {
     "federations-12": Size(50, 1200, federations=12),
     "skew": Size(50, 1200, skew=1.0),
 }
+WORKLOADS_IN_FULL = ("lenet5", "resnet-mini")
 SETTINGS = TrainingSettings(epochs=3, batch_size=128, learning_rate=0.02)
 
 
@@ -89,8 +84,7 @@ class Measured:
     """One row of the table."""
 
     workload: str
-    convolution: str
-    way: str
+    mode: str
     precision: str
     first: float
     steady: float
@@ -110,11 +104,11 @@ def asks_of(size: Size, settings: TrainingSettings) -> list[Ask]:
     parts = {f"client-{i:04d}": part for i, part in enumerate(np.split(np.arange(total), bounds))}
     test = torch.rand(10_000 if total > 10_000 else 50, *shape, generator=generator)
     asks = []
+    network, tests = build(size.network, shape, 10, seed=1), (test, torch.zeros(len(test), dtype=torch.int64))
     for seed in range(1, size.federations + 1):
-        network = build(size.network, shape, 10, seed=seed)
-        tests = test, torch.zeros(len(test), dtype=torch.int64)
         workload = Workload(network, images, labels, parts, *tests, settings, seed)
-        asks.append(Ask(workload, model_of(network), tuple(parts), 1))
+        model = model_of(build(size.network, shape, 10, seed=seed))
+        asks.append(Ask(workload, model, tuple(parts), 1))
     return asks
 
 
@@ -200,11 +194,10 @@ def timed(work: Callable[[], object], device: torch.device) -> tuple[float, floa
 
 
 def measure(
-    name: str, asks: Sequence[Ask], truth: Truth, device: torch.device, convolution: str, way: str, precision: str
+    name: str, asks: Sequence[Ask], truth: Truth, device: torch.device, mode: str, precision: Any
 ) -> Measured:
     """One combination, in a trainer of its own."""
-    options = {**WAYS[way], "convolution": convolution, "precision": precision}
-    trainer = StackedTrainer(device, **options)
+    trainer = StackedTrainer(device, graphs=GRAPHS[mode], precision=precision)
     try:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
@@ -215,7 +208,7 @@ def measure(
     finally:
         trainer.close()
     steady, host = (statistics.median(each) for each in zip(*calls, strict=True))
-    return Measured(name, convolution, way, precision, first, steady, host, peak, of_float64, of_sequential)
+    return Measured(name, mode, precision, first, steady, host, peak, of_float64, of_sequential)
 
 
 class Budget:
@@ -242,16 +235,15 @@ def survived(what: str, work: Callable[[], Any]) -> Any:
         return None
 
 
-def combinations(name: str, *, every: bool) -> Iterator[tuple[str, str, str]]:
-    """Formulation, way and precision: all of them for the first two workloads, the likely best for the others."""
-    ways = list(WAYS) if every or name in ("lenet5", "resnet-mini") else ["graph", "compile+graph"]
-    yield from ((convolution, way, "float32") for way in ways for convolution in CONVOLUTIONS)
+def combinations(name: str, *, every: bool) -> Iterator[tuple[str, str]]:
+    """Mode and precision: all of them for the first two workloads, the likely best for the others."""
+    yield from ((mode, "float32") for mode in GRAPHS if every or mode == "graph" or name in WORKLOADS_IN_FULL)
     if every or name == "lenet5":
-        yield from (("unfold", "graph", precision) for precision in ("tf32", "bf16"))
+        yield from (("graph", precision) for precision in ("tf32", "bf16"))
 
 
 HEADER = (
-    f"{'workload':15} {'formulation':11} {'way':13} {'precision':9} {'first':>8} {'steady':>9} {'host':>8} "
+    f"{'workload':15} {'mode':6} {'precision':9} {'first':>8} {'steady':>9} {'host':>8} "
     f"{'GiB':>6} {'of float64':>11} {'of sequential':>14}"
 )
 
@@ -259,38 +251,27 @@ HEADER = (
 def shown(row: Measured) -> str:
     """A row of the table."""
     return (
-        f"{row.workload:15} {row.convolution:11} {row.way:13} {row.precision:9} {row.first:8.2f} "
+        f"{row.workload:15} {row.mode:6} {row.precision:9} {row.first:8.2f} "
         f"{row.steady:9.4f} {row.host:8.4f} {row.peak_gib:6.2f} {row.of_float64:11.1e} {row.of_sequential:14.1e}"
     )
 
 
-def best_of(rows: Sequence[Measured]) -> dict[str, Any]:
-    """The options of the fastest exact combination."""
-    exact = [row for row in rows if row.precision == "float32"]
-    if not exact:
-        return {**WAYS["graph"], "convolution": "unfold"}
-    fastest = min(exact, key=lambda row: row.steady)
-    return {**WAYS[fastest.way], "convolution": fastest.convolution}
-
-
-def shrinking(asks: Sequence[Ask], device: torch.device, options: dict[str, Any]) -> None:
-    """Seconds of the first call with each number of clients: what padding the client axis saves."""
+def shrinking(asks: Sequence[Ask], device: torch.device) -> None:
+    """Seconds of the first call with each number of clients, and of the second."""
     [ask] = asks[:1]
-    for axis in ("padded", "exact"):
-        trainer = StackedTrainer(device, **options, client_axis=axis)
-        seconds = []
-        for leavers in range(5):
-            left = replace(ask, clients=ask.clients[leavers:])
-            work = partial(trainer.train, [left])
-            (call, _), (again, _) = timed(work, device), timed(work, device)
-            seconds.append(f"{len(left.clients)} clients {call:.3f} then {again:.3f}")
-        trainer.close()
-        print(f"  {axis:7}", ", ".join(seconds), flush=True)
+    trainer, seconds = StackedTrainer(device), []
+    for leavers in range(5):
+        left = replace(ask, clients=ask.clients[leavers:])
+        work = partial(trainer.train, [left])
+        (call, _), (again, _) = timed(work, device), timed(work, device)
+        seconds.append(f"{len(left.clients)} clients {call:.3f} then {again:.3f}")
+    trainer.close()
+    print("  ", ", ".join(seconds), flush=True)
 
 
-def parts_of_a_call(asks: Sequence[Ask], device: torch.device, options: dict[str, Any]) -> None:
+def parts_of_a_call(asks: Sequence[Ask], device: torch.device) -> None:
     """Seconds of what surrounds the launches: drawing batches, evaluating one model and twelve."""
-    trainer, [ask] = StackedTrainer(device, **options), asks[:1]
+    trainer, [ask] = StackedTrainer(device), asks[:1]
 
     def draw() -> None:
         for client in ask.clients:
@@ -316,9 +297,9 @@ def parts_of_a_call(asks: Sequence[Ask], device: torch.device, options: dict[str
     trainer.close()
 
 
-def profile(asks: Sequence[Ask], device: torch.device, options: dict[str, Any]) -> None:
+def profile(asks: Sequence[Ask], device: torch.device) -> None:
     """Where the time of one steady call goes, kernel by kernel."""
-    trainer = StackedTrainer(device, **options)
+    trainer = StackedTrainer(device)
     for _ in range(2):
         trainer.train(asks)
     wait(device)
@@ -343,11 +324,11 @@ def table(
     for name in names:
         asks = asks_of(sizes[name], settings)
         truth = survived(f"{name} in float64", partial(Truth.of, asks[0], device))
-        for convolution, way, precision in combinations(name, every=options.every):
-            if truth is None or budget.spent or way not in options.ways:
+        for mode, precision in combinations(name, every=options.every):
+            if truth is None or budget.spent:
                 continue
-            what = name, asks, truth, device, convolution, way, precision
-            row = survived(f"{name} {convolution} {way} {precision}", partial(measure, *what))
+            what = name, asks, truth, device, mode, precision
+            row = survived(f"{name} {mode} {precision}", partial(measure, *what))
             if row is not None:
                 rows.append(row)
                 print(shown(row), flush=True)
@@ -361,7 +342,6 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--tiny", action="store_true", help="small enough for a CPU: a check, not a measurement")
     parser.add_argument("--every", action="store_true", help="every combination for every workload")
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
     parser.add_argument("--seconds", type=float, default=420, help="after so many, begin no measurement")
     parser.add_argument("--json", type=Path, help="keep the rows in this file")
     options = parser.parse_args()
@@ -381,11 +361,10 @@ def main() -> None:
     rows = table(options.workloads or list(sizes), sizes, settings, options)
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=2))
-    fastest = best_of([row for row in rows if row.workload == "lenet5"])
     asks = asks_of(sizes["lenet5"], settings)
-    print(f"with the fastest for lenet5, {fastest}:", flush=True)
+    print("lenet5:", flush=True)
     for work in (parts_of_a_call, shrinking, profile):
-        survived(work.__name__, partial(work, asks, device, fastest))
+        survived(work.__name__, partial(work, asks, device))
 
 
 if __name__ == "__main__":

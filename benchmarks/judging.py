@@ -21,7 +21,7 @@ from disavow.config import from_values
 from disavow.domain import Layout, TensorSpec
 from disavow.erasure.judge import judge
 from disavow.ledger import Ledger
-from disavow.rounds.conduct import now
+from disavow.rounds.options import now
 
 PARTICIPANTS = 10_000
 K, X = 10, 3

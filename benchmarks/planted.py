@@ -33,15 +33,15 @@ from disavow.audit.rehearsal import rehearse
 from disavow.audit.report import Audit
 from disavow.audit.signals import client_losses
 from disavow.audit.subject import Subject, subject_of
-from disavow.audit.worlds import Kind, Seat, World, train_worlds
+from disavow.audit.worlds import Kind, World, WorldKey, train_worlds
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.federation import Federation
 from disavow.ledger import Ledger
 from disavow.rounds.aggregate import aggregate
 from disavow.rounds.broadcast import Broadcast
-from disavow.rounds.conduct import Conduct
 from disavow.rounds.local_training import Engine
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.round import run_round
 from disavow.rounds.vectors import Model, Updates
 
@@ -147,7 +147,7 @@ class Leaking(Retrain):
 
     leak: str = ""
 
-    def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
+    def rebuild_next(self, ledger: Ledger, engine: Engine, options: RoundOptions) -> None:
         """A round like any other, whose model is replaced by what the leak makes of it."""
         layout, number = ledger.layout, ledger.last_round + 1
         superseded = {
@@ -169,7 +169,7 @@ class Leaking(Retrain):
             return _ALL[self.leak](aggregate(opening, *rest, **more), history)
 
         with patch("disavow.rounds.round.aggregate", leaking):
-            run_round(ledger, _Elsewhere(engine, old) if warm else engine, conduct)
+            run_round(ledger, _Elsewhere(engine, old) if warm else engine, options)
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def count(
     """How many audits accuse in each case, and which attackers."""
     accused, by = Counter[str](), {case: Counter[str]() for case in cases}
     for seed in seeds:
-        kept: dict[Seat, World] = {}
+        kept: dict[WorldKey, World] = {}
         for case in cases:
             mechanism = Retrain() if case == CLEAN else Leaking(leak=case)
             with tempfile.TemporaryDirectory(prefix="disavow-planted-") as folder, sharing(kept):
@@ -234,14 +234,14 @@ def count(
 
 
 @contextmanager
-def sharing(kept: dict[Seat, World]) -> Iterator[None]:
+def sharing(kept: dict[WorldKey, World]) -> Iterator[None]:
     """Train worlds that never had the client once for all cases of a seed: how it is erased is nothing to them."""
 
-    def train(subject: Subject, seats: Sequence[Seat], folder: Path, **more: Any) -> dict[Kind, list[World]]:
-        found = train_worlds(subject, [seat for seat in seats if seat not in kept], folder, **more)
-        trained = {world.seat: world for worlds in found.values() for world in worlds}
-        kept.update({seat: world for seat, world in trained.items() if seat.kind is not Kind.WITH})
-        return {kind: [(kept | trained)[seat] for seat in seats if seat.kind is kind] for kind in Kind}
+    def train(subject: Subject, wanted: Sequence[WorldKey], folder: Path, **more: Any) -> dict[Kind, list[World]]:
+        found = train_worlds(subject, [key for key in wanted if key not in kept], folder, **more)
+        trained = {world.key: world for worlds in found.values() for world in worlds}
+        kept.update({key: world for key, world in trained.items() if key.kind is not Kind.WITH})
+        return {kind: [(kept | trained)[key] for key in wanted if key.kind is kind] for kind in Kind}
 
     with patch("disavow.audit.audit.train_worlds", train):
         yield

@@ -35,9 +35,19 @@ from disavow.proof.merkle import path_to, root_of
 from disavow.proof.noise import noise_of
 from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
-from disavow.proof.reading import to_base64, write_figure
+from disavow.proof.statement import (
+    LeaverRounds,
+    Predicate,
+    ShownCluster,
+    StatedVerdict,
+    Statement,
+    Times,
+    TotalBounds,
+    WithdrawnSlot,
+)
+from disavow.proof.validation import day_of, write_figure
 from disavow.proof.verify import Asked, TrustedKey, verify
-from disavow.rounds.conduct import Conduct, now
+from disavow.rounds.options import RoundOptions, now
 from disavow.rounds.round import close_round, open_round
 from disavow.rounds.vectors import Updates
 
@@ -72,11 +82,11 @@ def from_a_ledger(signer: Signer, *, rounds: int, clients: int) -> Iterator[dict
             signer=signer,
         )
         with ledger:
-            conduct = Conduct(seed=1)
+            options = RoundOptions(seed=1)
             for _ in range(rounds):
-                opening, taking_part = open_round(ledger, conduct)
+                opening, taking_part = open_round(ledger, options)
                 updates = torch.randn(clients, layout.size)
-                close_round(ledger, opening, Updates(taking_part, (10,) * clients, updates), conduct)
+                close_round(ledger, opening, Updates(taking_part, (10,) * clients, updates), options)
 
             def make() -> tuple[bytes, OpenedProof]:
                 proof = prove_what_if(ledger, names[0])
@@ -86,7 +96,7 @@ def from_a_ledger(signer: Signer, *, rounds: int, clients: int) -> Iterator[dict
             yield _line("ledger", rounds, clients, data, proof.opening, signer, made, what_if=True)
             for name in names[1 : LEAVERS + 1]:
                 ledger.place_requests([name], key=bytes(32), at=now())
-                answer_without_training(ledger, conduct, Retrain(), openings=Path(folder) / "openings")
+                answer_without_training(ledger, options, Retrain(), openings=Path(folder) / "openings")
             made, (data, proof) = _timed(make)
             what = f"ledger, after {LEAVERS} withdrawals"
             yield _line(what, rounds, clients, data, proof.opening, signer, made, what_if=True)
@@ -103,7 +113,7 @@ def _line(
     *,
     what_if: bool,
 ) -> dict[str, Any]:
-    asked = Asked(data, [TrustedKey(signer.public)], opening=opening.to_bytes(), what_if=what_if)
+    asked = Asked(data, [TrustedKey(signer.public)], opening=opening.encode(), what_if=what_if)
     verified, _ = _timed(lambda: verify(asked))
     return {
         "what": what,
@@ -118,13 +128,15 @@ def _line(
 def made_up(signer: Signer, *, rounds: int, participants: int, k: int) -> dict[str, Any]:
     """The proof of a deniable erasure from a log that was never trained."""
     run_id, client, count = secrets.token_hex(16), "somebody", participants // k
-    policy = {
-        "k": k, "x": 3, "representatives": 1, "delta": None, "relative_delta": None, "odds": None,
-        "clustering": "mdav", "sticky": True, "metric": "l2", "noise": "paper", "distribution": "gaussian",
-        "sigma": 0.02, "statistics": "mean", "clip": None, "tau": None, "draws": "fresh", "mechanism": "retrain",
-    }  # fmt: skip
+    policy = leaves.LoggedPolicy(
+        k=k, x=3, representatives=1, delta=None, relative_delta=None, odds=None, clustering="mdav", sticky=True,
+        metric="l2", noise="paper", distribution="gaussian", sigma=0.02, statistics="mean", clip=None, tau=None,
+        draws="fresh", mechanism="retrain",
+    )  # fmt: skip
     model = hashlib.sha256(b"model 0").hexdigest()
-    log = [leaves.run_leaf(run_id=run_id, created_at=MOMENT, initial_model=model, policy=policy, key=signer.public)]
+    log: list[leaves.Leaf] = [
+        leaves.RunLeaf(run=run_id, created_at=MOMENT, initial_model=model, policy=policy, key=signer.public)
+    ]
     shown, opened, bounds, values = [], [], [], []
     for number in range(1, rounds + 1):
         position = secrets.randbelow(count)
@@ -135,7 +147,7 @@ def made_up(signer: Signer, *, rounds: int, participants: int, k: int) -> dict[s
         commitments[slot - first] = commit(
             run_id=run_id, round_number=number, salt=salt, client=client, update_digest=update
         )
-        cluster = leaves.cluster_leaf(
+        cluster = leaves.ClusterLeaf(
             position=position,
             first=first,
             size=k,
@@ -144,74 +156,78 @@ def made_up(signer: Signer, *, rounds: int, participants: int, k: int) -> dict[s
             slots=leaves.joined(commitments),
         )
         hashes = [secrets.token_bytes(32) for _ in range(count)]
-        hashes[position] = leaves.hash_of(cluster)
+        hashes[position] = cluster.hash
         tau = noise_of(policy, [(1 / count, 0.5)] * count)
         after = hashlib.sha256(f"model {number}".encode()).hexdigest()
-        leaf = leaves.round_leaf(
-            number=number,
-            attempt=1,
-            before=model,
-            after=after,
-            delta=0.5,
-            update_norm=0.5,
-            pairs_within=1.0,
-            tau=tau,
-            participants=participants,
-            clusters=[cluster],
-            at=MOMENT,
+        log.append(
+            leaves.RoundLeaf(
+                number=number,
+                attempt=1,
+                before=model,
+                after=after,
+                delta=0.5,
+                update_norm=0.5,
+                pairs_within=1.0,
+                tau=tau,
+                participants=participants,
+                clusters=count,
+                root=root_of(hashes),
+                at=MOMENT,
+            )
         )
-        log.append({**leaf, "clusters": count, "root": to_base64(root_of(hashes))})
         hidden = secrets.token_bytes(32)
         entry = leaves.withdrawn_entry(position, leaves.withdrawn_inner(hidden, slot))
         values.append(leaves.sized(1, entry))
         bounds.append(bounds_of(weight=1 / count, spread=0.5, tau=tau, representatives=1))
         odds = bounds[-1].log10_odds
+        gone = WithdrawnSlot(leaf=rounds + 1, position=position, slot=slot, salt=hidden, inner=None)
         shown.append(
-            {
-                **cluster,
-                "leaf": number,
-                "slot": slot,
-                "slots": [to_base64(each) for each in commitments],
-                "path": [to_base64(step) for step in path_to(hashes, position)],
-                "withdrawn": [
-                    {
-                        "leaf": rounds + 1,
-                        "position": position,
-                        "slot": slot,
-                        "salt": to_base64(hidden),
-                        "inner": None,
-                    }
-                ],
-                "displacement": write_figure(bounds[-1].displacement),
-                "log10_odds": None if odds is None else write_figure(odds),
-            }
+            ShownCluster(
+                leaf=number,
+                position=position,
+                first=first,
+                size=k,
+                weight=1 / count,
+                spread=0.5,
+                path=tuple(path_to(hashes, position)),
+                slot=slot,
+                slots=tuple(commitments),
+                withdrawn=(gone,),
+                displacement=write_figure(bounds[-1].displacement),
+                log10_odds=None if odds is None else write_figure(odds),
+            )
         )
-        opened.append(OpenedSlot(number, slot, salt, update))
+        opened.append(OpenedSlot(leaf=number, slot=slot, salt=salt, update=update))
         model = after
     salts = secrets.token_bytes(32), secrets.token_bytes(32)
-    who = commit_client(run_id=run_id, salt=salts[0], client=client)
-    where = leaves.commit_rounds(salts[1], list(range(1, rounds + 1)))
-    asked = [(MOMENT, "deniable", who, where)]
-    log.append(leaves.withdrawal_leaf(requests=asked, rounds=rounds, root=leaves.map_root(values), at=MOMENT))
+    request = leaves.LoggedRequest(
+        asked_at=day_of(MOMENT),
+        verdict="deniable",
+        client=commit_client(run_id=run_id, salt=salts[0], client=client),
+        rounds=leaves.commit_rounds(salts[1], list(range(1, rounds + 1))),
+    )
+    root = leaves.map_root(values)
+    log.append(leaves.WithdrawalLeaf(requests=(request,), rounds=rounds, root=root, at=day_of(MOMENT)))
     ratio = total_ratio(bounds)
-    predicate = {
-        "leaves": log,
-        "withdrawal": rounds + 1,
-        "request": 0,
-        "rounds": {"salt": to_base64(salts[1]), "superseded": []},
-        "maps": [[]],
-        "clusters": shown,
-        "bounds": {
-            "displacement": write_figure(largest_displacement(bounds)),
-            "ratio": None if ratio is None else write_figure(ratio),
-            "drawn": write_figure(chance_drawn([k] * rounds, 1)),
-        },
-        "verdict": {"kind": "deniable", "from": None},
-        "times": dict.fromkeys(("asked_at", "judged_at", "answered_at"), MOMENT),
-    }
-    head = Checkpoint(origin_of(run_id), len(log), root_of([leaves.hash_of(leaf) for leaf in log]))
-    opening = Opening(run_id, client, salts[0], tuple(opened))
-    sealed = Proof(predicate, head, model, what_if=False).sealed(signer)
+    head = Checkpoint(origin_of(run_id), len(log), root_of([leaf.hash for leaf in log]))
+    predicate = Predicate(
+        checkpoint=head.body,
+        leaves=tuple(log),
+        withdrawal=rounds + 1,
+        request=0,
+        rounds=LeaverRounds(salt=salts[1], superseded=()),
+        maps=((),),
+        clusters=tuple(shown),
+        bounds=TotalBounds(
+            displacement=write_figure(largest_displacement(bounds)),
+            ratio=None if ratio is None else write_figure(ratio),
+            drawn=write_figure(chance_drawn([k] * rounds, 1)),
+        ),
+        verdict=StatedVerdict(kind="deniable", start=None),
+        times=Times(asked_at=MOMENT, judged_at=MOMENT, answered_at=MOMENT),
+    )
+    opening = Opening(run_id=run_id, client=client, salt=salts[0], rounds=tuple(opened))
+    sealed = Proof(Statement.of(predicate, model=model, what_if=False), head).sealed(signer)
     return _line("made up", rounds, participants, sealed, opening, signer, None, what_if=False)
 
 

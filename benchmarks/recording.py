@@ -14,7 +14,7 @@ from disavow.engines.state import model_of
 from disavow.ledger import Ledger
 from disavow.models import build
 from disavow.rounds.broadcast import broadcast
-from disavow.rounds.conduct import Conduct, now
+from disavow.rounds.options import RoundOptions, now
 from disavow.rounds.round import close_round
 from disavow.rounds.vectors import Updates
 
@@ -40,14 +40,14 @@ def main() -> None:
             created_by="benchmark",
             at=now(),
         ) as ledger:
-            conduct = Conduct(seed=1)
+            options = RoundOptions(seed=1)
             seconds = 0.0
             for _ in range(ROUNDS):
                 updates = Updates(
                     ids, (1200,) * CLIENTS, 0.01 * torch.randn(CLIENTS, initial.layout.size, generator=generator)
                 )
                 start = time.perf_counter()
-                close_round(ledger, broadcast(ledger, now()), updates, conduct)
+                close_round(ledger, broadcast(ledger, now()), updates, options)
                 seconds += time.perf_counter() - start
         sizes = {path: path.stat().st_size for path in directory.rglob("*") if path.is_file()}
     models = sum(size for path, size in sizes.items() if path.parent.name == "models")

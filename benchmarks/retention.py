@@ -27,7 +27,7 @@ import numpy.typing as npt
 from disavow import config
 from disavow.erasure.simulated import repaired
 from disavow.federation import Federation
-from disavow.ledger.thinning import superfluous, weights_of
+from disavow.ledger.retention import superfluous, weights_of
 
 CLIENTS, ROUNDS, RATE = 50, 50, 0.2
 CHOICES = ((4, 3), (6, 3), (8, 4))

@@ -2,10 +2,10 @@
 
     python -m benchmarks tasks
 
-Ten clients of 400 samples train one epoch each in batches of 16, one client after the other, with one thread: by the
-reference engine through `disavow.task`, and by a loop written for this model alone. An MLP by Adam, a CNN with batch
-norm by SGD with Nesterov momentum, a small transformer by AdamW. Both run in turn, seven times; the ratio is of the
-medians.
+Ten clients of 400 samples train one epoch each in batches of 16, one client after the other, with one thread: by
+the reference engine through `disavow.task`, and by a loop written for this model alone. An MLP by Adam, a CNN with
+batch norm by SGD with Nesterov momentum, a small transformer by AdamW. Both run in turn, seven times; seconds are
+of the processor, and the ratio is of the medians.
 """
 
 from __future__ import annotations

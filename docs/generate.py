@@ -13,7 +13,7 @@ import disavow
 from disavow import errors
 from disavow.cli import INTERNAL, INTERNAL_CODE
 from disavow.cli.app import app
-from disavow.config import CHANGEABLE, Settings, allowed, sections
+from disavow.config import CHANGEABLE, Settings, allowed, meaning, sections
 
 HERE = Path(__file__).parent
 
@@ -41,7 +41,7 @@ def configuration() -> str:
         for key, field in fields.items():
             value = getattr(owner, key)
             default = "not set" if value is None else f"`{value!r}`".replace("'", '"').replace("True", "true")
-            lines.append(f"| `{key}` | {default} | {allowed(field)} | {field.description} |")
+            lines.append(f"| `{key}` | {default} | {allowed(field)} | {meaning(field)} |")
     return "\n".join(lines) + "\n"
 
 

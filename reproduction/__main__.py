@@ -9,7 +9,7 @@ import typer
 
 from disavow.cli import run
 from disavow.cli.base import LARGEST_SEED, Json, new_app
-from disavow.cli.extras import needs_requirements
+from disavow.cli.options import needs_requirements
 
 app = new_app("reproduction")
 

@@ -16,7 +16,7 @@ from rich.progress import Progress
 from disavow.cli.options import require
 from disavow.cli.output import advance, bar, loading, print_json, progress, results
 from disavow.config import EngineSettings
-from disavow.engines.choice import device_of
+from disavow.engines.factory import device_of
 from disavow.erasure.plan import Federation
 from disavow.errors import ConfigError
 from reproduction import campaign, grid, growth, work, work_report

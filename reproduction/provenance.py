@@ -13,7 +13,7 @@ import torch
 
 from disavow import __version__
 from disavow.config import EngineSettings
-from disavow.engines.choice import device_of
+from disavow.engines.factory import device_of
 from disavow.proof.keys import child_environment
 from disavow.rounds.threads import cores
 from reproduction.lines import Versions

@@ -39,6 +39,7 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("DISAVOW_KEYS", keys)
         patch.setenv("DISAVOW_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("OMP_NUM_THREADS", "1")
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # or every child process compiles all modules anew
         torch.set_num_threads(1)
         yield
 

@@ -19,7 +19,7 @@ from disavow.engines.pool import PoolTrainer
 from disavow.engines.trainer import Ask
 from disavow.proof.keys import child_environment
 from tests.engines.contract import a_case
-from tests.engines.test_pool import children
+from tests.engines.pool.builders import children
 
 ROOT = Path(__file__).parents[1]
 SECRETS = {"DISAVOW_PASSPHRASE": "correct horse", "DISAVOW_SIGNING_KEY": "-----BEGIN PRIVATE KEY-----"}

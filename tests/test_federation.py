@@ -24,14 +24,15 @@ from disavow.data import load as load_data
 from disavow.domain import Evaluation, RequestState, TrainedBy, VerdictKind
 from disavow.engines.state import model_of
 from disavow.errors import CannotRetrain, ConfigError, IntegrityError, RunInUse, UnknownClient
-from disavow.federation import Answer, Callbacks, Federation, Prospect
+from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, database, fsck
-from disavow.ledger.absent import files_with
+from disavow.ledger.id_search import files_with
 from disavow.ledger.rows import time_to_text
 from disavow.models import build
 from disavow.proof.keys import generate
-from disavow.rounds.conduct import now
+from disavow.results import Answer, Prospect
 from disavow.rounds.local_training import Engine
+from disavow.rounds.options import now
 from disavow.rounds.training import train
 from disavow.rounds.vectors import Model, Updates
 from tests.cli.process import environment
@@ -187,6 +188,18 @@ def test_who_has_been_answered_before_is_not_foreseen_again(run: Path) -> None:
 
 
 @pytest.mark.usefixtures("moved")
+def test_to_answer_what_is_deniable_loads_neither_data_nor_engine(run: Path) -> None:
+    keys, written = run.with_name("keys"), []
+    with Federation.open(run, keys=keys, ask=lambda path: PASSPHRASE, write=True) as federation:
+        federation.ledger.place_requests(["client-01"], key=federation.tombstone_key(), at=federation.clock())
+        callbacks = Callbacks(on_opening=lambda request, path: written.append((request, path.exists())))
+        [request] = federation.answer(callbacks)
+    assert request.state is RequestState.ANSWERED
+    assert written == [(request.number, True)]
+    assert fsck(run) == []
+
+
+@pytest.mark.usefixtures("moved")
 def test_a_deniable_request_needs_no_data(run: Path) -> None:
     before = models(run)
     outcome = erase(run, "client-01")
@@ -302,7 +315,7 @@ def own(tmp_path: Path) -> Path:
         settings_digest=config.settings_digest(settings),
     )
     with ledger:
-        train(ledger, Own(prepared.engine), runs.conduct_of(settings), rounds=2)
+        train(ledger, Own(prepared.engine), runs.round_options(settings), rounds=2)
     return tmp_path / "own"
 
 

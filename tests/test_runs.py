@@ -14,7 +14,7 @@ import pytest
 
 from disavow import config, runs
 from disavow.config import Settings
-from disavow.engines.vectorised import VectorisedEngine
+from disavow.engines.trainer import VectorisedEngine
 from disavow.errors import ConfigError, RoundRefused, RunExists, RunMissing
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, fsck

@@ -24,14 +24,13 @@ from disavow.config import EngineSettings, TrainingSettings
 from disavow.data import client_ids
 from disavow.engines import build as build_engine
 from disavow.engines import trainer_for
+from disavow.engines.batched_rounds import BatchedRun, evaluate_rounds, run_rounds
 from disavow.engines.state import model_of
-from disavow.engines.together import Federation as InStep
-from disavow.engines.together import evaluate_rounds, run_rounds
-from disavow.engines.vectorised import VectorisedEngine
+from disavow.engines.trainer import VectorisedEngine
 from disavow.engines.workload import Workload
 from disavow.ledger import Ledger
 from disavow.models import NETWORKS, build
-from disavow.rounds.conduct import Conduct, now
+from disavow.rounds.options import RoundOptions, now
 from disavow.rounds.round import run_round
 from disavow.rounds.training import evaluate_missing
 
@@ -52,7 +51,7 @@ class Federation:
 
     workload: Workload
     ledger: Ledger
-    conduct: Conduct
+    options: RoundOptions
 
 
 def main() -> None:
@@ -104,7 +103,7 @@ def federations_of(workload: Workload, count: int) -> Iterator[list[Federation]]
             Federation(
                 workload=dataclasses.replace(workload, seed=seed),
                 ledger=stack.enter_context(_ledger(workload, Path(folder) / str(seed))),
-                conduct=Conduct(seed=seed, epochs=workload.settings.epochs),
+                options=RoundOptions(seed=seed, epochs=workload.settings.epochs),
             )
             for seed in range(SEED, SEED + count)
         ]
@@ -130,7 +129,7 @@ def one_at_a_time(federation: Federation, settings: EngineSettings, rounds: int)
     engine = build_engine(federation.workload, settings)
 
     def one_round() -> None:
-        run_round(federation.ledger, engine, federation.conduct)
+        run_round(federation.ledger, engine, federation.options)
         evaluate_missing(federation.ledger, engine)
 
     try:
@@ -143,7 +142,7 @@ def all_at_once(federations: list[Federation], settings: EngineSettings, rounds:
     """Seconds of each round of all federations, whose clients are trained in one call."""
     trainer = trainer_for(federations[0].workload, settings)
     together = [
-        InStep(federation.ledger, VectorisedEngine(federation.workload, trainer), federation.conduct)
+        BatchedRun(federation.ledger, VectorisedEngine(federation.workload, trainer), federation.options)
         for federation in federations
     ]
 

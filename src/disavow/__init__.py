@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 from disavow.domain import (
@@ -18,31 +17,57 @@ from disavow.domain import (
     TensorSpec,
     Verdict,
 )
+from disavow.domain.strategies import register
 from disavow.errors import DisavowError
 
 if TYPE_CHECKING:
-    from disavow.federation import Answer, Callbacks, ExportedModel, Federation, Prospect, Status, check_run
+    __version__: str
+    from disavow.audit.game import Attacker
+    from disavow.checks import check_run
+    from disavow.erasure.judge import Criterion
+    from disavow.erasure.mechanisms import Mechanism
+    from disavow.federation import Callbacks, Federation
+    from disavow.results import Answer, ExportedModel, Prospect, Status
+    from disavow.rounds.clustering import Clustering
+    from disavow.rounds.noise import Distribution, Noise
     from disavow.tasks.task import Task, task
 
-__version__ = _version("disavow")
-
-_APPLICATION = ("Answer", "Callbacks", "ExportedModel", "Federation", "Prospect", "Status", "check_run")
-"""What needs the extra `ledger`; an auditor, who imports this package too, has only the base install."""
-
-_TASKS = ("Task", "task")
-"""What needs the extra `train`, because it imports torch."""
+_LAZY = {
+    "Answer": "disavow.results",
+    "Attacker": "disavow.audit.game",
+    "Callbacks": "disavow.federation",
+    "Clustering": "disavow.rounds.clustering",
+    "Criterion": "disavow.erasure.judge",
+    "Distribution": "disavow.rounds.noise",
+    "ExportedModel": "disavow.results",
+    "Federation": "disavow.federation",
+    "Mechanism": "disavow.erasure.mechanisms",
+    "Noise": "disavow.rounds.noise",
+    "Prospect": "disavow.results",
+    "Status": "disavow.results",
+    "Task": "disavow.tasks.task",
+    "check_run": "disavow.checks",
+    "task": "disavow.tasks.task",
+}
+"""What needs more than the base install, which is all that an auditor has; by where it is."""
 
 __all__ = [
     "Answer",
+    "Attacker",
     "Callbacks",
     "Cluster",
+    "Clustering",
+    "Criterion",
     "DisavowError",
+    "Distribution",
     "ErasureRequest",
     "Evaluation",
     "ExportedModel",
     "Federation",
     "Layout",
+    "Mechanism",
     "Member",
+    "Noise",
     "Policy",
     "Prospect",
     "Round",
@@ -53,13 +78,16 @@ __all__ = [
     "Verdict",
     "__version__",
     "check_run",
+    "register",
     "task",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _APPLICATION:
-        return getattr(import_module("disavow.federation"), name)
-    if name in _TASKS:
-        return getattr(import_module("disavow.tasks.task"), name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("disavow")
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,19 +13,19 @@ import copy
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from disavow import runs
+from disavow import config, runs
+from disavow.checks import check_run
 from disavow.config import Settings
-from disavow.domain import ErasureRequest, Policy, RequestState, Verdict, escaped, model_name
+from disavow.domain import ErasureRequest, Policy, RequestState, Verdict, escaped
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.erase import Remark, answer_without_training, training_due
 from disavow.erasure.erase import erase as answer_requests
@@ -42,13 +42,12 @@ from disavow.erasure.prove import (
     what_if_path,
 )
 from disavow.erasure.receipts import receipts
-from disavow.erasure.repetition import repetition
+from disavow.erasure.reproducibility import repetition
 from disavow.erasure.stream import place_from_stream
 from disavow.errors import (
     CannotRetrain,
     ConfigError,
     DisavowError,
-    IntegrityError,
     LedgerError,
     ModelNotReady,
     RunError,
@@ -57,33 +56,40 @@ from disavow.errors import (
     UnknownClient,
     VerificationError,
 )
-from disavow.ledger import Finding, Ledger, RoundSummary, fsck
-from disavow.ledger.absent import files_with
+from disavow.ledger import Finding, Ledger
 from disavow.ledger.files import remove_temporaries, write_durably
-from disavow.ledger.journal import Rebuilding
 from disavow.ledger.keys import default_folder, fingerprint, tombstone_key
 from disavow.ledger.models import digest_of, to_safetensors
-from disavow.ledger.odds import Odds
 from disavow.ledger.proofs import ProofStore
-from disavow.ledger.requests import refuse_broken_text
-from disavow.ledger.tombstones import Restored, remember
-from disavow.proof.envelope import LARGEST, read_envelope
+from disavow.ledger.tombstones import remember
+from disavow.proof.envelope import Envelope
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.notes import Signer
-from disavow.proof.opening import read_opening
-from disavow.proof.statement import read_statement
+from disavow.proof.statement import Statement
 from disavow.proof.summary import Summary, summarise
-from disavow.rounds.conduct import Clock, Conduct, now, room_for
+from disavow.results import (
+    Answer,
+    ExportedModel,
+    KeptModels,
+    Proof,
+    Prospect,
+    Spending,
+    Status,
+    Unsettled,
+)
+from disavow.rounds.options import Clock, RoundOptions, now, room_for
 from disavow.rounds.participation import participation_of
-from disavow.rounds.training import OnRound, train
+from disavow.rounds.training import OnRound, settle, train
 from disavow.runs import Loading
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from disavow.data.progress import OnProgress
     from disavow.rounds.local_training import Engine
+    from disavow.rounds.vectors import Model
     from disavow.runs import Prepared
+    from disavow.tasks.task import Task
 
 _POLL_SECONDS = 0.2
 _LIKE = 0.6
@@ -121,190 +127,8 @@ class Callbacks:
 _NOBODY = Callbacks()
 
 
-@dataclass(frozen=True)
-class Prospect:
-    """What is known before requests are placed.
-
-    Args:
-        before: Clients who have been answered before, with their requests.
-        forecast: What the others would get together; None where nobody else asks.
-        refusal: Why what it takes to retrain is not to be had here: then they wait, and nothing is undone.
-
-    """
-
-    before: Mapping[str, ErasureRequest]
-    forecast: Forecast | None
-    refusal: CannotRetrain | None = None
-
-
 Confirm = Callable[[Prospect], None]
 """Sees what would happen before anything is placed; an exception from it ends the erasure with nothing changed."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Every client's request as it stands now; and why those that wait could not be answered here."""
-
-    requests: Mapping[str, ErasureRequest]
-    refusal: CannotRetrain | None = None
-
-
-@dataclass(frozen=True)
-class Unsettled:
-    """What is still to be done before a run serves its model again; false when nothing is."""
-
-    rebuild: Rebuilding | None
-    restored: Restored
-    next_round: int
-    remedy: str = ""
-
-    def __bool__(self) -> bool:
-        return self.rebuild is not None or bool(self.restored.clients)
-
-    @property
-    def unfinished(self) -> str | None:
-        """How far a rebuild is, in words."""
-        if self.rebuild is None:
-            return None
-        left = max(self.rebuild.target - self.next_round + 1, 0)
-        return (
-            f"a rollback to round {self.rebuild.first} is unfinished: {left} of "
-            f"{self.rebuild.target - self.rebuild.first + 1} rounds are still to be rebuilt, and "
-            f"{model_name(self.next_round - 1)} is all there is meanwhile; {self.remedy}"
-        )
-
-    @property
-    def reason(self) -> str | None:
-        """Why the model that is served now is not the one that will be, in words."""
-        return self.unfinished or (self.forgotten if self else None)
-
-    @property
-    def forgotten(self) -> str | None:
-        """Whom a run that was restored from a backup has forgotten, in words."""
-        told = str(self.restored)
-        if self.restored.clients:
-            told += f"; {self.remedy}, and withdraws them first"
-        return told or None
-
-    def to_json(self) -> dict[str, Any]:
-        """The same for machines."""
-        rebuild = self.rebuild
-        return {
-            "rebuild": None
-            if rebuild is None
-            else {"first": rebuild.first, "last": rebuild.target, "next": self.next_round},
-            "restored": {"clients": list(self.restored.clients), "unknown": self.restored.strangers},
-        }
-
-
-@dataclass(frozen=True)
-class KeptModels:
-    """How many models of standing rounds are kept, the initial one among them, and within which budget of bytes."""
-
-    retention: int | str
-    kept: int
-    thinned: int
-    kept_bytes: int
-    kept_rounds: list[int]
-
-
-@dataclass(frozen=True)
-class Spending:
-    """What of the privacy budget is spent, by the claim that it is held to."""
-
-    epsilon: float
-    delta: float
-    spent: float
-    claim: str
-
-
-@dataclass(frozen=True)
-class Status:
-    """What a run holds. `obstacle` says why no more rounds can be trained, where more are wanted."""
-
-    run: str
-    run_id: str
-    created_at: datetime
-    created_by: str
-    policy: Policy
-    settings: Settings
-    clients: int
-    log: str
-    unsettled: Unsettled
-    stored_bytes: int
-    models: KeptModels
-    model: str
-    budget: Spending | None
-    odds: Odds | None
-    rounds: tuple[RoundSummary, ...]
-    obstacle: str | None
-
-    @property
-    def standing(self) -> list[RoundSummary]:
-        """The rounds that stand, in order."""
-        return [summary for summary in self.rounds if summary.standing]
-
-    def to_json(self) -> dict[str, Any]:
-        """The same for machines."""
-        return {
-            "run": self.run,
-            "run_id": self.run_id,
-            "created_at": self.created_at.isoformat(),
-            "created_by": self.created_by,
-            "policy": asdict(self.policy),
-            "clients": self.clients,
-            "log": self.log,
-            "mechanism": self.settings.mechanism.model_dump(),
-            "rounds_wanted": self.settings.rounds,
-            "complete": len(self.standing) >= self.settings.rounds and not self.unsettled,
-            **self.unsettled.to_json(),
-            "stored_bytes": self.stored_bytes,
-            "models": asdict(self.models),
-            "model": self.model,
-            "budget": asdict(self.budget) if self.budget else None,
-            "log10_odds": asdict(self.odds) if self.odds else None,
-            "rounds": [summary.to_json() for summary in self.rounds],
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class Proof:
-    """A proof as a file, with what a caller tells of it.
-
-    Args:
-        data: The signed proof.
-        request: The number of the request that it answers; None for a what-if.
-        as_of: How many leaves of the log it covers.
-        newest: How many leaves the log has.
-        renewed: Whether it was made anew for the present head.
-
-    """
-
-    data: bytes
-    request: int | None
-    as_of: int
-    newest: int
-    renewed: bool
-
-
-@dataclass(frozen=True, eq=False)
-class ExportedModel:
-    """A model as a safetensors file.
-
-    Args:
-        data: The file.
-        digest: Its SHA-256.
-        mean_of: The digests that it is the mean of; None for the model that is served.
-        newest: The newest round that it holds.
-        unsettled: What is still to be done before the run serves its model.
-
-    """
-
-    data: bytes
-    digest: str
-    mean_of: tuple[str, ...] | None
-    newest: int
-    unsettled: Unsettled
 
 
 @dataclass(frozen=True, eq=False)
@@ -336,9 +160,11 @@ class Federation:
     openings: Path | None = None
     loading: Loading = _load_silently
     _prepared: Prepared | None = None
+    task: Task | str | None = None
+    """A task, or module:callable that makes one, in place of the one that the settings name."""
     own_engine: Engine | None = None
     """An engine of the caller's own, in place of the one that the settings describe."""
-    own_conduct: Conduct | None = None
+    own_options: RoundOptions | None = None
     """How rounds are run, where that is not as the settings say."""
 
     # -- opening and closing ------------------------------------------------------------------------------------
@@ -346,9 +172,13 @@ class Federation:
     @classmethod
     def create(
         cls,
-        directory: Path,
-        settings: Settings,
+        directory: Path | str,
+        task: Task | Settings | None = None,
         *,
+        policy: Policy | None = None,
+        rounds: int | None = None,
+        seed: int | None = None,
+        settings: Settings | None = None,
         keys: Path | None = None,
         clock: Clock = now,
         ask: AskPassphrase = nobody_to_ask,
@@ -359,7 +189,11 @@ class Federation:
 
         Args:
             directory: Where the run is to lie.
-            settings: What to train, and how.
+            task: What to train: a task of one's own, or settings that name one or a built-in data set.
+            policy: What the run promises; by default, what the settings say.
+            rounds: Rounds to train; by default, what the settings say.
+            seed: What every training draw derives from; by default, what the settings say.
+            settings: Everything else that can be set, beside a task.
             keys: The folder of the operator's keys; DISAVOW_KEYS, or else a folder at home. Where it holds a
                 signing key, that signs the run's log.
             clock: What time it is.
@@ -372,16 +206,20 @@ class Federation:
             ConfigError: The settings cannot be used.
 
         """
-        keys = keys or default_folder()
+        directory, keys = Path(directory), keys or default_folder()
+        if isinstance(task, Settings):
+            task, settings = None, task
+        settings = config.with_policy(settings or Settings(), policy, rounds=rounds, seed=seed)
         ledger, settings, prepared = runs.start(
-            settings, directory, keys=keys, clock=clock, ask=ask, loading=loading, prepared=prepared
+            settings, directory, keys=keys, clock=clock, ask=ask, loading=loading, prepared=prepared, task=task
         )
-        return cls(directory, settings, ledger, keys, clock, ask, None, loading, prepared)
+        return cls(directory, settings, ledger, keys, clock, ask, None, loading, prepared, task)
 
     @classmethod
     def open(
         cls,
-        directory: Path,
+        directory: Path | str,
+        task: Task | str | None = None,
         *,
         write: bool = False,
         keys: Path | None = None,
@@ -395,6 +233,8 @@ class Federation:
 
         Args:
             directory: Where it lies.
+            task: What trains it, where its settings do not name a task: one, or module:callable that makes one.
+                Needed only to train.
             write: Take its lock at once, to train it; otherwise `train` and `erase` take it while they work.
             keys: The folder of the operator's keys.
             clock: What time it is.
@@ -408,13 +248,16 @@ class Federation:
             RunInUse: Another process holds it, and `write` was asked for.
 
         """
+        directory = Path(directory)
         settings, keys = runs.settings_of(directory), keys or default_folder()
         if write:
             runs.refuse_on_nodes(settings, directory)
             ledger = Ledger.open(directory, write=True, signer=load_signer(keys, ask), keys=keys)
         else:
             ledger = Ledger.open(directory)
-        federation = cls(directory, settings, ledger, keys, clock, ask, openings, loading, own_engine=engine)
+        federation = cls(
+            directory, settings, ledger, keys, clock, ask, openings, loading, task=task, own_engine=engine
+        )
         if write:
             try:
                 runs.refuse_changed(ledger, settings)
@@ -422,6 +265,39 @@ class Federation:
                 federation.close()
                 raise
         return federation
+
+    @classmethod
+    def on_nodes(
+        cls,
+        directory: Path,
+        settings: Settings,
+        initial: Model,
+        *,
+        keys: Path | None = None,
+        clock: Clock = now,
+        ask: AskPassphrase = nobody_to_ask,
+        openings: Path | None = None,
+    ) -> Self:
+        """Open a run whose clients train on nodes of their own, for training; start it where there is none.
+
+        Args:
+            directory: Where it lies, or is to lie.
+            settings: What it promises; a run that is there must promise the same.
+            initial: The model that a new run starts from; a run that is there has its own.
+            keys: The folder of the operator's keys.
+            clock: What time it is.
+            ask: Asks for the passphrase of the signing key.
+            openings: The folder for leavers' openings; without it, one beside the run.
+
+        Raises:
+            ConfigError: The run that is there has other settings, or models of another layout.
+            RunInUse: Another process holds it.
+
+        """
+        keys = keys or default_folder()
+        signer = load_signer(keys, ask)
+        ledger = runs.start_on_nodes(settings, directory, initial, keys=keys, at=clock(), signer=signer)
+        return cls(directory, settings, ledger, keys, clock, ask, openings)
 
     def close(self) -> None:
         """Let go of the run, its lock, its data and its workers. Closing twice is closing once."""
@@ -451,7 +327,9 @@ class Federation:
         """
         if self._prepared is None:
             with self.loading() as on_progress:
-                self._prepared = runs.prepare_again(self.ledger, self.settings, on_progress=on_progress)
+                self._prepared = runs.prepare_again(
+                    self.ledger, self.settings, task=self.task, on_progress=on_progress
+                )
         return self._prepared
 
     def load(self) -> None:
@@ -464,12 +342,12 @@ class Federation:
         return self.prepared.engine if self.own_engine is None else self.own_engine
 
     @property
-    def conduct(self) -> Conduct:
+    def options(self) -> RoundOptions:
         """How rounds are run, beyond the policy in the ledger."""
-        if self.own_conduct is not None:
-            return self.own_conduct
+        if self.own_options is not None:
+            return self.own_options
         participation = participation_of(self.settings, self.ledger, self.keys)
-        return runs.conduct_of(self.settings, self.clock, participation=participation)
+        return runs.round_options(self.settings, self.clock, participation=participation)
 
     @property
     def mechanism(self) -> Mechanism:
@@ -479,7 +357,7 @@ class Federation:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is not as it should be with the run, and with its data once it is loaded."""
-        of_data = () if self._prepared is None else self._prepared.data.notes
+        of_data = () if self._prepared is None else self._prepared.notes
         return (*of_data, *self.ledger.restored.notes)
 
     def tombstone_key(self) -> bytes:
@@ -488,8 +366,12 @@ class Federation:
 
     # -- training ----------------------------------------------------------------------------------------------
 
-    def train(self, callbacks: Callbacks = _NOBODY) -> None:
-        """Train until the rounds of the settings stand; requests are answered between rounds.
+    def train(self, callbacks: Callbacks = _NOBODY, *, rounds: int | None = None) -> None:
+        """Train until enough rounds stand; requests are answered between rounds.
+
+        Args:
+            callbacks: Who hears how far it is.
+            rounds: How many rounds are to stand; those of the settings by default.
 
         Raises:
             CannotRetrain: What trained the run is not to be had here.
@@ -498,21 +380,37 @@ class Federation:
 
         """
         self._take_lock()
-        engine, conduct, rate = self.engine, self.conduct, self.settings.requests.rate
+        engine, options, rate = self.engine, self.options, self.settings.requests.rate
 
         def between_rounds() -> None:
             if rate > 0:
-                place_from_stream(self.ledger, conduct, rate=rate, key=self.tombstone_key())
+                place_from_stream(self.ledger, options, rate=rate, key=self.tombstone_key())
             self.answer(callbacks)
 
         train(
             self.ledger,
             engine,
-            conduct,
-            rounds=self.settings.rounds,
+            options,
+            rounds=self.settings.rounds if rounds is None else rounds,
             on_round=callbacks.on_round,
             between_rounds=between_rounds,
         )
+
+    def train_round(self, callbacks: Callbacks = _NOBODY) -> None:
+        """Train one more round, whatever the settings say of how many.
+
+        Raises:
+            BudgetSpent: The privacy budget has no room for it.
+            RoundRefused: It must not be recorded; the run stays as it was.
+
+        """
+        from disavow.rounds.round import run_round
+
+        self._take_lock()
+        engine, options = self.engine, self.options
+        run_round(self.ledger, engine, options)
+        for summary in settle(self.ledger, engine, options):
+            callbacks.on_round(summary)
 
     def _take_lock(self, patience: float | None = None) -> None:
         """Open the run for writing, if it is not."""
@@ -524,18 +422,46 @@ class Federation:
         runs.refuse_changed(self.ledger, self.settings)
 
     def answer(self, callbacks: Callbacks = _NOBODY) -> tuple[ErasureRequest, ...]:
-        """Answer every request that waits, and complete what was interrupted; whatever is answered now."""
+        """Answer every request that waits, and complete what was interrupted.
+
+        Data and engine are loaded only where something has to be trained.
+
+        Args:
+            callbacks: Who hears how far it is.
+
+        Returns:
+            The requests that are answered now.
+
+        Raises:
+            CannotRetrain: Rounds must be trained, and what trained the run is not to be had here.
+
+        """
         self._take_lock()
-        answered = answer_requests(
-            self.ledger,
-            self.engine,
-            self.conduct,
-            self.mechanism,
-            on_verdict=callbacks.on_verdict,
-            on_round=callbacks.on_round,
-            openings=self.openings,
-            on_opening=callbacks.on_opening,
-        )
+        ledger, options, mechanism = self.ledger, self.options, self.mechanism
+        answered: tuple[ErasureRequest, ...] = ()
+        loaded = self._prepared is not None or self.own_engine is not None
+        if not loaded:
+            answered = answer_without_training(
+                ledger,
+                options,
+                mechanism,
+                on_verdict=callbacks.on_verdict,
+                openings=self.openings,
+                on_opening=callbacks.on_opening,
+                remark=self._remark,
+            )
+        if loaded or training_due(ledger):
+            answered += answer_requests(
+                ledger,
+                self.engine,
+                options,
+                mechanism,
+                on_verdict=callbacks.on_verdict,
+                on_round=callbacks.on_round,
+                openings=self.openings,
+                on_opening=callbacks.on_opening,
+                remark=self._remark,
+            )
         for request in answered:
             callbacks.on_answer(request)
         return answered
@@ -568,7 +494,7 @@ class Federation:
             [request] = ledger.requests([number])
         return request
 
-    def forecast(self, clients: Sequence[str], *, retrain: bool = True) -> Prospect:
+    def forecast(self, clients: Sequence[str] | str, *, retrain: bool = True) -> Prospect:
         """Tell what `erase` would do, also whether it could retrain here. Changes nothing, and makes no key.
 
         Args:
@@ -579,21 +505,24 @@ class Federation:
             UnknownClient: One of them is not in the run, and has not asked before.
 
         """
-        clients = list(dict.fromkeys(clients))
+        clients = _ids(clients)
         # nobody has asked: then there may be no key yet, and looking must not make one
         key = self.tombstone_key() if self.ledger.requests() else None
         asked = self._prospect(self.ledger, clients, key, retrain=retrain)
         if self.own_engine is None and asked.refusal is None and asked.forecast and _trains(asked.forecast):
             try:
-                with self.loading() as on_progress:
-                    runs.find_again(self.ledger, self.settings, on_progress=on_progress)
+                if self.ledger.trainer.kind == "task":
+                    runs.find_task_again(self.ledger, self.settings, self.task)
+                else:
+                    with self.loading() as on_progress:
+                        runs.find_again(self.ledger, self.settings, on_progress=on_progress)
             except (CannotRetrain, ConfigError) as error:
                 return replace(asked, refusal=CannotRetrain(str(error)))
         return asked
 
     def erase(
         self,
-        clients: Sequence[str],
+        clients: Sequence[str] | str,
         *,
         wait: float = 60.0,
         retrain: bool = True,
@@ -620,14 +549,13 @@ class Federation:
             RunInUse: Another process holds the run, and has not answered in time; the requests stay placed.
 
         """
-        settings, clients = self.settings, list(dict.fromkeys(clients))
+        settings, clients = self.settings, _ids(clients)
         openings = None if self.openings is None else self.openings.expanduser().absolute()
         check_openings(openings or default_openings(self.directory), self.directory)
         # a wrong passphrase is refused here, before anything is placed
         keys = _Keys(load_signer(self.keys, self.ask), self.tombstone_key())
         if not self.ledger.writable:
-            self.ledger.close()
-            self.ledger = Ledger.open(self.directory, shared=True, keys=self.keys)
+            self.ledger.allow_short_writes(self.keys)
         ledger = self.ledger
         for note in ledger.restored.notes:
             callbacks.on_note(note)
@@ -694,10 +622,9 @@ class Federation:
         self, numbers: tuple[int, ...], callbacks: Callbacks, *, retrain: bool
     ) -> CannotRetrain | None:
         """Answer all who wait, and complete what was interrupted; why the rest cannot be trained here, if so."""
-        ledger, mechanism, conduct = self.ledger, self.mechanism, self.conduct
-        remark: Remark = repetition if runs.on_nodes(self.settings) else lambda ledger: ""
+        ledger, mechanism, options = self.ledger, self.mechanism, self.options
         without_training = partial(
-            answer_without_training, ledger, conduct, on_verdict=callbacks.on_verdict, remark=remark
+            answer_without_training, ledger, options, on_verdict=callbacks.on_verdict, remark=self._remark
         )
         without_training(mechanism)
         if not training_due(ledger):
@@ -710,7 +637,7 @@ class Federation:
             answer_requests(
                 ledger,
                 self._engine_to_retrain(),
-                conduct,
+                options,
                 mechanism,
                 on_verdict=callbacks.on_verdict,
                 on_round=callbacks.on_round,
@@ -719,6 +646,11 @@ class Federation:
             without_training(mechanism, apart=True)
             return refusal
         return None
+
+    @property
+    def _remark(self) -> Remark:
+        """What the report of a rebuild says beyond its cost: on nodes, whether they trained as before."""
+        return repetition if runs.on_nodes(self.settings) else lambda ledger: ""
 
     def _engine_to_retrain(self) -> Engine:
         """What trained the run, with its data; or why it cannot be had."""
@@ -743,8 +675,8 @@ class Federation:
         back = ledger.restored_from_backup(self.keys).clients  # they leave again, too
         together = list(dict.fromkeys([*asking, *back]))
         mechanism = self.mechanism if retrain else WithoutRetraining(self.mechanism)
-        told = foresee(ledger, together, self.conduct, mechanism)
-        if _trains(told) and self.own_engine is None:
+        told = foresee(ledger, together, self.options, mechanism)
+        if _trains(told) and self.own_engine is None and self.task is None:
             try:
                 runs.refuse_other_trainer(ledger, self.settings)
             except (CannotRetrain, ConfigError) as error:
@@ -802,7 +734,7 @@ class Federation:
         budget = runs.budget_of(self.settings)
         if budget is None:
             return None
-        claim = "sampled" if self.ledger.policy.clustering == "fixed" else "unconditional"
+        claim = "sampled" if self.ledger.policy.anchored else "unconditional"
         return Spending(budget.epsilon, budget.delta, budget.spent(self.ledger.events()), claim)
 
     def _obstacle(self, standing: int) -> str | None:
@@ -813,7 +745,7 @@ class Federation:
         if left < k:
             return f"{left} clients are fewer than k"
         try:
-            spent = room_for(self.ledger, self.conduct, standing + 1).obstacle is not None
+            spent = room_for(self.ledger, self.options, standing + 1).obstacle is not None
         except DisavowError:
             return None  # the key is not here that says who is in the next round
         return "the privacy budget is spent" if spent else None
@@ -870,17 +802,40 @@ class Federation:
             data = to_safetensors(ledger.layout, mean)
         return ExportedModel(data, digest_of(data), mean_of, newest, open_work)
 
-    def model(self) -> nn.Module:
-        """Build the network with the weights that are served."""
+    def model(self, *, average: int = 1) -> nn.Module:
+        """Build the network with the weights that are served.
+
+        Args:
+            average: Of how many models to take the mean, the one that is served and those before it.
+
+        Raises:
+            CannotRetrain: What trained the run, and so its network, is not to be had here.
+            ConfigError: Fewer rounds stand than are to be averaged.
+
+        """
         import torch
 
         from disavow.engines.state import put_model
+        from disavow.ledger.models import from_safetensors
         from disavow.rounds.vectors import Model
 
         network = copy.deepcopy(self.prepared.network)
-        vector = torch.from_numpy(self.ledger.model_before(self.ledger.last_round + 1))
+        exported = self.export(average=average, anyway=True)
+        vector = torch.from_numpy(from_safetensors(self.ledger.layout, exported.data))
         put_model(network, Model(self.ledger.layout, vector))
         return network
+
+    def state_dict(self, *, average: int = 1) -> dict[str, Tensor]:
+        """Give the state of the network that is served, frozen parameters and whole numbers included.
+
+        Args:
+            average: As for `model`.
+
+        Returns:
+            What `load_state_dict` of the same network takes, with nothing missing.
+
+        """
+        return dict(self.model(average=average).state_dict())
 
     # -- proofs ------------------------------------------------------------------------------------------------
 
@@ -924,7 +879,7 @@ class Federation:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         opening = what_if_path(folder, self.ledger.run_id, client)
         remove_temporaries(folder, re.escape(opening.name))
-        write_durably(opening, proof.opening.to_bytes(), mode=0o600)
+        write_durably(opening, proof.opening.encode(), mode=0o600)
         return opening
 
     def receipts(self, client: str, round_number: int | None = None) -> dict[int, bytes]:
@@ -965,9 +920,9 @@ class Federation:
         proofs = ProofStore(self.directory)
         try:
             if (sealed := proofs.read(request)) is not None:
-                return summarise(read_statement(read_envelope(sealed).payload))
+                return summarise(Statement.decode(Envelope.decode(sealed).payload))
             unsigned = proofs.read(request, signed=False)
-            return None if unsigned is None else summarise(read_statement(unsigned))
+            return None if unsigned is None else summarise(Statement.decode(unsigned))
         except (RunUnsafe, VerificationError):
             return None  # what became of the file is for fsck to say: the request is answered
 
@@ -991,7 +946,7 @@ class Federation:
         if signer is None:
             return None
         self._refuse_other_key(signer)
-        return renew(self.ledger, read_envelope(kept).payload, signer)
+        return renew(self.ledger, Envelope.decode(kept).payload, signer)
 
     def _signer(self) -> Signer:
         signer = load_signer(self.keys, self.ask)
@@ -1008,45 +963,6 @@ class Federation:
             )
 
 
-def check_run(
-    directory: Path,
-    *,
-    keys: Path | None = None,
-    absent: Sequence[str] = (),
-    checkpoint: bytes | None = None,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Finding]:
-    """Check a run from its stored bytes: every digest, every invariant, and that ids are absent from it.
-
-    Args:
-        directory: Where the run lies; it need not be one that can be opened.
-        keys: The folder of the operator's keys, for tombstones of whoever left and is in the run again.
-        absent: Ids that no file of the run may contain.
-        checkpoint: A signed head that was kept; the log must go on from it.
-        on_progress: Hears how many checks are done, of how many.
-
-    """
-    found = fsck(directory, on_progress, checkpoint=checkpoint)
-    if not any(finding.fault for finding in found):  # otherwise it may not even be readable
-        found += _forgotten(directory, keys or default_folder())
-    return found + _still_there(directory, absent)
-
-
-def refuse_damaged(directory: Path) -> None:
-    """Refuse a run that has faults.
-
-    Raises:
-        IntegrityError: A check found some.
-
-    """
-    faults = [finding for finding in fsck(directory) if finding.fault and not finding.spare]
-    if faults:
-        raise IntegrityError(
-            f"{directory} fails fsck ({faults[0]}{f' and {len(faults) - 1} more' if len(faults) > 1 else ''}); "
-            "restore it from a backup first, nothing was changed"
-        )
-
-
 def unknown_client(client: str, known: Sequence[str]) -> UnknownClient:
     """The refusal of an id that nobody in the run has, with ids that may have been meant.
 
@@ -1057,53 +973,9 @@ def unknown_client(client: str, known: Sequence[str]) -> UnknownClient:
     return UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed{hint}")
 
 
-def _forgotten(directory: Path, keys: Path) -> list[Finding]:
-    """Clients who left the run and are in it again, as far as the tombstones of whoever asks can tell."""
-    with Ledger.open(directory) as ledger:
-        forgotten = ledger.restored_from_backup(keys)
-    back = [
-        Finding("table clients", f"{client!r} left this run and is in it again") for client in forgotten.clients
-    ]
-    return back + [Finding("this run", f"is {note}", fault=bool(back)) for note in filter(None, [str(forgotten)])]
-
-
-def _still_there(directory: Path, ids: Sequence[str]) -> list[Finding]:
-    """Files that contain one of these ids, whole: rows, free pages, write-ahead log, names."""
-    if not ids:
-        return []
-    for client in ids:
-        refuse_broken_text(client)
-    if "" in ids:
-        raise ConfigError("--absent is empty; allowed: a client id")
-    with Ledger.open(directory) as ledger:
-        known = ledger.clients()
-    inside = [
-        Finding(str(path.relative_to(directory)), f"{client!r} is in this file")
-        for client in ids
-        for path in files_with(directory, client, known)
-    ]
-    beside = default_openings(directory)
-    others = {*known, *_named_by_openings(beside)}
-    return inside + [
-        Finding(
-            str(path),
-            f"names {client!r}, beside the run: give it to that client, then delete it",
-            fault=False,
-        )
-        for client in ids
-        for path in files_with(beside, client, others)
-        if path.is_file()
-    ]
-
-
-def _named_by_openings(folder: Path) -> set[str]:
-    """The ids that the openings in a folder are about: one may contain another, client-1 and client-10."""
-    named = set()
-    for path in folder.glob("*.json"):
-        with suppress(VerificationError, OSError):
-            if path.stat().st_size <= LARGEST:
-                named.add(read_opening(path.read_bytes()).client)
-    return named
+def _ids(clients: Sequence[str] | str) -> list[str]:
+    """List ids once each; one id may be given by itself."""
+    return [clients] if isinstance(clients, str) else list(dict.fromkeys(clients))
 
 
 def _trains(told: Forecast) -> bool:
@@ -1113,7 +985,7 @@ def _trains(told: Forecast) -> bool:
 
 def _leaves_in(proof: bytes) -> int:
     """How many leaves a proof of ours has."""
-    return len(read_statement(read_envelope(proof).payload).written)
+    return len(Statement.decode(Envelope.decode(proof).payload).predicate.leaves)
 
 
 def _make_openings(folder: Path) -> None:

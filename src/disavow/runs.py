@@ -6,24 +6,26 @@ what makes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from disavow import __version__, config
+from disavow import config
 from disavow.config import Settings
-from disavow.domain import OWN_CODE, RequestState, TrainedBy, escaped
-from disavow.errors import CannotRetrain, ConfigError, RunError, RunMissing
+from disavow.domain import OWN_CODE, Layout, RequestState, TrainedBy, escaped
+from disavow.domain.strategies import CLUSTERINGS, MECHANISMS
+from disavow.errors import CannotRetrain, ConfigError, RunError, RunMissing, TaskError
 from disavow.ledger import Ledger, database
 from disavow.ledger.creation import CONFIG, refuse_existing
+from disavow.ledger.files import PRIVATE_FILE, write_durably
 from disavow.ledger.keys import tombstone_key
 from disavow.ledger.run_files import refuse_unsafe
 from disavow.proof.keys import AskPassphrase, load_signer
 from disavow.proof.notes import Signer
-from disavow.rounds.conduct import Clock, Conduct, now
+from disavow.rounds.options import Clock, RoundOptions, now
 from disavow.rounds.participation import needs_participation_key
 from disavow.rounds.randomness import Secrets
 
@@ -33,9 +35,32 @@ if TYPE_CHECKING:
     from disavow.data import FederatedData, OnProgress
     from disavow.privacy.budget import Budget
     from disavow.rounds.local_training import Engine
+    from disavow.rounds.vectors import Model
+    from disavow.tasks.loading import LoadedTask
+    from disavow.tasks.task import Task
+
+SET_BY_NODES = (
+    "data",
+    "model",
+    "requests",
+    "training.batch_size",
+    "training.learning_rate",
+    "training.momentum",
+    "training.weight_decay",
+)
+"""Settings that Flower nodes know, and not the server: left out of the config.toml of such a run."""
+
+_NODE_ENGINE = ("engine.device", "engine.precision", "engine.compile")
+"""Left out as well: the engine is the nodes, and nothing else of it can be set."""
 
 Loading = Callable[[], "AbstractContextManager[OnProgress]"]
 """Opens whatever shows how far the data is, each time that data is loaded."""
+
+
+_UNNAMED_TASK = (
+    "a task trains this run that its config.toml does not name: open it with Federation.open(directory, task), or "
+    "name one with --task module:callable"
+)
 
 
 def show_nothing(what: str, done: int, total: int | None) -> None:
@@ -46,21 +71,83 @@ def show_nothing(what: str, done: int, total: int | None) -> None:
 class Prepared:
     """What runs have in common whose settings differ in neither data, network, training, engine nor seed.
 
-    `trainer` is what a run records of it: from the settings, or else made by whoever calls.
+    Args:
+        data: What the clients hold: the built-in images, or a task.
+        network: The model with its initial weights.
+        engine: What trains it.
+        trainer: What a run records of it: from the settings, or else made by whoever calls.
+
     """
 
-    data: FederatedData
+    data: FederatedData | LoadedTask
     network: nn.Module
     engine: Engine
     trainer: TrainedBy = OWN_CODE
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not as it should be with the data."""
+        return getattr(self.data, "notes", ())
 
-def prepare(settings: Settings, *, on_progress: OnProgress = show_nothing) -> Prepared:
-    """Load the data, build the network and the engine. `on_progress` hears how far the data is."""
+
+def prepare(
+    settings: Settings, *, task: Task | str | None = None, on_progress: OnProgress = show_nothing
+) -> Prepared:
+    """Load the data, build the network and the engine.
+
+    Args:
+        settings: The settings of the run.
+        task: A task, or module:callable that makes one, in place of the one that the settings name.
+        on_progress: Hears how far the data is.
+
+    """
+    if task is not None or settings.task.is_used:
+        return _prepare_task(settings, _load_task(settings, task))
     from disavow.data import load as load_data
 
     data = load_data(settings.data, seed=settings.seed, on_progress=on_progress)
     return _prepared(settings, data, network_of(settings, data))
+
+
+def _load_task(settings: Settings, task: Task | str | None) -> LoadedTask:
+    """Load a task: the one that was given, or else the one that the settings name."""
+    from disavow.tasks.loading import load
+
+    return load(_build_task(settings, task), training=settings.training, seed=settings.seed)
+
+
+def _build_task(settings: Settings, task: Task | str | None) -> Task:
+    """Build the task that was named, or else the one that the settings name."""
+    from disavow.tasks import build
+
+    if task is not None and not isinstance(task, str):
+        return task
+    factory = task or settings.task.factory
+    if factory is None:
+        raise CannotRetrain(_UNNAMED_TASK)
+    path = settings.task.path
+    return build(factory, settings.task.options, Path(path) if path else None)
+
+
+def _prepare_task(settings: Settings, loaded: LoadedTask) -> Prepared:
+    from disavow.engines.state import frozen_digest
+    from disavow.engines.task_engine import build_for_task
+
+    engine = build_for_task(loaded, settings.training, settings.seed, settings.engine)
+    return Prepared(loaded, loaded.network, engine, TrainedBy("task", frozen=frozen_digest(loaded.network)))
+
+
+def settings_with(settings: Settings, task: Task) -> Settings:
+    """Write what a task says about its training into settings.
+
+    Args:
+        settings: The settings.
+        task: The task; its epochs and its batch size count.
+
+    """
+    own = {"epochs": task.epochs, "batch_size": task.batch_size}
+    changed = {name: value for name, value in own.items() if value is not None}
+    return settings.model_copy(update={"training": settings.training.model_copy(update=changed)})
 
 
 def start(
@@ -72,6 +159,7 @@ def start(
     ask: AskPassphrase,
     loading: Loading,
     prepared: Prepared | None = None,
+    task: Task | str | None = None,
 ) -> tuple[Ledger, Settings, Prepared]:
     """Make the ledger of a new run; the ledger, the settings as the run keeps them, and what trains it."""
     refuse_on_nodes(settings, directory)
@@ -79,13 +167,13 @@ def start(
     signer = load_signer(keys, ask)
     if needs_participation_key(settings):
         tombstone_key(keys, run=directory)  # a folder that cannot be used is better known before there is a run
-    if settings.clustering.method == "constrained-kmeans":
-        from disavow.rounds.clustering.kmeans import require_kmeans
-
-        require_kmeans()
+    CLUSTERINGS[settings.clustering.method].require()
     if prepared is None:
+        if task is not None or settings.task.factory is not None:
+            task = _build_task(settings, task)
+            settings = settings_with(settings, task)
         with loading() as on_progress:
-            prepared = prepare(settings, on_progress=on_progress)
+            prepared = prepare(settings, task=task, on_progress=on_progress)
     try:
         return _create(settings, directory, keys, clock(), signer, prepared)
     except BaseException:
@@ -96,32 +184,161 @@ def start(
 def _create(
     settings: Settings, directory: Path, keys: Path, at: datetime, signer: Signer | None, prepared: Prepared
 ) -> tuple[Ledger, Settings, Prepared]:
+    from disavow.data import FederatedData
     from disavow.engines.state import model_of
 
-    settings, initial = _bound_to(settings, prepared.data), model_of(prepared.network)
-    ledger = Ledger.create(
-        directory,
-        policy=settings.policy,
-        layout=initial.layout,
-        initial=initial.vector.numpy(),
-        clients=prepared.data.parts,
-        config=config.to_toml(settings),
-        created_by=f"disavow {__version__}",
-        at=at,
-        settings_digest=config.settings_digest(settings),
-        trainer=prepared.trainer,
-        signer=signer,
-        keys=keys,
+    model, trainer, data = model_of(prepared.network), prepared.trainer, prepared.data
+    clients: Iterable[str]
+    without: tuple[str, ...] = ()
+    if isinstance(data, FederatedData):
+        settings, clients = _bound_to(settings, data), tuple(data.parts)
+    else:
+        settings, clients, without = _bound_to_task(settings, data), data.digests, ("data", "model")
+    ledger = _new_ledger(
+        settings, directory, model, clients, trainer, keys=keys, at=at, signer=signer, without=without
     )
     return ledger, settings, prepared
 
 
-def prepare_again(ledger: Ledger, settings: Settings, *, on_progress: OnProgress = show_nothing) -> Prepared:
+def _new_ledger(
+    settings: Settings,
+    directory: Path,
+    initial: Model,
+    clients: Iterable[str],
+    trainer: TrainedBy,
+    *,
+    keys: Path,
+    at: datetime,
+    signer: Signer | None,
+    without: Collection[str] = (),
+) -> Ledger:
+    from disavow import __version__  # reads the installed package, which answering never needs
+
+    return Ledger.create(
+        directory,
+        policy=settings.policy,
+        layout=initial.layout,
+        initial=initial.vector.numpy(),
+        clients=clients,
+        config=config.to_toml(settings, without=without),
+        created_by=f"disavow {__version__}",
+        at=at,
+        settings_digest=config.settings_digest(settings),
+        trainer=trainer,
+        signer=signer,
+        keys=keys,
+    )
+
+
+def start_on_nodes(
+    settings: Settings, directory: Path, initial: Model, *, keys: Path, at: datetime, signer: Signer | None
+) -> Ledger:
+    """Make the ledger of a run whose clients are Flower nodes, or open the one that is there for writing.
+
+    A run that is there goes on where it stands: its own initial model counts, and its settings but for what may be
+    changed, such as the number of rounds.
+    """
+    CLUSTERINGS[settings.clustering.method].require()
+    without = (*SET_BY_NODES, *_NODE_ENGINE)
+    if not directory.exists() or not any(directory.iterdir()):
+        trainer = TrainedBy("flower")
+        return _new_ledger(
+            settings, directory, initial, (), trainer, keys=keys, at=at, signer=signer, without=without
+        )
+    ledger = Ledger.open(directory, write=True, signer=signer, keys=keys)
+    try:
+        _refuse_another_run(ledger, settings, initial.layout)
+        text = config.to_toml(settings, without=without)
+        if (directory / CONFIG).read_text(encoding="utf-8") != text:
+            write_durably(directory / CONFIG, text.encode(), mode=PRIVATE_FILE)
+    except BaseException:
+        ledger.close()
+        raise
+    return ledger
+
+
+def _refuse_another_run(ledger: Ledger, settings: Settings, layout: Layout) -> None:
+    """A run keeps its promises and its model; whoever wants others starts another run."""
+    if ledger.layout != layout:
+        raise ConfigError(
+            f"{ledger.directory} holds a run of another model: its arrays have other names or shapes; "
+            "allowed: the same model, or another directory for `ledger`"
+        )
+    if ledger.settings_digest != config.settings_digest(settings):
+        changes = _differences(config.load(ledger.directory / CONFIG), settings)
+        raise ConfigError(
+            f"{ledger.directory} holds a run with other promises "
+            f"({'; '.join(changes) or 'its config.toml was changed'}); allowed: the same ones, or another "
+            "directory for `ledger`"
+        )
+
+
+def _differences(kept: Settings, asked: Settings) -> list[str]:
+    old, new = kept.model_dump(), asked.model_dump()
+    found = []
+    for section, values in old.items():
+        for key, value in values.items() if isinstance(values, dict) else [("", values)]:
+            wanted = new[section][key] if key else new[section]
+            name = f"{section}.{key}" if key else section
+            if value != wanted and not {section, name} & set(config.CHANGEABLE):
+                found.append(f"{name} is {value!r} there and {wanted!r} here")
+    return found
+
+
+def prepare_again(
+    ledger: Ledger, settings: Settings, *, task: Task | str | None = None, on_progress: OnProgress = show_nothing
+) -> Prepared:
     """Load the data and build network and engine to train a run that exists, exactly as it was trained.
 
-    `CannotRetrain` where what trained it is not to be had here, or is not the same.
+    Args:
+        ledger: The run.
+        settings: Its settings.
+        task: A task, or module:callable that makes one, in place of the one that the settings name.
+        on_progress: Hears how far the data is.
+
+    Raises:
+        CannotRetrain: What trained it is not to be had here, or is not the same.
+
     """
+    if ledger.trainer.kind == "task":
+        return _prepare_task(settings, find_task_again(ledger, settings, task))
     return _prepared(settings, *find_again(ledger, settings, on_progress=on_progress))
+
+
+def find_task_again(ledger: Ledger, settings: Settings, task: Task | str | None = None) -> LoadedTask:
+    """Load the task that a run was trained with.
+
+    Args:
+        ledger: The run.
+        settings: Its settings.
+        task: A task, or module:callable that makes one, in place of the one that the settings name.
+
+    Raises:
+        CannotRetrain: It is not to be had here, or has changed since the run began.
+
+    """
+    from disavow.engines.state import frozen_digest, model_of
+    from disavow.ledger.models import digest_of, to_safetensors
+
+    try:
+        loaded = _load_task(settings, task)
+    except TaskError as error:
+        raise CannotRetrain(f"the task of {ledger.directory} cannot be loaded: {error}") from error
+    refuse_other_layout(ledger, loaded.network)
+    if frozen_digest(loaded.network) != ledger.trainer.frozen:
+        raise CannotRetrain(f"the frozen parameters of the task's model are not those of {ledger.directory}")
+    initial = model_of(loaded.network)
+    if digest_of(to_safetensors(ledger.layout, initial.vector.numpy())) != ledger.initial_model:
+        raise CannotRetrain(f"the task builds another initial model than the one of {ledger.directory}")
+    kept, leaving = ledger.data_digests(), _leaving(ledger)
+    for client in ledger.clients():
+        if client in leaving:
+            continue
+        if client not in loaded.samples:
+            raise CannotRetrain(f"the task has no client {escaped(client)}, who takes part in {ledger.directory}")
+        if client in kept and loaded.digests[client] != kept[client]:
+            raise CannotRetrain(f"the data of {escaped(client)} has changed since {ledger.directory} began")
+    return loaded
 
 
 def find_again(
@@ -150,6 +367,8 @@ def refuse_other_trainer(ledger: Ledger, settings: Settings) -> None:
             f"{ledger.directory}: its clients are Flower nodes, and its Flower server app alone can train it "
             "(docs/flower.md)"
         )
+    if ledger.trainer.kind == "task" and settings.task.factory is None:
+        raise CannotRetrain(_UNNAMED_TASK)
     if ledger.trainer.kind == "python":
         raise CannotRetrain(
             f"{ledger.directory} was trained by code of its own, which its config.toml does not describe: open it "
@@ -169,13 +388,18 @@ def refuse_other_data(ledger: Ledger, data: FederatedData) -> None:
 
 def refuse_missing_data(ledger: Ledger, data: FederatedData) -> None:
     """Refuse to train a run on data that lacks a client who stays in it."""
-    leaving = {request.client for request in ledger.requests() if request.state is RequestState.WAITING}
+    leaving = _leaving(ledger)
     lacking = [client for client in ledger.clients() if client not in data.parts and client not in leaving]
     if lacking:
         raise CannotRetrain(
             f"the data at hand holds nothing of {escaped(lacking[0])}"
             f"{f' and {len(lacking) - 1} more' if len(lacking) > 1 else ''}, who take part in {ledger.directory}"
         )
+
+
+def _leaving(ledger: Ledger) -> set[str | None]:
+    """Clients who wait to be forgotten: their data may be gone already."""
+    return {request.client for request in ledger.requests() if request.state is RequestState.WAITING}
 
 
 def refuse_other_layout(ledger: Ledger, network: nn.Module) -> None:
@@ -223,9 +447,9 @@ def refuse_on_nodes(settings: Settings, directory: Path) -> None:
         )
 
 
-def conduct_of(settings: Settings, clock: Clock = now, *, participation: bytes | None = None) -> Conduct:
+def round_options(settings: Settings, clock: Clock = now, *, participation: bytes | None = None) -> RoundOptions:
     """How these settings run rounds. `participation` comes from `participation_of`."""
-    return Conduct(
+    return RoundOptions(
         seed=settings.seed,
         fraction=settings.training.fraction,
         epochs=settings.training.epochs,
@@ -233,7 +457,7 @@ def conduct_of(settings: Settings, clock: Clock = now, *, participation: bytes |
         clock=clock,
         budget=budget_of(settings),
         retention=None if settings.ledger.retention == "all" else settings.ledger.retention,
-        keep_every=settings.mechanism.interval if settings.mechanism.name == "federaser" else None,
+        keep_every=settings.mechanism.interval if MECHANISMS[settings.mechanism.name].keeps_updates else None,
         compress=settings.mechanism.compress,
         at_least=settings.clustering.k if on_nodes(settings) else 1,
         participation=participation,
@@ -255,6 +479,14 @@ def network_of(settings: Settings, data: FederatedData) -> nn.Module:
     from disavow.models import build
 
     return build(settings.model.name, data.train.shape, data.train.classes, seed=settings.seed)
+
+
+def _bound_to_task(settings: Settings, loaded: LoadedTask) -> Settings:
+    """The settings that a run with a task keeps: how many clients it has, and the full path of its module."""
+    path = settings.task.path
+    found = {"clients": len(loaded.samples), "path": str(Path(path).expanduser().absolute()) if path else None}
+    bound = settings.model_copy(update={"task": settings.task.model_copy(update=found)})
+    return config.from_values(bound.model_dump(exclude_unset=False), source="task")
 
 
 def _bound_to(settings: Settings, data: FederatedData) -> Settings:

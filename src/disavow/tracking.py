@@ -1,7 +1,7 @@
 """Track a federation in TensorBoard or MLflow: rounds, metrics, clusters, spread, verdicts and costs.
 
-Steps count the rounds that were run, superseded ones too, and `round` is a curve of its own: where a rollback goes back,
-that curve falls and is climbed again, and the metrics of the undone rounds stay where they were.
+Steps count the rounds that were run, superseded ones too, and `round` is a curve of its own: where a rollback goes
+back, that curve falls and is climbed again, and the metrics of the undone rounds stay where they were.
 """
 
 from __future__ import annotations
@@ -91,7 +91,10 @@ def mlflow(federation: Federation, experiment: str, callbacks: Callbacks | None 
         lines.append(f"{step} {name}: {line}")
         client.log_text(run, "\n".join(lines) + "\n", "requests.txt")
 
-    return track(federation, lambda name, value, step: client.log_metric(run, name, value, step=step), text, callbacks)
+    def number(name: str, value: float, step: int) -> None:
+        client.log_metric(run, name, value, step=step)
+
+    return track(federation, number, text, callbacks)
 
 
 def track(

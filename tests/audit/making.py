@@ -10,7 +10,7 @@ from typing import Any
 from disavow import config
 from disavow.audit.subject import Subject, subject_of
 from disavow.domain import Evaluation
-from disavow.engines.choice import trainer_for
+from disavow.engines.factory import trainer_for
 from disavow.engines.trainer import Ask, Trainer
 from disavow.engines.workload import Workload
 from disavow.federation import Federation
@@ -62,7 +62,7 @@ def make_run(directory: Path, *changes: dict[str, Any], signed: bool = False) ->
 def leave(directory: Path, *clients: str) -> None:
     """Let clients leave a run, for good."""
     with Federation.open(directory, keys=keys_of(directory), write=True) as run:
-        run.ledger.place_requests(clients, key=run.tombstone_key(), at=run.conduct.clock())
+        run.ledger.place_requests(clients, key=run.tombstone_key(), at=run.options.clock())
         run.answer()
 
 

@@ -28,7 +28,7 @@ from disavow.rounds.aggregate import aggregate
 from disavow.rounds.round import run_round
 from disavow.rounds.vectors import Model, Updates
 from tests.audit.making import keys_of, make_run, subject_in
-from tests.rounds.builders import CONDUCT, MOMENT, POLICY, PROPERTY, gaussian, layout_of_size, ledger_of
+from tests.rounds.builders import MOMENT, OPTIONS, POLICY, PROPERTY, gaussian, layout_of_size, ledger_of
 
 SIZE = 400
 CLIENTS = tuple("abcdefgh")
@@ -92,14 +92,14 @@ NOISE: dict[str, dict[str, Any]] = {
 def trained(directory: Path, policy: Policy, engine: Homes, rounds: int = 3) -> Ledger:
     ledger = ledger_of(directory, CLIENTS, layout_of_size(SIZE), policy)
     for _ in range(rounds):
-        run_round(ledger, engine, CONDUCT)
+        run_round(ledger, engine, OPTIONS)
     return ledger
 
 
 def left(ledger: Ledger, engine: Homes, *clients: str) -> list[str]:
     ledger.place_requests(clients, key=bytes(32), at=MOMENT)
     openings = ledger.directory.with_name("openings")
-    return [str(each.verdict) for each in erase(ledger, engine, CONDUCT, Retrain(), openings=openings)]
+    return [str(each.verdict) for each in erase(ledger, engine, OPTIONS, Retrain(), openings=openings)]
 
 
 # -- the bound ---------------------------------------------------------------------------------------------------
@@ -139,16 +139,16 @@ def test_the_allowance_for_noise_is_what_noise_needs_and_hardly_more(tmp_path: P
 
 def test_rebuilt_rounds_cannot_be_forged_and_are_counted(tmp_path: Path) -> None:
     """Nobody was drawn in them."""
-    engine, conduct = Homes(), replace(CONDUCT, keep_every=1)
+    engine, options = Homes(), replace(OPTIONS, keep_every=1)
     with ledger_of(
         tmp_path / "run", CLIENTS, layout_of_size(SIZE), replace(POLICY, k=2, x=2, mechanism="federaser")
     ) as ledger:
         for _ in range(3):
-            run_round(ledger, engine, conduct)
+            run_round(ledger, engine, options)
         ledger.place_requests([ledger.membership(1)[0][0]], key=bytes(32), at=MOMENT)
-        [answer] = erase(ledger, engine, conduct, FedEraser(), openings=tmp_path / "openings")
+        [answer] = erase(ledger, engine, options, FedEraser(), openings=tmp_path / "openings")
         assert answer.approximate
-        run_round(ledger, engine, conduct)
+        run_round(ledger, engine, options)
         forgery = forge(ledger, Homes().train, forgings=2, seed=1)
     assert [each.number for each in forgery.rounds] == [4]
     assert forgery.left_out == 3

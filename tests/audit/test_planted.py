@@ -33,7 +33,7 @@ from disavow.audit.audit import Effort, attack, hand_out
 from disavow.audit.game import Handed, Stage
 from disavow.audit.report import Audit
 from disavow.audit.subject import Subject
-from disavow.audit.worlds import Seat, World
+from disavow.audit.worlds import World, WorldKey
 from disavow.domain import Layout, VerdictKind
 from disavow.rounds.vectors import Model, Updates
 from tests.audit import planted
@@ -47,14 +47,14 @@ class Clean:
     """A clean audit, the worlds it trained that never had the client, and what it handed to attackers."""
 
     report: Audit
-    kept: dict[Seat, World]
+    kept: dict[WorldKey, World]
     layout: Layout
     handed: dict[Stage, list[Handed]]
 
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Clean:
-    kept: dict[Seat, World] = {}
+    kept: dict[WorldKey, World] = {}
     seen: list[tuple[Layout, dict[Stage, list[Handed]]]] = []
 
     def noted(subject: Subject, *rest: Any) -> dict[Stage, list[Handed]]:

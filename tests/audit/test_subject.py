@@ -76,9 +76,9 @@ def test_a_subject_knows_its_run(broken: Path) -> None:
 
 def test_a_seat_takes_the_place_of_the_own_records_and_of_nobody_elses(broken: Path) -> None:
     subject = subject_of(broken, CLIENT)
-    seat = subject.records[::2]
-    parts = subject.workload(seat=seat).parts
-    assert np.array_equal(parts[CLIENT], seat)
+    key = subject.records[::2]
+    parts = subject.workload(held=key).parts
+    assert np.array_equal(parts[CLIENT], key)
     assert all(parts[client] is subject.parts[client] for client in subject.clients if client != CLIENT)
     assert subject.workload().parts[CLIENT] is subject.parts[CLIENT]
 

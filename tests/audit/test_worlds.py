@@ -21,16 +21,15 @@ from disavow.audit.signals import confidences
 from disavow.audit.subject import Subject, subject_of
 from disavow.audit.worlds import (
     Kind,
-    Seat,
     World,
+    WorldKey,
     held_by,
-    seats_of,
     secret_seed,
     standing_models,
     train_worlds,
+    world_keys,
 )
-from disavow.engines.trainer import Trainer
-from disavow.engines.vectorised import VectorisedEngine
+from disavow.engines.trainer import Trainer, VectorisedEngine
 from disavow.erasure.dry_run import foresee
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.ledger import Ledger
@@ -39,7 +38,7 @@ from disavow.rounds.round import run_round
 from tests.audit.making import CLIENT, Counting, Forbidden, Interrupted, interrupt_after, subject_in, trainer_of
 
 SEED = 5
-SEATS = [Seat(kind, number) for kind in Kind for number in range(2)]
+WORLD_KEYS = [WorldKey(kind, number) for kind in Kind for number in range(2)]
 
 Kept = dict[str, dict[Stage, tuple[list[float], list[float], float, list[float], list[float]]]]
 
@@ -59,16 +58,16 @@ def trained(
     subject: Subject,
     folder: Path,
     trainer: Trainer,
-    seats: list[Seat] = SEATS,
+    wanted: list[WorldKey] = WORLD_KEYS,
     on_round: Callable[[int], None] = lambda rounds: None,
 ) -> dict[Kind, list[World]]:
-    return train_worlds(subject, seats, folder, trainer=trainer, mechanism=Retrain(), seed=SEED, on_round=on_round)
+    return train_worlds(subject, wanted, folder, trainer=trainer, mechanism=Retrain(), seed=SEED, on_round=on_round)
 
 
 def told(worlds: dict[Kind, list[World]]) -> Kept:
     """Worlds as values that can be compared."""
     return {
-        str(world.seat): {
+        str(world.key): {
             stage: (
                 seen.records.own.tolist(),
                 seen.records.held_out.tolist(),
@@ -92,48 +91,50 @@ def whole(
     return folder, trained(subject, folder, trainer)
 
 
-# -- seats -------------------------------------------------------------------------------------------------------
+# -- worlds -------------------------------------------------------------------------------------------------------
 
 
 def test_half_of_the_worlds_have_the_client_and_as_many_are_retrained() -> None:
-    seats = seats_of(64, 32)
-    assert Counter(seat.kind for seat in seats) == {
+    wanted = world_keys(64, 32)
+    assert Counter(key.kind for key in wanted) == {
         Kind.WITH: 32,
         Kind.WITHOUT: 32,
         Kind.RETRAINED: 32,
         Kind.SHADOW: 32,
     }
-    assert len(set(seats)) == len(seats) == len({str(seat) for seat in seats})
+    assert len(set(wanted)) == len(wanted) == len({str(key) for key in wanted})
 
 
 def test_more_of_them_include_those_there_were() -> None:
     """So that an audit with more worlds goes on with those of an earlier one."""
-    assert set(seats_of(16, 4)) < set(seats_of(20, 8))
+    assert set(world_keys(16, 4)) < set(world_keys(20, 8))
 
 
 def test_every_record_is_held_by_exactly_half_of_the_shadows(subject: Subject) -> None:
     for records in (subject, replace(subject, held_out=subject.held_out[:-1])):
-        held = np.stack([held_by(records, Seat(Kind.SHADOW, i), SEED) for i in range(8)])
+        held = np.stack([held_by(records, WorldKey(Kind.SHADOW, i), SEED) for i in range(8)])
         assert held.shape == (8, len(records.records))
         assert (held.sum(axis=0) == 4).all()
         assert (held[0::2] != held[1::2]).all()  # the next one holds the other half
         assert (np.abs(held.sum(axis=1) - len(records.records) / 2) <= 0.5).all()
         assert len({row.tobytes() for row in held}) == 8
-    assert not np.array_equal(held_by(subject, Seat(Kind.SHADOW, 0), 1), held_by(subject, Seat(Kind.SHADOW, 0), 2))
+    assert not np.array_equal(
+        held_by(subject, WorldKey(Kind.SHADOW, 0), 1), held_by(subject, WorldKey(Kind.SHADOW, 0), 2)
+    )
 
 
 def test_no_two_worlds_share_secret_draws(subject: Subject) -> None:
     other = replace(subject, client="client-04")
-    drawn = {secret_seed(who, seat, seed) for who in (subject, other) for seat in seats_of(8, 4) for seed in (1, 2)}
-    assert len(drawn) == 2 * 2 * len(seats_of(8, 4))
+    drawn = {secret_seed(who, key, seed) for who in (subject, other) for key in world_keys(8, 4) for seed in (1, 2)}
+    assert len(drawn) == 2 * 2 * len(world_keys(8, 4))
 
 
 # -- what a world is ---------------------------------------------------------------------------------------------
 
 
-def by_hand(subject: Subject, seat: Seat, directory: Path, trainer: Trainer, clients: list[str]) -> Ledger:
+def by_hand(subject: Subject, key: WorldKey, directory: Path, trainer: Trainer, clients: list[str]) -> Ledger:
     """A run of these clients with a world's secret draws, one round after the other."""
-    conduct = replace(runs.conduct_of(subject.settings), secrets=Secrets(secret_seed(subject, seat, SEED)))
+    options = replace(runs.round_options(subject.settings), secrets=Secrets(secret_seed(subject, key, SEED)))
     ledger = Ledger.create(
         directory,
         policy=subject.policy,
@@ -142,11 +143,11 @@ def by_hand(subject: Subject, seat: Seat, directory: Path, trainer: Trainer, cli
         clients=clients,
         config="",
         created_by="tests",
-        at=conduct.clock(),
+        at=options.clock(),
     )
     engine = VectorisedEngine(subject.workload(), trainer)
     for _ in range(subject.rounds):
-        run_round(ledger, engine, conduct)
+        run_round(ledger, engine, options)
     return ledger
 
 
@@ -156,7 +157,7 @@ def test_a_world_without_the_client_is_bit_for_bit_a_run_that_never_had_it(
 ) -> None:
     others = [client for client in subject.clients if client != CLIENT]
     for world in whole[1][kind]:
-        with by_hand(subject, world.seat, tmp_path / str(world.seat), trainer, others) as ledger:
+        with by_hand(subject, world.key, tmp_path / str(world.key), trainer, others) as ledger:
             last = standing_models(ledger)[-1]
             expected = confidences(subject, last)
         assert np.array_equal(world.seen[Stage.RETRAINED].weights, last.vector.numpy())
@@ -170,9 +171,9 @@ def test_a_world_with_the_client_really_erases_it(
     subject: Subject, trainer: Trainer, whole: tuple[Path, dict[Kind, list[World]]], tmp_path: Path
 ) -> None:
     for world in whole[1][Kind.WITH]:
-        with by_hand(subject, world.seat, tmp_path / str(world.seat), trainer, list(subject.clients)) as ledger:
+        with by_hand(subject, world.key, tmp_path / str(world.key), trainer, list(subject.clients)) as ledger:
             expected = confidences(subject, standing_models(ledger)[-1])
-            foreseen = foresee(ledger, [CLIENT], runs.conduct_of(subject.settings), Retrain())
+            foreseen = foresee(ledger, [CLIENT], runs.round_options(subject.settings), Retrain())
         assert world.verdict == str(foreseen.verdict) == "rollback to round 1"
         before, served = world.seen[Stage.BEFORE], world.seen[Stage.SERVED]
         assert np.array_equal(before.records.own, expected.own)
@@ -183,7 +184,7 @@ def test_a_world_with_the_client_really_erases_it(
 def test_a_deniable_world_serves_the_model_it_had(deniable: Path, tmp_path: Path) -> None:
     subject = subject_in(deniable)
     with closing(trainer_of(subject)) as trainer:
-        [world] = trained(subject, tmp_path, trainer, [Seat(Kind.WITH, 0)])[Kind.WITH]
+        [world] = trained(subject, tmp_path, trainer, [WorldKey(Kind.WITH, 0)])[Kind.WITH]
     before, served = world.seen[Stage.BEFORE], world.seen[Stage.SERVED]
     assert world.verdict == "deniable"
     assert np.array_equal(served.records.own, before.records.own)
@@ -197,7 +198,7 @@ def test_worlds_of_one_kind_differ_in_their_secret_draws_only(
         one, two = (world.seen[max(world.seen)].records.own for world in each)
         assert one.shape == two.shape == subject.own.shape
         assert not np.array_equal(one, two)
-    assert len({json.dumps(seen, sort_keys=True) for seen in told(whole[1]).values()}) == len(SEATS)
+    assert len({json.dumps(seen, sort_keys=True) for seen in told(whole[1]).values()}) == len(WORLD_KEYS)
 
 
 def test_a_shadow_knows_what_its_seat_holds_better(broken: Path, tmp_path: Path) -> None:
@@ -212,13 +213,13 @@ def test_a_shadow_knows_what_its_seat_holds_better(broken: Path, tmp_path: Path)
         parts={"client-02": subject.parts["client-02"][:8], CLIENT: subject.own},
         rounds=2,
     )
-    seats = [Seat(Kind.SHADOW, number) for number in range(4)]
+    wanted = [WorldKey(Kind.SHADOW, number) for number in range(4)]
     with closing(trainer_of(subject)) as trainer:
-        shadows = trained(subject, tmp_path, trainer, seats)[Kind.SHADOW]
+        shadows = trained(subject, tmp_path, trainer, wanted)[Kind.SHADOW]
     seen = [world.seen[Stage.RETRAINED].records for world in shadows]
     confidence = np.stack([np.concatenate([records.own, records.held_out]) for records in seen])
     confidence -= confidence.mean(axis=1, keepdims=True)
-    held = np.stack([held_by(subject, world.seat, SEED) for world in shadows])
+    held = np.stack([held_by(subject, world.key, SEED) for world in shadows])
 
     def gap(held: Flags) -> float:
         return float(np.mean(confidence[held]) - np.mean(confidence[~held]))
@@ -236,15 +237,15 @@ def test_a_second_call_trains_nothing(subject: Subject, whole: tuple[Path, dict[
     again = trained(subject, whole[0], Forbidden(), on_round=seen.append)
     assert told(again) == told(whole[1])
     assert [world.verdict for world in again[Kind.WITH]] == [world.verdict for world in whole[1][Kind.WITH]]
-    assert sum(seen) == len(SEATS) * subject.rounds
+    assert sum(seen) == len(WORLD_KEYS) * subject.rounds
 
 
-def expected_clients(subject: Subject, seats: list[Seat]) -> int:
+def expected_clients(subject: Subject, wanted: list[WorldKey]) -> int:
     """How many clients are trained for these worlds: in every round, for alignments, and after a rollback."""
     rounds = subject.rounds
     without = dict.fromkeys((Kind.RETRAINED, Kind.WITHOUT), 5 * rounds + rounds)
     each = {**without, Kind.SHADOW: 6 * rounds + rounds, Kind.WITH: (6 * rounds + rounds) + (5 * rounds + rounds)}
-    return sum(each[seat.kind] for seat in seats)
+    return sum(each[key.kind] for key in wanted)
 
 
 @pytest.mark.parametrize("rounds", [1, 7])
@@ -262,11 +263,11 @@ def test_an_interrupted_call_is_gone_on_with(
         trained(subject, tmp_path, trainer, on_round=interrupt_after(2 * rounds))
     kept = sorted(path.name for path in tmp_path.iterdir())
     done = 2 * (rounds // subject.rounds)
-    assert kept == sorted(f"{seat}.json" for seat in SEATS[:done])  # and no scratch folder
+    assert kept == sorted(f"{key}.json" for key in WORLD_KEYS[:done])  # and no scratch folder
     counting, seen = Counting(trainer), list[int]()
     assert told(trained(subject, tmp_path, counting, on_round=seen.append)) == told(whole[1])
-    assert sum(seen) == len(SEATS) * subject.rounds
-    assert counting.clients == expected_clients(subject, SEATS[done:])
+    assert sum(seen) == len(WORLD_KEYS) * subject.rounds
+    assert counting.clients == expected_clients(subject, WORLD_KEYS[done:])
 
 
 def test_when_a_world_cannot_be_kept_its_scratch_is_gone_all_the_same(
@@ -277,7 +278,7 @@ def test_when_a_world_cannot_be_kept_its_scratch_is_gone_all_the_same(
 
     monkeypatch.setattr(worlds_module, "write_durably", full)
     with pytest.raises(OSError, match="No space") as raised:
-        trained(subject, tmp_path, trainer, SEATS[:2])
+        trained(subject, tmp_path, trainer, WORLD_KEYS[:2])
     assert list(tmp_path.iterdir()) == []
     assert raised.value.errno == 28
 
@@ -285,16 +286,16 @@ def test_when_a_world_cannot_be_kept_its_scratch_is_gone_all_the_same(
 def test_what_a_killed_process_left_is_in_nobodys_way(
     subject: Subject, trainer: Trainer, whole: tuple[Path, dict[Kind, list[World]]], tmp_path: Path
 ) -> None:
-    (tmp_path / "scratch" / str(SEATS[0]) / "models").mkdir(parents=True)
-    (tmp_path / "scratch" / str(SEATS[0]) / "ledger.sqlite3").write_text("half")
-    found = trained(subject, tmp_path, trainer, SEATS[:1])
-    assert told(found) == {str(SEATS[0]): told(whole[1])[str(SEATS[0])]}
-    assert [path.name for path in tmp_path.iterdir()] == [f"{SEATS[0]}.json"]
+    (tmp_path / "scratch" / str(WORLD_KEYS[0]) / "models").mkdir(parents=True)
+    (tmp_path / "scratch" / str(WORLD_KEYS[0]) / "ledger.sqlite3").write_text("half")
+    found = trained(subject, tmp_path, trainer, WORLD_KEYS[:1])
+    assert told(found) == {str(WORLD_KEYS[0]): told(whole[1])[str(WORLD_KEYS[0])]}
+    assert [path.name for path in tmp_path.iterdir()] == [f"{WORLD_KEYS[0]}.json"]
 
 
 def test_nothing_kept_names_anybody(subject: Subject, whole: tuple[Path, dict[Kind, list[World]]]) -> None:
     files = list(whole[0].rglob("*"))
-    assert len(files) == len(SEATS)
+    assert len(files) == len(WORLD_KEYS)
     for path in files:
         assert all(client.encode() not in path.read_bytes() for client in subject.clients)
 
@@ -345,22 +346,22 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 def test_a_damaged_world_is_not_used(
     subject: Subject, whole: tuple[Path, dict[Kind, list[World]]], tmp_path: Path, how: str
 ) -> None:
-    path = tmp_path / f"{SEATS[0]}.json"
+    path = tmp_path / f"{WORLD_KEYS[0]}.json"
     path.write_bytes(DAMAGE[how]((whole[0] / path.name).read_bytes()))
     with pytest.raises(AssertionError, match="trained"):
-        trained(subject, tmp_path, Forbidden(), SEATS[:1])
+        trained(subject, tmp_path, Forbidden(), WORLD_KEYS[:1])
 
 
 def test_a_damaged_world_is_trained_again(
     subject: Subject, trainer: Trainer, whole: tuple[Path, dict[Kind, list[World]]], tmp_path: Path
 ) -> None:
-    some = [Seat(Kind.WITH, 0), Seat(Kind.WITH, 1)]
-    for seat in some:
-        data = (whole[0] / f"{seat}.json").read_bytes()
-        (tmp_path / f"{seat}.json").write_bytes(DAMAGE["truncated"](data) if seat.number else data)
+    some = [WorldKey(Kind.WITH, 0), WorldKey(Kind.WITH, 1)]
+    for key in some:
+        data = (whole[0] / f"{key}.json").read_bytes()
+        (tmp_path / f"{key}.json").write_bytes(DAMAGE["truncated"](data) if key.number else data)
     seen: list[int] = []
     found = told(trained(subject, tmp_path, trainer, some, on_round=seen.append))
-    assert found == {str(seat): told(whole[1])[str(seat)] for seat in some}
+    assert found == {str(key): told(whole[1])[str(key)] for key in some}
     assert seen == [subject.rounds] + [1] * subject.rounds  # one was there, one was trained
     assert told(trained(subject, tmp_path, Forbidden(), some)) == found  # and is whole on disk now
 
@@ -368,8 +369,8 @@ def test_a_damaged_world_is_trained_again(
 def test_a_world_cut_off_anywhere_is_not_used(
     subject: Subject, whole: tuple[Path, dict[Kind, list[World]]], tmp_path: Path
 ) -> None:
-    data = (whole[0] / f"{SEATS[0]}.json").read_bytes()
+    data = (whole[0] / f"{WORLD_KEYS[0]}.json").read_bytes()
     for length in random.Random(3).sample(range(len(data)), 8):
-        (tmp_path / f"{SEATS[0]}.json").write_bytes(data[:length])
+        (tmp_path / f"{WORLD_KEYS[0]}.json").write_bytes(data[:length])
         with pytest.raises(AssertionError, match="trained"):
-            trained(subject, tmp_path, Forbidden(), SEATS[:1])
+            trained(subject, tmp_path, Forbidden(), WORLD_KEYS[:1])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from disavow.cli.account import account_for
-from disavow.cli.prospect import Asked, rounded_up
+from disavow.cli.forecast import Asked, rounded_up
 from disavow.config import load
 from disavow.errors import ConfigError
 from disavow.federation import Federation

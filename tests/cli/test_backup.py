@@ -10,7 +10,7 @@ import pytest
 
 from disavow.domain import RequestState
 from disavow.ledger import Ledger
-from disavow.ledger.absent import files_with
+from disavow.ledger.id_search import files_with
 from disavow.ledger.tombstones import RESTORED
 from tests.kill.erasure_driver import Driver, Ended
 

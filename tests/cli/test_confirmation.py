@@ -17,7 +17,7 @@ from disavow.erasure.erase import answer
 from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.database import NAME
-from disavow.rounds.conduct import now
+from disavow.rounds.options import now
 from tests.cli.process import COMMAND, environment
 from tests.kill.erasure_driver import Driver, Ended
 
@@ -166,7 +166,7 @@ def undone(command: Command, run_dir: Path, pair: list[str]) -> Path:
     """A run whose rounds were undone and not one of them rebuilt yet."""
     with Federation.open(run_dir, write=True) as run:
         run.ledger.place_requests(pair, key=run.tombstone_key(), at=now())
-        answer(run.ledger, run.conduct, run.mechanism, lambda verdict, requests: None)
+        answer(run.ledger, run.options, run.mechanism, lambda verdict, requests: None)
     return run_dir
 
 

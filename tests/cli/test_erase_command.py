@@ -20,11 +20,11 @@ from disavow.domain import TrainedBy
 from disavow.erasure.prove import default_openings
 from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
-from disavow.ledger.absent import files_with
 from disavow.ledger.database import NAME
+from disavow.ledger.id_search import files_with
 from disavow.ledger.rows import time_to_text
 from disavow.proof.keys import generate
-from disavow.rounds.conduct import now
+from disavow.rounds.options import now
 from tests.cli.process import COMMAND, environment, only_error, write_config
 from tests.data.making import write
 from tests.kill.erasure_driver import Driver
@@ -320,7 +320,7 @@ def test_a_damaged_run_is_exit_1_and_nothing_is_changed(run: Path, disavow: Comm
     data[len(data) // 2] ^= 1
     victim.write_bytes(bytes(data))
     before = contents(run)
-    result = disavow("erase", run, "client-01", "--fsck")
+    result = disavow("erase", run, "client-01", "--check")
     assert result.returncode == 1
     message = only_error(result)
     assert victim.name[:12] in message

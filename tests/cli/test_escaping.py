@@ -22,8 +22,8 @@ from disavow.ledger import Ledger
 from disavow.ledger.keys import tombstone_key
 from disavow.ledger.rows import time_to_text
 from disavow.proof.keys import generate
-from disavow.rounds.conduct import now
 from disavow.rounds.local_training import accept
+from disavow.rounds.options import now
 from disavow.rounds.vectors import Updates
 from tests.audit.test_report import LESS, MORE, SAME, audit
 from tests.cli.forked import disavow

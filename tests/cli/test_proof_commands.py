@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from disavow.ledger import Ledger, fsck
-from disavow.ledger.absent import files_with
+from disavow.ledger.id_search import files_with
 from disavow.ledger.models import from_safetensors
 from disavow.proof import canonical
 from disavow.proof.verify import CHECKS

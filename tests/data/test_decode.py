@@ -67,8 +67,9 @@ def test_only_as_many_rows_are_decoded_as_are_asked_for() -> None:
 
 def test_a_file_that_ends_too_early_is_refused() -> None:
     spec = SPECS["mnist"]
-    with pytest.raises(ConfigError, match=r"somewhere\.parquet: it ends after 5 rows, where it promises 8"):
+    with pytest.raises(ConfigError, match=r"somewhere\.parquet: .* 5 rows.* 8") as caught:
         list(blocks(rows_of(table(spec, 5), count=8), spec, 8))
+    assert caught.value.code == "DSV-101"
 
 
 @pytest.mark.parametrize(
@@ -87,10 +88,9 @@ def test_an_image_that_cannot_be_used_is_named_by_its_row(bad: bytes | None, rea
     spec = SPECS["mnist"]
     images: list[bytes | None] = [encoded(each) for each in pixels(spec, 12)]
     images[9] = bad
-    with pytest.raises(
-        ConfigError, match=rf"^somewhere\.parquet: row 9: the image cannot be used: .*{reason}"
-    ) as e:
+    with pytest.raises(ConfigError, match=rf"^somewhere\.parquet: row 9: .*{reason}") as e:
         decoded(spec, table(spec, 12, image=column(images)))
+    assert e.value.code == "DSV-101"
     assert "\n" not in str(e.value)
 
 
@@ -98,16 +98,18 @@ def test_a_truncated_jpeg_is_refused_too() -> None:
     spec = SPECS["cifar10"]
     whole = encoded(pixels(spec, 1)[0], "JPEG")
     assert decoded(spec, table(spec, 1, img=column([whole])))[0].shape == (1, 3, 32, 32)
-    with pytest.raises(ConfigError, match="row 0: the image cannot be used"):
+    with pytest.raises(ConfigError, match="row 0: ") as caught:
         decoded(spec, table(spec, 1, img=column([whole[: len(whole) // 2]])))
+    assert caught.value.code == "DSV-101"
 
 
 @pytest.mark.parametrize("label", [-1, 10, 256])
 def test_a_label_that_is_no_class_is_named_by_its_row(label: int) -> None:
     spec = SPECS["mnist"]
     labels = [0] * 9 + [label] + [0] * 2
-    with pytest.raises(ConfigError, match=rf"row 9: label is {label}; allowed: 0 to 9"):
+    with pytest.raises(ConfigError, match=rf"row 9: label is {label}") as caught:
         decoded(spec, table(spec, 12, label=pyarrow.array(labels)))
+    assert caught.value.code == "DSV-101"
 
 
 def test_a_label_that_is_missing_is_named_by_its_row() -> None:
@@ -115,8 +117,9 @@ def test_a_label_that_is_missing_is_named_by_its_row() -> None:
         spec = SPECS[name]
         kind = pyarrow.bool_() if spec.attributes else pyarrow.int64()
         labels = pyarrow.array([1, 0, None], pyarrow.int64()).cast(kind)
-        with pytest.raises(ConfigError, match=rf"row 2: {key} is missing"):
+        with pytest.raises(ConfigError, match=rf"row 2: {key}") as caught:
             decoded(spec, table(spec, 3, **{key: labels}))
+        assert caught.value.code == "DSV-101"
 
 
 # -- schemas -------------------------------------------------------------------------------------------------------
@@ -140,6 +143,7 @@ def test_another_schema_is_refused_by_column(name: str, instead: dict[str, Any],
     spec = SPECS[name]
     with pytest.raises(ConfigError) as refused:
         refuse_other_schema(rows_of(table(spec, 2, **instead)), spec)
+    assert refused.value.code == "DSV-101"
     assert str(refused.value).startswith(f"somewhere.parquet: {words}")
     assert str(refused.value).endswith(f"; allowed: the schema of {spec.hub} (docs/data.md)")
 
@@ -148,8 +152,9 @@ def test_another_schema_is_refused_by_column(name: str, instead: dict[str, Any],
 def test_the_schema_of_the_hub_is_taken_and_no_rows_are_not(name: str) -> None:
     spec = SPECS[name]
     refuse_other_schema(rows_of(table(spec, 2)), spec)
-    with pytest.raises(ConfigError, match=r"it has no rows"):
+    with pytest.raises(ConfigError) as caught:
         refuse_other_schema(rows_of(table(spec, 2).slice(0, 0)), spec)
+    assert caught.value.code == "DSV-101"
 
 
 def test_whole_numbers_of_any_width_are_labels() -> None:

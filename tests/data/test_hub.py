@@ -83,8 +83,9 @@ def test_a_data_set_is_had_by_its_public_name_and_kept(asked: list[tuple[str, st
 def test_a_run_that_names_a_revision_refuses_another(asked: list[tuple[str, str]]) -> None:
     digest = official(SETTINGS, lambda *_: None).digest
     assert official(SETTINGS.model_copy(update={"digest": digest}), lambda *_: None).digest == digest
-    with pytest.raises(ConfigError, match=r"^data\.digest is 0000000000000000\.\.\., but the files of mnist"):
+    with pytest.raises(ConfigError, match=r"^data\.digest is 0000000000000000") as caught:
         official(SETTINGS.model_copy(update={"digest": "0" * 64}), lambda *_: None)
+    assert caught.value.code == "DSV-101"
 
 
 PROGRAM = """

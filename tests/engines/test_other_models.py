@@ -21,11 +21,11 @@ import torch
 from disavow.domain import Layout, TensorSpec
 from disavow.engines.compiled import CompiledTrainer
 from disavow.engines.compiled.build import NoKernels, load
-from disavow.engines.fused import FusedTrainer, launch
+from disavow.engines.fused import FusedTrainer, nvrtc
 from disavow.engines.pool import PoolTrainer
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.stacked import StackedTrainer
-from disavow.engines.vectorised import VectorisedEngine
+from disavow.engines.trainer import VectorisedEngine
 from disavow.errors import ModelMismatch
 from disavow.rounds.local_training import Engine
 from disavow.rounds.vectors import Model
@@ -48,7 +48,7 @@ def make(name: str, case: Case, scratch: Path) -> Engine:
         return VectorisedEngine(case, PoolTrainer(2, start_after=0.0))
     if name == "stacked":
         return VectorisedEngine(case, StackedTrainer(device))
-    launch.compile_kernel = Emulator(scratch)
+    nvrtc.compile_kernel = Emulator(scratch)
     return VectorisedEngine(case, FusedTrainer(case.network, SHAPE, device))
 
 

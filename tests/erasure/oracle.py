@@ -19,8 +19,8 @@ from disavow.rounds.aggregate import aggregate
 from disavow.rounds.broadcast import Broadcast
 from disavow.rounds.cluster import cluster
 from disavow.rounds.clustering.fixed import settled
-from disavow.rounds.conduct import Conduct
 from disavow.rounds.local_training import Engine
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.perturb import choose_and_perturb, clip
 from disavow.rounds.vectors import Model
 
@@ -40,7 +40,7 @@ class Oracle:
     """A federation whose clients can leave, kept in plain lists."""
 
     policy: Policy
-    conduct: Conduct
+    options: RoundOptions
     engine: Engine
     clients: set[str]
     models: list[Model]  # models[t] is the one broadcast in round t + 1
@@ -51,8 +51,8 @@ class Oracle:
 
     def __post_init__(self) -> None:
         if self.policy.clustering == "fixed":
-            stream = self.conduct.secrets.stream(0, 1, "borders")
-            self.anchors = settled(self.clients, self.policy.k, self.conduct.seed, stream)
+            stream = self.options.secrets.stream(0, 1, "borders")
+            self.anchors = settled(self.clients, self.policy.k, self.options.seed, stream)
 
     def train(self, until: int) -> None:
         while len(self.rounds) < until:
@@ -66,7 +66,7 @@ class Oracle:
         if self.anchors is not None:
             held = zip(updates.clients, updates.samples, strict=True)
             self.anchors = self.anchors.counted({client: size_class(samples) for client, samples in held})
-            taking_part = self.conduct.clusters(self.anchors, number)
+            taking_part = self.options.clusters(self.anchors, number)
         previous: Sequence[Sequence[str]] = ()
         if self.policy.sticky and self.rounds:
             previous = [sorted(group - self.gone) for group in self.rounds[-1].clusters]
@@ -75,11 +75,11 @@ class Oracle:
             policy=self.policy,
             layout=before.layout,
             previous=previous,
-            seed=self.conduct.seed,
+            seed=self.options.seed,
             round_number=number,
             taking_part=taking_part,
         )
-        secrets = self.conduct.secrets
+        secrets = self.options.secrets
         perturbed = choose_and_perturb(
             updates,
             found,
@@ -89,7 +89,7 @@ class Oracle:
             round_number=number,
             attempt=attempt,
         )
-        opening = Broadcast(number, attempt, before, "", self.conduct.clock())
+        opening = Broadcast(number, attempt, before, "", self.options.clock())
         self.models.append(aggregate(opening, found, perturbed, policy=self.policy, secrets=secrets))
         self.rounds.append(
             RememberedRound(
@@ -102,8 +102,8 @@ class Oracle:
 
     def _participants(self, number: int) -> tuple[str, ...]:
         if self.anchors is None:
-            return self.conduct.participants(sorted(self.clients), number)
-        numbers = self.conduct.clusters(self.anchors, number).numbers
+            return self.options.participants(sorted(self.clients), number)
+        numbers = self.options.clusters(self.anchors, number).numbers
         return tuple(sorted(client for client in self.clients if self.anchors.places[client].cluster in numbers))
 
     def erase(
@@ -161,7 +161,7 @@ def _filled(values: Sequence[float], members: Sequence[Sequence[int]]) -> tuple[
 def participants_of(oracle: Oracle) -> tuple[str, ...]:
     if not oracle.clients:
         return ()
-    return oracle.conduct.participants(sorted(oracle.clients), 1)
+    return oracle.options.participants(sorted(oracle.clients), 1)
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:

@@ -20,7 +20,7 @@ from disavow.errors import BudgetSpent, RoundRefused, UnknownClient
 from disavow.federation import Federation
 from disavow.ledger import Ledger
 from disavow.privacy.budget import Budget
-from disavow.rounds.conduct import room_for
+from disavow.rounds.options import room_for
 from tests.erasure.mechanisms.contract import (
     ask,
     digests,
@@ -45,7 +45,7 @@ VARIETY: list[dict[str, Any]] = [
 
 
 def forecast(run: Federation, *clients: str) -> Forecast:
-    return foresee(run.ledger, clients, run.conduct, run.mechanism)
+    return foresee(run.ledger, clients, run.options, run.mechanism)
 
 
 def check_against_what_happens(run: Federation, leavers: list[str]) -> Forecast:
@@ -90,9 +90,9 @@ def test_saying_it_changes_no_byte_and_needs_no_right_to_write(tmp_path: Path, c
         run.train()
     before = files_of(tmp_path)
     with Ledger.open(tmp_path / "run") as ledger:  # nothing can be written through it
-        conduct = runs.conduct_of(runs.settings_of(tmp_path / "run"))
-        first = foresee(ledger, clients, conduct, Retrain())
-        assert foresee(ledger, clients, conduct, Retrain()) == first
+        options = runs.round_options(runs.settings_of(tmp_path / "run"))
+        first = foresee(ledger, clients, options, Retrain())
+        assert foresee(ledger, clients, options, Retrain()) == first
         assert ledger.requests() == ()
     assert files_of(tmp_path) == before
 
@@ -102,7 +102,7 @@ def test_it_can_be_told_while_another_process_holds_the_run(tmp_path: Path) -> N
         run.train()
         due = forecast(run, "client-01")
         with Ledger.open(tmp_path / "run") as ledger:
-            assert foresee(ledger, ["client-01"], run.conduct, run.mechanism) == due
+            assert foresee(ledger, ["client-01"], run.options, run.mechanism) == due
 
 
 def test_a_deniable_request_costs_nothing(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_an_interrupted_rebuild_is_taken_into_account(tmp_path: Path) -> None:
         run.train()
         rolled_back(run, [sorted(run.ledger.membership(1)[0])[0]], 1)
         for _ in range(2):
-            run.mechanism.rebuild_next(run.ledger, run.engine, run.conduct)
+            run.mechanism.rebuild_next(run.ledger, run.engine, run.options)
         # two of the four rounds are rebuilt when the next ones come
         pairs = combinations(sorted(run.ledger.membership(1)[0]), 2)
         pair = next(pair for pair in pairs if forecast(run, *pair).verdict.round == 1)
@@ -262,7 +262,7 @@ def test_a_round_whose_fixed_clusters_are_all_empty_ends_the_rebuild(
         told = check_against_what_happens(run, list(leavers))
         assert (told.verdict, told.served) == (Verdict(VerdictKind.ROLLBACK, at), at - 1)
         assert told.obstacle is not None
-        room = room_for(run.ledger, run.conduct, at)
+        room = room_for(run.ledger, run.options, at)
         assert (room.rounds, room.obstacle) == (0, told.obstacle)
         assert leave(run) == ()
     with reopen_toy(tmp_path / "run") as run, pytest.raises(RoundRefused):

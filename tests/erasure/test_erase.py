@@ -24,7 +24,7 @@ from disavow.domain import Evaluation, RequestState, Verdict, VerdictKind
 from disavow.errors import CannotRetrain, LedgerError, RoundRefused, RunInUse
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, database, fsck
-from disavow.ledger.absent import files_with
+from disavow.ledger.id_search import files_with
 from disavow.ledger.ledger import Ledger as LedgerClass
 from disavow.ledger.models import ModelStore
 from disavow.ledger.schema import clients, erasures, memberships
@@ -842,7 +842,7 @@ def test_a_program_whose_argument_is_the_leaver_does_not_write_it_into_the_lock(
 
 def test_the_clock_of_the_run_is_the_clock_of_its_answers(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
-        then = replace(run, own_conduct=replace(run.conduct, clock=lambda: MOMENT))
+        then = replace(run, own_options=replace(run.options, clock=lambda: MOMENT))
         [request] = leave(then, "client-01")
         assert (request.asked_at, request.answered_at) == (MOMENT, MOMENT)
 
@@ -864,7 +864,7 @@ def test_a_retraining_that_is_refused_serves_the_earlier_model_instead_of_failin
     with toy(tmp_path / "run") as run:
         pair = sorted(run.ledger.membership(1)[0])[:2]
         ask(run, *pair)
-        answered = replace(run, own_engine=Diverging(run.conduct.seed)).answer()
+        answered = replace(run, own_engine=Diverging(run.options.seed)).answer()
         assert [str(request.verdict) for request in answered] == ["rollback to round 1"] * 2
         assert "round 3 refused" in answered[0].remark
         assert answered[0].remark.endswith("the model of round 2 is served")
@@ -903,7 +903,7 @@ def test_an_engine_that_cannot_train_the_run_undoes_nothing(
     with toy(tmp_path / "run") as run:
         numbers, before = ask(run, *sorted(run.ledger.membership(1)[0])[:2]), run.ledger.summaries()
         with pytest.raises(error):
-            replace(run, own_engine=engine(run.conduct.seed)).answer()
+            replace(run, own_engine=engine(run.options.seed)).answer()
         assert run.ledger.summaries() == before
         assert {request.state for request in run.ledger.requests(numbers)} == {RequestState.WAITING}
         run.answer()

@@ -22,7 +22,7 @@ from disavow.ledger import Ledger, fsck
 from disavow.ledger.models import digest_of, to_safetensors
 from disavow.ledger.retention import checkpoints
 from disavow.models import build
-from disavow.rounds.conduct import Conduct, now
+from disavow.rounds.options import RoundOptions, now
 from disavow.rounds.randomness import Secrets, Stream
 from disavow.rounds.training import train
 from disavow.rounds.vectors import Model
@@ -87,8 +87,10 @@ def run_that_never_had(leavers: set[str], settings: Settings, directory: Path, a
     )
     if anchors is not None:
         ledger.keep_anchors(anchors)
-    conduct = Conduct(seed=settings.seed, fraction=settings.training.fraction, secrets=LaterAttempt(settings.seed))
-    train(ledger, engine, conduct, rounds=settings.rounds)
+    options = RoundOptions(
+        seed=settings.seed, fraction=settings.training.fraction, secrets=LaterAttempt(settings.seed)
+    )
+    train(ledger, engine, options, rounds=settings.rounds)
     return ledger
 
 
@@ -193,7 +195,7 @@ def test_any_history_of_leavers_ends_in_the_bits_of_the_naive_federation(
     with Federation.create(tmp_path / "run", settings, keys=tmp_path / "keys") as run:
         oracle = Oracle(
             policy=run.ledger.policy,
-            conduct=run.conduct,
+            options=run.options,
             engine=run.engine,
             clients=set(run.ledger.clients()),
             models=[Model(run.ledger.layout, torch.from_numpy(run.ledger.model_before(1)))],

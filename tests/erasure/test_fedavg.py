@@ -15,7 +15,7 @@ from disavow.federation import Federation
 from disavow.ledger import fsck
 from disavow.proof.keys import generate, trusted_keys
 from disavow.proof.verify import Asked, examine
-from disavow.rounds.conduct import now
+from disavow.rounds.options import now
 from disavow.rounds.vectors import Model
 
 SETTINGS: dict[str, Any] = {

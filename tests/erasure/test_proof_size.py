@@ -18,7 +18,7 @@ from disavow.federation import Federation
 from disavow.ledger import fsck
 from disavow.proof import envelope
 from tests.erasure.mechanisms.contract import ask, leave
-from tests.erasure.test_prove import (
+from tests.erasure.proving import (
     CLUSTER,
     DRAWN,
     SERVER,
@@ -53,7 +53,7 @@ def test_no_proof_is_larger_than_foreseen(tmp_path: Path, changed: dict[str, Any
             leave(run, client)
             assert foreseen / 5 < len(proof_of(run, step + 1)) <= foreseen
         pair = pair_that_breaks(run)
-        first = foresee(run.ledger, pair, run.conduct, run.mechanism).verdict.undoes
+        first = foresee(run.ledger, pair, run.options, run.mechanism).verdict.undoes
         sizes = [expected(run, client, before=first, leavers=2) for client in pair]
         retrained = run.settings.rounds * sealed_bytes(ROUND_LEAF)
         leave(run, *pair)
@@ -118,12 +118,12 @@ def test_the_dry_run_foresees_it(
 ) -> None:
     with trained(tmp_path / "run", **CLUSTER) as run:
         client = deniable_client(run)
-        assert foresee(run.ledger, [client], run.conduct, run.mechanism).too_large is None
+        assert foresee(run.ledger, [client], run.options, run.mechanism).too_large is None
         foreseen = expected(run, client, leavers=1)
         limit(monkeypatch, foreseen)
-        assert foresee(run.ledger, [client], run.conduct, run.mechanism).too_large is None
+        assert foresee(run.ledger, [client], run.options, run.mechanism).too_large is None
         limit(monkeypatch, foreseen - 1)
-        assert foresee(run.ledger, [client], run.conduct, run.mechanism).too_large == foreseen
+        assert foresee(run.ledger, [client], run.options, run.mechanism).too_large == foreseen
     told: dict[str, Any] = {"wait": 0.0, "retrain": True, "check": False, "yes": False, "openings": None}
     for as_json, words in ((False, f"up to {foreseen:,} bytes"), (True, f'"proof_too_large": {foreseen}')):
         command.erase(tmp_path / "run", [client], dry_run=True, as_json=as_json, **told)

@@ -59,7 +59,7 @@ def repeating(ledger: Ledger) -> list[int]:
 
 def forecasts(run: Federation) -> dict[tuple[str, ...], Forecast]:
     pairs = combinations(run.ledger.clients(), 2)
-    return {pair: foresee(run.ledger, pair, run.conduct, run.mechanism) for pair in pairs}
+    return {pair: foresee(run.ledger, pair, run.options, run.mechanism) for pair in pairs}
 
 
 def further_back(run: Federation) -> tuple[tuple[str, ...], Forecast]:

@@ -27,7 +27,7 @@ def stream_rounds(ledger: Ledger) -> list[int | None]:
 
 
 def place(run: Federation, rate: float = 1.0) -> None:
-    place_from_stream(run.ledger, run.conduct, rate=rate, key=run.tombstone_key())
+    place_from_stream(run.ledger, run.options, rate=rate, key=run.tombstone_key())
 
 
 # -- who asks ----------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def test_the_stream_asks_once_a_round_and_never_for_somebody_who_has_asked(tmp_p
     """Once for each round, whatever happens: also when the one it would draw asked by itself a moment before."""
     with start_toy(tmp_path / "run", toy_settings(rounds=1)) as run:
         run.train()
-        drawn = asks(run.ledger.clients(), rate=1.0, seed=run.conduct.seed, round_number=1)
+        drawn = asks(run.ledger.clients(), rate=1.0, seed=run.options.seed, round_number=1)
         assert drawn is not None
         ask(run, drawn)
         for _ in range(2):
@@ -199,7 +199,7 @@ def test_requests_by_hand_and_by_stream_live_together(tmp_path: Path) -> None:
 
         def on_round(summary: RoundSummary) -> None:
             if (summary.number, summary.attempt) == (2, 1):
-                drawn = asks(run.ledger.clients(), rate=1.0, seed=run.conduct.seed, round_number=2)
+                drawn = asks(run.ledger.clients(), rate=1.0, seed=run.options.seed, round_number=2)
                 ask(run, next(client for client in run.ledger.clients() if client != drawn))
 
         run.train(Callbacks(on_round))

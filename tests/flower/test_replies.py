@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 
+from disavow.domain import Policy
 from disavow.errors import RoundRefused
+from disavow.flower import training
+from disavow.flower.replies import MOST_SAMPLES, Reply, outliers
 from disavow.ledger import Ledger
-from tests.flower.farm import SAMPLES, farm, initial_arrays, moved, rounds_asked, strategy
+from tests.flower.builders import SAMPLES, initial_arrays, make_grid, moved, rounds_asked, strategy
 from tests.flower.loopback import LoopbackGrid, Tamper
+from tests.rounds.builders import POLICY
 
 pytestmark = pytest.mark.flower
 
@@ -86,6 +91,7 @@ def twofold(content: RecordDict) -> None:
     content["more"] = content["arrays"]
 
 
+GOOD = 6
 BAD: dict[str, tuple[Tamper, str]] = {
     "silent": (silent, "did not answer within 0.5 s"),
     "failed": (failing, "its app failed: out of memory"),
@@ -108,27 +114,46 @@ BAD: dict[str, tuple[Tamper, str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", BAD)
-def test_a_bad_reply_is_left_out_and_named(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    tamper, reason = BAD[kind]
-    grid = farm(6)
-    grid.nodes[2].tamper = tamper
+def grid_with_bad_replies() -> tuple[LoopbackGrid, dict[str, str]]:
+    """Six good clients, and one for each kind of bad reply; the clients by the kind."""
+    grid = make_grid(GOOD + len(BAD))
+    clients = {kind: f"c{number}" for number, kind in enumerate(BAD, start=GOOD + 1)}
+    for number, (tamper, _) in enumerate(BAD.values(), start=GOOD + 1):
+        grid.nodes[number].tamper = tamper
+    return grid, clients
+
+
+def test_every_bad_reply_is_left_out_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "_MOST_NAMED", len(BAD))
+    grid, clients = grid_with_bad_replies()
     start(grid, tmp_path / "run")
-    assert participants(tmp_path / "run") == {"c1", "c3", "c4", "c5", "c6"}
+    assert participants(tmp_path / "run") == {f"c{i}" for i in range(1, GOOD + 1)}
     [line] = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
-    assert line.startswith("disavow: round 1: left out c2: ")
-    assert reason in line
+    assert line.startswith("disavow: round 1: left out c")
+    reasons = dict(part.split(": ", 1) for part in line.removeprefix("disavow: round 1: left out ").split("; "))
+    for kind, (_, reason) in BAD.items():
+        assert reason in reasons[clients[kind]], kind
+
+
+def test_an_error_names_only_some_of_many(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    grid = make_grid(16)
+    for number in range(1, 13):
+        grid.nodes[number].tamper = failing
+    start(grid, tmp_path / "run")
+    assert "; and 2 more" in caplog.text
 
 
 def test_a_longer_update_is_no_poison(tmp_path: Path) -> None:
-    grid = farm(6)
+    grid = make_grid(6)
     grid.nodes[2].tamper = with_arrays(lambda shape: 2.0)  # some twenty times the others
     start(grid, tmp_path / "run")
     assert len(participants(tmp_path / "run")) == 6
 
 
 def test_more_samples_are_no_poison(tmp_path: Path) -> None:
-    grid = farm(6)
+    grid = make_grid(6)
     grid.nodes[2].tamper = metric(100 * SAMPLES)
     start(grid, tmp_path / "run")
     assert len(participants(tmp_path / "run")) == 6
@@ -142,7 +167,7 @@ def unmoved(reply: Message) -> Message | None:
 def test_where_most_updates_are_zero_poison_is_measured_by_the_others_or_by_the_model(
     still: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    grid = farm(7)
+    grid = make_grid(7)
     for number in range(1, still + 1):
         grid.nodes[number].tamper = unmoved
     grid.nodes[7].tamper = with_arrays(lambda shape: 1e30)
@@ -155,7 +180,7 @@ def test_one_update_among_zeros_is_no_poison_where_it_is_no_longer_than_models_a
     def still(reply: Message) -> Message | None:
         return with_content(lambda content: content.update(arrays=initial_arrays(1.0)))(reply)
 
-    grid = farm(5)
+    grid = make_grid(5)
     for number in range(1, 5):
         grid.nodes[number].tamper = still
     made = strategy(tmp_path / "run")
@@ -164,7 +189,7 @@ def test_one_update_among_zeros_is_no_poison_where_it_is_no_longer_than_models_a
 
 
 def test_updates_that_are_all_zero_are_no_poison(tmp_path: Path) -> None:
-    grid = farm(4)
+    grid = make_grid(4)
     for node in grid.nodes.values():
         node.tamper = unmoved
     start(grid, tmp_path / "run")
@@ -172,7 +197,7 @@ def test_updates_that_are_all_zero_are_no_poison(tmp_path: Path) -> None:
 
 
 def test_fewer_than_k_are_refused_with_the_reason_after_they_were_asked_again(tmp_path: Path) -> None:
-    grid = farm(4)
+    grid = make_grid(4)
     grid.nodes[1].tamper, grid.nodes[2].tamper = failing, silent
     with pytest.raises(RoundRefused) as refusal:
         start(grid, tmp_path / "run", repeats=2)
@@ -186,7 +211,7 @@ def test_fewer_than_k_are_refused_with_the_reason_after_they_were_asked_again(tm
 
 
 def test_a_failure_that_passes_costs_no_round(tmp_path: Path) -> None:
-    grid = farm(3)
+    grid = make_grid(3)
     answers = iter([False, True])
 
     def flaky(reply: Message) -> Message | None:
@@ -200,15 +225,87 @@ def test_a_failure_that_passes_costs_no_round(tmp_path: Path) -> None:
 
 
 def test_too_few_nodes_are_waited_for_and_then_refused(tmp_path: Path) -> None:
-    with pytest.raises(RoundRefused, match="2 participants are fewer than k = 3"):
-        start(farm(2), tmp_path / "run")
+    with pytest.raises(RoundRefused):
+        start(make_grid(2), tmp_path / "run")
 
 
 def test_the_weight_of_a_client_is_the_class_of_its_number_of_samples(tmp_path: Path) -> None:
-    grid = farm(6)
+    grid = make_grid(6)
     grid.nodes[2].tamper = metric(SAMPLES * 4)  # two doublings: exactly four times the class of the others
     start(grid, tmp_path / "run", noise="none")
     with Ledger.open(tmp_path / "run") as ledger:
         weights = {c: cluster.weight for cluster in ledger.round(1).clusters for c in cluster.clients}
     others = sum(weight == pytest.approx(weights["c2"]) for weight in weights.values())
     assert weights["c2"] == pytest.approx((4 + others - 1) / 9)
+
+
+# -- where the sampled figure is claimed, a reply is in a round or not by itself ---------------------------------
+
+
+CALIBRATED = replace(POLICY, noise="calibrated", clip=1.0, tau=1.0, sticky=False)
+SAMPLED = replace(CALIBRATED, clustering="fixed")
+BROADCAST = np.array([5.0], dtype=np.float32)
+FIXED: dict[str, Any] = {
+    "noise": "calibrated",
+    "settings": {"clustering": {"method": "fixed"}, "noise": {"clip": 1.0, "tau": 0.5}},
+}
+ABOUT_OTHERS = {"huge", "beyond float32", "samples beyond the others'"}
+
+
+def reply_of(value: float, samples: int = 10) -> Reply:
+    return Reply(np.array([value], dtype=np.float32), samples, Message(RecordDict(), 1, "train"))
+
+
+LENGTHS = {f"a{i}": reply_of(150.0) for i in range(5)} | {f"b{i}": reply_of(-1.0) for i in range(5)}
+COUNTS = {f"a{i}": reply_of(1.0, 1500) for i in range(5)} | {f"b{i}": reply_of(1.0, 1) for i in range(5)}
+
+
+@pytest.mark.parametrize("roster", [LENGTHS, COUNTS], ids=["lengths", "samples"])
+@pytest.mark.parametrize("policy", [CALIBRATED, replace(POLICY, clustering="fixed", sticky=False), SAMPLED])
+def test_a_removal_decides_who_else_is_in_only_where_no_sampled_figure_is_claimed(
+    roster: dict[str, Reply], policy: Policy
+) -> None:
+    fewer = {client: each for client, each in roster.items() if client != "a0"}
+    others = set(outliers(roster, policy, 100.0, BROADCAST)) - {"a0"}
+    assert (others == set(outliers(fewer, policy, 100.0, BROADCAST))) == (policy is SAMPLED)
+    assert others == set()  # the median lies between the two halves
+
+
+def test_a_bad_reply_is_left_out_of_fixed_clusters_for_what_it_is_alone(tmp_path: Path) -> None:
+    grid, clients = grid_with_bad_replies()
+    start(grid, tmp_path / "run", **FIXED)
+    good = {f"c{i}" for i in range(1, GOOD + 1)}
+    assert participants(tmp_path / "run") == good | {clients[kind] for kind in ABOUT_OTHERS}
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert np.linalg.norm(ledger.model_before(2)) < 100  # clipped, whatever was returned
+
+
+@pytest.mark.parametrize(("samples", "counts"), [(MOST_SAMPLES, True), (MOST_SAMPLES + 1, False)])
+def test_no_reply_counts_more_samples_than_an_absolute_number(samples: int, counts: bool, tmp_path: Path) -> None:
+    grid = make_grid(6)
+    grid.nodes[2].tamper = metric(samples)
+    start(grid, tmp_path / "run", **FIXED)
+    assert ("c2" in participants(tmp_path / "run")) == counts
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_who_else_is_in_a_round_does_not_depend_on_a_client_that_left(removed: bool, tmp_path: Path) -> None:
+    """Half of the replies are long; and with the client gone, fewer than k are good."""
+    grid = make_grid(6)
+    for number in (1, 2, 3):
+        grid.nodes[number].tamper = with_arrays(lambda shape: 1e3)
+    for number in (4, 5, 6):
+        grid.nodes[number].tamper = silent
+    if removed:
+        grid.nodes[1].tamper = silent
+    start(grid, tmp_path / "run", repeats=2, **FIXED)
+    assert participants(tmp_path / "run") - {"c1"} == {"c2", "c3"}
+    assert rounds_asked(grid.nodes[6]) == [1]
+
+
+def test_a_round_that_nobody_answers_is_refused(tmp_path: Path) -> None:
+    grid = make_grid(6)
+    for node in grid.nodes.values():
+        node.tamper = silent
+    with pytest.raises(RoundRefused):
+        start(grid, tmp_path / "run", **FIXED)

@@ -6,7 +6,6 @@ import copy
 import logging
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ pytest.importorskip("flwr")
 import torch
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
@@ -29,18 +28,18 @@ from disavow.erasure.mechanisms.federaser import FedEraser
 from disavow.erasure.mechanisms.retrain import Retrain, RetrainFromScratch
 from disavow.errors import ConfigError
 from disavow.flower import KIPFedAvg
-from disavow.flower.arrays import frame_of
+from disavow.flower.replies import ArrayFormat
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.keys import tombstone_key
 from disavow.ledger.tombstones import RESTORED
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.participation import Rank, participants, rank_by_key, rank_by_seed
 from disavow.rounds.randomness import Secrets
 from disavow.rounds.round import run_round
 from tests.engines.contract import a_case
-from tests.flower.farm import farm, initial_arrays, learner, place, placing, rounds_asked, strategy
+from tests.flower.builders import initial_arrays, learner, make_grid, place, placing, rounds_asked, strategy
 from tests.flower.loopback import LoopbackGrid, Node
-from tests.flower.test_contract import app_of
+from tests.flower.test_training import app_of
 from tests.rounds.builders import ledger_of
 
 pytestmark = pytest.mark.flower
@@ -51,7 +50,7 @@ def start(made: KIPFedAvg, grid: Grid, rounds: int, **more: Any) -> Any:
 
 
 def vector_of(arrays: ArrayRecord) -> np.ndarray[Any, Any]:
-    return frame_of(initial_arrays()).vector(arrays)
+    return ArrayFormat.of(initial_arrays()).to_vector(arrays)
 
 
 def members(ledger: Ledger, number: int) -> set[str]:
@@ -59,7 +58,7 @@ def members(ledger: Ledger, number: int) -> set[str]:
 
 
 def test_it_takes_the_place_of_fedavg(tmp_path: Path) -> None:
-    grid = farm(7)
+    grid = make_grid(7)
     result = start(strategy(tmp_path / "run", fraction_evaluate=1.0), grid, 3, evaluate_fn=placing(tmp_path, {}))
     with Ledger.open(tmp_path / "run") as ledger:
         assert ledger.next_round() == (4, 1)
@@ -78,7 +77,7 @@ def test_it_takes_the_place_of_fedavg(tmp_path: Path) -> None:
 def test_several_representatives_are_drawn_where_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="representatives"):
         strategy(tmp_path / "run", k=3, x=1, representatives=3)
-    start(strategy(tmp_path / "run", k=3, x=1, representatives=2), farm(7), 2)
+    start(strategy(tmp_path / "run", k=3, x=1, representatives=2), make_grid(7), 2)
     with Ledger.open(tmp_path / "run") as ledger:
         assert (ledger.policy.representatives, ledger.next_round()) == (2, (3, 1))
     assert [finding for finding in fsck(tmp_path / "run") if finding.fault] == []
@@ -95,23 +94,21 @@ def test_its_constructor_takes_what_fedavg_takes_in_the_same_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "named"),
+    ("name", "value"),
     [
-        ({"identity": "client_id"}, "identity is 'client_id'; allowed: 'auto', 'key', 'client-id'"),
-        ({"identity": None}, "identity is None; allowed: 'auto'"),
-        ({"repeats": -1}, "repeats is -1; allowed: a whole number, 0 or more"),
-        ({"repeats": 1.5}, "repeats is 1.5; allowed"),
-        ({"too_large": float("nan")}, "too_large is nan; allowed: a finite number above 1"),
-        ({"too_large": float("inf")}, "too_large is inf; allowed"),
-        ({"too_large": 1}, "too_large is 1; allowed"),
-        ({"too_large": "100"}, "too_large is '100'; allowed"),
+        ("identity", "client_id"),
+        ("identity", None),
+        ("repeats", -1),
+        ("repeats", 1.5),
+        ("too_large", float("nan")),
+        ("too_large", float("inf")),
+        ("too_large", 1),
+        ("too_large", "100"),
     ],
 )
-def test_an_argument_that_makes_no_sense_is_refused_by_name(
-    tmp_path: Path, wrong: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(ConfigError, match=re.escape(named)):
-        strategy(tmp_path / "run", **wrong)
+def test_an_argument_that_makes_no_sense_is_refused_by_name(tmp_path: Path, name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} "):
+        strategy(tmp_path / "run", **{name: value})
     assert not (tmp_path / "run").exists()
 
 
@@ -128,27 +125,27 @@ def test_an_argument_that_makes_no_sense_is_refused_by_name(
 )
 def test_settings_that_only_the_nodes_know_are_refused(tmp_path: Path, more: dict[str, Any], name: str) -> None:
     """The run's config.toml does not hold them: commands would take it for one that somebody has changed."""
-    with pytest.raises(ConfigError, match=re.escape(f"settings name {name}, ")):
+    with pytest.raises(ConfigError, match=re.escape(name)):
         strategy(tmp_path / "run", settings=more)
 
 
 def test_a_run_records_that_nodes_train_it(tmp_path: Path) -> None:
     for rounds in (1, 2):
-        start(strategy(tmp_path / "run"), farm(5), rounds)
+        start(strategy(tmp_path / "run"), make_grid(5), rounds)
         with Ledger.open(tmp_path / "run") as ledger:
             assert ledger.trainer == TrainedBy("flower")
 
 
 def test_commands_know_the_settings_of_a_run_as_its_own(tmp_path: Path) -> None:
     more = {"training": {"epochs": 2}, "clustering": {"metric": "cosine"}, "draws": "seeded"}
-    start(strategy(tmp_path / "run", settings=more), farm(5), 1)
+    start(strategy(tmp_path / "run", settings=more), make_grid(5), 1)
     with Ledger.open(tmp_path / "run") as ledger:
         runs.refuse_changed(ledger, runs.settings_of(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("name", ["ledger", "keys", "openings"])
 def test_a_relative_path_is_refused_because_nobody_knows_where_it_would_lie(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{name} is 'runs/mine', a relative path.*such as '~/runs/mine'"):
+    with pytest.raises(ConfigError, match=f"^{name} "):
         strategy(tmp_path / "run", **{name: "runs/mine"})
 
 
@@ -157,11 +154,11 @@ def test_a_run_may_lie_in_somebodys_home_and_the_log_says_where_that_is(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    start(strategy("~/runs/mine"), farm(7), 1)
+    start(strategy("~/runs/mine"), make_grid(7), 1)
     with Ledger.open(tmp_path / "runs" / "mine") as ledger:
         assert ledger.next_round() == (2, 1)
     assert f"ledger {(tmp_path / 'runs' / 'mine').resolve()}" in caplog.text
-    with pytest.raises(ConfigError, match="no such home directory"):
+    with pytest.raises(ConfigError, match=r"^ledger "):
         strategy("~nobody-of-this-name/mine")
 
 
@@ -173,12 +170,12 @@ def test_with_equal_seeds_the_models_are_those_of_the_sequential_engine(tmp_path
     made = strategy(tmp_path / "flower", k=2, x=1, seed=case.seed, settings={"draws": "seeded"})
     arrays = ArrayRecord(copy.deepcopy(case.network).state_dict())
     made.start(grid=grid, initial_arrays=arrays, num_rounds=3, timeout=5.0)
-    conduct = Conduct(seed=case.seed, secrets=Secrets(case.seed))
+    options = RoundOptions(seed=case.seed, secrets=Secrets(case.seed))
     policy = made.settings.policy
     here = ledger_of(tmp_path / "here", case.parts, case.model.layout, policy, case.model.vector)
     with here, Ledger.open(tmp_path / "flower") as there:
         for number in (1, 2, 3):
-            run_round(here, SequentialEngine(case), conduct)
+            run_round(here, SequentialEngine(case), options)
             assert np.array_equal(there.model_after(number), here.model_after(number)), number
             assert sorted(map(sorted, there.membership(number))) == sorted(map(sorted, here.membership(number)))
 
@@ -187,7 +184,7 @@ def test_with_equal_seeds_the_models_are_those_of_the_sequential_engine(tmp_path
 
 
 def test_a_deniable_request_is_answered_between_rounds_and_the_leaver_is_never_asked_again(tmp_path: Path) -> None:
-    grid, run = farm(8), tmp_path / "run"
+    grid, run = make_grid(8), tmp_path / "run"
     start(strategy(run, fraction_evaluate=1.0), grid, 4, evaluate_fn=placing(run, {2: ["c5"]}))
     with Ledger.open(run) as ledger:
         [request] = ledger.requests()
@@ -211,7 +208,7 @@ def leave_together(run: Path, grid: LoopbackGrid, made: KIPFedAvg) -> list[str]:
 
 
 def test_after_a_rollback_the_round_number_goes_back_and_the_retraining_is_exact(tmp_path: Path) -> None:
-    grid, run = farm(9), tmp_path / "run"
+    grid, run = make_grid(9), tmp_path / "run"
     leavers = leave_together(run, grid, strategy(run))
     result = start(strategy(run), grid, 4, evaluate_fn=placing(run, {3: leavers}))
     with Ledger.open(run) as ledger:
@@ -228,7 +225,7 @@ def test_after_a_rollback_the_round_number_goes_back_and_the_retraining_is_exact
 
 
 def test_where_clients_do_not_use_the_seed_the_report_says_so(tmp_path: Path) -> None:
-    grid, run = farm(9, learner(seeded=False)), tmp_path / "run"
+    grid, run = make_grid(9, learner(seeded=False)), tmp_path / "run"
     leavers = leave_together(run, grid, strategy(run))
     start(strategy(run), grid, 3, evaluate_fn=placing(run, {3: leavers}))
     with Ledger.open(run) as ledger:
@@ -240,7 +237,7 @@ def test_where_clients_do_not_use_the_seed_the_report_says_so(tmp_path: Path) ->
 
 
 def test_a_leaver_does_not_come_back_with_another_node(tmp_path: Path) -> None:
-    grid, run = farm(8), tmp_path / "run"
+    grid, run = make_grid(8), tmp_path / "run"
     start(strategy(run), grid, 2, evaluate_fn=placing(run, {1: ["c5"]}))
     grid.nodes[99] = Node(learner(), {"client-id": "c5"})
     grid.nodes[5].connected = False
@@ -256,7 +253,7 @@ def test_a_leaver_does_not_come_back_with_another_node(tmp_path: Path) -> None:
 def test_a_run_restored_from_a_backup_withdraws_its_leavers_again_and_admits_none_of_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run, grid = tmp_path / "run", farm(7)
+    run, grid = tmp_path / "run", make_grid(7)
     start(strategy(run), grid, 1)
     backup = shutil.copytree(run, tmp_path / "backup")
     grid.nodes[8] = Node(learner(), {"client-id": "c8"})  # joins after the backup
@@ -278,7 +275,7 @@ def test_a_run_restored_from_a_backup_withdraws_its_leavers_again_and_admits_non
 
 
 def test_a_server_that_starts_again_goes_on_where_the_ledger_stands(tmp_path: Path) -> None:
-    grid, run = farm(7), tmp_path / "run"
+    grid, run = make_grid(7), tmp_path / "run"
     start(strategy(run), grid, 2)
     made = strategy(run)
     made.start(grid=grid, initial_arrays=initial_arrays(5.0), num_rounds=3, timeout=2.0)  # not its first model
@@ -290,7 +287,7 @@ def test_a_server_that_starts_again_goes_on_where_the_ledger_stands(tmp_path: Pa
 
 
 def test_nothing_is_trained_where_enough_rounds_stand(tmp_path: Path) -> None:
-    grid, run = farm(7), tmp_path / "run"
+    grid, run = make_grid(7), tmp_path / "run"
     first = start(strategy(run), grid, 2)
     again = start(strategy(run), grid, 2)
     assert rounds_asked(grid.nodes[1]) == [1, 2]
@@ -299,27 +296,27 @@ def test_nothing_is_trained_where_enough_rounds_stand(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("other", "named"),
-    [({"k": 4}, "clustering.k is 3 there and 4 here"), ({"noise": "none"}, "noise.mode is 'paper' there")],
+    [({"k": 4}, "clustering.k"), ({"noise": "none"}, "noise.mode")],
 )
 def test_a_run_keeps_its_promises(tmp_path: Path, other: dict[str, Any], named: str) -> None:
-    start(strategy(tmp_path / "run"), farm(7), 1)
-    with pytest.raises(ConfigError, match=named):
-        start(strategy(tmp_path / "run", **other), farm(7), 2)
+    start(strategy(tmp_path / "run"), make_grid(7), 1)
+    with pytest.raises(ConfigError, match=re.escape(named)):
+        start(strategy(tmp_path / "run", **other), make_grid(7), 2)
 
 
 def test_a_run_keeps_its_model(tmp_path: Path) -> None:
-    start(strategy(tmp_path / "run"), farm(7), 1)
+    start(strategy(tmp_path / "run"), make_grid(7), 1)
     fewer = ArrayRecord({name: array for name, array in initial_arrays().items() if name != "bias"})
-    with pytest.raises(ConfigError, match="another model"):
-        strategy(tmp_path / "run").start(grid=farm(7), initial_arrays=fewer, num_rounds=2)
+    with pytest.raises(ConfigError):
+        strategy(tmp_path / "run").start(grid=make_grid(7), initial_arrays=fewer, num_rounds=2)
 
 
 # -- Flower's habits ---------------------------------------------------------------------------------------
 
 
 def test_a_fraction_takes_part_and_never_fewer_than_min_train_nodes(tmp_path: Path) -> None:
-    start(strategy(tmp_path / "half", fraction_train=0.5), farm(8), 1)
-    start(strategy(tmp_path / "least", fraction_train=0.1, min_train_nodes=6), farm(8), 1)
+    start(strategy(tmp_path / "half", fraction_train=0.5), make_grid(8), 1)
+    start(strategy(tmp_path / "least", fraction_train=0.1, min_train_nodes=6), make_grid(8), 1)
     for name, count in (("half", 4), ("least", 6)):
         with Ledger.open(tmp_path / name) as ledger:
             assert len(members(ledger, 1)) == count
@@ -332,8 +329,8 @@ def test_who_takes_part_goes_by_the_operators_key_and_by_the_seed_only_with_seed
     """Eight rounds of four in eight: by chance both ways would agree once in 70^8 times."""
     run, keys = tmp_path / "run", tmp_path / "operator"
     asked = {"fraction_train": 0.5, "keys": keys, "settings": {"draws": draws}}
-    start(strategy(run, **asked), farm(8), 4)
-    start(strategy(run, **asked), farm(8), 8)  # nor does a restart change it
+    start(strategy(run, **asked), make_grid(8), 4)
+    start(strategy(run, **asked), make_grid(8), 8)  # nor does a restart change it
     clients = [f"c{i}" for i in range(1, 9)]
     with Ledger.open(run) as ledger:
         taking_part = [tuple(sorted(members(ledger, number))) for number in range(1, 9)]
@@ -347,9 +344,9 @@ def test_who_takes_part_goes_by_the_operators_key_and_by_the_seed_only_with_seed
 
 
 def test_a_run_that_goes_by_a_key_is_not_continued_without_it(tmp_path: Path) -> None:
-    start(strategy(tmp_path / "run", fraction_train=0.5, keys=tmp_path / "operator"), farm(8), 1)
+    start(strategy(tmp_path / "run", fraction_train=0.5, keys=tmp_path / "operator"), make_grid(8), 1)
     with pytest.raises(ConfigError, match=r"tombstone\.key"):
-        start(strategy(tmp_path / "run", fraction_train=0.5, keys=tmp_path / "elsewhere"), farm(8), 2)
+        start(strategy(tmp_path / "run", fraction_train=0.5, keys=tmp_path / "elsewhere"), make_grid(8), 2)
     assert not (tmp_path / "elsewhere" / "tombstone.key").exists()
 
 
@@ -357,7 +354,7 @@ def test_nobody_waits_for_clients_that_have_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    grid, run = farm(8), tmp_path / "run"
+    grid, run = make_grid(8), tmp_path / "run"
     everybody = {"min_train_nodes": 8, "min_available_nodes": 8}
     start(strategy(run, **everybody), grid, 3, evaluate_fn=placing(run, {1: ["c5"]}))
     start(strategy(run, **everybody), grid, 4)  # nor when the server app is started again
@@ -371,7 +368,7 @@ def test_min_train_nodes_are_waited_for_before_anybody_is_known(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     made = strategy(tmp_path / "run", min_train_nodes=6)
-    made.start(grid=farm(4), initial_arrays=initial_arrays(), num_rounds=1, timeout=0.1)
+    made.start(grid=make_grid(4), initial_arrays=initial_arrays(), num_rounds=1, timeout=0.1)
     assert "4 clients are here, 6 are needed" in caplog.text
     assert 'flwr run --federation-config "num-supernodes=6" simulates as many' in caplog.text
 
@@ -380,7 +377,7 @@ def test_on_a_superlink_nobody_is_told_of_simulations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    grid = farm(4)
+    grid = make_grid(4)
     for node in grid.nodes.values():
         pem = ec.generate_private_key(ec.SECP384R1()).public_key()
         node.public_key = pem.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -389,32 +386,11 @@ def test_on_a_superlink_nobody_is_told_of_simulations(
     assert caplog.text.count("4 clients are here, 6 are needed\n") == 1
 
 
-def test_an_app_can_change_what_it_sends_as_with_fedavg(tmp_path: Path) -> None:
-    class Decaying(KIPFedAvg):
-        def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Any:
-            config["lr"] = 0.1 / server_round
-            return super().configure_train(server_round, arrays, config, grid)
-
-    grid = farm(7)
-    made = Decaying(ledger=tmp_path / "run", k=3, fraction_evaluate=0.0, identity="client-id")
-    start(made, grid, 2, train_config=ConfigRecord({"lr": 1.0}))
-    sent = [message.content["config"]["lr"] for message in grid.nodes[1].asked if "config" in message.content]
-    assert sent == [0.1, 0.05]
-
-
-def test_it_does_not_average_for_another_strategy(tmp_path: Path) -> None:
-    made = strategy(tmp_path / "run")
-    with pytest.raises(ConfigError, match="inside another strategy"):
-        made.aggregate_train(1, [])
-    with pytest.raises(ConfigError, match="only while start"):
-        made.configure_train(1, initial_arrays(), ConfigRecord(), farm(1))
-
-
 def test_metrics_that_cannot_be_aggregated_cost_no_round(tmp_path: Path) -> None:
     def broken(records: list[Any], key: str) -> MetricRecord:
         raise KeyError(key)
 
-    result = start(strategy(tmp_path / "run", train_metrics_aggr_fn=broken), farm(7), 1)
+    result = start(strategy(tmp_path / "run", train_metrics_aggr_fn=broken), make_grid(7), 1)
     assert result.train_metrics_clientapp == {}
     with Ledger.open(tmp_path / "run") as ledger:
         assert ledger.next_round() == (2, 1)
@@ -422,7 +398,7 @@ def test_metrics_that_cannot_be_aggregated_cost_no_round(tmp_path: Path) -> None
 
 def test_a_spent_budget_ends_the_training_and_not_the_app(tmp_path: Path) -> None:
     settings = {"noise": {"clip": 1.0, "tau": 10.0}, "privacy": {"epsilon": 1.5}}
-    result = start(strategy(tmp_path / "run", noise="calibrated", settings=settings), farm(7), 50)
+    result = start(strategy(tmp_path / "run", noise="calibrated", settings=settings), make_grid(7), 50)
     with Ledger.open(tmp_path / "run") as ledger:
         standing = ledger.last_round
         assert 0 < standing < 50
@@ -446,47 +422,50 @@ def test_federaser_is_refused_whichever_way_it_is_asked_for(tmp_path: Path, more
     assert not (tmp_path / "run").exists()
 
 
-@dataclass(frozen=True)
 class Own(Retrain):
     """A mechanism of the user's own, under the name of another."""
 
 
-@pytest.mark.parametrize(
-    "mechanism", [Own(), Own(name="mine"), Retrain(name="mine"), Retrain(exact=False), object()]
-)
+class Unregistered(Retrain):
+    """A mechanism that nobody registered."""
+
+    name = "mine"
+
+
+@pytest.mark.parametrize("mechanism", [Own(), Unregistered(), object()])
 def test_a_mechanism_that_no_settings_name_is_refused(tmp_path: Path, mechanism: Any) -> None:
     with pytest.raises(ConfigError, match="mechanism"):
         strategy(tmp_path / "run", mechanism=mechanism)
 
 
 def test_a_mechanism_given_as_an_object_is_the_one_of_the_run(tmp_path: Path) -> None:
-    start(strategy(tmp_path / "run", mechanism=RetrainFromScratch()), farm(5), 1)
+    start(strategy(tmp_path / "run", mechanism=RetrainFromScratch()), make_grid(5), 1)
     assert 'name = "retrain-from-scratch"' in (tmp_path / "run" / "config.toml").read_text()
     with Ledger.open(tmp_path / "run") as ledger:
         assert ledger.policy.mechanism == "retrain-from-scratch"
-    start(strategy(tmp_path / "run", settings={"mechanism": {"name": "retrain-from-scratch"}}), farm(5), 2)
-    with pytest.raises(ConfigError, match=r"mechanism\.name is 'retrain-from-scratch' there and 'retrain' here"):
-        start(strategy(tmp_path / "run"), farm(5), 3)
+    start(strategy(tmp_path / "run", settings={"mechanism": {"name": "retrain-from-scratch"}}), make_grid(5), 2)
+    with pytest.raises(ConfigError, match=r"mechanism\.name"):
+        start(strategy(tmp_path / "run"), make_grid(5), 3)
     with pytest.raises(ConfigError, match="mechanism"):
         strategy(tmp_path / "run", mechanism=Retrain(), settings={"mechanism": {"name": "retrain-from-scratch"}})
 
 
 def test_without_an_evaluation_rounds_are_recorded_and_old_models_thinned_all_the_same(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    start(strategy(run, settings={"ledger": {"retention": 500}}), farm(7), 6)
+    start(strategy(run, settings={"ledger": {"retention": 500}}), make_grid(7), 6)
     with Ledger.open(run) as ledger:
         assert ledger.next_round() == (7, 1)
         assert 0 < len(ledger.unevaluated()) < 6  # of the others the model is gone
         assert all(summary.evaluation is None for summary in ledger.summaries())
     # an app that learns to evaluate later evaluates what is there
-    start(strategy(run, settings={"ledger": {"retention": 500}}), farm(7), 7, evaluate_fn=placing(run, {}))
+    start(strategy(run, settings={"ledger": {"retention": 500}}), make_grid(7), 7, evaluate_fn=placing(run, {}))
     with Ledger.open(run) as ledger:
         assert ledger.unevaluated() == ()
         assert ledger.summary(7).evaluation is not None
 
 
 def test_every_client_has_other_seeds_in_every_round(tmp_path: Path) -> None:
-    grid = farm(7)
+    grid = make_grid(7)
     start(strategy(tmp_path / "run", seed=4), grid, 2)
 
     def seeds(message: Message) -> tuple[int, bytes]:

@@ -18,7 +18,7 @@ from disavow.domain import RequestState
 from disavow.erasure.prove import default_openings
 from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
-from disavow.ledger.absent import files_with
+from disavow.ledger.id_search import files_with
 from disavow.ledger.updates import named as kept_updates
 from tests.erasure.mechanisms.contract import start_toy, toy_settings
 from tests.kill.erasure_driver import ALL, ALONE, TOGETHER, Child, Driver

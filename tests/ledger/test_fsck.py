@@ -112,6 +112,10 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "the settings gone": (lambda run: (run / "config.toml").unlink(), r"config.toml: is missing"),
     # a row of every table deleted
     "run row deleted": (sql("DELETE FROM run"), r"table run: holds 0 rows"),
+    "a clustering that nobody registered": (
+        sql("UPDATE run SET policy = replace(policy, 'mdav', 'mdax')"),
+        r"table anchors: .*'mdax', which is not registered",
+    ),
     "models row deleted": (
         sql("DELETE FROM models WHERE digest = (SELECT after FROM rounds WHERE id = 2)"),
         r"table rounds: a row refers to a row of models",

@@ -16,7 +16,7 @@ from disavow.errors import Unreadable
 from disavow.ledger import Ledger, fsck, log
 from disavow.ledger.proofs import ProofStore
 from disavow.proof import canonical
-from disavow.proof.envelope import read_envelope, seal
+from disavow.proof.envelope import Envelope, seal
 from disavow.proof.merkle import root_of
 from disavow.proof.notes import Checkpoint, Signer, origin_of
 from tests.erasure.mechanisms.contract import SIGNER, leave, mates, start_toy, toy_settings
@@ -67,14 +67,14 @@ def test_proofs_as_they_are_made_are_clean(answered: Path) -> None:
 def rewritten(predicate: dict[str, object], path: Path, signer: Signer | None) -> None:
     """A statement with another predicate, signed anew."""
     data = path.read_bytes()
-    statement = json.loads(read_envelope(data).payload if signer else data)
+    statement = json.loads(Envelope.decode(data).payload if signer else data)
     statement["predicate"] |= predicate
     payload = canonical.encode(statement)
     path.write_bytes(seal(payload, signer) if signer else payload)
 
 
 def signed_again(path: Path, signer: Signer) -> None:
-    path.write_bytes(seal(read_envelope(path.read_bytes()).payload, signer))
+    path.write_bytes(seal(Envelope.decode(path.read_bytes()).payload, signer))
 
 
 def swapped(one: Path, two: Path) -> None:

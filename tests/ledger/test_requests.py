@@ -10,7 +10,7 @@ import pytest
 from disavow.domain import Cost, RequestState, Verdict, VerdictKind
 from disavow.errors import LedgerError, RunError, UnknownClient
 from disavow.ledger import Ledger, fsck, journal, log
-from disavow.ledger.absent import files_with
+from disavow.ledger.id_search import files_with
 from disavow.ledger.requests import find
 from tests.ledger.making import IDS, MOMENT, all_rows, by_hand, change, create, record_next, two_clusters
 

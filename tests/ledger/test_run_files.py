@@ -18,9 +18,9 @@ from disavow import runs
 from disavow.audit.work import default_work, remove_work
 from disavow.errors import IntegrityError, RunUnsafe
 from disavow.ledger import Ledger, fsck
-from disavow.ledger.absent import files_with
 from disavow.ledger.copying import copy_run
 from disavow.ledger.database import NAME
+from disavow.ledger.id_search import files_with
 from disavow.ledger.run_files import make_private
 from tests.cli.forked import disavow
 from tests.cli.process import only_error

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disavow.ledger.thinning import superfluous, weights_of
+from disavow.ledger.retention import superfluous, weights_of
 
 ROUNDS = 12
 

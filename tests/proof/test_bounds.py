@@ -21,7 +21,7 @@ from disavow.proof.bounds import (
     total_ratio,
     within_odds,
 )
-from disavow.proof.reading import figure, write_figure
+from disavow.proof.validation import figure, write_figure
 from tests.rounds.builders import PROPERTY
 
 weights = st.floats(1e-3, 1.0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from disavow.errors import Unreadable, VerificationError
 from disavow.proof import canonical
-from disavow.proof.envelope import LARGEST, PAYLOAD_TYPE, read_envelope, seal, signer_of, to_be_signed
+from disavow.proof.envelope import LARGEST, PAYLOAD_TYPE, Envelope, seal, to_be_signed
 from disavow.proof.notes import PublicKey, Signer
 from tests.rounds.builders import PROPERTY
 
@@ -58,9 +58,9 @@ def test_an_envelope_is_what_any_reader_of_dsse_understands() -> None:
 @PROPERTY
 @given(st.binary(max_size=200))
 def test_a_payload_comes_back_under_the_key_that_sealed_it(payload: bytes) -> None:
-    envelope = read_envelope(seal(payload, SERVER))
+    envelope = Envelope.decode(seal(payload, SERVER))
     assert envelope.payload == payload
-    assert signer_of(envelope, [OTHER.public, SERVER.public]) == SERVER.public
+    assert envelope.signer([OTHER.public, SERVER.public]) == SERVER.public
 
 
 def test_sealing_twice_gives_the_same_bytes() -> None:
@@ -70,7 +70,7 @@ def test_sealing_twice_gives_the_same_bytes() -> None:
 def test_a_key_that_was_not_given_is_not_trusted() -> None:
     for trusted in ([], [OTHER.public]):
         with pytest.raises(VerificationError, match=f"signed by key {SERVER.public.id[:16]}, which is not among"):
-            signer_of(read_envelope(SEALED), trusted)
+            Envelope.decode(SEALED).signer(trusted)
 
 
 def test_a_signature_that_does_not_fit_is_refused() -> None:
@@ -84,19 +84,19 @@ def test_a_signature_that_does_not_fit_is_refused() -> None:
         changed(signatures=[{**signature, "sig": ""}]),
     ):
         with pytest.raises(VerificationError, match=r"the signature of server .* does not fit the proof"):
-            signer_of(read_envelope(data), [SERVER.public, OTHER.public])
+            Envelope.decode(data).signer([SERVER.public, OTHER.public])
 
 
 def test_a_signature_that_names_another_key_is_refused_though_a_given_key_made_it() -> None:
     [signature] = json.loads(SEALED)["signatures"]
-    envelope = read_envelope(changed(signatures=[{**signature, "keyid": OTHER.public.id}]))
+    envelope = Envelope.decode(changed(signatures=[{**signature, "keyid": OTHER.public.id}]))
     with pytest.raises(VerificationError, match="does not fit the proof"):
-        signer_of(envelope, [SERVER.public, OTHER.public])
+        envelope.signer([SERVER.public, OTHER.public])
 
 
 def test_an_envelope_without_a_signature_is_not_signed() -> None:
     with pytest.raises(VerificationError, match="the proof is not signed") as caught:
-        read_envelope(changed(signatures=[]))
+        Envelope.decode(changed(signatures=[]))
     assert not isinstance(caught.value, Unreadable)
 
 
@@ -133,9 +133,9 @@ def _envelopes_that_cannot_be_read() -> list[bytes]:
 @pytest.mark.parametrize("data", _envelopes_that_cannot_be_read())
 def test_any_other_form_cannot_be_read(data: bytes) -> None:
     with pytest.raises(Unreadable):
-        read_envelope(data)
+        Envelope.decode(data)
 
 
 def test_a_key_of_the_same_bytes_and_another_name_is_told_by_the_name_it_was_given_under() -> None:
     renamed = PublicKey("renamed", SERVER.public.raw)
-    assert signer_of(read_envelope(SEALED), [renamed]) == renamed
+    assert Envelope.decode(SEALED).signer([renamed]) == renamed

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from disavow.errors import VerificationError
 from disavow.proof import canonical
-from disavow.proof.envelope import PAYLOAD_TYPE, read_envelope, seal, to_be_signed
+from disavow.proof.envelope import PAYLOAD_TYPE, Envelope, seal, to_be_signed
 from disavow.proof.keys import trusted_keys
 from disavow.proof.notes import PublicKey, open_checkpoint
-from disavow.proof.opening import read_opening
-from disavow.proof.reading import to_base64
-from disavow.proof.receipt import read_receipt
-from disavow.proof.statement import read_statement
+from disavow.proof.opening import Opening
+from disavow.proof.receipt import decode_receipt
+from disavow.proof.statement import Statement
+from disavow.proof.validation import to_base64
 from disavow.proof.verify import Asked, TrustedKey, examine, verify
 from tests.proof.mutating import KINDS, changed, places
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
@@ -145,11 +145,11 @@ def inputs(sources: Sources, seed: int, count: int) -> Iterator[Asked]:
             yield made.asked(proof=damage(made.proof, chance))
         elif what < 5:
             made = chance.choice(sources.made)
-            opening = chance.choice((None, made.opening.to_bytes()))
+            opening = chance.choice((None, made.opening.encode()))
             yield made.asked(proof=seal(damage(made.payload, chance), made.signer), opening=opening)
         elif what == 5:
             made = chance.choice(sources.made)
-            yield made.asked(opening=damage(made.opening.to_bytes(), chance))
+            yield made.asked(opening=damage(made.opening.encode(), chance))
         elif what == 6:
             made, receipt = chance.choice(sources.receipts)
             yield made.asked(receipts=[damage(receipt, chance)])
@@ -207,10 +207,10 @@ JSON = st.recursive(
 )
 
 READERS: dict[str, Callable[[bytes], object]] = {
-    "envelope": read_envelope,
-    "statement": read_statement,
-    "opening": read_opening,
-    "receipt": read_receipt,
+    "envelope": Envelope.decode,
+    "statement": Statement.decode,
+    "opening": Opening.decode,
+    "receipt": decode_receipt,
 }
 
 

@@ -102,6 +102,13 @@ def requests_together(n: int) -> Asked:
     return world.leave(LEAVER, *apart[:n], verdict="deniable").proof(LEAVER).asked()
 
 
+def withdrawn_from_the_cluster(n: int) -> Asked:
+    world = World("emptied", clients=3 * n, k=3 * n, x=1).train(1)
+    for name in [name for name in world.clients if name != LEAVER][:n]:
+        world.leave(name, verdict="deniable")
+    return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+
+
 def _mates(world: World) -> tuple[str, ...]:
     past = world.pasts[0]
     return past.group_of(past.slots[LEAVER]).clients
@@ -131,6 +138,7 @@ GROWING: dict[str, tuple[Callable[[int], Asked], int]] = {
     "withdrawals": (withdrawals, 50),
     "requests of one withdrawal": (requests_together, 50),
     "slots": (slots, 200),
+    "slots withdrawn from the leaver's own cluster": (withdrawn_from_the_cluster, 50),
     "cosignatures and keys": (cosignatures_and_keys, 100),
 }
 

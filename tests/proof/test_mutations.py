@@ -101,7 +101,7 @@ def _without_times(payload: bytes) -> Any:
 @pytest.mark.parametrize("name", PROOFS)
 def test_no_changed_opening_fits(name: str) -> None:
     made = PROOFS[name]()
-    data = made.opening.to_bytes()
+    data = made.opening.encode()
     _, passed = survivors(
         mutations(json.loads(data)),
         lambda value: examine(made.asked(opening=canonical.encode(value))).valid,
@@ -118,7 +118,7 @@ def test_an_opening_of_somebody_who_left_no_trace_names_nobody() -> None:
     """Of a client that was in no round and has not asked the log holds nothing: any id fits, none is believed."""
     made = World("if").train(1, without=[LEAVER]).what_if(LEAVER)
     _, passed = survivors(
-        mutations(json.loads(made.opening.to_bytes())),
+        mutations(json.loads(made.opening.encode())),
         lambda value: examine(made.asked(opening=canonical.encode(value))).valid,
     )
     assert {done.split()[0] for done in passed} == {"client"}

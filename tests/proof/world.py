@@ -18,19 +18,19 @@ from disavow.proof.commitment import commit, commit_client
 from disavow.proof.envelope import seal
 from disavow.proof.leaves import (
     UNTOUCHED,
-    Leaf,
-    cluster_leaf,
+    ClusterLeaf,
+    KeyLeaf,
+    LoggedPolicy,
+    LoggedRequest,
+    RebuiltLeaf,
+    RollbackLeaf,
+    RoundLeaf,
+    RunLeaf,
+    WithdrawalLeaf,
     commit_rounds,
-    hash_of,
     joined,
-    key_leaf,
     map_root,
-    rebuilt_leaf,
-    rollback_leaf,
-    round_leaf,
-    run_leaf,
     sized,
-    withdrawal_leaf,
     withdrawn_entry,
     withdrawn_inner,
 )
@@ -38,10 +38,14 @@ from disavow.proof.merkle import leaf_hash, path_to, root_of
 from disavow.proof.noise import noise_of
 from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
-from disavow.proof.reading import to_base64, write_decimal, write_figure
 from disavow.proof.receipt import TYPE as RECEIPT
-from disavow.proof.statement import write_statement
+from disavow.proof.record import Record
+from disavow.proof.statement import ERASURE, MODEL, STATEMENT, WHAT_IF
+from disavow.proof.validation import day_of, to_base64, write_decimal, write_figure
 from disavow.proof.verify import Asked, TrustedKey
+
+Leaf = dict[str, Any]
+"""A leaf as JSON has it, so that tests can make it say anything."""
 
 POLICY: dict[str, Any] = {
     "k": 3,
@@ -69,6 +73,18 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 def digest_of(*parts: object) -> bytes:
     """32 bytes that look random."""
     return hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+
+
+def hash_of(leaf: Leaf) -> bytes:
+    """The hash of a leaf in the tree."""
+    return leaf_hash(canonical.encode(leaf))
+
+
+def write_statement(predicate: dict[str, Any], *, model: str, what_if: bool) -> bytes:
+    """The payload of a proof, whatever its predicate says."""
+    subject = [{"name": MODEL, "digest": {"sha256": model}}]
+    kind = WHAT_IF if what_if else ERASURE
+    return canonical.encode({"_type": STATEMENT, "predicateType": kind, "subject": subject, "predicate": predicate})
 
 
 def signer_named(name: str) -> Signer:
@@ -161,7 +177,7 @@ class Past:
 
     def plain(self, group: Group) -> Leaf:
         """A cluster as the round's root has it."""
-        return cluster_leaf(
+        leaf = ClusterLeaf(
             position=group.position,
             first=group.first,
             size=len(group.clients),
@@ -169,6 +185,7 @@ class Past:
             spread=group.spread,
             slots=joined(group.commitments),
         )
+        return leaf.to_json()
 
     @property
     def gone(self) -> set[int]:
@@ -221,7 +238,7 @@ class Made:
         told: dict[str, Any] = {
             "proof": self.proof,
             "trusted": [TrustedKey(self.signer.public)],
-            "opening": self.opening.to_bytes(),
+            "opening": self.opening.encode(),
             "what_if": self.what_if,
         }
         if isinstance(changes.get("checkpoint"), str):
@@ -306,11 +323,11 @@ class World:
         self.leaves: list[Leaf] = []
         self.hashes: list[bytes] = []
         self._append(
-            run_leaf(
-                run_id=self.run_id,
+            RunLeaf(
+                run=self.run_id,
                 created_at=moment(0),
                 initial_model=self.initial,
-                policy=self.policy,
+                policy=LoggedPolicy(**self.policy),
                 key=None if key is None else key.public,
             )
         )
@@ -320,9 +337,9 @@ class World:
         """The moment of the next leaf."""
         return moment(len(self.leaves) * self.minutes)
 
-    def _append(self, leaf: Leaf) -> int:
-        self.leaves.append(leaf)
-        self.hashes.append(hash_of(leaf))
+    def _append(self, leaf: Record) -> int:
+        self.leaves.append(leaf.to_json())
+        self.hashes.append(leaf_hash(leaf.encode()))
         return len(self.leaves) - 1
 
     # -- what happens ----------------------------------------------------------------------------------------------
@@ -350,7 +367,7 @@ class World:
             leaf=place,
             number=number,
             delta=delta,
-            tau=noise_of(self.policy, shape),
+            tau=noise_of(LoggedPolicy(**self.policy), shape),
             participants=len(order),
             groups={},
             hashes=(),
@@ -362,7 +379,7 @@ class World:
             for at in range(count)
         ]
         object.__setattr__(past, "hashes", tuple(hashes))
-        leaf = round_leaf(
+        leaf = RoundLeaf(
             number=number,
             attempt=attempt,
             before=self.model,
@@ -372,10 +389,11 @@ class World:
             pairs_within=0.9375,
             tau=past.tau,
             participants=len(order),
-            clusters=[],
+            clusters=count,
+            root=root_of(hashes),
             at=self.now,
         )
-        self._append({**leaf, "clusters": count, "root": to_base64(root_of(hashes))})
+        self._append(leaf)
         self.pasts.append(past)
         self.standing.append(past)
         self.model = after
@@ -390,19 +408,20 @@ class World:
             past.groups[0] = self._group(past, 0, order, [0], [len(order)], (1.0, 0.0))
             commitments = past.groups[0].commitments
             object.__setattr__(past, "hashes", tuple(map(leaf_hash, commitments)))
-            leaf = rebuilt_leaf(
+            leaf = RebuiltLeaf(
                 number=number,
                 attempt=1 + sum(each.number == number for each in self.pasts),
                 before=self.model,
                 after=after or digest_of(self.seed, "model", place).hex(),
                 mechanism="federaser",
-                commitments=commitments,
+                participants=len(commitments),
+                root=root_of(past.hashes),
                 at=self.now,
             )
             self._append(leaf)
             self.pasts.append(past)
             self.standing.append(past)
-            self.model = leaf["after"]
+            self.model = leaf.after
         return self
 
     def _order(self, names: list[str], place: int) -> list[str]:
@@ -471,11 +490,13 @@ class World:
             )
             self.requests[name] = request
             who = commit_client(run_id=self.run_id, salt=request.client_salt, client=name)
-            told.append((asked_at, kind, who, commit_rounds(request.rounds_salt, request.leaves)))
+            where = commit_rounds(request.rounds_salt, request.leaves)
+            told.append(LoggedRequest(asked_at=day_of(asked_at), verdict=kind, client=who, rounds=where))
         root = map_root(past.value(place) for past in self.pasts)
-        self._append(withdrawal_leaf(requests=told, rounds=len(self.pasts), root=root, at=judged_at))
-        if broken and any(kind == "rollback" for _, kind, *_ in told):
-            self._append(rollback_leaf(withdrawal=place, to=broken, at=judged_at))
+        day = day_of(judged_at)
+        self._append(WithdrawalLeaf(requests=tuple(told), rounds=len(self.pasts), root=root, at=day))
+        if broken and any(request.verdict == "rollback" for request in told):
+            self._append(RollbackLeaf(withdrawal=place, to=broken, at=day))
             del self.standing[broken - 1 :]
             self.model = self.leaves[self.standing[-1].leaf]["after"] if self.standing else self.initial
         return self
@@ -501,7 +522,7 @@ class World:
 
     def rotate(self, key: Signer) -> World:
         """From here on another key signs."""
-        self._append(key_leaf(key=key.public, at=self.now))
+        self._append(KeyLeaf(key=key.public, at=self.now))
         self.signer = key
         return self
 
@@ -553,11 +574,11 @@ class World:
             slot = past.slots[name]
             group = past.group_of(slot)
             at = slot - group.first
-            opened.append(OpenedSlot(past.leaf, slot, group.salts[at], group.updates[at]))
+            opened.append(OpenedSlot(leaf=past.leaf, slot=slot, salt=group.salts[at], update=group.updates[at]))
             predicate["clusters"].append(self._show(past, group, slot))
         predicate["maps"] = self.maps({past.leaf for past in taken})
         tell_bounds(predicate)
-        opening = Opening(self.run_id, name, salt, tuple(opened))
+        opening = Opening(run_id=self.run_id, client=name, salt=salt, rounds=tuple(opened))
         return Made(predicate, self.model, salt is None, opening, self._key())
 
     def maps(self, shown: Collection[int]) -> list[list[str | None]]:

@@ -19,7 +19,7 @@ from disavow.ledger import Ledger
 from disavow.rounds.broadcast import Broadcast, broadcast
 from disavow.rounds.clustering.fixed import settled
 from disavow.rounds.clustering.geometry import ExactGeometry
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.randomness import Secrets
 from disavow.rounds.vectors import Updates
 
@@ -48,8 +48,8 @@ POLICY = Policy(
     draws="seeded",
 )
 
-CONDUCT = Conduct(seed=7, secrets=Secrets(7), clock=lambda: MOMENT)
-FRESH = replace(CONDUCT, secrets=Secrets())
+OPTIONS = RoundOptions(seed=7, secrets=Secrets(7), clock=lambda: MOMENT)
+FRESH = replace(OPTIONS, secrets=Secrets())
 
 
 def layout_of_size(size: int) -> Layout:

@@ -6,7 +6,7 @@ import torch
 
 from disavow.rounds.round import close_round
 from tests.rounds.builders import (
-    CONDUCT,
+    OPTIONS,
     POLICY,
     gaussian,
     layout_of_size,
@@ -23,7 +23,7 @@ def test_the_first_broadcast_is_the_initial_model_and_the_next_what_the_round_ma
         opening = opened(ledger)
         assert (opening.number, opening.attempt, opening.digest) == (1, 1, ledger.initial_model)
         assert torch.equal(opening.model.vector, initial)
-        recorded = close_round(ledger, opening, updates, CONDUCT)
+        recorded = close_round(ledger, opening, updates, OPTIONS)
         following = opened(ledger)
         assert (following.number, following.attempt, following.digest) == (2, 1, recorded.after)
         assert torch.equal(following.model.vector, torch.from_numpy(ledger.model_after(1)))

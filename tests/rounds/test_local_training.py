@@ -12,6 +12,7 @@ from disavow.errors import RoundRefused
 from disavow.rounds import vectors
 from disavow.rounds.local_training import accept
 from disavow.rounds.vectors import Updates
+from tests.refusals import refuses
 from tests.rounds.builders import PROPERTY, gaussian, layout_of_size, permuted, updates_of
 
 GOOD = updates_of(gaussian(6, 4))
@@ -37,7 +38,7 @@ def test_good_updates_come_back_in_id_order() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("row", [0, 3, 5])
 def test_an_update_that_is_not_finite_is_refused_and_its_client_named(value: float, row: int) -> None:
-    with pytest.raises(RoundRefused, match=rf"round 9 refused: the update of {GOOD.clients[row]} holds NaN or inf"):
+    with refuses(RoundRefused, "round 9", GOOD.clients[row]):
         accepted(with_value(row, value))
 
 
@@ -51,7 +52,7 @@ def test_exactly_those_with_numbers_that_are_not_finite_are_named(rows: list[int
     bad = sorted(updates.clients[row] for row in rows)
     shown, more = bad[:5], len(bad) - 5
     names = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-    assert f"the update of {names} holds" in str(refusal.value)
+    assert f" {names} " in str(refusal.value)
 
 
 def test_the_largest_finite_numbers_are_accepted() -> None:
@@ -61,30 +62,30 @@ def test_the_largest_finite_numbers_are_accepted() -> None:
 
 def test_numbers_that_are_not_finite_are_found_in_every_block_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "_BLOCK_NUMBERS", 8)
-    with pytest.raises(RoundRefused, match=GOOD.clients[5]):
+    with refuses(RoundRefused, GOOD.clients[5]):
         accepted(with_value(5, math.nan))
 
 
 def test_fewer_than_k_are_refused() -> None:
-    with pytest.raises(RoundRefused, match="6 participants are fewer than k = 7"):
+    with refuses(RoundRefused, 6, "k = 7"):
         accepted(GOOD, k=7)
     assert len(accepted(GOOD, k=6)) == 6
 
 
 def test_no_updates_at_all_are_refused() -> None:
-    with pytest.raises(RoundRefused, match="0 participants are fewer than k = 3"):
+    with refuses(RoundRefused, 0, "k = 3"):
         accepted(Updates((), (), torch.zeros(0, 4)))
 
 
 def test_a_client_that_returned_two_updates_is_named() -> None:
     twice = replace(GOOD, clients=("a", "b", "c", "b", "d", "e"))
-    with pytest.raises(RoundRefused, match=r"b returned more than one update"):
+    with refuses(RoundRefused, ": b "):
         accepted(twice)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int32])
 def test_another_type_of_number_is_refused(dtype: torch.dtype) -> None:
-    with pytest.raises(RoundRefused, match=f"{dtype}, not torch.float32"):
+    with refuses(RoundRefused, dtype, torch.float32):
         accepted(replace(GOOD, vectors=GOOD.vectors.to(dtype)))
 
 
@@ -100,16 +101,16 @@ def test_another_type_of_number_is_refused(dtype: torch.dtype) -> None:
     ],
 )
 def test_updates_of_another_shape_are_refused(rows: torch.Tensor, found: str) -> None:
-    with pytest.raises(RoundRefused, match=f"updates have {found} numbers, the model has 4"):
+    with refuses(RoundRefused, f" {found} ", 4):
         accepted(replace(GOOD, vectors=rows))
 
 
 @pytest.mark.parametrize("samples", [(1, 1, 1, 0, 1, 1), (1, -2, 1, 1, 1, 1), (1, 1, 1)])
 def test_every_participant_holds_a_sample(samples: tuple[int, ...]) -> None:
-    with pytest.raises(RoundRefused, match="every participant must hold at least one sample"):
+    with refuses(RoundRefused, "sample"):
         accepted(replace(GOOD, samples=samples))
 
 
 def test_a_refusal_says_that_nothing_was_recorded() -> None:
-    with pytest.raises(RoundRefused, match="nothing was recorded, the run is unchanged"):
+    with refuses(RoundRefused, RoundRefused.UNCHANGED):
         accepted(GOOD, k=7)

@@ -17,12 +17,12 @@ from disavow.errors import BudgetSpent, ConfigError, LedgerError
 from disavow.ledger import Ledger
 from disavow.ledger.keys import has_tombstone_key, participation_key, tombstone_key
 from disavow.privacy.budget import Budget
-from disavow.rounds.conduct import Conduct, room_for
+from disavow.rounds.options import RoundOptions, foreseen, room_for
 from disavow.rounds.participation import Rank, participants, participation_of, rank_by_key, rank_by_seed
 from disavow.rounds.randomness import Secrets
-from disavow.rounds.spending import foreseen
 from disavow.rounds.training import train
 from tests.erasure.mechanisms.contract import leave, reopen_toy, start_toy, toy_settings
+from tests.refusals import refuses
 from tests.rounds.builders import PROPERTY
 
 KEY = bytes(range(32))
@@ -68,8 +68,8 @@ def test_when_a_client_leaves_at_most_one_other_enters(
 
 
 def test_all_take_part_when_the_fraction_is_1_and_nobody_is_ranked() -> None:
-    conduct = Conduct(seed=1)
-    assert conduct.participants(client_ids(9), 1) == client_ids(9)
+    options = RoundOptions(seed=1)
+    assert options.participants(client_ids(9), 1) == client_ids(9)
 
 
 def test_who_takes_part_changes_with_round_and_seed_or_key() -> None:
@@ -150,11 +150,11 @@ def test_resuming_and_retraining_keep_the_participants(tmp_path: Path) -> None:
     with start_toy(tmp_path / "run", SOME.model_copy(update={"rounds": 3})) as run:
         run.train()
     with reopen_toy(tmp_path / "run") as run:
-        conduct = run.conduct
-        train(run.ledger, run.engine, conduct, rounds=6)
+        options = run.options
+        train(run.ledger, run.engine, options, rounds=6)
         before = schedule(run.ledger)
         assert before == {
-            c: [n for n in range(1, 7) if c in conduct.participants(client_ids(12), n)] for c in client_ids(12)
+            c: [n for n in range(1, 7) if c in options.participants(client_ids(12), n)] for c in client_ids(12)
         }
         # two of one cluster of three: its round is broken, and all from it on are retrained
         pair = sorted(run.ledger.membership(1)[0])[:2]
@@ -162,7 +162,7 @@ def test_resuming_and_retraining_keep_the_participants(tmp_path: Path) -> None:
         assert all(request.cost is not None and request.cost.rounds == 6 for request in answered)
         rest = run.ledger.clients()
         assert schedule(run.ledger) == {
-            c: [n for n in range(1, 7) if c in conduct.participants(rest, n)] for c in rest
+            c: [n for n in range(1, 7) if c in options.participants(rest, n)] for c in rest
         }
 
 
@@ -172,18 +172,18 @@ def test_a_missing_or_another_key_is_refused_and_none_is_made(tmp_path: Path) ->
     tombstone_key(tmp_path / "others", run=tmp_path / "run")
     for write in (False, True):
         with Ledger.open(tmp_path / "run", write=write) as ledger:
-            with pytest.raises(ConfigError, match="DISAVOW_KEYS"):
+            with refuses(ConfigError, "DISAVOW_KEYS"):
                 participation_of(SOME, ledger, tmp_path / "empty")
-            with pytest.raises(LedgerError, match="another key"):
+            with refuses(LedgerError):
                 participation_of(SOME, ledger, tmp_path / "others")
-            assert participation_of(SOME, ledger, tmp_path / "keys") == run.conduct.participation
+            assert participation_of(SOME, ledger, tmp_path / "keys") == run.options.participation
     assert not has_tombstone_key(tmp_path / "empty")
 
 
 def test_no_key_is_needed_where_everybody_takes_part(tmp_path: Path) -> None:
     with start_toy(tmp_path / "run", toy_settings(draws="fresh")) as run:
         run.train()
-        assert run.conduct.participation is None
+        assert run.options.participation is None
         assert not run.ledger.goes_by_a_key()
     assert not has_tombstone_key(tmp_path / "keys")
 
@@ -197,7 +197,7 @@ def test_status_shows_a_run_whose_key_is_elsewhere(
         clustering={"k": 3, "method": "fixed", "sticky": False},
     )  # fmt: skip
     with start_toy(tmp_path / "run", settings) as run:
-        train(run.ledger, run.engine, run.conduct, rounds=1)
+        train(run.ledger, run.engine, run.options, rounds=1)
     monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "empty"))
     status(tmp_path / "run", as_json=False)
     assert "1 of 4" in capsys.readouterr().out
@@ -212,24 +212,24 @@ def test_a_budget_is_foreseen_with_the_participants_that_the_key_chooses(tmp_pat
         clients=12, draws="fresh", training={"fraction": 0.5}, noise=noise, clustering=clustering, rounds=40
     )
     with start_toy(tmp_path / "run", settings) as run:
-        everybody = replace(run.conduct, fraction=1.0)
+        everybody = replace(run.options, fraction=1.0)
         train(run.ledger, run.engine, everybody, rounds=1)
-        conduct = replace(run.conduct, budget=Budget(6.0, 1e-5))
-        room = room_for(run.ledger, conduct, 2, 30)
+        options = replace(run.options, budget=Budget(6.0, 1e-5))
+        room = room_for(run.ledger, options, 2, 30)
         anchors = run.ledger.anchors()
         assert anchors is not None
         with pytest.raises(BudgetSpent):
-            train(run.ledger, run.engine, conduct, rounds=31)
+            train(run.ledger, run.engine, options, rounds=31)
         assert run.ledger.last_round - 1 == room.rounds > 1
         for event in run.ledger.events()[1:]:
-            assert event == foreseen(run.ledger.policy, event.number, conduct.clusters(anchors, event.number))
+            assert event == foreseen(run.ledger.policy, event.number, options.clusters(anchors, event.number))
 
 
-def test_a_conduct_without_a_key_refuses_rather_than_fall_back_to_the_seed() -> None:
-    with pytest.raises(ConfigError, match="participation key"):
-        Conduct(seed=1, fraction=0.5).participants(client_ids(9), 1)
-    assert Conduct(seed=1, fraction=0.5, secrets=Secrets(1)).participants(client_ids(9), 1)
+def test_options_without_a_key_refuses_rather_than_fall_back_to_the_seed() -> None:
+    with refuses(ConfigError, "participation"):
+        RoundOptions(seed=1, fraction=0.5).participants(client_ids(9), 1)
+    assert RoundOptions(seed=1, fraction=0.5, secrets=Secrets(1)).participants(client_ids(9), 1)
 
 
 def test_the_key_is_not_shown() -> None:
-    assert repr(KEY) not in repr(Conduct(seed=1, participation=KEY))
+    assert repr(KEY) not in repr(RoundOptions(seed=1, participation=KEY))

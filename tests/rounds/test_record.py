@@ -11,8 +11,8 @@ from disavow.rounds.record import Hashing, new_round
 from disavow.rounds.round import close_round
 from disavow.rounds.vectors import Updates
 from tests.rounds.builders import (
-    CONDUCT,
     MOMENT,
+    OPTIONS,
     POLICY,
     gaussian,
     layout_of_size,
@@ -26,7 +26,7 @@ CLUSTERS = cluster(UPDATES, policy=POLICY, layout=layout_of_size(4), previous=()
 
 
 def recorded(directory: Path, updates: Updates = UPDATES, seed: int = 7) -> Round:
-    secrets = replace(CONDUCT.secrets, seed=seed)
+    secrets = replace(OPTIONS.secrets, seed=seed)
     with ledger_of(directory, updates.clients, layout_of_size(4), POLICY) as ledger:
         opening = opened(ledger)
         new = new_round(
@@ -83,6 +83,6 @@ def test_clusters_and_the_slots_inside_them_are_numbered_in_a_drawn_order(tmp_pa
 def test_in_calibrated_mode_digests_are_of_what_the_clients_returned(tmp_path: Path) -> None:
     policy = replace(POLICY, noise="calibrated", clip=0.1, tau=0.1)
     with ledger_of(tmp_path / "run", UPDATES.clients, layout_of_size(4), policy) as ledger:
-        clipped = close_round(ledger, opened(ledger), UPDATES, CONDUCT)
+        clipped = close_round(ledger, opened(ledger), UPDATES, OPTIONS)
     members = {slot.member for slot in clipped.slots}
     assert members == {slot.member for slot in recorded(tmp_path / "plain").slots}

@@ -20,7 +20,7 @@ from disavow.rounds.broadcast import broadcast
 from disavow.rounds.round import close_round
 from disavow.rounds.threads import in_threads, one_thread
 from disavow.rounds.vectors import Updates
-from tests.rounds.builders import CONDUCT, POLICY, gaussian, layout_of_size, ledger_of, updates_of
+from tests.rounds.builders import OPTIONS, POLICY, gaussian, layout_of_size, ledger_of, updates_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,7 +52,7 @@ def digest_of(name: str, folder: Path) -> str:
     updates, hashed = updates_for(name, count, size), hashlib.sha256()
     with ledger_of(folder / name, updates.clients, layout_of_size(size), policy) as ledger:
         for _ in range(2):
-            recorded = close_round(ledger, broadcast(ledger, CONDUCT.clock()), updates, CONDUCT)
+            recorded = close_round(ledger, broadcast(ledger, OPTIONS.clock()), updates, OPTIONS)
             hashed.update(json.dumps(asdict(recorded), default=str).encode())
             hashed.update(ledger.model_after(recorded.number).tobytes())
     return hashed.hexdigest()

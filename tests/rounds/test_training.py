@@ -13,7 +13,7 @@ from disavow.ledger import Ledger, RoundSummary
 from disavow.rounds.round import run_round
 from disavow.rounds.training import evaluate_missing, train
 from disavow.rounds.vectors import Model, Updates
-from tests.rounds.builders import CONDUCT, POLICY, gaussian, layout_of_size, ledger_of, updates_of
+from tests.rounds.builders import OPTIONS, POLICY, gaussian, layout_of_size, ledger_of, updates_of
 
 
 class Counting:
@@ -49,7 +49,7 @@ def test_rounds_are_run_evaluated_and_reported_until_as_many_stand_as_were_asked
         train(
             ledger,
             engine,
-            CONDUCT,
+            OPTIONS,
             rounds=3,
             on_round=reported.append,
             between_rounds=lambda: breaks.append(ledger.last_round),
@@ -68,21 +68,21 @@ def test_an_interrupted_run_goes_on_where_it_stood_and_ends_with_the_same_model(
 ) -> None:
     other = ledger_of(tmp_path / "other", client_ids(6), layout_of_size(3), POLICY)
     with ledger, other:
-        train(ledger, Counting(), CONDUCT, rounds=2)
+        train(ledger, Counting(), OPTIONS, rounds=2)
         again = Counting()
-        train(ledger, again, CONDUCT, rounds=4)
+        train(ledger, again, OPTIONS, rounds=4)
         assert again.trained == [3, 4]
-        train(other, Counting(), CONDUCT, rounds=4)
+        train(other, Counting(), OPTIONS, rounds=4)
         assert torch.equal(torch.from_numpy(ledger.model_after(4)), torch.from_numpy(other.model_after(4)))
-        train(ledger, again, CONDUCT, rounds=4)
+        train(ledger, again, OPTIONS, rounds=4)
         assert again.trained == [3, 4]
 
 
 def test_a_round_that_was_recorded_but_not_evaluated_is_evaluated_first(ledger: Ledger) -> None:
     engine, reported = Counting(), list[RoundSummary]()
     with ledger:
-        run_round(ledger, engine, CONDUCT)
-        train(ledger, engine, CONDUCT, rounds=1, on_round=reported.append)
+        run_round(ledger, engine, OPTIONS)
+        train(ledger, engine, OPTIONS, rounds=1, on_round=reported.append)
         assert len(engine.evaluated) == 1
         assert ledger.summary(1).evaluation == Evaluation(0.25, 1.0)
         assert evaluate_missing(ledger, engine) == []
@@ -91,7 +91,7 @@ def test_a_round_that_was_recorded_but_not_evaluated_is_evaluated_first(ledger: 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_is_kept_as_nan(ledger: Ledger, loss: float) -> None:
     with ledger:
-        train(ledger, Counting(loss), CONDUCT, rounds=1)
+        train(ledger, Counting(loss), OPTIONS, rounds=1)
         evaluation = ledger.summary(1).evaluation
     assert evaluation is not None
     assert math.isnan(evaluation.loss)
@@ -109,8 +109,8 @@ class Silent(Counting):
 def test_a_round_without_an_evaluation_keeps_no_later_one_from_its_own(ledger: Ledger) -> None:
     engine = Silent()
     with ledger:
-        train(ledger, engine, CONDUCT, rounds=1)
-        train(ledger, engine, CONDUCT, rounds=2)
+        train(ledger, engine, OPTIONS, rounds=1)
+        train(ledger, engine, OPTIONS, rounds=2)
         assert [summary.number for summary in ledger.summaries() if summary.evaluation is not None] == [1, 2]
         first, second = (float(ledger.model_after(number)[0]) for number in (1, 2))
     assert engine.evaluated == [first, first, second, first]

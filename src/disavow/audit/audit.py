@@ -21,12 +21,11 @@ from pathlib import Path
 import numpy as np
 
 from disavow import __version__, config
-from disavow.audit.attackers import ATTACKERS, BEFORE_AFTER
-from disavow.audit.attackers.before_after import ranks
+from disavow.audit.attackers.before_after import BEFORE_AFTER, ranks
 from disavow.audit.difference import difference
 from disavow.audit.epsilon import epsilon_bound
 from disavow.audit.forging import compare_histories, forge, recompute
-from disavow.audit.game import Attacker, Floats, Handed, Records, Scores, Shadows, Stage, Worlds
+from disavow.audit.game import ATTACKERS, Attacker, Floats, Handed, Records, Scores, Shadows, Stage, Worlds
 from disavow.audit.power import worlds_for
 from disavow.audit.rehearsal import rehearse
 from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found, GivenAway, median, simultaneous
@@ -34,8 +33,8 @@ from disavow.audit.roc import advantage, auc, tpr_at
 from disavow.audit.signals import client_losses, confidences, losses, weights
 from disavow.audit.subject import Subject
 from disavow.audit.work import default_work
-from disavow.audit.worlds import Kind, OnRound, World, held_by, seats_of, train_worlds
-from disavow.engines.choice import trainer_for
+from disavow.audit.worlds import Kind, OnRound, World, held_by, train_worlds, world_keys
+from disavow.engines.factory import trainer_for
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.errors import ConfigError, StorageError, StorageFull
@@ -81,11 +80,11 @@ class Effort:
 
     def trainings(self) -> int:
         """How many federations are trained."""
-        return len(seats_of(self.worlds, self.shadows))
+        return len(world_keys(self.worlds, self.shadows))
 
 
 def worlds_to_detect(advantage: float) -> int:
-    """The smallest number of worlds with which an audit sees such an advantage."""
+    """Compute the smallest number of worlds with which an audit sees such an advantage."""
     return worlds_for(advantage, simultaneous(LEVEL, len(ATTACKERS)), fewest=FEWEST_WORLDS, most=MOST)
 
 
@@ -105,9 +104,20 @@ def audit(
     mechanism: Mechanism = RETRAIN,
     on_round: OnRound = lambda rounds: None,
 ) -> Audit:
-    """Audit a client. `work` is the folder that makes it resumable; `keys` holds the operator's keys.
+    """Audit a client.
 
-    `on_round` is told how many more of `effort.trainings() * subject.rounds` rounds are done.
+    Args:
+        subject: The client and its run.
+        effort: How much is tried.
+        work: The folder that makes it resumable.
+        keys: The folder of the operator's keys.
+        mechanism: How rounds are rebuilt.
+        on_round: Called with how many more of `effort.trainings() * subject.rounds` rounds are done.
+
+    Raises:
+        ConfigError: Nothing can be compared.
+        StorageError: The work folder cannot be written to; the run is as it was.
+
     """
     folder = work / _identity(subject, effort, mechanism)
     with _workroom(folder):
@@ -199,7 +209,7 @@ def _worlds(
     with closing(trainer_for(subject.workload(), subject.settings.engine)) as trainer:
         return train_worlds(
             subject,
-            seats_of(effort.worlds, effort.shadows),
+            world_keys(effort.worlds, effort.shadows),
             folder / f"{subject.rounds}-rounds",
             trainer=trainer,
             mechanism=mechanism,
@@ -211,7 +221,7 @@ def _worlds(
 
 def _identity(subject: Subject, effort: Effort, mechanism: Mechanism) -> str:
     """What an audit must share with an earlier one to go on with its worlds; names nobody."""
-    told = {
+    identity = {
         "version": __version__,
         "run": str(subject.directory.resolve()),
         "client": subject.client,
@@ -222,7 +232,7 @@ def _identity(subject: Subject, effort: Effort, mechanism: Mechanism) -> str:
         "records": subject.records.tolist(),
         "policy": asdict(subject.policy),
     }
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _refuse_overflow(*models: Records) -> None:
@@ -234,10 +244,22 @@ def _refuse_overflow(*models: Records) -> None:
 def hand_out(
     subject: Subject, before: Records, served: Records, worlds: dict[Kind, list[World]], seed: int
 ) -> dict[Stage, list[Handed]]:
-    """④ What attackers get at each stage; the stage *retrained* comes once for each retraining."""
+    """④ Hand out what attackers get at each stage; the stage *retrained* comes once for each retraining.
+
+    Args:
+        subject: The client and its run.
+        before: Signals of the model before the erasure.
+        served: Those of the model after it.
+        worlds: All worlds.
+        seed: That of the audit.
+
+    Returns:
+        What is handed out at each stage.
+
+    """
     shadows = Shadows(
         confidence=np.stack([_confidence(world) for world in worlds[Kind.SHADOW]]),
-        held=np.stack([held_by(subject, world.seat, seed) for world in worlds[Kind.SHADOW]]),
+        held=np.stack([held_by(subject, world.key, seed) for world in worlds[Kind.SHADOW]]),
     )
     absent = _as_worlds(worlds[Kind.WITHOUT], Stage.RETRAINED)
     present = {stage: _as_worlds(worlds[Kind.WITH], stage) for stage in (Stage.BEFORE, Stage.SERVED)}
@@ -270,7 +292,13 @@ def _as_worlds(worlds: Sequence[World], stage: Stage) -> Worlds:
 
 
 def attack(attacker: Attacker, handed: dict[Stage, list[Handed]]) -> Found:
-    """⑤ One attacker on every stage, and served against retrained."""
+    """⑤ Run one attacker on every stage, and compare served with retrained.
+
+    Args:
+        attacker: The attacker.
+        handed: What it gets at each stage.
+
+    """
     retrainings = handed[Stage.RETRAINED]
     if attacker.unit == "world":
         retrainings = retrainings[:1]  # every retraining is in it already, as a world
@@ -290,8 +318,15 @@ def attack(attacker: Attacker, handed: dict[Stage, list[Handed]]) -> Found:
 
 
 def give_away(handed: dict[Stage, list[Handed]], superseding: Floats) -> GivenAway:
-    """What is given away by releasing a model and then the one that supersedes it; `superseding` are the run's own
-    two, as losses on each client's records.
+    """Measure what is given away by releasing a model and then the one that supersedes it.
+
+    Args:
+        handed: What attackers get at each stage.
+        superseding: Losses of the run's own two models on each client's records.
+
+    Returns:
+        What is given away.
+
     """
     pairs = {stage: handed[stage][0] for stage in (Stage.SERVED, Stage.RETRAINED)}
     places = {stage: ranks(each.before.client_loss, each.present.client_loss) for stage, each in pairs.items()}
@@ -311,7 +346,7 @@ def _estimate(scores: Scores) -> float:
 
 
 def measure(scores: Scores) -> Attacked:
-    """AUC, true-positive rates and advantage, each with its interval."""
+    """Measure AUC, true-positive rates and advantage, each with its interval."""
     return Attacked(
         scores=scores,
         auc=auc(scores, LEVEL),

@@ -42,7 +42,7 @@ class _Part(NamedTuple):
 
 
 def difference(served: Scores, retrained: Sequence[Scores], level: float = 0.95) -> Difference:
-    """AUC of `served` minus the mean AUC of `retrained`, all over the same units in the same order.
+    """Compute the AUC of `served` minus the mean AUC of `retrained`, all over the same units in the same order.
 
     Two sources of chance count. *Units*: the placements are compared unit by unit, because a record that is hard
     for one model is hard for all, and most of that chance cancels out (DeLong). *Secret draws*: the served model is
@@ -66,6 +66,18 @@ def difference(served: Scores, retrained: Sequence[Scores], level: float = 0.95)
     E. R. DeLong, D. M. DeLong and D. L. Clarke-Pearson, "Comparing the Areas under Two or More Correlated Receiver
     Operating Characteristic Curves: A Nonparametric Approach" (1988). F. E. Satterthwaite, "An Approximate
     Distribution of Estimates of Variance Components" (1946).
+
+    Args:
+        served: Scores on the served model.
+        retrained: Scores on each retrained one.
+        level: Of the interval.
+
+    Returns:
+        The difference with its interval.
+
+    Raises:
+        ConfigError: Units or scores cannot be compared.
+
     """
     _check_same_units(served, retrained)
     others = [placements_of(scores) for scores in retrained]

@@ -42,8 +42,19 @@ class EpsilonBound:
 def epsilon_bound(
     scores: Mapping[str, Scores], policy: Policy, *, rounds: int, delta: float
 ) -> EpsilonBound | None:
-    """The best bound of these attackers of worlds; None for noise that has no account."""
-    if policy.noise != "calibrated" or not scores:
+    """Find the best lower bound on ε of these attackers of worlds.
+
+    Args:
+        scores: Of each attacker.
+        policy: The promises of the run.
+        rounds: How many were released.
+        delta: The δ of the account.
+
+    Returns:
+        The bound beside the account; None for noise that has none.
+
+    """
+    if not policy.accounted or not scores:
         return None
     level = 1 - (1 - LEVEL) / len(scores)
     low, attacker = max((lower_bound(each, delta, level), name) for name, each in scores.items())
@@ -52,7 +63,17 @@ def epsilon_bound(
 
 
 def lower_bound(scores: Scores, delta: float, level: float) -> float:
-    """ε is at least this, with confidence `level`. Every other unit chooses the threshold, the rest are counted."""
+    """Bound ε from below; every other unit chooses the threshold, the rest are counted.
+
+    Args:
+        scores: Of one attacker.
+        delta: δ.
+        level: The confidence.
+
+    Returns:
+        ε is at least this.
+
+    """
     chosen_by = Scores(scores.present[::2], scores.absent[::2])
     counted = Scores(scores.present[1::2], scores.absent[1::2])
     if min(len(counted.present), len(counted.absent), len(chosen_by.present), len(chosen_by.absent)) == 0:

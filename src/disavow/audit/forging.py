@@ -23,6 +23,7 @@ import torch
 
 from disavow.audit.game import Floats, Scores, Weights
 from disavow.domain import Policy, Round
+from disavow.domain.strategies import DISTRIBUTIONS, NOISES
 from disavow.ledger import Ledger
 from disavow.rounds.aggregate import aggregate
 from disavow.rounds.broadcast import Broadcast
@@ -37,9 +38,6 @@ UpdatesOf = Callable[[Model, tuple[str, ...], int], Updates]
 
 _SURE = 4.0
 """Standard deviations above the mean within which the length of the noise stays, but for one case in 30,000."""
-
-_FOURTH_MOMENT = {"gaussian": 8.0, "laplace": 14.0}
-"""Variance of the squared difference between two numbers of unit variance drawn from the distribution."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +103,23 @@ class Forgery:
 
 
 def recompute(engine: Engine) -> UpdatesOf:
-    """Updates computed again from the clients' data."""
+    """Compute updates again from the clients' data."""
     return engine.train
 
 
 def forge(ledger: Ledger, updates_of: UpdatesOf, *, forgings: int, seed: int) -> Forgery:
-    """Forge each standing round of a ledger `forgings` times."""
+    """Forge each standing round of a ledger.
+
+    Args:
+        ledger: The run.
+        updates_of: Gives the updates of a round.
+        forgings: How often each round is forged.
+        seed: Of the other draws.
+
+    Returns:
+        What came of it.
+
+    """
     forged, left_out, thinned = [], 0, 0
     standing = ledger.last_round
     kept = {each.round for each in ledger.checkpoints() if each.kept}
@@ -179,24 +188,26 @@ def _identical(record: Round, updates: Updates) -> int:
 
 def _noise(record: Round, policy: Policy, size: int) -> float:
     """How far two draws of the noise lie apart at most, all but surely."""
-    if policy.noise == "paper":
-        sigma = policy.sigma / policy.representatives
-        tau = math.hypot(*(cluster.weight * sigma * cluster.spread for cluster in record.clusters))
-        spread = _FOURTH_MOMENT[policy.distribution]
-    else:
-        tau = (policy.tau or 0.0) if policy.noise == "calibrated" else 0.0
-        spread = _FOURTH_MOMENT["gaussian"]
+    noise = NOISES[policy.noise]
+    tau = noise.tau(policy, [(cluster.weight, cluster.spread) for cluster in record.clusters])
+    spread = DISTRIBUTIONS[noise.distribution(policy)].variance_of_squares
     return tau * math.sqrt(2 * size + _SURE * math.sqrt(spread * size))
 
 
 def compare_histories(
     served: Weights, retrained: Weights, answers: Mapping[str, tuple[Scores, Sequence[Scores]]]
 ) -> Histories:
-    """The served model against exact retrainings, and these among themselves: the yardstick.
+    """Compare the served model with exact retrainings, and these among themselves: the yardstick.
 
     `answers` are scores of records on the served model and on each retraining. Each attacker calls the upper half
     of the records present, as many as are: a threshold that calls nobody present would make any two models alike.
     Two models that have nothing in common then agree on half.
+
+    Args:
+        served: Its numbers.
+        retrained: Those of each retraining.
+        answers: Scores of records on the served model and on each retraining, by attacker.
+
     """
     models = np.concatenate([served[None], retrained]).astype(np.float64)
     models -= models.mean(axis=0)

@@ -12,12 +12,15 @@ A. K. Varshney and V. Torra, "Efficient Federated Unlearning under Plausible Den
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from disavow.domain.strategies import Registry, Strategy
 
 Floats = npt.NDArray[np.float64]
 Weights = npt.NDArray[np.float32]
@@ -57,7 +60,7 @@ class Records:
 class Shadows:
     """The same for shadow federations, one row each, over the own records and then the held-out ones.
 
-    In each of them the client's seat holds a random half of these records: `held` says which.
+    In each of them a random half of these records is held in the client's place; `held` says which.
     """
 
     confidence: Floats
@@ -98,16 +101,43 @@ class Handed:
     never: Worlds
 
 
-class Attacker(Protocol):
-    """Scores units. It gets the client's data and update and the models, never a secret draw."""
+class Attacker(Strategy, ABC):
+    """Scores units. It gets the client's data and update and the models, never a secret draw.
 
-    @property
-    def name(self) -> str:
-        """What reports call it."""
+    Attributes:
+        unit: What it scores: records of one model, or whole worlds.
 
-    @property
-    def unit(self) -> Unit:
-        """What it scores."""
+    """
 
+    unit: ClassVar[Unit]
+
+    @abstractmethod
     def scores(self, handed: Handed) -> Scores:
-        """A score for each unit."""
+        """Score each unit.
+
+        Args:
+            handed: What the challenger hands out about one stage.
+
+        Returns:
+            A finite number for each unit; higher says "took part".
+
+        Raises:
+            ConfigError: What was handed out is not enough for it.
+
+        """
+
+
+ATTACKERS = Registry[Attacker](
+    "attacker",
+    {
+        "loss threshold": ("disavow.audit.attackers.loss:LossThreshold", ""),
+        "LiRA online": ("disavow.audit.attackers.lira:OnlineLira", ""),
+        "LiRA offline": ("disavow.audit.attackers.lira:OfflineLira", ""),
+        "subject level": ("disavow.audit.attackers.subject_level:SubjectLevel", ""),
+        "update alignment": ("disavow.audit.attackers.alignment:UpdateAlignment", ""),
+        "parameters": ("disavow.audit.attackers.parameters:ParameterProjection", ""),
+    },
+)
+"""Those who may accuse a server, in the order of reports."""
+
+Attacker.registry = ATTACKERS

@@ -36,11 +36,17 @@ class Interval:
 
 
 def clopper_pearson(successes: int, trials: int, level: float) -> Interval:
-    """The probability of a success, after `successes` in `trials`: exact, so never below `level`.
+    """Bound the probability of a success: exact, so never below `level`.
 
     >>> found = clopper_pearson(0, 10, 0.95)
     >>> round(found.low, 4), round(found.high, 4)
     (0.0, 0.3085)
+
+    Args:
+        successes: How many.
+        trials: Of how many.
+        level: The confidence.
+
     """
     if not 0 <= successes <= trials:
         raise ValueError(f"{successes} successes in {trials} trials cannot be")
@@ -53,13 +59,19 @@ def clopper_pearson(successes: int, trials: int, level: float) -> Interval:
 
 
 def quantile_interval(values: Floats, probability: float, level: float) -> Interval:
-    """Where the quantile of the distribution that `values` were drawn from lies, by order statistics.
+    """Bound a quantile of the distribution that `values` were drawn from, by order statistics.
 
     Holds for every distribution, ties included. An end that so few values cannot bound is infinite.
 
     >>> import numpy as np
     >>> quantile_interval(np.arange(1.0, 101.0), 0.5, 0.95)
     Interval(low=40.0, high=61.0)
+
+    Args:
+        values: The draws.
+        probability: Which quantile.
+        level: The confidence.
+
     """
     test: Any = stats.quantile_test(values, p=probability)  # scipy-stubs take its interval for a float
     found = test.confidence_interval(level)
@@ -68,9 +80,14 @@ def quantile_interval(values: Floats, probability: float, level: float) -> Inter
 
 
 def dkw_half_width(count: int, level: float) -> float:
-    """How far the empirical distribution function of `count` draws is from the true one, anywhere, at most.
+    """Bound how far the empirical distribution function is from the true one, anywhere.
 
     >>> round(dkw_half_width(100, 0.95), 4)
     0.1358
+
+    Args:
+        count: Of draws.
+        level: The confidence.
+
     """
     return min(1.0, math.sqrt(math.log(2 / (1 - level)) / (2 * count)))

@@ -34,10 +34,19 @@ _LOOKS: dict[Stage, dict[str, Any]] = {
 
 
 def draw_roc(curves: Curves, path: Path, title: str) -> None:
-    """Write one panel for each attacker to `path`, as its suffix says: .png, .pdf or .svg.
+    """Write one panel for each attacker, as the suffix says: .png, .pdf or .svg.
 
     Both axes are logarithmic, because an attacker who is sure of a few counts for more than one who is right about
     most. Below one absent unit the curve says nothing, and that part is shaded. AUCs are given with 95 % intervals.
+
+    Args:
+        curves: Those of each attacker.
+        path: The file.
+        title: Above the panels.
+
+    Returns:
+        | ConfigError: The file cannot be written, or there is no curve.
+
     """
     if path.suffix.lower() not in FORMATS:
         raise ConfigError(f"a plot cannot be written to {path}; allowed: a name that ends in {', '.join(FORMATS)}")
@@ -50,7 +59,13 @@ def draw_roc(curves: Curves, path: Path, title: str) -> None:
 
 
 def figure(curves: Curves, title: str) -> Figure:
-    """The picture itself: panels of equal size, at most three abreast."""
+    """Draw the picture itself: panels of equal size, at most three abreast.
+
+    Args:
+        curves: Those of each attacker.
+        title: Above the panels.
+
+    """
     from matplotlib.figure import Figure
 
     if not curves:

@@ -27,10 +27,16 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
 
 def power(advantage: float, worlds: int, level: float) -> float:
-    """How likely an audit of so many worlds detects an advantage, where each interval has this level.
+    """Compute how likely an audit detects an advantage.
 
     >>> round(power(0.2, 64, 0.99), 2), round(power(0.2, 256, 0.99), 2)
     (0.22, 0.9)
+
+    Args:
+        advantage: The largest TPR - FPR.
+        worlds: How many it trains.
+        level: Of each interval.
+
     """
     shift, side = 2 * float(special.ndtri((1 + advantage) / 2)), worlds // 2
     estimate = float(special.ndtr(shift / math.sqrt(2))) - 0.5
@@ -54,7 +60,18 @@ def _variance(placement: Callable[[Floats], Floats]) -> float:
 
 
 def worlds_for(advantage: float, level: float, *, fewest: int, most: int) -> int:
-    """The smallest even number of worlds with which an advantage is seen."""
+    """Find the smallest even number of worlds with which an advantage is seen.
+
+    Args:
+        advantage: The largest TPR - FPR.
+        level: Of each interval.
+        fewest: The least to try.
+        most: The most.
+
+    Raises:
+        ConfigError: Not even the most are enough.
+
+    """
     if not 0 < advantage < 1:
         raise ConfigError(f"--detect is {advantage:g}; allowed: an advantage above 0 and below 1")
     if power(advantage, most, level) < POWER:
@@ -67,9 +84,14 @@ def worlds_for(advantage: float, level: float, *, fewest: int, most: int) -> int
 
 
 def smallest_seen(worlds: int, level: float) -> float:
-    """The smallest advantage that an audit of so many worlds sees.
+    """Find the smallest advantage that an audit sees.
 
     >>> round(smallest_seen(64, 0.99), 2)
     0.37
+
+    Args:
+        worlds: How many it trains.
+        level: Of each interval.
+
     """
     return float(optimize.brentq(lambda advantage: power(advantage, worlds, level) - POWER, 1e-6, 1 - 1e-9))

@@ -49,9 +49,22 @@ class Rehearsal:
 
 @contextmanager
 def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism) -> Iterator[Rehearsal]:
-    """Erase the client in a copy under `folder`, as `disavow erase` would in the run; then delete the copy.
+    """Erase the client in a copy, as `disavow erase` would in the run; then delete the copy.
 
     The copy's log and proof are signed with a key that exists nowhere else: a rehearsal answers for nobody.
+
+    Args:
+        subject: The client and its run.
+        folder: Where the copy is made.
+        keys: The folder of the operator's keys.
+        mechanism: How rounds are rebuilt.
+
+    Returns:
+        The copy after the erasure, and what became of it.
+
+    Raises:
+        ConfigError: Somebody has asked to be forgotten since the audit began.
+
     """
     scratch = folder / "rehearsal"
     shutil.rmtree(scratch, ignore_errors=True)  # what an interruption left
@@ -67,9 +80,9 @@ def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism
             # the copy is looked at round by round: nothing more is thinned in it
             key = _tombstone_key(ledger, subject, keys)
             participation = participation_of(subject.settings, ledger, keys)
-            conduct = replace(runs.conduct_of(subject.settings, participation=participation), retention=None)
-            ledger.place_requests([subject.client], key=key, at=conduct.clock())
-            [answer] = erase(ledger, engine, conduct, mechanism, openings=scratch / "openings")
+            options = replace(runs.round_options(subject.settings, participation=participation), retention=None)
+            ledger.place_requests([subject.client], key=key, at=options.clock())
+            [answer] = erase(ledger, engine, options, mechanism, openings=scratch / "openings")
             yield Rehearsal(rounds, answer, before, _served(ledger), ledger, engine, participation)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -133,24 +133,24 @@ class Audit:
                 f"them tells the model served after {client} is erased from models retrained without it.",
                 *self._sight(),
             )
-        told = [f"{_words(found)}: the served model still remembers {client}." for found in self.remembering]
-        told += [f"{_words(found)}: the served model is told from retrained ones." for found in self.unlike]
+        sentences = [f"{_words(found)}: the served model still remembers {client}." for found in self.remembering]
+        sentences += [f"{_words(found)}: the served model is told from retrained ones." for found in self.unlike]
         same = [found for found in self.found if found.difference.contains_zero]
         if same:
             intervals = ", ".join(f"{found.attacker} {_interval(found)}" for found in same)
-            told.append(f"{len(same)} of {number} attackers see no difference: 0 is in {intervals}.")
+            sentences.append(f"{len(same)} of {number} attackers see no difference: 0 is in {intervals}.")
         verdict = self.answer.verdict
         if verdict is not None and verdict.kind is VerdictKind.DENIABLE:
-            told.append(
+            sentences.append(
                 "The verdict is deniable: the model was kept, because in every round others could have been drawn "
                 "instead. Deniability is not deletion; with a larger x, fewer departures are deniable."
             )
         elif verdict is not None and verdict.undoes is not None and verdict.undoes > 1:
-            told.append(
+            sentences.append(
                 f"The model went back to round {verdict.undoes}: the rounds before it stand, and in them the "
                 "client is deniable, not deleted."
             )
-        return tuple(told)
+        return tuple(sentences)
 
     def _sight(self) -> Iterator[str]:
         """What would have been seen, had it been there."""
@@ -184,15 +184,23 @@ def _interval(found: Found) -> str:
 
 
 def median(scored: Sequence[tuple[float, Scores]]) -> Scores:
-    """The scores whose AUC lies in the middle."""
+    """Return the scores whose AUC lies in the middle."""
     ranked = sorted(scored, key=lambda pair: pair[0])
     return ranked[(len(ranked) - 1) // 2][1]
 
 
 def simultaneous(level: float, count: int) -> float:
-    """The level of each of `count` intervals that all hold together with `level` (Bonferroni).
+    """Compute the level of each of `count` intervals that all hold together (Bonferroni).
 
     >>> round(simultaneous(0.95, 5), 3)
     0.99
+
+    Args:
+        level: Of all together.
+        count: How many there are.
+
+    Returns:
+        The level of each.
+
     """
     return 1 - (1 - level) / count

@@ -41,12 +41,18 @@ class Measure:
 
     @classmethod
     def of(cls, estimate: float, interval: Interval) -> Measure:
-        """What could be estimated."""
+        """Make what could be estimated.
+
+        Args:
+            estimate: The figure.
+            interval: Where it lies.
+
+        """
         return cls(estimate, interval, None)
 
     @classmethod
     def missing(cls, reason: str) -> Measure:
-        """What could not be, and why."""
+        """Make what could not be estimated, and why."""
         return cls(None, None, reason)
 
     @property
@@ -89,7 +95,15 @@ class Placements(NamedTuple):
 
 
 def roc(scores: Scores) -> Roc:
-    """The rates of true and false positives at every threshold; refuses scores that make none."""
+    """Compute the rates of true and false positives at every threshold.
+
+    Args:
+        scores: The scores.
+
+    Raises:
+        ConfigError: The scores make none.
+
+    """
     if reason := unusable(scores):
         raise ConfigError(f"no ROC curve: {reason}")
     from sklearn.metrics import roc_curve  # takes a second to import, and reports need none of it
@@ -102,7 +116,7 @@ def roc(scores: Scores) -> Roc:
 
 
 def auc(scores: Scores, level: float = 0.95) -> Measure:
-    """How likely a present unit outscores an absent one, ties counting half.
+    """Estimate how likely a present unit outscores an absent one, ties counting half.
 
     The interval holds every θ that the estimate does not reject. The variance of the estimate if θ were true is
     Hanley and McNeil's as modified by Newcombe, so the interval has a width even where all pairs are ranked
@@ -113,6 +127,11 @@ def auc(scores: Scores, level: float = 0.95) -> Measure:
     R. G. Newcombe, "Confidence intervals for an effect size measure based on the Mann-Whitney statistic. Part 2:
     asymptotic methods and evaluation" (2006), method 5. J. A. Hanley and B. J. McNeil, "The Meaning and Use of the
     Area under a Receiver Operating Characteristic (ROC) Curve" (1982). DeLong et al.: see `difference.difference`.
+
+    Args:
+        scores: The scores.
+        level: Of the interval.
+
     """
     if reason := unusable(scores):
         return Measure.missing(reason)
@@ -128,11 +147,17 @@ def auc(scores: Scores, level: float = 0.95) -> Measure:
 
 
 def tpr_at(scores: Scores, fpr: float, level: float = 0.95) -> Measure:
-    """The rate of true positives at the threshold that this rate of false positives allows.
+    """Estimate the rate of true positives at the threshold that a rate of false positives allows.
 
     Not estimable with fewer than 10/FPR absent units. The threshold is itself an estimate: it lies between two
     order statistics of the absent scores with half of the error, and the other half goes to the count of present
     units above either.
+
+    Args:
+        scores: The scores.
+        fpr: That rate.
+        level: Of the interval.
+
     """
     if reason := unusable(scores):
         return Measure.missing(reason)
@@ -148,7 +173,7 @@ def tpr_at(scores: Scores, fpr: float, level: float = 0.95) -> Measure:
 
 
 def advantage(scores: Scores, level: float = 0.95) -> Measure:
-    """The largest TPR - FPR of any threshold: 0 for an attacker that guesses, 1 for one that knows.
+    """Estimate the largest TPR - FPR of any threshold: 0 for an attacker that guesses, 1 for one that knows.
 
     The estimate is at the threshold that suits these units best, so it is too high on average, most for few units.
     The interval allows for that: both empirical distributions lie within their Dvoretzky-Kiefer-Wolfowitz bands,
@@ -156,6 +181,11 @@ def advantage(scores: Scores, level: float = 0.95) -> Measure:
 
     S. Yeom, I. Giacomelli, M. Fredrikson and S. Jha, "Privacy Risk in Machine Learning: Analyzing the Connection to
     Overfitting" (2018).
+
+    Args:
+        scores: The scores.
+        level: Of the interval.
+
     """
     if reason := unusable(scores):
         return Measure.missing(reason)
@@ -166,7 +196,7 @@ def advantage(scores: Scores, level: float = 0.95) -> Measure:
 
 
 def unusable(scores: Scores) -> str | None:
-    """Why nothing can be said about these scores, if so."""
+    """Return why nothing can be said about these scores, if so."""
     present, absent = len(scores.present), len(scores.absent)
     if not present or not absent:
         return f"it needs a present unit and an absent one, there are {present:,} and {absent:,}"
@@ -177,7 +207,7 @@ def unusable(scores: Scores) -> str | None:
 
 
 def placements_of(scores: Scores) -> Placements:
-    """How each unit is ranked against the other side."""
+    """Rank each unit against the other side."""
     return Placements(
         _share_below(scores.present, scores.absent),
         1 - _share_below(scores.absent, scores.present),

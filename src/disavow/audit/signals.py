@@ -11,7 +11,7 @@ from torch import Tensor
 
 from disavow.audit.game import Floats, Records, Weights
 from disavow.audit.subject import Subject
-from disavow.engines.scores import EVALUATION_BATCH, losses_of, task_of
+from disavow.engines.objectives import EVALUATION_BATCH, losses_of, task_of
 from disavow.engines.state import put_model
 from disavow.engines.trainer import Ask, Trainer
 from disavow.rounds.randomness import training_stream
@@ -22,9 +22,17 @@ MOST_WEIGHTS = 1 << 18
 
 
 def confidences(subject: Subject, model: Model) -> Records:
-    """φ of each record's true label in evaluation mode, in float64.
+    """Compute φ of each record's true label in evaluation mode, in float64.
 
     Attributes have no one label: there φ is what gives their mean loss, by the same formula.
+
+    Args:
+        subject: The client and its run.
+        model: The model.
+
+    Returns:
+        φ of own and of held-out records.
+
     """
     chosen = torch.from_numpy(subject.records)
     found = margin(_logits(subject, model, chosen), subject.labels[chosen]).numpy()
@@ -32,7 +40,16 @@ def confidences(subject: Subject, model: Model) -> Records:
 
 
 def client_losses(subject: Subject, model: Model) -> Floats:
-    """The mean loss on the records of each client of the run: the audited one's first, then in the run's order."""
+    """Compute the mean loss on the records of each client of the run.
+
+    Args:
+        subject: The client and its run.
+        model: The model.
+
+    Returns:
+        Losses: the audited client's first, then in the run's order.
+
+    """
     order = [subject.client, *(client for client in subject.clients if client != subject.client)]
     parts = [torch.from_numpy(np.asarray(subject.parts[client])) for client in order]
     chosen = torch.cat(parts)
@@ -50,7 +67,7 @@ def _logits(subject: Subject, model: Model, chosen: Tensor) -> Tensor:
 
 
 def weights(model: Model) -> Weights:
-    """The model's numbers; of more than `MOST_WEIGHTS`, that many drawn at random, the same for every model."""
+    """Return the model's numbers; at most `MOST_WEIGHTS` of them, drawn at random, the same for every model."""
     vector = on_cpu(model.vector).numpy().astype(np.float32)
     if len(vector) <= MOST_WEIGHTS:
         return vector
@@ -58,7 +75,16 @@ def weights(model: Model) -> Weights:
 
 
 def margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """φ = log p - log(1 - p) of the labels: their logit less the log-sum-exp of all others."""
+    """Compute φ = log p - log(1 - p) of the labels: their logit less the log-sum-exp of all others.
+
+    Args:
+        logits: One row a record.
+        labels: The true ones.
+
+    Returns:
+        φ of each record.
+
+    """
     if task_of(labels) == "attributes":
         loss = losses_of(logits, labels)
         return -(torch.log(-torch.expm1(-loss)) + loss)  # the inverse of log(1 + e^-φ), for large losses too
@@ -68,14 +94,20 @@ def margin(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def losses(confidence: Floats) -> Floats:
-    """Cross-entropy from φ: log(1 + e^-φ)."""
+    """Compute cross-entropy from φ: log(1 + e^-φ)."""
     return np.logaddexp(0.0, -confidence)
 
 
 def alignment(subject: Subject, trainer: Trainer, models: Sequence[Model]) -> float:
-    """The mean cosine between the client's update and the global step, over the rounds from model to model.
+    """Compute the mean cosine between the client's update and the global step, from model to model.
 
     The client's update is computed from its data and the broadcast model, as the client itself would.
+
+    Args:
+        subject: The client and its run.
+        trainer: Computes the update.
+        models: Those of an observer, in order.
+
     """
     workload = subject.workload()
     asks = [Ask(workload, model, (subject.client,), t) for t, model in enumerate(models[:-1], start=1)]

@@ -56,12 +56,12 @@ class Subject:
         """The own records, then the held-out ones."""
         return np.concatenate([self.own, self.held_out])
 
-    def workload(self, *, seat: Indices | None = None) -> Workload:
-        """What engines train on; `seat` takes the place of the client's own records.
+    def workload(self, *, held: Indices | None = None) -> Workload:
+        """Return what engines train on; `held` takes the place of the client's own records.
 
         The test is one record: nobody looks at how well a world does on it, and a larger one would take time.
         """
-        parts = self.parts if seat is None else {**self.parts, self.client: seat}
+        parts = self.parts if held is None else {**self.parts, self.client: held}
         return Workload(
             network=self.network,
             images=self.images,
@@ -82,10 +82,26 @@ def subject_of(
     seed: int = 1,
     on_progress: OnProgress = nothing,
 ) -> Subject:
-    """The client as it can be audited now; or why it cannot be.
+    """Prepare a client to be audited.
 
     `data` stands in for the data that the run's settings name. `seed` draws the held-out records. `on_progress`
     hears how far the data is, where it takes time to load.
+
+    Args:
+        directory: The run.
+        client: Its id.
+        data: What the clients hold; None: it is loaded.
+        seed: That of the audit.
+        on_progress: Called with how far the data is.
+
+    Returns:
+        The client and its run.
+
+    Raises:
+        UnknownClient: It is not in the run.
+        ConfigError: It cannot be audited, and why.
+        CannotRetrain: Its run cannot be trained here.
+
     """
     settings = runs.settings_of(directory)
     runs.refuse_on_nodes(settings, directory)
@@ -125,8 +141,8 @@ def subject_of(
 
 
 def _refuse_too_few_clients(client: str, clients: int, policy: Policy, settings: Settings) -> None:
-    fixed = policy.clustering == "fixed"  # whole clusters take part, gaps and all
-    participants = clients - 1 if fixed else participants_of(clients - 1, settings.training.fraction)
+    # of anchored clusters whole ones take part, gaps and all
+    participants = clients - 1 if policy.anchored else participants_of(clients - 1, settings.training.fraction)
     if participants < policy.k:
         raise ConfigError(
             f"without {escaped(client)} only {participants} participants are left, fewer than k = {policy.k}: "

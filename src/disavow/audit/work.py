@@ -12,7 +12,7 @@ from disavow.ledger.lock import Lock
 
 
 def default_work(run: Path) -> Path:
-    """Where worlds are kept unless somebody says otherwise: beside the run."""
+    """Return where worlds are kept unless somebody says otherwise: beside the run."""
     run = run.resolve()
     return run.with_name(run.name + ".audit")
 

@@ -27,14 +27,13 @@ from disavow import __version__, runs
 from disavow.audit.game import Flags, Floats, Records, Stage, Weights
 from disavow.audit.signals import MOST_WEIGHTS, alignment, client_losses, confidences, weights
 from disavow.audit.subject import Subject
-from disavow.engines.together import Federation, run_rounds
-from disavow.engines.trainer import Trainer
-from disavow.engines.vectorised import VectorisedEngine
+from disavow.engines.batched_rounds import BatchedRun, run_rounds
+from disavow.engines.trainer import Trainer, VectorisedEngine
 from disavow.erasure.erase import erase
 from disavow.erasure.mechanisms import Mechanism
 from disavow.ledger import Ledger
 from disavow.ledger.files import write_durably
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.randomness import Secrets, derive, training_stream
 from disavow.rounds.vectors import Model
 
@@ -46,11 +45,11 @@ _TOGETHER = 8
 _KEY_BYTES = 32
 
 OnRound = Callable[[int], None]
-"""Told how many rounds of worlds have been trained since it was told last."""
+"""Called with how many rounds of worlds have been trained since the last call."""
 
 
 class Kind(StrEnum):
-    """Who sits in the client's seat."""
+    """Whether the client takes part, and with which records."""
 
     WITH = "with"  # the client; at the end it is erased
     RETRAINED = "retrained"  # nobody: what an exact retraining gives
@@ -59,7 +58,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Seat:
+class WorldKey:
     """One world that is wanted."""
 
     kind: Kind
@@ -85,32 +84,47 @@ class Seen:
 class World:
     """What is kept of a world. `verdict` is that of the client's erasure."""
 
-    seat: Seat
+    key: WorldKey
     seen: dict[Stage, Seen]
     verdict: str | None = None
 
 
-def seats_of(worlds: int, shadows: int) -> list[Seat]:
-    """All worlds of an audit: half of `worlds` with the client and half without, as many retrained, and shadows."""
+def world_keys(worlds: int, shadows: int) -> list[WorldKey]:
+    """List all worlds of an audit: half with the client and half without, as many retrained, and shadows.
+
+    Args:
+        worlds: How many with the client or without.
+        shadows: How many shadows.
+
+    """
     counts = {Kind.WITH: worlds // 2, Kind.RETRAINED: worlds // 2, Kind.WITHOUT: worlds // 2, Kind.SHADOW: shadows}
-    return [Seat(kind, number) for kind, count in counts.items() for number in range(count)]
+    return [WorldKey(kind, number) for kind, count in counts.items() for number in range(count)]
 
 
-def held_by(subject: Subject, seat: Seat, seed: int) -> Flags:
-    """Which records a shadow's seat holds: a random half; the next shadow holds the other half.
+def held_by(subject: Subject, key: WorldKey, seed: int) -> Flags:
+    """Draw which records a shadow holds in the client's place: a random half; the next shadow holds the other half.
 
     So every record is in half of the shadows.
+
+    Args:
+        subject: The client and its run.
+        key: The shadow.
+        seed: That of the audit.
+
+    Returns:
+        Whether it holds each record.
+
     """
-    order = training_stream(seed, f"audit, shadow {seat.number // 2}").permutation(len(subject.records))
+    order = training_stream(seed, f"audit, shadow {key.number // 2}").permutation(len(subject.records))
     half = len(order) // 2
     held = np.zeros(len(order), dtype=np.bool_)
-    held[order[half:] if seat.number % 2 else order[:half]] = True
+    held[order[half:] if key.number % 2 else order[:half]] = True
     return held
 
 
 def train_worlds(
     subject: Subject,
-    seats: Sequence[Seat],
+    wanted: Sequence[WorldKey],
     folder: Path,
     *,
     trainer: Trainer,
@@ -119,88 +133,117 @@ def train_worlds(
     participation: bytes | None = None,
     on_round: OnRound,
 ) -> dict[Kind, list[World]]:
-    """Every world, trained here or found in `folder` from an earlier call.
+    """Train worlds, or find them in `folder` from an earlier call.
 
-    `participation` is the run's key where it has one: in every world the same clients take part in the same rounds.
+    In every world the same clients take part in the same rounds.
+
+    Args:
+        subject: The client and its run.
+        wanted: The worlds.
+        folder: Where they are kept.
+        trainer: Trains all clients of a round.
+        mechanism: How rounds are rebuilt.
+        seed: That of the audit.
+        participation: The run's participation key, where it has one.
+        on_round: Called with how many more rounds are done.
+
+    Returns:
+        The worlds of each kind.
+
     """
-    conduct = replace(runs.conduct_of(subject.settings, participation=participation), budget=None, retention=None)
+    options = replace(
+        runs.round_options(subject.settings, participation=participation), budget=None, retention=None
+    )
     folder.mkdir(parents=True, exist_ok=True)
-    found = {seat: _read(subject, seat, folder) for seat in seats}
-    missing = [seat for seat, kept in found.items() if kept is None]
-    on_round((len(seats) - len(missing)) * subject.rounds)
+    found = {key: _read(subject, key, folder) for key in wanted}
+    missing = [key for key, kept in found.items() if kept is None]
+    on_round((len(wanted) - len(missing)) * subject.rounds)
     for start in range(0, len(missing), _TOGETHER):
         some = missing[start : start + _TOGETHER]
-        with closing(_train_some(subject, some, folder, trainer, mechanism, seed, conduct, on_round)) as trained:
+        with closing(_train_some(subject, some, folder, trainer, mechanism, seed, options, on_round)) as trained:
             for world in trained:
-                write_durably(_path(folder, world.seat), json.dumps(_to_json(world)).encode())
-                found[world.seat] = world
-    return {kind: [kept for seat in seats if seat.kind is kind and (kept := found[seat])] for kind in Kind}
+                write_durably(_path(folder, world.key), json.dumps(_to_json(world)).encode())
+                found[world.key] = world
+    return {kind: [kept for key in wanted if key.kind is kind and (kept := found[key])] for kind in Kind}
 
 
 def _train_some(
     subject: Subject,
-    seats: Sequence[Seat],
+    wanted: Sequence[WorldKey],
     folder: Path,
     trainer: Trainer,
     mechanism: Mechanism,
     seed: int,
-    conduct: Conduct,
+    options: RoundOptions,
     on_round: OnRound,
 ) -> Generator[World, None, None]:
     scratch = folder / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)  # what an interruption left
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-        worlds = [_begin(subject, seat, scratch, trainer, seed, conduct, stack) for seat in seats]
+        worlds = [_begin(subject, key, scratch, trainer, seed, options, stack) for key in wanted]
         for _ in range(subject.rounds):
             run_rounds(worlds)
             on_round(len(worlds))
-        for seat, world in zip(seats, worlds, strict=True):
-            yield _look(subject, seat, world, mechanism, scratch)
+        for key, world in zip(wanted, worlds, strict=True):
+            yield _look(subject, key, world, mechanism, scratch)
 
 
 def _begin(
-    subject: Subject, seat: Seat, scratch: Path, trainer: Trainer, seed: int, conduct: Conduct, stack: ExitStack
-) -> Federation:
+    subject: Subject,
+    key: WorldKey,
+    scratch: Path,
+    trainer: Trainer,
+    seed: int,
+    options: RoundOptions,
+    stack: ExitStack,
+) -> BatchedRun:
     """A new federation in a ledger of its own."""
-    absent = {subject.client} if seat.kind in (Kind.WITHOUT, Kind.RETRAINED) else set()
-    held = subject.records[held_by(subject, seat, seed)] if seat.kind is Kind.SHADOW else None
+    absent = {subject.client} if key.kind in (Kind.WITHOUT, Kind.RETRAINED) else set()
+    held = subject.records[held_by(subject, key, seed)] if key.kind is Kind.SHADOW else None
     ledger = Ledger.create(
-        scratch / str(seat),
+        scratch / str(key),
         policy=subject.policy,
         layout=subject.layout,
         initial=subject.initial.vector.numpy(),
         clients=[client for client in subject.clients if client not in absent],
         config="",
         created_by=f"disavow {__version__}",
-        at=conduct.clock(),
+        at=options.clock(),
     )
     stack.callback(ledger.close)
     if subject.anchors is not None:
         ledger.keep_anchors(subject.anchors)
-    return Federation(
+    return BatchedRun(
         ledger=ledger,
-        engine=VectorisedEngine(subject.workload(seat=held), trainer),
-        conduct=replace(conduct, secrets=Secrets(secret_seed(subject, seat, seed))),
+        engine=VectorisedEngine(subject.workload(held=held), trainer),
+        options=replace(options, secrets=Secrets(secret_seed(subject, key, seed))),
     )
 
 
-def secret_seed(subject: Subject, seat: Seat, seed: int) -> int:
-    """Where a world's secret draws come from: repeatable, and nothing else's."""
-    return int.from_bytes(derive("audit", seed, str(seat), subject.client), "big")
+def secret_seed(subject: Subject, key: WorldKey, seed: int) -> int:
+    """Derive the seed of a world's secret draws: repeatable, and nothing else's.
+
+    Args:
+        subject: The client and its run.
+        key: The world.
+        seed: That of the audit.
+
+    """
+    return int.from_bytes(derive("audit", seed, str(key), subject.client), "big")
 
 
-def _look(subject: Subject, seat: Seat, world: Federation, mechanism: Mechanism, scratch: Path) -> World:
+def _look(subject: Subject, key: WorldKey, world: BatchedRun, mechanism: Mechanism, scratch: Path) -> World:
     """What can be seen of a world; one with the client erases it and is looked at again."""
     trainer, ledger = world.engine.trainer, world.ledger
-    if seat.kind is not Kind.WITH:
-        return World(seat, {Stage.RETRAINED: _see(subject, trainer, ledger)})
+    if key.kind is not Kind.WITH:
+        return World(key, {Stage.RETRAINED: _see(subject, trainer, ledger)})
     before = _see(subject, trainer, ledger)
-    ledger.place_requests([subject.client], key=secrets.token_bytes(_KEY_BYTES), at=world.conduct.clock())
+    ledger.place_requests([subject.client], key=secrets.token_bytes(_KEY_BYTES), at=world.options.clock())
     # no world is released, so none has to keep to the run's privacy budget; its erasure does as the run's would
-    conduct = replace(world.conduct, budget=runs.budget_of(subject.settings))
-    [answered] = erase(ledger, world.engine, conduct, mechanism, openings=scratch / "openings")
-    return World(seat, {Stage.BEFORE: before, Stage.SERVED: _see(subject, trainer, ledger)}, str(answered.verdict))
+    options = replace(world.options, budget=runs.budget_of(subject.settings))
+    [answered] = erase(ledger, world.engine, options, mechanism, openings=scratch / "openings")
+    return World(key, {Stage.BEFORE: before, Stage.SERVED: _see(subject, trainer, ledger)}, str(answered.verdict))
 
 
 def _see(subject: Subject, trainer: Trainer, ledger: Ledger) -> Seen:
@@ -212,13 +255,13 @@ def _see(subject: Subject, trainer: Trainer, ledger: Ledger) -> Seen:
 
 
 def standing_models(ledger: Ledger) -> list[Model]:
-    """The models an observer has: the initial one, and that of each standing round."""
+    """Return the models an observer has: the initial one, and that of each standing round."""
     newest = ledger.last_round + 1
     return [Model(ledger.layout, torch.from_numpy(ledger.model_before(t))) for t in range(1, newest + 1)]
 
 
-def _path(folder: Path, seat: Seat) -> Path:
-    return folder / f"{seat}.json"
+def _path(folder: Path, key: WorldKey) -> Path:
+    return folder / f"{key}.json"
 
 
 def _to_json(world: World) -> dict[str, Any]:
@@ -235,17 +278,17 @@ def _to_json(world: World) -> dict[str, Any]:
     return {"seen": seen, "verdict": world.verdict}
 
 
-def _read(subject: Subject, seat: Seat, folder: Path) -> World | None:
+def _read(subject: Subject, key: WorldKey, folder: Path) -> World | None:
     """A world that an earlier call has kept; None where there is none, or none that can be used."""
-    path = _path(folder, seat)
+    path = _path(folder, key)
     try:
-        world = _from_json(seat, json.loads(path.read_bytes()))
+        world = _from_json(key, json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
         _log.warning("%s is damaged; this world is trained again", path)
         return None
-    stages = {Stage.BEFORE, Stage.SERVED} if seat.kind is Kind.WITH else {Stage.RETRAINED}
+    stages = {Stage.BEFORE, Stage.SERVED} if key.kind is Kind.WITH else {Stage.RETRAINED}
     shapes = {_shapes(each) for each in world.seen.values()}
     kept = (min(subject.layout.size, MOST_WEIGHTS),)
     expected = (subject.own.shape, subject.held_out.shape, kept, (len(subject.clients),))
@@ -259,7 +302,7 @@ def _shapes(seen: Seen) -> tuple[tuple[int, ...], ...]:
     return seen.records.own.shape, seen.records.held_out.shape, seen.weights.shape, seen.client_loss.shape
 
 
-def _from_json(seat: Seat, told: dict[str, Any]) -> World:
+def _from_json(key: WorldKey, value: dict[str, Any]) -> World:
     seen = {
         Stage(stage): Seen(
             Records(np.array(each["own"], np.float64), np.array(each["held_out"], np.float64)),
@@ -267,6 +310,6 @@ def _from_json(seat: Seat, told: dict[str, Any]) -> World:
             np.frombuffer(base64.b64decode(each["weights"], validate=True), "<f4"),
             np.array(each["client_loss"], np.float64),
         )
-        for stage, each in told["seen"].items()
+        for stage, each in value["seen"].items()
     }
-    return World(seat, seen, told["verdict"])
+    return World(key, seen, value["verdict"])

@@ -17,10 +17,10 @@ from disavow.cli.claims import (
     say,
 )
 from disavow.cli.curves import Curve, figure
-from disavow.cli.odds import drawn_in_words, odds_in_words
+from disavow.cli.forecast import DELTA, POINTS, Asked, calibrate, foretell
 from disavow.cli.options import check_plot, require, write_plot
 from disavow.cli.output import print_json, results
-from disavow.cli.prospect import DELTA, POINTS, Asked, calibrate, foretell
+from disavow.cli.status import drawn_in_words, odds_in_words
 from disavow.domain import Policy
 from disavow.errors import ConfigError
 from disavow.privacy.accountants import Claim, account
@@ -99,7 +99,7 @@ def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) 
                 _curves_of_run(events, delta), f"{directory}, δ = {delta:g}", budget.epsilon if budget else None
             ),
         )
-    calibrated = policy.noise == "calibrated" and policy.clip is not None and policy.tau is not None
+    calibrated = policy.accounted and policy.clip is not None and policy.tau is not None
     noise = noise_as_json(policy.tau or 0.0, policy.clip or 1.0, parameters) if calibrated else None
     if as_json:
         told = {
@@ -129,7 +129,7 @@ def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) 
 
 def _print(policy: Policy, claims: Sequence[Claim], parameters: int) -> None:
     """The claims about a run of this policy, or why there are none."""
-    if policy.noise == "calibrated" and policy.tau is not None and policy.clip is not None:
+    if policy.accounted and policy.tau is not None and policy.clip is not None:
         against = against_update(policy.tau, policy.clip, parameters)
         say(f"Calibrated noise, C = {policy.clip:g}, τ = {policy.tau:g}, {against}.")
     if policy.draws == "seeded":

@@ -10,12 +10,11 @@ from typing import Any
 
 import typer
 
-from disavow.audit.attackers import ATTACKERS
 from disavow.audit.audit import Effort, audit
 from disavow.audit.epsilon import LEVEL as EPSILON_LEVEL
 from disavow.audit.epsilon import EpsilonBound
 from disavow.audit.forging import Histories
-from disavow.audit.game import Stage
+from disavow.audit.game import ATTACKERS, Stage
 from disavow.audit.plot import draw_roc
 from disavow.audit.power import POWER
 from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found

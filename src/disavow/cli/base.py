@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from disavow import __version__
-
 
 def new_app(name: str, about: str | None = None, *, no_args_is_help: bool = False) -> typer.Typer:
     """Create an application whose help and errors look like those of `disavow`; `disavow.cli.run` runs it.
@@ -51,11 +49,21 @@ def a_number(value: float) -> float:
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there and differs.")]
+TaskFactory = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="MODULE:CALLABLE",
+        help="What makes the task of a run whose settings name none; needed only to train.",
+    ),
+]
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="The run directory.")]
 
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from disavow import __version__
+
         typer.echo(f"disavow {__version__}")
         raise typer.Exit
 

@@ -27,7 +27,7 @@ from disavow.ledger.creation import refuse_existing
 from disavow.ledger.rows import time_to_text
 from disavow.proof.keys import PUBLIC, generate, trusted_keys
 from disavow.proof.verify import Asked, Report, examine
-from disavow.rounds.conduct import now
+from disavow.rounds.options import now
 
 _CLIENTS = 20
 
@@ -68,7 +68,7 @@ def _leavers(run: Federation) -> tuple[str, list[str]]:
     mates = max((sorted(group) for group in run.ledger.membership(1)), key=lambda group: (-len(group), group))
     alone, rest = mates[0], mates[1:]
     for some in range(1, len(rest) + 1):
-        forecast = foresee(run.ledger, [alone, *rest[:some]], run.conduct, run.mechanism)
+        forecast = foresee(run.ledger, [alone, *rest[:some]], run.options, run.mechanism)
         if forecast.verdict.kind is VerdictKind.ROLLBACK:
             return alone, rest[:some]
     return alone, []
@@ -76,10 +76,10 @@ def _leavers(run: Federation) -> tuple[str, list[str]]:
 
 def _let_leave(run: Federation, leavers: list[str], console: Console) -> None:
     names = " and ".join(leavers)
-    forecast = foresee(run.ledger, leavers, run.conduct, run.mechanism)
+    forecast = foresee(run.ledger, leavers, run.options, run.mechanism)
     console.print(f"\n{names}: forget me.\nForeseen: {foretold(forecast)}.")
     started = time.monotonic()
-    numbers = run.ledger.place_requests(leavers, key=run.tombstone_key(), at=run.conduct.clock())
+    numbers = run.ledger.place_requests(leavers, key=run.tombstone_key(), at=run.options.clock())
     with Watch.of(console, "retraining", run.ledger) as watch:
         run.answer(Callbacks(watch.on_round, watch.on_verdict))
     [request] = run.ledger.requests(numbers[:1])

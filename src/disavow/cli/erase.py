@@ -1,4 +1,4 @@
-"""`disavow erase` and `disavow requests`."""
+"""`disavow erase`, `disavow requests` and `disavow cancel`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Self
 import typer
 
 from disavow.audit.work import default_work, remove_work
+from disavow.checks import refuse_damaged
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
-from disavow.cli.rounds import Watch, rebuilt
-from disavow.domain import ErasureRequest, RequestState, escaped, model_name
+from disavow.cli.rounds import Watch, rebuilt, verdict_line
+from disavow.domain import ErasureRequest, RequestState, Verdict, escaped, model_name
 from disavow.erasure.dry_run import Forecast
 from disavow.erasure.mechanisms import DECLINED
 from disavow.erasure.prove import proof_path, unsigned_path
 from disavow.errors import CannotRetrain, NotConfirmed
-from disavow.federation import Answer, Callbacks, Federation, Prospect, refuse_damaged
+from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger
 from disavow.ledger.files import kind_of
 from disavow.ledger.keys import default_folder
@@ -30,6 +31,7 @@ from disavow.proof.bounds import noise_in_words
 from disavow.proof.envelope import LARGEST
 from disavow.proof.keys import PUBLIC
 from disavow.proof.summary import Summary, summary_in_words
+from disavow.results import Answer, Prospect
 
 if TYPE_CHECKING:
     from disavow.data.progress import OnProgress
@@ -48,17 +50,21 @@ def erase(
     yes: bool,
     openings: Path | None,
     as_json: bool,
+    task: str | None = None,
 ) -> None:
     """Honour the wish of these clients to be forgotten."""
     if dry_run:
-        _show_forecast(directory, clients, retrain=retrain, as_json=as_json)
+        _show_forecast(directory, clients, retrain=retrain, as_json=as_json, task=task)
         return
     if check:
         refuse_damaged(directory)
     with (
-        _Shown(directory) as shown,
-        Federation.open(directory, ask=ask_passphrase, openings=openings, loading=shown.loading) as federation,
+        _Shown() as shown,
+        Federation.open(
+            directory, task, ask=ask_passphrase, openings=openings, loading=shown.loading
+        ) as federation,
     ):
+        shown.ledger = federation.ledger
         try:
             answer = federation.erase(
                 clients,
@@ -126,15 +132,18 @@ def _not_here(answer: Answer) -> CannotRetrain:
 class _Shown:
     """An erasure on a terminal: one bar at a time, for data that is loaded or for rounds that are trained again."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory, self._watch = directory, ExitStack()
+    ledger: Ledger
+    """Of the run that is open: set before anything is erased."""
+
+    def __init__(self) -> None:
+        self._watch = ExitStack()
         self._rounds: Watch | None = None
         self.placed = False
         self.callbacks = Callbacks(
             on_placed=self._on_placed,
             on_wait=progress().print,
             on_note=lambda note: progress().print(f"note: {note}"),
-            on_verdict=lambda verdict, asked: self._watching().on_verdict(verdict, asked),
+            on_verdict=self._on_verdict,
             on_round=lambda summary: self._watching().on_round(summary),
         )
 
@@ -156,10 +165,15 @@ class _Shown:
         with loading(progress()) as on_progress:
             yield on_progress
 
+    def _on_verdict(self, verdict: Verdict, asked: int) -> None:
+        if verdict.undoes is None:  # nothing is retrained: a line is enough
+            progress().print(verdict_line(verdict, asked), style="bold")
+        else:
+            self._watching().on_verdict(verdict, asked)
+
     def _watching(self) -> Watch:
         if self._rounds is None:
-            with Ledger.open(self._directory) as ledger:
-                self._rounds = self._watch.enter_context(Watch.of(progress(), "retraining", ledger))
+            self._rounds = self._watch.enter_context(Watch.of(progress(), "retraining", self.ledger))
         return self._rounds
 
     def _stop_watching(self) -> None:
@@ -222,8 +236,8 @@ def _ask(question: str) -> str:
     return sys.stdin.readline()
 
 
-def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_json: bool) -> None:
-    with _Shown(directory) as shown, Federation.open(directory, loading=shown.loading) as federation:
+def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_json: bool, task: str | None) -> None:
+    with _Shown() as shown, Federation.open(directory, task, loading=shown.loading) as federation:
         asked, mechanism = federation.forecast(clients, retrain=retrain), federation.settings.mechanism.name
     before, forecast = asked.before, asked.forecast
     clients = [client for client in dict.fromkeys(clients) if client not in before]
@@ -349,3 +363,13 @@ def _taken(request: ErasureRequest) -> str:
     if request.answered_at is None:
         return "-"
     return f"{(request.answered_at - request.asked_at).total_seconds():.1f} s"
+
+
+def cancel(directory: Path, client: str, *, as_json: bool) -> None:
+    """Cancel the request of a client that waits; whoever holds the run is not disturbed."""
+    with Federation.open(directory) as federation:
+        request = federation.cancel(client)
+    if as_json:
+        print_json({"run": str(directory), "request": {**request.to_json(), "client": client}})
+    else:
+        results().print(f"{escaped(client)}: {sentence(request)}; it stays a client, and may ask again")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import typer
 
+from disavow.checks import check_run
 from disavow.cli.files import read_bytes
 from disavow.cli.output import bar, print_json, progress, results
-from disavow.federation import check_run
 from disavow.ledger import Finding
 
 

@@ -1,16 +1,19 @@
-"""Options that several commands have: refused in one form, and files for plots found out about before the work."""
+"""What several commands check before their work: values of options, files for plots, and installed extras."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from disavow.cli.extras import needs
-from disavow.errors import ConfigError
+from disavow.errors import ConfigError, MissingExtra, how_to_install
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_OURS = ("disavow", "reproduction", "benchmarks")
 
 PLOT_FORMATS = (".png", ".pdf", ".svg")
 """What a plot can be written as."""
@@ -45,3 +48,23 @@ def write_plot(path: Path, figure: Figure) -> None:
         path.write_bytes(image.getvalue())
     except OSError as error:
         raise ConfigError(f"--plot is {path}; allowed: a file that can be written ({error.strerror})") from None
+
+
+def needs(extra: str) -> AbstractContextManager[None]:
+    """Turn a failed import of a third-party package into the command that installs an extra."""
+    return _installed_by(how_to_install(extra))
+
+
+def needs_requirements(file: str) -> AbstractContextManager[None]:
+    """Turn a failed import of a third-party package into the command that installs a file of requirements."""
+    return _installed_by(f"in a clone of disavow: pip install --constraint constraints.txt --requirement {file}")
+
+
+@contextmanager
+def _installed_by(command: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in _OURS:
+            raise
+        raise MissingExtra(f"this command needs {error.name}; {command}") from None

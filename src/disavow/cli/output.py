@@ -6,10 +6,12 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _PLAIN_WIDTH = 100
 _STEP = 1000
@@ -58,6 +60,8 @@ def _plain(value: Any) -> Any:
 
 def bar(console: Console, what: str, total: int | None, done: int = 0) -> Progress:
     """A progress bar with one task, on a terminal; elsewhere nothing. Use it as a context manager."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn(f"[bold]{what}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     shown.add_task(what, total=total, completed=done)

@@ -13,6 +13,7 @@ from disavow.cli.options import check_plot, require, write_plot
 from disavow.cli.output import advance, bar, print_json, progress, results
 from disavow.erasure.plan import CLUSTERINGS, Clustering, Estimate, Federation, Plan
 from disavow.erasure.plan import plan as simulate
+from disavow.erasure.simulated import Fresh, Sticky
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,8 +26,8 @@ _MOST_SIMULATIONS = 10_000_000
 _LARGEST_SEED = 2**32 - 1
 # blue and vermillion of Okabe and Ito's palette, and two shapes: told apart by everyone, and in grey
 _LOOKS: dict[Clustering, dict[str, Any]] = {
-    "fresh": {"color": "#D55E00", "marker": "o"},
-    "sticky": {"color": "#0072B2", "marker": "D"},
+    Fresh.name: {"color": "#D55E00", "marker": "o"},
+    Sticky.name: {"color": "#0072B2", "marker": "D"},
 }
 
 
@@ -180,8 +181,8 @@ def _what_sticky_buys(plans: Sequence[Plan]) -> Iterator[str]:
 
 
 def _pairs(plans: Sequence[Plan]) -> Iterator[tuple[Plan, Plan]]:
-    fresh = {(row.k, row.x): row for row in plans if row.clustering == "fresh"}
-    return ((fresh[row.k, row.x], row) for row in plans if row.clustering == "sticky")
+    fresh = {(row.k, row.x): row for row in plans if row.clustering == Fresh.name}
+    return ((fresh[row.k, row.x], row) for row in plans if row.clustering == Sticky.name)
 
 
 def _least(rows: Sequence[Plan]) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from disavow.cli.base import MOST_ROUNDS, Force, Json, RunDirectory, app
-from disavow.cli.extras import needs
+from disavow.cli.options import needs
 from disavow.errors import ConfigError
 
 

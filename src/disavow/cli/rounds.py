@@ -81,6 +81,12 @@ def rebuilt(request: ErasureRequest) -> str:
     return f"{rounds} rounds {'rebuilt approximately' if request.approximate else 'retrained'}"
 
 
+def verdict_line(verdict: Verdict, requests: int) -> str:
+    """A verdict and how many requests it answers."""
+    asked = "1 request" if requests == 1 else f"{requests} requests"
+    return f"       {asked} to be forgotten: {verdict.in_full}"
+
+
 class Watch:
     """Shows a run at work: a row for each round, a line for each verdict, and a bar below them.
 
@@ -125,8 +131,7 @@ class Watch:
 
     def on_verdict(self, verdict: Verdict, requests: int) -> None:
         """Requests were judged."""
-        asked = "1 request" if requests == 1 else f"{requests} requests"
-        self._console.print(f"       {asked} to be forgotten: {verdict.in_full}", style="bold")
+        self._console.print(verdict_line(verdict, requests), style="bold")
         if verdict.undoes is not None:
             self._bar.update(self._bar.task_ids[0], completed=verdict.undoes - 1)
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from disavow.cli.base import LONGEST_WAIT, MOST_ROUNDS, Json, RunDirectory, a_number, app
-from disavow.cli.extras import needs
+from disavow.cli.base import LONGEST_WAIT, MOST_ROUNDS, Json, RunDirectory, TaskFactory, a_number, app
+from disavow.cli.options import needs
 
 
 @app.command(rich_help_panel="Runs and erasures")
@@ -35,14 +35,20 @@ def init(
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="The file to write; - prints it instead.")
     ] = Path("config.toml"),
+    task: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write a Python file with a task of your own to fill in."),
+    ] = None,
 ) -> None:
     """Write a commented settings file with every key at its default.
 
     **Example:** `disavow init config.toml`
+
+    **Example:** `disavow init config.toml --task hospitals.py`
     """
     with needs("train"):
         from disavow.cli import init as command
-    command.init(config)
+    command.init(config, task)
 
 
 @app.command(rich_help_panel="Runs and erasures")
@@ -61,14 +67,14 @@ def train(
 
 
 @app.command(rich_help_panel="Runs and erasures")
-def resume(run: RunDirectory, json: Json = False) -> None:
+def resume(run: RunDirectory, task: TaskFactory = None, json: Json = False) -> None:
     """Go on with a run that was interrupted; a run that is complete stays as it is.
 
     **Example:** `disavow resume runs/first`
     """
     with needs("train"):
         from disavow.cli import train as command
-    command.resume(run, as_json=json)
+    command.resume(run, task=task, as_json=json)
 
 
 @app.command(rich_help_panel="Runs and erasures")
@@ -145,8 +151,9 @@ def erase(
     ] = False,
     check: Annotated[
         bool,
-        typer.Option("--fsck", help="Check the whole run first, as `disavow fsck` does; refuse a damaged one."),
+        typer.Option("--check", help="Check the whole run first, as `disavow fsck` does; refuse a damaged one."),
     ] = False,
+    task: TaskFactory = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Roll back without asking, as scripts need it.")] = False,
     json: Json = False,
 ) -> None:
@@ -174,6 +181,7 @@ def erase(
         check=check,
         yes=yes,
         openings=openings,
+        task=task,
         as_json=json,
     )
 
@@ -191,7 +199,7 @@ def cancel(
     **Example:** `disavow cancel runs/first client-07`
     """
     with needs("ledger"):
-        from disavow.cli import cancel as command
+        from disavow.cli import erase as command
     command.cancel(run, client, as_json=json)
 
 

@@ -9,16 +9,22 @@ from typing import Any
 from rich.console import Console
 
 from disavow.cli.files import read_bytes
-from disavow.cli.not_claimed import not_claimed, print_not_claimed
+from disavow.cli.limitations import not_claimed, print_not_claimed
 from disavow.cli.output import print_json, results
 from disavow.errors import VerificationError
-from disavow.proof import envelope
 from disavow.proof.bounds import NO_PROTECTION
+from disavow.proof.envelope import Envelope
+from disavow.proof.history import History
 from disavow.proof.keys import trusted_keys
-from disavow.proof.report import delta_in_words, rebuilt_in_words
-from disavow.proof.statement import TIMES, Statement, read_statement
-from disavow.proof.summary import summarise, summary_in_words
-from disavow.proof.verdict import unchanged
+from disavow.proof.leaves import KeyLeaf, RebuiltLeaf, RoundLeaf, RunLeaf
+from disavow.proof.statement import ShownCluster, Statement
+from disavow.proof.summary import (
+    delta_in_words,
+    rebuilt_in_words,
+    summarise,
+    summary_in_words,
+    unchanged_in_words,
+)
 from disavow.proof.verify import Asked, Report, TrustedKey, examine
 
 _HEADER = "round  slots  withdrawn  survivors  spread/update  pairs within Δ  displacement  log10 of the odds"
@@ -31,7 +37,7 @@ _PROMISED = (
 def show(proof: Path, *, key: Path | None, as_json: bool) -> None:
     """Render a proof for a person."""
     data = read_bytes(proof)
-    statement = read_statement(envelope.read_envelope(data).payload)
+    statement = Statement.decode(Envelope.decode(data).payload)
     trusted = trusted_keys(key) if key else _own_key(statement)
     report = examine(Asked(proof=data, trusted=trusted, what_if=statement.what_if))
     if report.history is None or report.failure is not None:
@@ -44,7 +50,7 @@ def show(proof: Path, *, key: Path | None, as_json: bool) -> None:
 
 
 def _own_key(statement: Statement) -> list[TrustedKey]:
-    keys = [leaf["key"] for leaf in statement.predicate["leaves"] if leaf["type"] in ("run", "key")]
+    keys = [leaf.key for leaf in statement.predicate.leaves if isinstance(leaf, RunLeaf | KeyLeaf)]
     if not keys or keys[-1] is None:
         raise VerificationError("the log names no key, because it was signed late: give the server's --key")
     return [TrustedKey(keys[-1])]
@@ -53,44 +59,51 @@ def _own_key(statement: Statement) -> list[TrustedKey]:
 def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, Any]:
     said, history = statement.predicate, report.history
     assert history is not None  # noqa: S101
-    first = said["verdict"]["from"]
-    since = [place for place in history.standing if first is not None and place > said["withdrawal"]]
-    rebuilt = any(history.is_rebuilt(place) for place in since)
-    same = unchanged(statement, history)
+    first, withdrawal = said.verdict.start, said.withdrawal
+    since = [place for place in history.standing if first and withdrawal and place > withdrawal]
+    rebuilt = any(isinstance(history.rounds[place], RebuiltLeaf) for place in since)
+    same = unchanged_in_words(statement, history)
+    times = dict.fromkeys(("asked_at", "judged_at", "answered_at")) if said.times is None else said.times.to_json()
     return {
         "kind": "what-if" if statement.what_if else "erasure",
         "key_trusted": trusted,
-        "run": history.run_id,
-        **(said["times"] or dict.fromkeys(TIMES)),
-        "verdict": said["verdict"]["kind"],
+        "run": history.promised.run,
+        **times,
+        "verdict": said.verdict.kind,
         "rolled_back_to": first,
         "retrained_from": first if since and not rebuilt and not same else None,
         "unchanged": same or None,
         "approximate": rebuilt,
         "rebuilt_rounds": history.rebuilt,
         "model": statement.model,
-        "policy": {name: history.policy[name] for name in _PROMISED},
-        "signed_late": history.signed_late,
+        "policy": {name: getattr(history.policy, name) for name in _PROMISED},
+        "signed_late": history.promised.key is None,
         "standing_rounds": len(history.standing),
         "rounds": [
-            {
-                "round": history.leaves[cluster["leaf"]]["number"],
-                "slots": cluster["size"],
-                "withdrawn": sum(entry["position"] == cluster["position"] for entry in cluster["withdrawn"]),
-                "survivors": survivors,
-                "spread": cluster["spread"],
-                "delta": history.leaves[cluster["leaf"]]["delta"],
-                "update_norm": history.leaves[cluster["leaf"]]["update_norm"],
-                "pairs_within_delta": history.leaves[cluster["leaf"]]["pairs_within"],
-                "displacement": cluster["displacement"],
-                "log10_odds": cluster["log10_odds"],
-            }
-            for cluster, survivors in zip(said["clusters"], report.survivors, strict=True)
+            _shown(cluster, survivors, history)
+            for cluster, survivors in zip(said.clusters, report.survivors, strict=True)
         ],
-        "displacement": said["bounds"]["displacement"],
-        "ratio": said["bounds"]["ratio"],
+        "displacement": said.bounds.displacement,
+        "ratio": said.bounds.ratio,
         "summary": asdict(summarise(statement)),
         "not_claimed": not_claimed(report),
+    }
+
+
+def _shown(cluster: ShownCluster, survivors: int, history: History) -> dict[str, Any]:
+    leaf = history.rounds[cluster.leaf]
+    assert isinstance(leaf, RoundLeaf)  # noqa: S101
+    return {
+        "round": leaf.number,
+        "slots": cluster.size,
+        "withdrawn": sum(entry.position == cluster.position for entry in cluster.withdrawn),
+        "survivors": survivors,
+        "spread": cluster.spread,
+        "delta": leaf.delta,
+        "update_norm": leaf.update_norm,
+        "pairs_within_delta": leaf.pairs_within,
+        "displacement": cluster.displacement,
+        "log10_odds": cluster.log10_odds,
     }
 
 
@@ -106,13 +119,14 @@ def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None
             f"asked      {told['asked_at']}\njudged     {told['judged_at']}\nanswered   {told['answered_at']}"
         )
     policy, rebuilt = told["policy"], rebuilt_in_words(told["rebuilt_rounds"])
+    delta = "" if report.history is None else delta_in_words(report.history.policy)
     limit = "" if policy["odds"] is None else f"odds of at most {policy['odds']:g}, "
     console.print(
         f"verdict    {told['verdict']}{_afterwards(told)}\n"
         f"model      {told['model']}\n"
         f"promised   k = {policy['k']}, x = {policy['x']}, {policy['representatives']} drawn of each cluster, "
         f"{limit}"
-        f"Δ {delta_in_words(policy)}, noise {policy['noise']}, draws {policy['draws']}, "
+        f"Δ {delta}, noise {policy['noise']}, draws {policy['draws']}, "
         f"mechanism {policy['mechanism']}"
         f"{'; signed late: no key bound the server when the run began' if told['signed_late'] else ''}\n"
         f"rounds     {told['standing_rounds']} stand; the client was in {len(told['rounds'])} of them"

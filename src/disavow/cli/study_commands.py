@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from disavow.cli.base import LARGEST_SEED, Json, RunDirectory, app
-from disavow.cli.extras import needs
+from disavow.cli.options import needs
 
 
 @app.command(rich_help_panel="Studies")
@@ -91,7 +91,7 @@ def account(
     """
     with needs("train"):
         from disavow.cli import account as command
-        from disavow.cli.prospect import Asked
+        from disavow.cli.forecast import Asked
     asked = Asked(rounds, clients, k, representatives, sigma, epsilon, delta, clip, model, parameters)
     command.account_for(run, asked, plot=plot, as_json=json)
 

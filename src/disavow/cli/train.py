@@ -30,9 +30,9 @@ def train(config_file: Path, directory: Path, *, as_json: bool) -> None:
         report(federation, as_json=as_json, spent=spent)
 
 
-def resume(directory: Path, *, as_json: bool) -> None:
+def resume(directory: Path, *, as_json: bool, task: str | None = None) -> None:
     """Go on with a run."""
-    with Federation.open(directory, write=True, ask=ask_passphrase, loading=_bar) as federation:
+    with Federation.open(directory, task, write=True, ask=ask_passphrase, loading=_bar) as federation:
         federation.load()
         show_notes(federation)
         standing = federation.ledger.last_round

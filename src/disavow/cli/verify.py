@@ -9,16 +9,16 @@ from typing import Any
 import typer
 
 from disavow.cli.files import digest_of, read_bytes, receipts_in
-from disavow.cli.not_claimed import not_claimed, print_not_claimed
+from disavow.cli.limitations import not_claimed, print_not_claimed
 from disavow.cli.output import print_json, results
 from disavow.errors import ConfigError, Unreadable, VerificationError
 from disavow.proof.keys import trusted_keys
 from disavow.proof.leaves import latest_time
+from disavow.proof.notes import KeyIndex
 from disavow.proof.opening import refuse_other_client
-from disavow.proof.reading import to_base64
 from disavow.proof.receipt import TYPE as RECEIPT
-from disavow.proof.receipt import check_receipt, read_receipt
-from disavow.proof.trust import index_of
+from disavow.proof.receipt import check_receipt, decode_receipt
+from disavow.proof.validation import to_base64
 from disavow.proof.verify import CHECKS, Asked, Report, Result, TrustedKey, examine
 
 NAMES_NOBODY = 3
@@ -160,7 +160,8 @@ def _is_receipt(data: bytes) -> bool:
 
 def _verify_receipt(data: bytes, trusted: list[TrustedKey], client: str | None, *, as_json: bool) -> None:
     try:
-        receipt = check_receipt(read_receipt(data), index_of(trusted))
+        receipt = decode_receipt(data)
+        head = check_receipt(receipt, KeyIndex.of(trusted))
         refuse_other_client(receipt.client, client, "the receipt")
     except VerificationError as failure:
         if as_json:
@@ -168,9 +169,9 @@ def _verify_receipt(data: bytes, trusted: list[TrustedKey], client: str | None, 
             raise typer.Exit(failure.exit_code) from None
         raise
     if as_json:
-        print_json({"valid": True, "client": receipt.client, "round": receipt.header["number"], "exit_code": 0})
+        print_json({"valid": True, "client": receipt.client, "round": receipt.header.number, "exit_code": 0})
         return
     results().print(
-        f"VALID receipt: {receipt.client!r} was in round {receipt.header['number']}, slot {receipt.slot}, "
-        f"under a head of {receipt.head.size} leaves."
+        f"VALID receipt: {receipt.client!r} was in round {receipt.header.number}, slot {receipt.slot}, "
+        f"under a head of {head.size} leaves."
     )

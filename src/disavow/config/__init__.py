@@ -15,13 +15,21 @@ from disavow.config.declarations import (
     NoiseSettings,
     PrivacySettings,
     RequestSettings,
+    TaskSettings,
     TrainingSettings,
 )
-from disavow.config.digest import settings_digest
-from disavow.config.keys import allowed, sections
-from disavow.config.reading import from_values, load, parse
 from disavow.config.settings import CHANGEABLE, PROJECTION_LIMIT, Settings, participants_of
-from disavow.config.writing import to_toml
+from disavow.config.toml import (
+    allowed,
+    from_values,
+    load,
+    meaning,
+    parse,
+    sections,
+    settings_digest,
+    to_toml,
+    with_policy,
+)
 
 __all__ = [
     "CHANGEABLE",
@@ -37,13 +45,16 @@ __all__ = [
     "PrivacySettings",
     "RequestSettings",
     "Settings",
+    "TaskSettings",
     "TrainingSettings",
     "allowed",
     "from_values",
     "load",
+    "meaning",
     "parse",
     "participants_of",
     "sections",
     "settings_digest",
     "to_toml",
+    "with_policy",
 ]

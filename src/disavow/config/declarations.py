@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from disavow.domain.strategies import CLUSTERINGS, DISTRIBUTIONS, MECHANISMS, NOISES, Registry
 
 
 class Section(BaseModel):
@@ -14,7 +16,7 @@ class Section(BaseModel):
 
 
 MOST = 1_000_000
-"""The largest count of anything that a run can be told; a typing error is not taken for a wish."""
+"""The largest count of anything in the settings: a typing error is refused."""
 
 SMALLEST, LARGEST = 1e-38, 1e38
 """Of numbers with a fraction: about what float32 can hold, in which models are."""
@@ -29,6 +31,45 @@ RelativeDelta = Annotated[
     Field(pattern=r"^(\d{1,6}\.\d*[1-9]\d*|\d*[1-9]\d*)x$", max_length=16, description='a multiple such as "0.5x"'),
 ]
 Bytes = Annotated[int, Field(ge=1, le=10**15)]
+
+
+def _registered(registry: Registry[Any]) -> AfterValidator:
+    """Validate the name of a strategy, also of one that is registered later than this."""
+
+    def check(name: str) -> str:
+        if name not in registry:
+            raise ValueError(f"{name} is not registered")
+        return name
+
+    return AfterValidator(check)
+
+
+ClusteringName = Annotated[str, _registered(CLUSTERINGS), CLUSTERINGS]
+NoiseName = Annotated[str, _registered(NOISES), NOISES]
+DistributionName = Annotated[str, _registered(DISTRIBUTIONS), DISTRIBUTIONS]
+MechanismName = Annotated[str, _registered(MECHANISMS), MECHANISMS]
+
+
+class TaskSettings(Section):
+    """A task of your own, in place of [data] and [model]."""
+
+    factory: str | None = Field(
+        None,
+        description="module:callable that returns a disavow.Task, such as hospitals:build (docs/tasks.md); not "
+        "set: the built-in images of [data] and [model]",
+    )
+    path: str | None = Field(
+        None,
+        description="folder in which the module is looked for first; not set: the current one. A run keeps the "
+        "full path",
+    )
+    options: dict[str, Any] = Field({}, description="what the callable is called with")
+    clients: Count | None = Field(None, description="how many clients the task has; a run sets it when it starts")
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a task trains the run, one that settings name or one that was given in Python."""
+        return self.factory is not None or self.clients is not None
 
 
 class DataSettings(Section):
@@ -98,9 +139,7 @@ class ClusteringSettings(Section):
         description="members of each cluster that are drawn; their mean is released, with noise divided by their "
         "number, which keeps the odds of one leaver. 1: the paper's; fewer than k",
     )
-    method: Literal["mdav", "constrained-kmeans", "fixed"] = Field(
-        "mdav", description="mdav; constrained-kmeans (needs the extra kmeans); fixed: by a hash of ids, anchored"
-    )
+    method: ClusteringName = "mdav"
     sticky: bool = Field(
         True, description="keep the last round's clusters, repair only what leavers broke (not with fixed)"
     )
@@ -140,10 +179,8 @@ class DeniabilitySettings(Section):
 class NoiseSettings(Section):
     """How the representatives are perturbed."""
 
-    mode: Literal["paper", "calibrated", "none"] = Field(
-        "paper", description="paper: scaled by each cluster's spread; calibrated: clip, then fixed tau; none"
-    )
-    distribution: Literal["gaussian", "laplace"] = Field("gaussian", description="of the noise in mode paper")
+    mode: NoiseName = "paper"
+    distribution: DistributionName = Field("gaussian", description="of the noise in mode paper")
     sigma: NotNegative = Field(
         0.02,
         description="mode paper: standard deviation per coordinate, as a multiple of the cluster's spread",
@@ -182,11 +219,7 @@ class RequestSettings(Section):
 class MechanismSettings(Section):
     """How a model is rebuilt after a rollback."""
 
-    name: Literal["retrain", "retrain-from-scratch", "federaser"] = Field(
-        "retrain",
-        description="retrain: exactly, from the first broken round; retrain-from-scratch: exactly, from round 1; "
-        "federaser: approximately, from updates that the run keeps",
-    )
+    name: MechanismName = "retrain"
     calibration: Fraction = Field(
         0.5,
         description="federaser: local epochs of a calibration, as a share of training.epochs, rounded up",

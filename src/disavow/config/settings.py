@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -19,15 +20,17 @@ from disavow.config.declarations import (
     PrivacySettings,
     RequestSettings,
     Section,
+    TaskSettings,
     TrainingSettings,
 )
 from disavow.domain import Policy
+from disavow.domain.strategies import CLUSTERINGS, MECHANISMS, NOISES
 
 PROJECTION_LIMIT = 2000
 """Above this many participants, a random projection decides who is grouped with whom."""
 
 
-CHANGEABLE = ("rounds", "requests", "engine", "data.dir", "ledger.retention")
+CHANGEABLE = ("rounds", "requests", "engine", "data.dir", "task.path", "ledger.retention")
 """Settings that may be edited in a run's config.toml; the others are its data, its model, its training and its
 promises.
 """
@@ -45,6 +48,7 @@ class Settings(Section):
         description="secret draws (representatives, noise): fresh from the operating system and never kept; "
         "seeded: repeatable, so its privacy claims are void and the seed tells who takes part in which round",
     )
+    task: TaskSettings = TaskSettings()
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
     training: TrainingSettings = TrainingSettings()
@@ -60,7 +64,7 @@ class Settings(Section):
     @property
     def participants(self) -> int:
         """How many clients take part in a round while nobody has left."""
-        return participants_of(self.data.clients, self.training.fraction)
+        return participants_of(self.task.clients or self.data.clients, self.training.fraction)
 
     @property
     def policy(self) -> Policy:
@@ -72,7 +76,7 @@ class Settings(Section):
             relative_delta=self.deniability.relative_delta,
             odds=self.deniability.odds,
             clustering=self.clustering.method,
-            sticky=self.clustering.sticky and self.clustering.method != "fixed",
+            sticky=self.clustering.sticky and CLUSTERINGS[self.clustering.method].sticky,
             metric=self.clustering.metric,
             noise=self.noise.mode,
             distribution=self.noise.distribution,
@@ -81,17 +85,21 @@ class Settings(Section):
             tau=self.noise.tau,
             draws=self.draws,
             representatives=self.clustering.representatives,
-            statistics="drawn" if self.noise.mode == "calibrated" else self.noise.statistics,
+            statistics=self.noise.statistics if NOISES[self.noise.mode].may_average else "drawn",
             mechanism=self.mechanism.name,
         )
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         k, participants = self.clustering.k, self.participants
-        if k > participants and self.engine.name != "flower":  # who takes part there, nobody knows beforehand
+        # who takes part on nodes, or in a task that is not loaded yet, nobody knows beforehand
+        unknown = self.engine.name == "flower" or (self.task.factory is not None and self.task.clients is None)
+        if k > participants and not unknown:
+            source = "data.clients" if self.task.clients is None else "task.clients"
             raise ValueError(
                 f"clustering.k is {k}; allowed: 1 to {participants}, the participants of a round "
-                f"(data.clients {self.data.clients}, training.fraction {self.training.fraction:g})"
+                f"({source} {self.task.clients or self.data.clients}, training.fraction "
+                f"{self.training.fraction:g})"
             )
         drawn, x = self.clustering.representatives, self.deniability.x
         if drawn >= k and drawn > 1:
@@ -111,31 +119,33 @@ class Settings(Section):
         elsewhere = self.engine.device == "cuda" or self.engine.precision != "float32"
         if self.engine.name == "sequential" and elsewhere:
             raise ValueError('engine.name is "sequential", which runs on the CPU in float32; allowed: "vectorised"')
-        if self.mechanism.name == "federaser" and self.ledger.retention != "all":
+        if self.ledger.retention != "all" and not MECHANISMS[self.mechanism.name].exact:
             raise ValueError(
-                f'ledger.retention is {self.ledger.retention} with mechanism.name "federaser"; allowed: "all" '
-                "(going back further than the broken round, it would only rebuild what was undone)"
+                f'ledger.retention is {self.ledger.retention} with mechanism.name "{self.mechanism.name}"; '
+                'allowed: "all" (going back further than the broken round, it would only rebuild what was undone)'
             )
-        if self.privacy.epsilon is not None and self.noise.mode != "calibrated":
-            raise ValueError(
-                f'privacy.epsilon is {self.privacy.epsilon:g} with noise.mode "{self.noise.mode}"; allowed: '
-                'noise.mode "calibrated", the only one with a figure that a budget could be held to'
-            )
-        if self.noise.mode == "calibrated":
-            self._check_calibrated()
+        self._check_noise()
         return self
 
-    def _check_calibrated(self) -> None:
-        """The mode with guarantees: its noise is fixed beforehand, and nothing is released without it."""
-        for key in ("clip", "tau"):
+    def _check_noise(self) -> None:
+        """What the noise needs is set; a figure is kept to only where nothing is released without noise."""
+        mode, noise, name = self.noise.mode, NOISES[self.noise.mode], self.mechanism.name
+        if self.privacy.epsilon is not None and not noise.accounted:
+            raise ValueError(
+                f'privacy.epsilon is {self.privacy.epsilon:g} with noise.mode "{mode}"; allowed: noise.mode '
+                f"{_quoted(other for other in NOISES if NOISES[other].accounted)}, the only one with a figure that "
+                "a budget could be held to"
+            )
+        for key in noise.needs:
             if getattr(self.noise, key) is None:
                 raise ValueError(
-                    f'noise.{key} is not set; noise.mode "calibrated" needs a number above 0{self._how_to(key)}'
+                    f'noise.{key} is not set; noise.mode "{mode}" needs a number above 0{self._how_to(key)}'
                 )
-        if self.mechanism.name == "federaser":
+        if noise.accounted and not MECHANISMS[name].exact:
             raise ValueError(
-                'mechanism.name is "federaser" with noise.mode "calibrated"; allowed: "retrain", '
-                '"retrain-from-scratch" (federaser releases rounds without noise, which no account covers)'
+                f'mechanism.name is "{name}" with noise.mode "{mode}"; allowed: '
+                f"{_quoted(other for other in MECHANISMS if MECHANISMS[other].exact)} ({name} releases rounds "
+                "without noise, which no account covers)"
             )
 
     def _how_to(self, key: str) -> str:
@@ -149,6 +159,17 @@ class Settings(Section):
         )
 
 
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
 def participants_of(clients: int, fraction: float, at_least: int = 1) -> int:
-    """How many of `clients` take part in a round: the fraction, rounded, but so many at least if there are."""
+    """Count who takes part in a round: the fraction, rounded, but so many at least if there are.
+
+    Args:
+        clients: How many there are.
+        fraction: The share that takes part.
+        at_least: How many do, if there are so many.
+
+    """
     return max(1, round(clients * fraction), min(clients, at_least))

@@ -14,19 +14,36 @@ DIGITS = "digits"
 
 
 def client_ids(count: int) -> tuple[str, ...]:
-    """Ids of one width for `count` clients, so that none is a part of another.
+    """Number clients with ids of one width, so that none is a part of another.
 
     >>> client_ids(2)
     ('client-01', 'client-02')
+
+    Args:
+        count: How many.
+
+    Returns:
+        The ids, in order.
     """
     width = max(2, len(str(count)))
     return tuple(f"client-{i:0{width}d}" for i in range(1, count + 1))
 
 
 def load(settings: DataSettings, *, seed: int, on_progress: OnProgress = nothing) -> FederatedData:
-    """The data of a federation: every draw in it is a training draw, so that a run can be repeated.
+    """Load the data of a federation: every draw in it is a training draw, so that a run can be repeated.
 
     `on_progress` hears how far decoding is, where images are decoded for the first time.
+
+    Args:
+        settings: The section `data` of the configuration.
+        seed: That of the run.
+        on_progress: Called with how far it is.
+
+    Returns:
+        Samples, and who holds which.
+
+    Raises:
+        ConfigError: The data cannot be used, or is not enough for so many clients.
     """
     if settings.name == DIGITS:
         whole = digits()
@@ -41,7 +58,15 @@ def load(settings: DataSettings, *, seed: int, on_progress: OnProgress = nothing
 
 
 def fetch(settings: DataSettings, *, on_progress: OnProgress = nothing) -> None:
-    """See to it that the data is at hand, and say at once where it is not."""
+    """See to it that the data is at hand.
+
+    Args:
+        settings: The section `data` of the configuration.
+        on_progress: Called with how far it is.
+
+    Raises:
+        ConfigError: It is not to be had, or cannot be used.
+    """
     if settings.name != DIGITS:
         from disavow.data.images import at_hand
 

@@ -56,7 +56,14 @@ class Source(Protocol):
         """In words."""
 
     def rows(self, split: str) -> Rows:
-        """The rows of a split."""
+        """Open a split.
+
+        Args:
+            split: `train` or `test`.
+
+        Returns:
+            Its rows.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +77,33 @@ class Decoded:
 
 
 def root(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder of the cache."""
+    """Find the folder of the cache.
+
+    Args:
+        environment: Where `DISAVOW_CACHE` may be set.
+
+    Returns:
+        The folder, which need not exist.
+    """
     return Path(environment.get(VARIABLE) or "~/.cache/disavow/data").expanduser()
 
 
 def decoded(spec: Spec, source: Source, on_progress: OnProgress, *, kind: str = "") -> Decoded:
-    """The data set from the cache; decoded into it first, if need be. `kind` is part of the folder's name."""
+    """Open a data set in the cache; decode it first, if need be.
+
+    Args:
+        spec: Which data set.
+        source: Where its rows come from.
+        on_progress: Called with how far it is.
+        kind: A part of the folder's name.
+
+    Returns:
+        The arrays, mapped.
+
+    Raises:
+        ConfigError: The rows or the cache cannot be used.
+        StorageFull: There is no room.
+    """
     folder = root() / f"{spec.name}-{kind}{source.digest[:16]}"
     if found := _opened(folder, source.digest):
         return found
@@ -93,9 +121,16 @@ def decoded(spec: Spec, source: Source, on_progress: OnProgress, *, kind: str = 
 
 
 def from_hub(spec: Spec, digest: str | None) -> Decoded | None:
-    """What was decoded from the hub before, if anything: the revision asked for, or else the latest decoded.
+    """Open what was decoded from the hub before: the revision asked for, or else the latest decoded.
 
     So nobody needs the hub twice. Removing the folder makes the next run take what the hub holds then.
+
+    Args:
+        spec: Which data set.
+        digest: The revision; None for any.
+
+    Returns:
+        The arrays, or None.
     """
     made = sorted(root().glob(f"{spec.name}-{HUB}*"), key=lambda folder: folder.stat().st_mtime_ns, reverse=True)
     for folder in made:
@@ -118,7 +153,7 @@ def _opened(folder: Path, digest: str | None) -> Decoded | None:
         contents = json.loads((folder / _CONTENTS).read_bytes())
         if contents["format"] != _FORMAT or digest not in (None, contents["digest"]):
             return None
-        arrays = {name: _mapped(folder / f"{name}.npy", told) for name, told in contents["arrays"].items()}
+        arrays = {name: _mapped(folder / f"{name}.npy", summary) for name, summary in contents["arrays"].items()}
         train, test = contents["at_hand"]
         return Decoded(folder, contents["digest"], arrays, (train, test))
     except FileNotFoundError:
@@ -128,14 +163,14 @@ def _opened(folder: Path, digest: str | None) -> Decoded | None:
         return None
 
 
-def _mapped(path: Path, told: Mapping[str, Any]) -> Pixels:
+def _mapped(path: Path, summary: Mapping[str, Any]) -> Pixels:
     array: Pixels = np.load(path, mmap_mode="r", allow_pickle=False)
-    if array.dtype != np.uint8 or list(array.shape) != told["shape"]:
+    if array.dtype != np.uint8 or list(array.shape) != summary["shape"]:
         raise ValueError(f"{path.name} has another shape")
     found, flat = 0, array.reshape(-1)
     for start in range(0, len(flat), _BLOCK):
         found = zlib.crc32(flat[start : start + _BLOCK].data, found)
-    if found != told["crc32"]:
+    if found != summary["crc32"]:
         raise ValueError(f"{path.name} has another checksum")
     return array
 
@@ -174,35 +209,35 @@ def _alone(folder: Path, spec: Spec, on_progress: OnProgress) -> Iterator[None]:
 
 
 def _make(folder: Path, spec: Spec, source: Source, on_progress: OnProgress) -> None:
-    """Furnish a folder beside its place and move it there. The caller is alone."""
+    """Fill a folder beside its final path and move it there. The caller is alone."""
     for stale in folder.parent.glob(f"{glob.escape(f'.{folder.name}.')}*-*"):
         shutil.rmtree(stale, ignore_errors=True)  # of a process that was killed
     rows = {split: source.rows(split) for split in SPLITS}
     for each in rows.values():
         refuse_other_schema(each, spec)
-    workshop = folder.with_name(f".{folder.name}.new-{secrets.token_hex(4)}")
+    scratch = folder.with_name(f".{folder.name}.new-{secrets.token_hex(4)}")
     try:
-        workshop.mkdir()
+        scratch.mkdir()
         contents = {
             "format": _FORMAT,
             "digest": source.digest,
             "source": source.described,
             "at_hand": [rows[split].count for split in SPLITS],
-            "arrays": _furnish(workshop, spec, rows, on_progress),
+            "arrays": _write_arrays(scratch, spec, rows, on_progress),
         }
-        write_durably(workshop / _CONTENTS, json.dumps(contents, indent=2).encode())
-        sync_folder(workshop)
+        write_durably(scratch / _CONTENTS, json.dumps(contents, indent=2).encode())
+        sync_folder(scratch)
         if folder.exists():  # and damaged, or nobody would be here
             folder.rename(folder.with_name(f".{folder.name}.old-{secrets.token_hex(4)}"))
-        workshop.rename(folder)
+        scratch.rename(folder)
         sync_folder(folder.parent)
     finally:
-        shutil.rmtree(workshop, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
         for old in folder.parent.glob(f"{glob.escape(f'.{folder.name}.old-')}*"):
             shutil.rmtree(old, ignore_errors=True)
 
 
-def _furnish(workshop: Path, spec: Spec, rows: Mapping[str, Rows], on_progress: OnProgress) -> dict[str, Any]:
+def _write_arrays(scratch: Path, spec: Spec, rows: Mapping[str, Rows], on_progress: OnProgress) -> dict[str, Any]:
     """Write all arrays; their shapes and checksums."""
     counts = {split: min(rows[split].count, most) for split, most in zip(SPLITS, spec.most, strict=True)}
     total, done, what = sum(counts.values()), 0, f"decoding {spec.name}"
@@ -211,15 +246,15 @@ def _furnish(workshop: Path, spec: Spec, rows: Mapping[str, Rows], on_progress: 
     for split in SPLITS:
         count = counts[split]
         with (
-            _Array(workshop / f"{split}-images.npy", (count, *spec.shape)) as images,
-            _Array(workshop / f"{split}-labels.npy", (count, *[spec.classes] * spec.attributes)) as labels,
+            _Array(scratch / f"{split}-images.npy", (count, *spec.shape)) as images,
+            _Array(scratch / f"{split}-labels.npy", (count, *[spec.classes] * spec.attributes)) as labels,
         ):
             for block in blocks(rows[split], spec, count):
                 images.add(block[0])
                 labels.add(block[1])
                 done += len(block[0])
                 on_progress(what, done, total)
-        arrays[f"{split}-images"], arrays[f"{split}-labels"] = images.told, labels.told
+        arrays[f"{split}-images"], arrays[f"{split}-labels"] = images.summary, labels.summary
     return arrays
 
 
@@ -233,7 +268,7 @@ class _Array:
         np.lib.format.write_array_header_1_0(self._file, header)
 
     @property
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         return {"shape": list(self._shape), "crc32": self._crc32}
 
     def add(self, block: Pixels) -> None:

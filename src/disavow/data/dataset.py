@@ -46,7 +46,14 @@ class Dataset:
         return self.labels if self.strata is None else self.strata
 
     def select(self, indices: Indices) -> Dataset:
-        """Some of the samples, in the order given."""
+        """Take some of the samples, in the order given.
+
+        Args:
+            indices: Which.
+
+        Returns:
+            A data set of them.
+        """
         chosen = torch.from_numpy(indices)
         strata = None if self.strata is None else self.strata[chosen]
         return Dataset(self.images[chosen], self.labels[chosen], self.classes, strata)

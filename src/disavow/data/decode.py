@@ -22,7 +22,19 @@ Block = tuple[Pixels, Pixels]
 
 
 def blocks(rows: Rows, spec: Spec, count: int) -> Iterator[Block]:
-    """The first `count` rows, some at a time. What cannot be used is a `ConfigError` that names its row."""
+    """Decode the first rows, some at a time.
+
+    Args:
+        rows: A split.
+        spec: Which data set.
+        count: How many rows.
+
+    Yields:
+        Images and labels.
+
+    Raises:
+        ConfigError: A row cannot be used; it is named.
+    """
     with needs_extra(f'data.name "{spec.name}"'):
         import PIL.Image  # noqa: F401
     done = 0

@@ -23,7 +23,15 @@ _PIECE = re.compile(r"-(\d{5})-of-(\d{5})\.parquet$")
 
 
 def folder_of(directory: str | None, environment: Mapping[str, str] = os.environ) -> tuple[str, Path] | None:
-    """The folder to read, and what named it; None where nothing does."""
+    """Find the folder to read.
+
+    Args:
+        directory: What `data.dir` says.
+        environment: Where `DISAVOW_DATA_DIR` may be set.
+
+    Returns:
+        What named the folder, and the folder; None where nothing does.
+    """
     if directory is not None:
         return "data.dir", Path(directory).expanduser()
     if environment.get(VARIABLE):
@@ -77,7 +85,17 @@ class FolderSource:
         return f"{self.folder / self.spec.name}"
 
     def rows(self, split: str) -> Rows:
-        """The rows of a split, in the order of the files."""
+        """Open a split, in the order of the files.
+
+        Args:
+            split: `train` or `test`.
+
+        Returns:
+            Its rows.
+
+        Raises:
+            ConfigError: A file is damaged or of another kind.
+        """
         with needs_extra(f'data.name "{self.spec.name}"'):
             import pyarrow
             from pyarrow import parquet

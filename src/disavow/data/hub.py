@@ -58,7 +58,14 @@ class HubSource:
         return f"{self.spec.hub} of the Hugging Face hub, revision {self._builder.hash}"
 
     def rows(self, split: str) -> Rows:
-        """The rows of a split, in the hub's order."""
+        """The rows of a split, in the hub's order.
+
+        Args:
+            split: `train` or `test`.
+
+        Returns:
+            Its rows.
+        """
         import datasets
 
         where = f"{self.spec.hub} ({split})"

@@ -27,7 +27,18 @@ _log = logging.getLogger(__name__)
 
 
 def official(settings: DataSettings, on_progress: OnProgress) -> Split:
-    """The data set that the settings name, split as its authors did, wherever it comes from."""
+    """Load the data set that the settings name, split as its authors did, wherever it comes from.
+
+    Args:
+        settings: The section `data` of the configuration.
+        on_progress: Called with how far it is.
+
+    Returns:
+        Training and test samples.
+
+    Raises:
+        ConfigError: It is not to be had, or cannot be used.
+    """
     spec = SPECS[settings.name]
     found = _decoded(spec, settings, on_progress)
     if settings.digest is not None and found.digest != settings.digest:
@@ -43,7 +54,15 @@ def official(settings: DataSettings, on_progress: OnProgress) -> Split:
 
 
 def at_hand(settings: DataSettings, on_progress: OnProgress) -> None:
-    """Find the data set and decode it, where that was not done before; whatever is wrong with it is raised here."""
+    """Find the data set and decode it, where that was not done before.
+
+    Args:
+        settings: The section `data` of the configuration.
+        on_progress: Called with how far it is.
+
+    Raises:
+        ConfigError: It is not to be had, or cannot be used.
+    """
     _decoded(SPECS[settings.name], settings, on_progress)
 
 

@@ -24,7 +24,19 @@ _LABEL, _NUMBER = "label", "number"
 
 
 def partitioned(settings: DataSettings, labels: Labels, stream: Stream) -> list[Indices]:
-    """The samples that each client holds, sorted."""
+    """Deal samples by the partitioner that the settings name.
+
+    Args:
+        settings: The section `data` of the configuration.
+        labels: One a sample.
+        stream: What is drawn from.
+
+    Returns:
+        The sorted indices that each client holds.
+
+    Raises:
+        ConfigError: The partitioner would not do as it was meant.
+    """
     with needs_extra(f'data.partition "{settings.partition}"'):
         import datasets
         import flwr_datasets.partitioner as partitioners

@@ -26,7 +26,14 @@ class Rows:
 
 @contextmanager
 def needs_extra(what: str) -> Iterator[None]:
-    """Turn a failed import into the command that installs what is missing."""
+    """Turn a failed import into the command that installs what is missing.
+
+    Args:
+        what: What needs it.
+
+    Raises:
+        MissingExtra: Something is not installed.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
@@ -36,7 +43,15 @@ def needs_extra(what: str) -> Iterator[None]:
 
 
 def refuse_other_schema(rows: Rows, spec: Spec) -> None:
-    """Raise for rows in which a column is missing, or holds something else."""
+    """Refuse rows in which a column is missing, or holds something else.
+
+    Args:
+        rows: A split.
+        spec: Which data set.
+
+    Raises:
+        ConfigError: They are not those of the data set.
+    """
     import pyarrow
 
     columns = dict(zip(rows.schema.names, rows.schema.types, strict=True))

@@ -40,7 +40,7 @@ class Anchors:
     places: Mapping[str, Place]
 
     def joined(self, newcomers: Mapping[str, bytes]) -> Anchors:
-        """With a place for each newcomer, in the cluster whose interval its hash falls into."""
+        """Return anchors with a place for each newcomer, in the cluster whose interval its hash falls into."""
         borders = [anchor.until for anchor in self.clusters if anchor.until is not None]
         places = {client: Place(bisect_right(borders, at)) for client, at in newcomers.items()}
         counts = Counter(place.cluster for place in places.values())
@@ -50,7 +50,9 @@ class Anchors:
         return Anchors(tuple(grown), {**self.places, **places})
 
     def counted(self, classes: Mapping[str, int]) -> Anchors:
-        """With the size classes of clients whose first update has arrived; later ones change nothing."""
+        """Return anchors with the size classes of clients whose first update has arrived; later ones change
+        nothing.
+        """
         new = {client: classes[client] for client in classes if self.places[client].share is None}
         if not new:
             return self
@@ -62,7 +64,7 @@ class Anchors:
         return Anchors(tuple(grown), {**self.places, **places})
 
     def without(self, leavers: Iterable[str]) -> Anchors:
-        """The same clusters once these have left: gaps where they were."""
+        """Return the same clusters once these have left: gaps where they were."""
         gone = set(leavers)
         return replace(self, places={client: at for client, at in self.places.items() if client not in gone})
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from disavow.domain.strategies import CLUSTERINGS, NOISES
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -19,18 +21,18 @@ class Policy:
     the run keeps beside its models.
     """
 
-    k: int
-    x: int
-    delta: float | None
-    clustering: str
-    sticky: bool
-    metric: str
-    noise: str
-    distribution: str
-    sigma: float
-    clip: float | None
-    tau: float | None
-    draws: str
+    k: int = 4
+    x: int = 2
+    delta: float | None = None
+    clustering: str = "mdav"
+    sticky: bool = True
+    metric: str = "l2"
+    noise: str = "paper"
+    distribution: str = "gaussian"
+    sigma: float = 0.02
+    clip: float | None = None
+    tau: float | None = None
+    draws: str = "fresh"
     representatives: int = 1
     statistics: str = "mean"
     relative_delta: float | None = None
@@ -38,7 +40,7 @@ class Policy:
     mechanism: str = "retrain"
 
     def delta_at(self, update_norm: float) -> float | None:
-        """Δ of a round whose median update norm this is; None where it is adaptive."""
+        """Return Δ of a round whose median update norm this is; None where it is adaptive."""
         if self.relative_delta is not None:
             return self.relative_delta * update_norm
         return self.delta
@@ -50,11 +52,18 @@ class Policy:
 
     @property
     def averages_statistics(self) -> bool:
-        """Whether running statistics are means over whole clusters.
+        """Whether running statistics are means over whole clusters; some noises do not allow it."""
+        return self.statistics == "mean" and NOISES[self.noise].may_average
 
-        Never with calibrated noise: its account covers what is drawn, and these means hold everybody for certain.
-        """
-        return self.statistics == "mean" and self.noise != "calibrated"
+    @property
+    def anchored(self) -> bool:
+        """Whether clusters are settled before the first round, and keep gaps where clients left."""
+        return CLUSTERINGS[self.clustering].anchored
+
+    @property
+    def accounted(self) -> bool:
+        """Whether the noise gives the released models a differential-privacy figure."""
+        return NOISES[self.noise].accounted
 
     @property
     def survivors_needed(self) -> int:

@@ -30,7 +30,7 @@ class Cluster:
     Its representatives are drawn among `places`: as many as it has slots, but with fixed clusters also those that
     clients who left before left empty. Then slots may be fewer than k, and `weight` is what was settled.
     `spread` is the largest L2 distance between the updates of two members, whatever the metric that grouped
-    them (for models with batch norm: see `clustering.alike.spreads`).
+    them (for models with batch norm: see `clustering.spread.spreads`).
     """
 
     weight: float

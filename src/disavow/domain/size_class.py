@@ -17,7 +17,7 @@ _BOUNDARIES = (4683695048, 5569883476, 6623745059, 7877004752)
 
 
 def size_class(samples: int) -> int:
-    """The class of a sample count, in units of 2^-32 samples: the nearest of four a doubling, by ratio.
+    """Return the class of a sample count, in units of 2^-32 samples: the nearest of four a doubling, by ratio.
 
     It is off by a factor of at most 2^(1/8), 9.05 %. Counts from 1 to 8 have a class each.
 

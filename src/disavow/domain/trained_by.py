@@ -11,13 +11,15 @@ from typing import Literal
 class TrainedBy:
     """What trains a run, recorded when it starts and never changed.
 
-    `kind` is "settings" where config.toml describes data, network and engine; "flower" where the clients are Flower
-    nodes; "python" where it is code that the run's maker brings along. `data` is the SHA-256 of what the clients
-    hold, None where the run cannot know.
+    `kind` is "settings" where config.toml describes data, network and engine; "task" where a task does; "flower"
+    where the clients are Flower nodes; "python" where it is an engine that the run's maker brings along. `data` is
+    the SHA-256 of what the clients hold, None where the run cannot know, or knows it client by client. `frozen` is
+    the SHA-256 of the model's frozen parameters, None where it has none.
     """
 
-    kind: Literal["settings", "python", "flower"] = "python"
+    kind: Literal["settings", "task", "python", "flower"] = "python"
     data: str | None = None
+    frozen: str | None = None
 
     def to_json(self) -> str:
         """As the ledger stores it."""
@@ -26,10 +28,10 @@ class TrainedBy:
     @staticmethod
     def from_json(text: str) -> TrainedBy:
         """Read back what `to_json` wrote."""
-        told = TrainedBy(**json.loads(text))
-        if told.kind not in ("settings", "python", "flower"):
-            raise ValueError(f"a run trained by {told.kind!r}")
-        return told
+        found = TrainedBy(**json.loads(text))
+        if found.kind not in ("settings", "task", "python", "flower"):
+            raise ValueError(f"a run trained by {found.kind!r}")
+        return found
 
 
 OWN_CODE = TrainedBy()

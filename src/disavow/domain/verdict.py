@@ -46,15 +46,14 @@ class Verdict:
         if self.round is None or self.back_to is None:
             return str(self)
         more = self.round - self.back_to
-        told = f"{more} more rounds are" if more > 1 else "1 more round is"
-        return (
-            f"{self} (broken at round {self.round}; it goes back to {model_name(self.back_to - 1)}: {told} undone)"
-        )
+        rounds = f"{more} more rounds are" if more > 1 else "1 more round is"
+        start = model_name(self.back_to - 1)
+        return f"{self} (broken at round {self.round}; it goes back to {start}: {rounds} undone)"
 
     def __str__(self) -> str:
         return self.kind.value if self.undoes is None else f"{self.kind.value} to round {self.undoes}"
 
 
 def model_name(number: int) -> str:
-    """What people call the model that a round produced; round 0 stands for the initial one."""
+    """Return what people call the model that a round produced; round 0 stands for the initial one."""
     return f"the model of round {number}" if number else "the initial model"

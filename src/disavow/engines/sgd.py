@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from disavow.config import TrainingSettings
-from disavow.engines.scores import loss_of
+from disavow.engines.objectives import loss_of
 
 
 def train_network(
@@ -20,7 +20,15 @@ def train_network(
     batches: Iterable[npt.NDArray[np.int64]],
     settings: TrainingSettings,
 ) -> None:
-    """Train a network in place by SGD over these batches of positions. Whoever calls it settles the threads."""
+    """Train a network in place by SGD. Whoever calls it settles the threads.
+
+    Args:
+        network: What is trained.
+        images: All samples of the client.
+        labels: Their labels.
+        batches: Positions of samples, batch by batch.
+        settings: Learning rate, momentum and weight decay.
+    """
     network.train()
     parameters = [p for p in network.parameters() if p.requires_grad]
     velocity: list[Tensor] | None = None
@@ -53,10 +61,16 @@ def _step(
 
 
 def layout_for(network: nn.Module) -> torch.memory_format:
-    """Channels last: PyTorch's convolutions are a quarter faster on a CPU that way.
+    """Choose channels last: PyTorch's convolutions are a quarter faster on a CPU that way.
 
     But not for strided 1x1 convolutions of several channels: there, in PyTorch 2.13, the gradient of the weights
     writes past its memory (seen on one processor from a side of 46 on, on another at a side of 6).
+
+    Args:
+        network: What will be trained.
+
+    Returns:
+        The memory format of its weights and samples.
     """
     strided = (
         isinstance(module, nn.Conv2d)

@@ -32,7 +32,15 @@ def _tensors(network: nn.Module) -> dict[str, Tensor]:
 
 
 def layout_of(network: nn.Module) -> Layout:
-    """Describe how the network's tensors lie in its vector, and which constants go with it."""
+    """Describe how the network's tensors lie in its vector, and which constants go with it.
+
+    Args:
+        network: Any module.
+
+    Returns:
+        Names and shapes, in order.
+
+    """
     constants = tuple(
         ConstantTensor(
             name,
@@ -48,7 +56,15 @@ def layout_of(network: nn.Module) -> Layout:
 
 
 def frozen_digest(network: nn.Module) -> str | None:
-    """Compute the SHA-256 of all frozen parameters; None where none is frozen."""
+    """Compute the SHA-256 of all frozen parameters.
+
+    Args:
+        network: Any module.
+
+    Returns:
+        In hexadecimal; None where none is frozen.
+
+    """
     frozen = {
         name: tensor
         for name, tensor in _state(network).items()
@@ -64,13 +80,28 @@ def frozen_digest(network: nn.Module) -> str | None:
 
 
 def model_of(network: nn.Module) -> Model:
-    """A copy of the network's state as one vector."""
+    """Copy the network's state into one vector.
+
+    Args:
+        network: Any module.
+
+    Returns:
+        Its parameters and floating buffers.
+    """
     tensors = [tensor.detach().to(torch.float32).reshape(-1) for tensor in _tensors(network).values()]
     return Model(layout_of(network), torch.cat(tensors))
 
 
 def put_model(network: nn.Module, model: Model) -> None:
-    """Make the network hold the model, which must be one of it."""
+    """Make the network hold a model.
+
+    Args:
+        network: Is changed in place.
+        model: One of the same layout.
+
+    Raises:
+        ModelMismatch: It has other tensors.
+    """
     require_layout([model], layout_of(network))
     tensors = _tensors(network)
     with torch.no_grad():

@@ -16,8 +16,8 @@ from torch.optim import SGD
 
 from disavow.config import EngineSettings, TrainingSettings
 from disavow.domain import Evaluation, Layout
-from disavow.engines.choice import build as build_for_images
-from disavow.engines.choice import device_of
+from disavow.engines.factory import build as build_for_images
+from disavow.engines.factory import device_of
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.task_workload import TaskWorkload
 from disavow.engines.workload import Workload

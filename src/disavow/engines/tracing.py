@@ -8,7 +8,18 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def traced(network: nn.Module, refusal: type[Exception]) -> fx.Graph:
-    """The network's graph; or a `refusal` with the reason, where there is more to it than its operations."""
+    """Trace the operations of a network with `torch.fx`.
+
+    Args:
+        network: Any module.
+        refusal: The exception that a caller expects.
+
+    Returns:
+        The network's graph.
+
+    Raises:
+        refusal: It cannot be traced, or there is more to it than its operations, such as hooks.
+    """
     if any(getattr(module, kind) for module in network.modules() for kind in _HOOKS):
         raise refusal("it has hooks")
     try:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from disavow.config import TrainingSettings
 from disavow.domain import Evaluation, Layout, escaped
 from disavow.engines.batches import batches
-from disavow.engines.scores import EVALUATION_BATCH, Task, evaluation_of, task_of
+from disavow.engines.objectives import EVALUATION_BATCH, Task, evaluation_of, task_of
 from disavow.engines.sgd import layout_for, train_network
 from disavow.engines.state import layout_of
 from disavow.errors import CannotRetrain
@@ -27,7 +27,7 @@ class Workload:
 
     `network` gives the architecture; its weights play no part. `images` and `labels` are all training samples,
     `parts` the numbers of those that each client holds. Labels are classes, (n,) whole numbers, or attributes,
-    (n, attributes) of 0 or 1 in float32; `scores` says what is learned from either.
+    (n, attributes) of 0 or 1 in float32; `tasks` says what is learned from either.
     """
 
     network: nn.Module
@@ -46,9 +46,15 @@ class Workload:
         return task_of(self.labels)
 
     def training_for(self, epochs: int | None) -> Workload:
-        """The same with another number of local epochs; None for its own.
+        """Give the same workload another number of local epochs.
 
         Made once for each number: trainers know a workload again by its identity.
+
+        Args:
+            epochs: How many; None for its own.
+
+        Returns:
+            The workload.
         """
         if epochs is None or epochs == self.settings.epochs:
             return self
@@ -98,7 +104,15 @@ class Workload:
         return evaluation_of(scores, self.test_labels)
 
     def batches_of(self, client: str, round_number: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Positions among the client's own samples, batch by batch, as every engine takes them."""
+        """Order a client's samples in batches, as every engine takes them.
+
+        Args:
+            client: Its id.
+            round_number: The round.
+
+        Yields:
+            Positions among the client's own samples.
+        """
         return batches(
             len(self.parts[client]),
             epochs=self.settings.epochs,

@@ -12,7 +12,7 @@ from disavow.erasure.mechanisms import Mechanism, Step, Work, refuse_another
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
 from disavow.ledger import Ledger, Reader
 from disavow.proof.envelope import LARGEST
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,16 @@ class Forecast:
     too_large: int | None = None
 
 
-def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mechanism) -> Forecast:
-    """Judge these clients as if they left now, together with whoever waits already. Changes nothing."""
+def foresee(ledger: Ledger, ids: Sequence[str], options: RoundOptions, mechanism: Mechanism) -> Forecast:
+    """Judge clients as if they left now, together with whoever waits already. Changes nothing.
+
+    Args:
+        ledger: The run.
+        ids: The clients.
+        options: How rounds are run.
+        mechanism: How undone rounds are rebuilt.
+
+    """
     refuse_another(ledger, mechanism)
     with ledger.snapshot() as snapshot:
         asked = snapshot.numbers_to_judge(ids)
@@ -43,11 +51,11 @@ def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mec
         else:
             verdict = judged(snapshot, leavers, mechanism)
         first, last = _undone(snapshot, verdict)
-        work = work_after(snapshot, leavers, verdict, conduct, mechanism)
+        work = work_after(snapshot, leavers, verdict, options, mechanism)
         sizes = ProofSizes.read(snapshot)
         proofs = [sizes.of(each, before=verdict.undoes, leavers=len(leavers)) for each in asked]
     size = max(proofs, default=0) + len(work.steps) * sealed_bytes(ROUND_LEAF)
-    cost = _cost(ledger, conduct, work.steps)
+    cost = _cost(ledger, options, work.steps)
     served = first - 1 + len(work.steps)
     return Forecast(
         verdict,
@@ -60,8 +68,16 @@ def foresee(ledger: Ledger, ids: Sequence[str], conduct: Conduct, mechanism: Mec
 
 
 def judged(reader: Reader, leavers: Sequence[int], mechanism: Mechanism) -> Verdict:
-    """The verdict on these clients, with the round that the mechanism goes back to, which may be before the one
-    that broke; and where the model broadcast in it has been thinned, with the nearest earlier one that is kept.
+    """Judge clients, and find the round that the mechanism goes back to.
+
+    It may be before the one that broke; where the model broadcast in it has been thinned, it is the nearest earlier
+    one whose model is kept.
+
+    Args:
+        reader: The ledger.
+        leavers: The clients, by their numbers.
+        mechanism: How undone rounds are rebuilt.
+
     """
     verdict = judge(reader.evidence(leavers), reader.policy)
     if verdict.round is None:
@@ -71,11 +87,20 @@ def judged(reader: Reader, leavers: Sequence[int], mechanism: Mechanism) -> Verd
 
 
 def work_after(
-    reader: Reader, leavers: Sequence[int], verdict: Verdict, conduct: Conduct, mechanism: Mechanism
+    reader: Reader, leavers: Sequence[int], verdict: Verdict, options: RoundOptions, mechanism: Mechanism
 ) -> Work:
-    """What there is to rebuild once these clients have left with this verdict, earlier rollbacks included."""
+    """Find what there is to rebuild once clients have left, earlier rollbacks included.
+
+    Args:
+        reader: The ledger.
+        leavers: The clients, by their numbers.
+        verdict: The verdict on them.
+        options: How rounds are run.
+        mechanism: How undone rounds are rebuilt.
+
+    """
     first, last = _undone(reader, verdict)
-    return mechanism.ahead(reader, conduct, first=first, last=last, leavers=reader.names_of(leavers))
+    return mechanism.ahead(reader, options, first=first, last=last, leavers=reader.names_of(leavers))
 
 
 def _undone(reader: Reader, verdict: Verdict) -> tuple[int, int]:
@@ -84,10 +109,10 @@ def _undone(reader: Reader, verdict: Verdict) -> tuple[int, int]:
     return verdict.undoes or standing + 1, max(standing, unfinished.target if unfinished else 0)
 
 
-def _cost(ledger: Ledger, conduct: Conduct, steps: Sequence[Step]) -> Cost:
+def _cost(ledger: Ledger, options: RoundOptions, steps: Sequence[Step]) -> Cost:
     epochs = sum(step.participants * step.epochs for step in steps)
-    participants = participants_of(len(ledger.clients()), conduct.fraction, conduct.at_least)
-    whole_round = participants * conduct.epochs
+    participants = participants_of(len(ledger.clients()), options.fraction, options.at_least)
+    whole_round = participants * options.epochs
     trained = sum(step.participants for step in steps if step.epochs)
     return Cost(
         rounds=len(steps),

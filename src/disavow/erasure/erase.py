@@ -21,7 +21,7 @@ from disavow.errors import RoundRefused
 from disavow.ledger import Ledger
 from disavow.ledger.journal import Rebuilding
 from disavow.proof.leaves import MOST_REQUESTS
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 from disavow.rounds.training import OnRound, settle
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ Remark = Callable[[Ledger], str]
 def erase(
     ledger: Ledger,
     engine: Engine,
-    conduct: Conduct,
+    options: RoundOptions,
     mechanism: Mechanism,
     *,
     on_verdict: OnVerdict = lambda verdict, requests: None,
@@ -48,23 +48,35 @@ def erase(
 ) -> tuple[ErasureRequest, ...]:
     """Answer every request that waits, and complete whatever an earlier call left undone.
 
-    `openings` is the folder for the openings of leavers who asked for no other; without it, one beside the run.
-    `on_opening` hears where each was written.
+    Args:
+        ledger: The run.
+        engine: What trains the clients.
+        options: How rounds are run.
+        mechanism: How undone rounds are rebuilt.
+        on_verdict: Called with each verdict.
+        on_round: Called after each round that was rebuilt.
+        openings: The folder for the openings of leavers who asked for no other; without it, one beside the run.
+        on_opening: Called with where each opening was written.
+        remark: What the report of a rebuild says beyond its cost.
+
+    Returns:
+        The requests that were answered.
+
     """
     refuse_another(ledger, mechanism)
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
-    for summary in settle(ledger, engine, conduct):  # an interruption may have come just after a record
+    for summary in settle(ledger, engine, options):  # an interruption may have come just after a record
         on_round(summary)
-    _refuse_unfit(ledger, engine, conduct, mechanism)
-    answer(ledger, conduct, mechanism, on_verdict)
-    answered = delete(ledger, conduct, mechanism, openings, on_opening)
-    while rebuild_next(ledger, engine, conduct, mechanism, on_round, remark):
-        answer(ledger, conduct, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
-        answered += delete(ledger, conduct, mechanism, openings, on_opening)
-    return answered + delete(ledger, conduct, mechanism, openings, on_opening)
+    _refuse_unfit(ledger, engine, options, mechanism)
+    answer(ledger, options, mechanism, on_verdict)
+    answered = delete(ledger, options, mechanism, openings, on_opening)
+    while rebuild_next(ledger, engine, options, mechanism, on_round, remark):
+        answer(ledger, options, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
+        answered += delete(ledger, options, mechanism, openings, on_opening)
+    return answered + delete(ledger, options, mechanism, openings, on_opening)
 
 
-def _refuse_unfit(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: Mechanism) -> None:
+def _refuse_unfit(ledger: Ledger, engine: Engine, options: RoundOptions, mechanism: Mechanism) -> None:
     """Refuse an engine that cannot train the run, where what waits is about to undo rounds that it is to train."""
     import torch
 
@@ -78,7 +90,7 @@ def _refuse_unfit(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: M
         verdict = judged(snapshot, leavers, mechanism)
         if verdict.undoes is None:
             return
-        if not work_after(snapshot, leavers, verdict, conduct, mechanism).steps:
+        if not work_after(snapshot, leavers, verdict, options, mechanism).steps:
             return
         leaving = snapshot.names_of(leavers)
         stay = [client for client in snapshot.clients() if client not in leaving]
@@ -88,49 +100,77 @@ def _refuse_unfit(ledger: Ledger, engine: Engine, conduct: Conduct, mechanism: M
 
 def answer_without_training(
     ledger: Ledger,
-    conduct: Conduct,
+    options: RoundOptions,
     mechanism: Mechanism,
     *,
     apart: bool = False,
     among: Collection[int] | None = None,
     on_verdict: OnVerdict = lambda verdict, requests: None,
     openings: Path | None = None,
+    on_opening: OnOpening = lambda request, path: None,
     remark: Remark = lambda ledger: "",
 ) -> tuple[ErasureRequest, ...]:
-    """Answer what needs no training; nothing is undone that would have to be trained again, and whoever asks for
-    that waits. So it takes neither data nor an engine.
+    """Answer what needs no training, and so neither data nor an engine.
 
-    Requests that wait together are judged together, as `erase` does. With `apart`, each is judged on its own, in
-    the order in which they were placed: where nobody can train, a rollback must not keep the others waiting. With
-    `among`, only these requests are looked at.
+    Nothing is undone that would have to be trained again; whoever asks for that waits. Requests that wait together
+    are judged together, as `erase` does.
+
+    Args:
+        ledger: The run.
+        options: How rounds are run.
+        mechanism: How undone rounds are rebuilt.
+        apart: Judge each request on its own, in the order in which they were placed: where nobody can train, a
+            rollback must not keep the others waiting.
+        among: The only requests to look at; None for all.
+        on_verdict: Called with each verdict.
+        openings: The folder for openings; without it, one beside the run.
+        on_opening: Called with each opening that was written.
+        remark: What the report of a rebuild says beyond its cost.
+
+    Returns:
+        The requests that were answered.
+
     """
     refuse_another(ledger, mechanism)
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
     after = 0
     most = 1 if apart else MOST_REQUESTS
     while found := _answer_some(
-        ledger, conduct, mechanism, on_verdict, training=False, after=after, among=among, most=most
+        ledger, options, mechanism, on_verdict, training=False, after=after, among=among, most=most
     ):
         after = max(found)
-    _finish_unless_trainable(ledger, conduct, mechanism, remark)
-    return delete(ledger, conduct, mechanism, openings)
+    _finish_unless_trainable(ledger, options, mechanism, remark)
+    return delete(ledger, options, mechanism, openings, on_opening)
 
 
 def training_due(ledger: Ledger) -> bool:
-    """Whether, after `answer_without_training`, requests still wait or rounds are still to be rebuilt."""
+    """Say whether, after `answer_without_training`, requests still wait or rounds are still to be rebuilt.
+
+    Args:
+        ledger: The run.
+
+    """
     with ledger.snapshot() as snapshot:
         return bool(snapshot.waiting().clients) or snapshot.rebuilding() is not None
 
 
-def answer(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, on_verdict: OnVerdict) -> None:
-    """Answer all who wait, as many at a time as the log can tell of in one leaf."""
-    while _answer_some(ledger, conduct, mechanism, on_verdict):
+def answer(ledger: Ledger, options: RoundOptions, mechanism: Mechanism, on_verdict: OnVerdict) -> None:
+    """Answer all who wait, as many at a time as one leaf of the log holds.
+
+    Args:
+        ledger: The run.
+        options: How its rounds are run.
+        mechanism: How undone rounds are rebuilt.
+        on_verdict: Called with each verdict.
+
+    """
+    while _answer_some(ledger, options, mechanism, on_verdict):
         pass
 
 
 def _answer_some(
     ledger: Ledger,
-    conduct: Conduct,
+    options: RoundOptions,
     mechanism: Mechanism,
     on_verdict: OnVerdict,
     *,
@@ -151,11 +191,11 @@ def _answer_some(
             return ()
         verdict = judged(transaction, leavers, mechanism)
         if verdict.undoes is not None:
-            if not training and work_after(transaction, leavers, verdict, conduct, mechanism).steps:
+            if not training and work_after(transaction, leavers, verdict, options, mechanism).steps:
                 return numbers
             # what is served from now on must be intact before anything is undone
             transaction.model_before(verdict.undoes)
-        at = conduct.clock()
+        at = options.clock()
         erasure = transaction.open_erasure(requested, verdict, mechanism=mechanism.name, at=at)
         if verdict.undoes is not None:
             transaction.supersede(verdict.undoes, erasure)
@@ -171,50 +211,62 @@ def _answer_some(
 def rebuild_next(
     ledger: Ledger,
     engine: Engine,
-    conduct: Conduct,
+    options: RoundOptions,
     mechanism: Mechanism,
     on_round: OnRound,
     remark: Remark = lambda ledger: "",
 ) -> bool:
-    """④ Rebuild one superseded round; False once there is none left, or none that can be rebuilt.
+    """④ Rebuild one superseded round.
 
-    Then the models of the superseded rounds, which hold the leaver undeniably, are deleted.
+    Once none is left, the models of the superseded rounds, which hold the leaver undeniably, are deleted.
+
+    Args:
+        ledger: The run.
+        engine: What trains the clients.
+        options: How rounds are run.
+        mechanism: How undone rounds are rebuilt.
+        on_round: Called with the round.
+        remark: What the report of the rebuild says beyond its cost.
+
+    Returns:
+        False once there is none left, or none that can be rebuilt.
+
     """
     wanted = ledger.rebuilding()
     if wanted is None:
         return False
-    work = _ahead(ledger, conduct, mechanism, wanted)
+    work = _ahead(ledger, options, mechanism, wanted)
     obstacle = work.obstacle
     if work.steps:
         try:
-            mechanism.rebuild_next(ledger, engine, conduct)
+            mechanism.rebuild_next(ledger, engine, options)
         except RoundRefused as refusal:
             obstacle = refusal.reason  # it would be refused again and again: the earlier model is served instead
         else:
-            for summary in settle(ledger, engine, conduct):
+            for summary in settle(ledger, engine, options):
                 on_round(summary)
             return True
-    _finish(ledger, conduct, mechanism, wanted, obstacle, remark)
+    _finish(ledger, options, mechanism, wanted, obstacle, remark)
     return False
 
 
-def _finish_unless_trainable(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, remark: Remark) -> None:
+def _finish_unless_trainable(ledger: Ledger, options: RoundOptions, mechanism: Mechanism, remark: Remark) -> None:
     """Complete a rebuild of which nothing is left to do, or nothing can be done."""
     wanted = ledger.rebuilding()
     if wanted is not None:
-        work = _ahead(ledger, conduct, mechanism, wanted)
+        work = _ahead(ledger, options, mechanism, wanted)
         if not work.steps:
-            _finish(ledger, conduct, mechanism, wanted, work.obstacle, remark)
+            _finish(ledger, options, mechanism, wanted, work.obstacle, remark)
 
 
-def _ahead(ledger: Ledger, conduct: Conduct, mechanism: Mechanism, wanted: Rebuilding) -> Work:
+def _ahead(ledger: Ledger, options: RoundOptions, mechanism: Mechanism, wanted: Rebuilding) -> Work:
     """The next step of a rebuild, if there is one."""
-    return mechanism.ahead(ledger, conduct, first=ledger.last_round + 1, last=wanted.target, most=1)
+    return mechanism.ahead(ledger, options, first=ledger.last_round + 1, last=wanted.target, most=1)
 
 
 def _finish(
     ledger: Ledger,
-    conduct: Conduct,
+    options: RoundOptions,
     mechanism: Mechanism,
     wanted: Rebuilding,
     obstacle: str | None,
@@ -226,7 +278,7 @@ def _finish(
     returned = f"{same} of the rounds end in the very models that were undone" if same else ""
     remarks = "; ".join(filter(None, (told, returned, remark(ledger))))
     with ledger.transaction() as transaction:
-        transaction.finish_rebuilding(epochs=conduct.epochs, model_bytes=4 * ledger.layout.size, remark=remarks)
+        transaction.finish_rebuilding(epochs=options.epochs, model_bytes=4 * ledger.layout.size, remark=remarks)
     ledger.remove_leftovers()
 
 
@@ -241,14 +293,25 @@ def _remark(mechanism: Mechanism, stand: int, obstacle: str | None, *, begun: bo
 
 def delete(
     ledger: Ledger,
-    conduct: Conduct,
+    options: RoundOptions,
     mechanism: Mechanism,
     openings: Path,
     on_opening: OnOpening = lambda request, path: None,
 ) -> tuple[ErasureRequest, ...]:
-    """③ Prove, then ⑤ delete what names the leavers, from the tables and from the files; what was answered.
+    """③ Prove, then ⑤ delete what names the leavers, from the tables and from the files.
 
     The proof comes after the rebuild and before the deletion, while what it opens is there.
+
+    Args:
+        ledger: The run.
+        options: How its rounds are run.
+        mechanism: How undone rounds are rebuilt.
+        openings: The folder for openings.
+        on_opening: Called with where each was written.
+
+    Returns:
+        The requests that were answered.
+
     """
     with ledger.snapshot() as snapshot:
         if not mechanism.exact and snapshot.rebuilding() is not None:
@@ -258,7 +321,7 @@ def delete(
     if not leavers and not interrupted:
         return ()
     if leavers:
-        prove_leavers(ledger, leavers, openings, at=conduct.clock(), on_opening=on_opening)
+        prove_leavers(ledger, leavers, openings, at=options.clock(), on_opening=on_opening)
         ledger.keep_tombstones()
     with ledger.transaction() as transaction:
         transaction.delete_leavers(leavers)
@@ -266,5 +329,5 @@ def delete(
     if not ledger.purge():
         return ()  # somebody is reading; the next call tries again
     with ledger.transaction() as transaction:
-        answered = transaction.finish_erasures(at=conduct.clock())
+        answered = transaction.finish_erasures(at=options.clock())
     return ledger.requests(answered)

@@ -1,14 +1,18 @@
 """② Judge: is the model one that at least x other generators explain, in every round that the leavers touched?
 
-Pure: ledger rows in, verdict out.
+Pure: ledger rows in, verdict out. A departure is deniable where every registered criterion holds. Those below are
+what verifiers check again; a further one can only refuse what they would allow, and so bring about a rollback.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Literal
 
 from disavow.domain import ClusterEvidence, Policy, RebuiltEvidence, Verdict, VerdictKind
+from disavow.domain.strategies import Registry, Strategy
 from disavow.proof.bounds import Bounds, total_ratio, within_odds
 
 
@@ -19,17 +23,84 @@ def judge(evidence: Iterable[ClusterEvidence | RebuiltEvidence], policy: Policy)
     does not. A rebuilt round that a leaver contributed to never does.
     """
     broken = []
+    every: list[ClusterEvidence] = []
     held: defaultdict[int, list[ClusterEvidence]] = defaultdict(list)
     for each in evidence:
-        if isinstance(each, RebuiltEvidence) or not holds(each, policy):
+        if isinstance(each, RebuiltEvidence):
             broken.append(each.round)
-        if isinstance(each, ClusterEvidence):
-            for leaver in each.leavers:
-                held[leaver].append(each)
-    if policy.odds is not None:
-        for clusters in held.values():
-            broken += _beyond_odds(clusters, policy.odds)
+            continue
+        every.append(each)
+        for leaver in each.leavers:
+            held[leaver].append(each)
+    judged = {"cluster": [[each] for each in every], "leaver": list(held.values())}
+    for criterion in CRITERIA.values():
+        if criterion.applies(policy):
+            broken += [number for some in judged[criterion.judges] for number in criterion.broken(some, policy)]
     return Verdict(VerdictKind.ROLLBACK, min(broken)) if broken else Verdict(VerdictKind.DENIABLE)
+
+
+class Criterion(Strategy, ABC):
+    """A condition for a departure to be deniable.
+
+    Attributes:
+        judges: What it is shown at a time: one `cluster` that held a leaver, or all clusters of one `leaver`.
+
+    """
+
+    judges: ClassVar[Literal["cluster", "leaver"]] = "cluster"
+
+    def applies(self, policy: Policy) -> bool:
+        """Return whether runs of this policy are judged by it."""
+        del policy
+        return True
+
+    @abstractmethod
+    def broken(self, clusters: Sequence[ClusterEvidence], policy: Policy) -> Iterable[int]:
+        """Find the rounds in which it does not hold.
+
+        Args:
+            clusters: Standing clusters that held a leaver: a single one, or all those of one leaver.
+            policy: The promises of the run.
+
+        Returns:
+            The numbers of these rounds; the first of them decides how far a rollback goes.
+
+        """
+
+
+class Survivors(Criterion):
+    """(x, Δ) within the drawn cluster."""
+
+    name = "survivors"
+
+    def broken(self, clusters: Sequence[ClusterEvidence], policy: Policy) -> Iterable[int]:
+        """See `Criterion`."""
+        return [cluster.round for cluster in clusters if not holds(cluster, policy)]
+
+
+class ComposedOdds(Criterion):
+    """The odds of one leaver over all its rounds, where the policy limits them."""
+
+    name = "odds"
+    judges = "leaver"
+
+    def applies(self, policy: Policy) -> bool:
+        """See `Criterion`."""
+        return policy.odds is not None
+
+    def broken(self, clusters: Sequence[ClusterEvidence], policy: Policy) -> Iterable[int]:
+        """See `Criterion`."""
+        return () if policy.odds is None else _beyond_odds(clusters, policy.odds)
+
+
+CRITERIA = Registry[Criterion](
+    "criterion",
+    {
+        "survivors": ("disavow.erasure.judge:Survivors", "survivors: (x, Δ) within the drawn cluster"),
+        "odds": ("disavow.erasure.judge:ComposedOdds", "odds: composed over a leaver's rounds"),
+    },
+)
+Criterion.registry = CRITERIA
 
 
 def holds(cluster: ClusterEvidence, policy: Policy) -> bool:

@@ -11,14 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from disavow.erasure.simulated import Fresh, Integers, Sticky
 
-Clustering = Literal["fresh", "sticky"]
-CLUSTERINGS: tuple[Clustering, ...] = ("fresh", "sticky")
+Clustering = str
+SIMULATED: dict[Clustering, type[Fresh | Sticky]] = {each.name: each for each in (Fresh, Sticky)}
+CLUSTERINGS: tuple[Clustering, ...] = tuple(SIMULATED)
 
 _Z = 1.959963984540054
 _LIKELY = 0.5
@@ -90,9 +91,17 @@ def plan(
     rng: np.random.Generator,
     on_progress: Callable[[int], None] = lambda runs: None,
 ) -> Plan:
-    """Simulate whole runs and sum them up; `on_progress` is told how many runs each batch brought.
+    """Simulate whole runs and sum them up.
 
-    Required: 1 ≤ x ≤ k ≤ clients, k ≥ 2, at least one round and one simulation.
+    Args:
+        federation: Who trains, for how many rounds, and how often somebody asks.
+        k: The least size of a cluster; 2 ≤ k ≤ clients.
+        x: The survivors needed; 1 ≤ x ≤ k.
+        clustering: How clients are clustered.
+        simulations: How many runs; at least one.
+        rng: The random numbers.
+        on_progress: Called with how many runs each batch brought.
+
     """
     # batches and their streams are the same for every choice: equal seeds bring equal requests, and compare better
     size = min(_LARGEST_BATCH, max(1, _BATCH_ENTRIES // (federation.clients * federation.rounds)))
@@ -107,11 +116,10 @@ def plan(
 def simulate(
     federation: Federation, *, k: int, x: int, clustering: Clustering, runs: int, rng: np.random.Generator
 ) -> Outcomes:
-    """Live through `runs` runs at once, request by request."""
+    """Simulate `runs` runs at once, request by request; arguments as those of `plan`."""
     most = federation.clients - k + 1  # nobody can form a cluster after so many: the run ends, whatever the verdict
     requests, asked_after = _requests(federation, runs, most, rng)
-    kinds: dict[Clustering, type[Fresh | Sticky]] = {"fresh": Fresh, "sticky": Sticky}
-    standing = kinds[clustering](federation.clients, federation.rounds, k=k, x=x, runs=runs, rng=rng)
+    standing = SIMULATED[clustering](federation.clients, federation.rounds, k=k, x=x, runs=runs, rng=rng)
     rollbacks, retrained, first, clients = (np.zeros(runs, dtype=np.int32) for _ in range(4))
     for number in range(1, asked_after.shape[1] + 1):
         which = np.flatnonzero(requests >= number)
@@ -159,14 +167,25 @@ def _by(outcomes: Outcomes, number: int) -> float:
 
 
 def mean_of(values: Integers) -> Estimate:
-    """The mean of counts, none of them negative, with its normal interval."""
+    """Estimate a mean with its normal interval.
+
+    Args:
+        values: Counts, none of them negative.
+
+    """
     mean = float(values.mean())
     half = _Z * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
     return Estimate(mean, max(0.0, mean - half), mean + half)
 
 
 def proportion_of(count: int, total: int) -> Estimate:
-    """A proportion with its Wilson interval, which stays honest at 0 and at 1."""
+    """Estimate a proportion with its Wilson interval, which stays honest at 0 and at 1.
+
+    Args:
+        count: How often it was so.
+        total: Out of how many.
+
+    """
     share, scale = count / total, 1 + _Z**2 / total
     centre = (share + _Z**2 / (2 * total)) / scale
     half = _Z / scale * math.sqrt(share * (1 - share) / total + _Z**2 / (4 * total**2))

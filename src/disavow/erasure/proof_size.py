@@ -17,7 +17,12 @@ _STATEMENT, _ENVELOPE = 2_000, 400
 
 
 def sealed_bytes(payload: int) -> int:
-    """The size of an envelope around so many bytes."""
+    """Compute the size of an envelope.
+
+    Args:
+        payload: How many bytes it holds.
+
+    """
     return 4 * (payload + 2) // 3 + _ENVELOPE
 
 
@@ -32,16 +37,24 @@ class ProofSizes:
 
     @classmethod
     def read(cls, reader: Reader) -> ProofSizes:
-        """Count what is in the log as it is now."""
+        """Count what is in the log as it is now.
+
+        Args:
+            reader: The ledger.
+
+        """
         log = reader.log_size()
         maps = sum(len("null,") * each + len("[],") for each in log.covered) + log.changed * _HASH
         return cls(reader, log, maps)
 
     def of(self, client: int, *, before: int | None = None, leavers: int = 0) -> int:
-        """Bytes of the sealed proof of a client.
+        """Estimate the bytes of the sealed proof of a client.
 
-        `before`: only rounds with smaller numbers stand then. `leavers` are about to leave together, and are not in
-        the log yet.
+        Args:
+            client: The client's number.
+            before: Only rounds with smaller numbers stand then.
+            leavers: How many are about to leave together, and are not in the log yet.
+
         """
         payload = _STATEMENT + self.log.leaf_bytes + self.maps + leavers * ROUND_LEAF
         for each in self.reader.rounds_of_client(client):

@@ -8,62 +8,70 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.domain import VerdictKind
 from disavow.erasure.judge import judge
-from disavow.erasure.proof_clusters import ClusterOpener
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
-from disavow.errors import ConfigError, IntegrityError, LedgerError, ProofTooLarge, UnknownClient
+from disavow.errors import ConfigError, IntegrityError, LedgerError, ProofTooLarge, UnknownClient, Unreadable
 from disavow.ledger import Ledger, Reader, database
 from disavow.ledger.files import remove_temporaries, sync_folder, write_durably
 from disavow.ledger.log import not_before, time_of
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.requests import JudgedRequest
-from disavow.ledger.withdrawn import Withdrawn, map_of
-from disavow.proof.bounds import chance_drawn, largest_displacement, total_ratio
+from disavow.ledger.withdrawals import Withdrawn, map_of
+from disavow.proof.bounds import Bounds, bounds_of, chance_drawn, largest_displacement, total_ratio
 from disavow.proof.envelope import LARGEST, seal
 from disavow.proof.keys import DEFAULT_NAME
-from disavow.proof.leaves import UNTOUCHED
-from disavow.proof.merkle import root_of
+from disavow.proof.leaves import UNTOUCHED, RoundLeaf
+from disavow.proof.merkle import path_to, root_of
 from disavow.proof.notes import LONGEST_NAME, Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
-from disavow.proof.reading import to_base64, write_figure
-from disavow.proof.statement import ERASURE, write_statement
+from disavow.proof.statement import (
+    LeaverRounds,
+    Predicate,
+    ShownCluster,
+    StatedVerdict,
+    Statement,
+    Times,
+    TotalBounds,
+    WithdrawnSlot,
+)
+from disavow.proof.validation import write_figure
 from disavow.proof.verify import Asked, TrustedKey, examine
 
 OPENINGS_SUFFIX = ".openings"
-
-_MADE_ANEW = ("checkpoint", "leaves", "maps", "clusters", "bounds", "rounds")
-"""What of a predicate changes when the proof is renewed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Proof:
     """A statement that only has to be signed."""
 
-    predicate: dict[str, Any]
+    statement: Statement
     head: Checkpoint
-    model: str
-    what_if: bool
 
     def sealed(self, signer: Signer) -> bytes:
-        """The proof as a file."""
-        predicate = {**self.predicate, "checkpoint": self.head.signed(signer)}
-        return seal(write_statement(predicate, model=self.model, what_if=self.what_if), signer)
+        """Sign the head and the statement; the proof as a file.
+
+        Args:
+            signer: Who signs both.
+
+        Raises:
+            ProofTooLarge: No verifier would read it.
+
+        """
+        predicate = replace(self.statement.predicate, checkpoint=self.head.signed(signer))
+        return seal(replace(self.statement, predicate=predicate).encode(), signer)
 
     def unsigned(self) -> bytes:
-        """The statement of a run that has no key, to be signed once there is one."""
-        predicate = {**self.predicate, "checkpoint": self.head.body}
-        return write_statement(predicate, model=self.model, what_if=self.what_if)
+        """Write the statement of a run that has no key, to be signed once there is one."""
+        return self.statement.encode()
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +82,27 @@ class OpenedProof(Proof):
 
 
 def default_openings(run: Path) -> Path:
-    """Where openings go unless somebody says otherwise: beside the run, never in it."""
+    """Name the folder where openings go unless somebody says otherwise: beside the run, never in it.
+
+    Args:
+        run: The run directory.
+
+    """
     run = run.resolve()
     return run.with_name(run.name + OPENINGS_SUFFIX)
 
 
 def check_openings(folder: Path, run: Path) -> Path:
-    """Refuse a folder for openings or receipts that lies inside the run, or is no folder."""
+    """Refuse a folder for openings or receipts that lies inside the run, or is no folder.
+
+    Args:
+        folder: The folder, which is returned.
+        run: The run directory.
+
+    Raises:
+        ConfigError: It cannot be used.
+
+    """
     if (folder.exists() or folder.is_symlink()) and not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; openings and receipts need one")
     if folder.resolve().is_relative_to(run.resolve()):
@@ -89,22 +111,48 @@ def check_openings(folder: Path, run: Path) -> Path:
 
 
 def proof_path(run: Path, request: int) -> Path:
-    """Where the proof of an answered request lies."""
+    """Name the file of the proof of an answered request.
+
+    Args:
+        run: The run directory.
+        request: The request's number.
+
+    """
     return ProofStore(run).path(request)
 
 
 def unsigned_path(run: Path, request: int) -> Path:
-    """Where the statement of a request lies that was answered without a key."""
+    """Name the file of the statement of a request that was answered without a key.
+
+    Args:
+        run: The run directory.
+        request: The request's number.
+
+    """
     return ProofStore(run).path(request, signed=False)
 
 
 def opening_path(openings: Path, run_id: str, request: int) -> Path:
-    """Where the opening of a request goes; two runs may share the folder."""
+    """Name the file of the opening of a request; two runs may share the folder.
+
+    Args:
+        openings: The folder.
+        run_id: The run.
+        request: The request's number.
+
+    """
     return openings / f"request-{request}-{run_id[:8]}.json"
 
 
 def what_if_path(openings: Path, run_id: str, client: str) -> Path:
-    """Where the opening of a what-if goes: the erasure of that client finds it there, and removes it."""
+    """Name the file of the opening of a what-if: the erasure of that client finds it there, and removes it.
+
+    Args:
+        openings: The folder.
+        run_id: The run.
+        client: The client's id.
+
+    """
     return openings / f"what-if-{hashlib.sha256(f'{run_id}/{client}'.encode()).hexdigest()[:12]}.json"
 
 
@@ -120,16 +168,28 @@ def prove_leavers(
     at: datetime,
     on_opening: OnOpening = lambda request, path: None,
 ) -> None:
-    """Write proof and opening of each of these clients, who are about to be deleted; they are answered now.
+    """Write proof and opening of clients who are about to be deleted.
 
     Each proof is verified first: what it is made from can be mended only while it is there. An opening goes to the
     folder that was asked for with the request, if it can be used, and else to `openings`.
+
+    Args:
+        ledger: The run.
+        leavers: The clients, by their numbers.
+        openings: The folder for openings.
+        at: When they are answered: now.
+        on_opening: Called with where each opening was written.
+
+    Raises:
+        ProofTooLarge: No verifier would read a proof; nothing was deleted.
+        IntegrityError: A proof does not hold; nothing was deleted.
+
     """
     proofs = ProofStore(ledger.directory)
     with database.room_to_write(ledger.directory), ledger.snapshot() as snapshot:
         for request in snapshot.judged_requests_of(leavers):
             proof = prove_erasure(snapshot, request, at=at)
-            opening = proof.opening.to_bytes()
+            opening = proof.opening.encode()
             signer = ledger.signer or _made_up()
             sealed = _sealed(proof, signer, request.number, ledger)
             _refuse_invalid(sealed, opening, signer, request.number)
@@ -193,6 +253,15 @@ def refuse_too_large(reader: Reader, erasure: int, *, at: datetime) -> None:
     """Refuse an erasure whose proofs no verifier would read, while its transaction can still be given up.
 
     Rounds that are about to be rebuilt are counted as if they were in the log.
+
+    Args:
+        reader: The ledger, inside the transaction.
+        erasure: The erasure.
+        at: When it is answered.
+
+    Raises:
+        ProofTooLarge: A proof would be too large.
+
     """
     sizes = ProofSizes.read(reader)
     for request in reader.judged_together(erasure):
@@ -224,27 +293,45 @@ def _refuse_invalid(sealed: bytes, opening: bytes, signer: Signer, request: int)
 
 
 def prove_erasure(reader: Reader, request: JudgedRequest, *, at: datetime) -> OpenedProof:
-    """The proof of a request that has been judged and whose client is still in the tables; it is answered now."""
+    """Make the proof of a request that has been judged and whose client is still in the tables.
+
+    Args:
+        reader: The ledger.
+        request: The request.
+        at: When it is answered: now.
+
+    Raises:
+        LedgerError: The request is not in the log.
+
+    """
     withdrawal = reader.withdrawal_places().get(request.erasure)
     if withdrawal is None or request.rounds_salt is None or request.client_salt is None:
         raise LedgerError(f"request {request.number} is not in the log")
     shown = {slot.place for slot in reader.logged_slots(request.client)}
     superseded = [place for place in reader.places_of_client(request.client) if place not in shown]
-    told = {
-        "withdrawal": withdrawal,
-        "request": request.index,
-        "rounds": {"salt": to_base64(request.rounds_salt), "superseded": superseded},
-        "verdict": {
-            "kind": request.verdict,
-            "from": request.rollback_to if request.verdict == VerdictKind.ROLLBACK else None,
-        },
-        "times": _times(reader, withdrawal, request.asked_at, request.judged_at, time_of(at)),
-    }
-    return _open(reader, request.client, told, what_if=False, salt=request.client_salt)
+    start = request.rollback_to if request.verdict == VerdictKind.ROLLBACK else None
+    answer = _Answer(
+        verdict=StatedVerdict(kind=request.verdict, start=start),
+        withdrawal=withdrawal,
+        request=request.index,
+        rounds=LeaverRounds(salt=request.rounds_salt, superseded=tuple(superseded)),
+        times=_times(reader, withdrawal, request.asked_at, request.judged_at, time_of(at)),
+    )
+    return _open(reader, request.client, answer, salt=request.client_salt)
 
 
 def prove_what_if(ledger: Ledger, client: str) -> OpenedProof:
-    """The proof that a client who is still in could be denied, if it asked now."""
+    """Prove that a client who is still in would be deniable, if it asked now.
+
+    Args:
+        ledger: The run.
+        client: The client's id.
+
+    Raises:
+        UnknownClient: The run has no such client.
+        LedgerError: It is not deniable now.
+
+    """
     with ledger.snapshot() as snapshot:
         number = snapshot.numbers_of([client]).get(client)
         if number is None:
@@ -257,28 +344,30 @@ def prove_what_if(ledger: Ledger, client: str) -> OpenedProof:
             )
         present = bool(snapshot.logged_slots(number))
         kind = VerdictKind.DENIABLE if present else VerdictKind.NEVER_PRESENT
-        told = {
-            "withdrawal": None,
-            "request": None,
-            "rounds": None,
-            "verdict": {"kind": kind.value, "from": None},
-            "times": None,
-        }
-        return _open(snapshot, number, told, what_if=True)
+        return _open(snapshot, number, _Answer(verdict=StatedVerdict(kind=kind.value, start=None)))
 
 
 def sign_late(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
-    """Seal a statement that was made when the run had no key, if it is still that of this run's log."""
-    value = json.loads(statement)
-    predicate, told = value["predicate"], value["predicate"]["leaves"]
+    """Seal a statement that was made when the run had no key, if it is still that of this run's log.
+
+    Args:
+        ledger: The run.
+        statement: The statement as it was kept.
+        signer: Who signs it now.
+
+    Raises:
+        IntegrityError: It is not one of this run, or does not hold.
+
+    """
+    kept = _decode_kept(statement, "the unsigned statement is not one that can be read; it is not signed")
+    told = kept.predicate.leaves
     with ledger.snapshot() as snapshot:
         logged, hashes = snapshot.log_leaves(), snapshot.log_hashes()
-    if told != logged[: len(told)] or value["predicateType"] != ERASURE:
+    if list(told) != logged[: len(told)] or kept.what_if:
         raise IntegrityError("the unsigned statement is not one of this run; it is not signed")
-    head = Checkpoint(origin_of(ledger.run_id), len(told), root_of(hashes[: len(told)]))
-    predicate["checkpoint"] = head.signed(signer)
-    model = value["subject"][0]["digest"]["sha256"]
-    sealed = seal(write_statement(predicate, model=model, what_if=False), signer)
+    sealed = Proof(kept, Checkpoint(origin_of(ledger.run_id), len(told), root_of(hashes[: len(told)]))).sealed(
+        signer
+    )
     report = examine(Asked(sealed, [TrustedKey(signer.public)]))
     if report.failed is not None:
         raise IntegrityError(f"the unsigned statement does not hold ({report.failed.detail}); it is not signed")
@@ -291,23 +380,33 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
     What a proof needs of what was deleted with the leaver is in the statement that was kept: its slots, and what
     opens the commitment to its rounds. All else is in the log and in permanent tables: rounds, and who was taken
     out of them since. The opening stays as it is; rounds that were superseded since are told as such.
+
+    Args:
+        ledger: The run.
+        statement: The statement of the proof that was kept.
+        signer: Who signs the new one.
+
+    Raises:
+        IntegrityError: What was kept is not of this run, or the renewed proof does not hold.
+        LedgerError: A rebuild is unfinished.
+        ProofTooLarge: No verifier would read the renewed proof.
+
     """
-    value = json.loads(statement)
-    kept = value["predicate"]
+    kept = _decode_kept(statement, "the proof that was kept is not one that can be read; it is not renewed")
+    said = kept.predicate
     with ledger.snapshot() as snapshot:
-        if kept["leaves"] != snapshot.log_leaves()[: len(kept["leaves"])] or value["predicateType"] != ERASURE:
+        if list(said.leaves) != snapshot.log_leaves()[: len(said.leaves)] or kept.what_if or said.rounds is None:
             raise IntegrityError("the proof that was kept is not one of this run; it is not renewed")
         if snapshot.rebuilding() is not None:
             raise LedgerError(
                 "a rebuild is unfinished, and no model is served that a proof could be of; renew it later"
             )
         rows = snapshot.standing_places()
-        shown = [(each["leaf"], each["slot"]) for each in kept["clusters"]]
-        gone = [place for place, _ in shown if place not in rows]
-        told = {name: told for name, told in kept.items() if name not in _MADE_ANEW}
-        told["rounds"] = {**kept["rounds"], "superseded": sorted([*kept["rounds"]["superseded"], *gone])}
-        standing = [(place, rows[place], slot) for place, slot in shown if place in rows]
-        proof = _prove(snapshot, standing, told, what_if=False)
+        gone = [each.leaf for each in said.clusters if each.leaf not in rows]
+        rounds = replace(said.rounds, superseded=tuple(sorted([*said.rounds.superseded, *gone])))
+        answer = _Answer(said.verdict, said.withdrawal, said.request, rounds, said.times)
+        standing = [(each.leaf, rows[each.leaf], each.slot) for each in said.clusters if each.leaf in rows]
+        proof = _prove(snapshot, standing, answer)
     try:
         sealed = proof.sealed(signer)
     except ProofTooLarge as reason:
@@ -320,55 +419,128 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
     return sealed
 
 
+def _decode_kept(statement: bytes, refusal: str) -> Statement:
+    """Read a statement that the run kept: where that cannot be read, it is the run that is damaged."""
+    try:
+        return Statement.decode(statement)
+    except Unreadable as error:
+        raise IntegrityError(f"{refusal}: {error}") from None
+
+
 # -- from rows to a predicate --------------------------------------------------------------------------------------
 
 
-def _times(reader: Reader, withdrawal: int, asked: str, judged: str, answered: str) -> dict[str, str]:
+@dataclass(frozen=True)
+class _Answer:
+    """What a predicate says of one request; of a what-if, only the verdict."""
+
+    verdict: StatedVerdict
+    withdrawal: int | None = None
+    request: int | None = None
+    rounds: LeaverRounds | None = None
+    times: Times | None = None
+
+
+def _times(reader: Reader, withdrawal: int, asked: str, judged: str, answered: str) -> Times:
     """The times of a request. They never go back, whatever the clocks say, and lie on the days of the log."""
     judged = not_before(max(asked, judged), reader.day_of_leaf(withdrawal))
-    return {"asked_at": asked, "judged_at": judged, "answered_at": max(judged, answered)}
+    return Times(asked_at=asked, judged_at=judged, answered_at=max(judged, answered))
 
 
-def _open(
-    reader: Reader, client: int, told: dict[str, Any], *, what_if: bool, salt: bytes | None = None
-) -> OpenedProof:
+def _open(reader: Reader, client: int, answer: _Answer, *, salt: bytes | None = None) -> OpenedProof:
     """The proof about a client who is still in the tables, with its opening; `salt` is that of its request."""
     mine = reader.logged_slots(client)
-    proof = _prove(reader, [(each.place, each.round_id, each.slot) for each in mine], told, what_if=what_if)
+    proof = _prove(reader, [(each.place, each.round_id, each.slot) for each in mine], answer)
     [name] = reader.names_of([client])
-    opened = tuple(OpenedSlot(each.place, each.slot, each.salt, each.update_digest) for each in mine)
-    return OpenedProof(
-        proof.predicate, proof.head, proof.model, what_if, Opening(reader.run_id, name, salt, opened)
+    opened = tuple(
+        OpenedSlot(leaf=each.place, slot=each.slot, salt=each.salt, update=each.update_digest) for each in mine
     )
+    opening = Opening(run_id=reader.run_id, client=name, salt=salt, rounds=opened)
+    return OpenedProof(proof.statement, proof.head, opening)
 
 
-def _prove(
-    reader: Reader, standing: Sequence[tuple[int, int, int]], told: dict[str, Any], *, what_if: bool
-) -> Proof:
+def _prove(reader: Reader, standing: Sequence[tuple[int, int, int]], answer: _Answer) -> Proof:
     """The proof that shows these slots: the place of the round's leaf, the round's row, the slot."""
-    withdrawn = reader.withdrawn_slots()
-    leaf_of = reader.withdrawal_places()
-    shown, bounds = [], []
-    for place, round_id, slot in standing:
-        shower = ClusterOpener(reader, place, round_id, withdrawn.get(round_id, []), leaf_of)
-        cluster = shower.cluster_of(slot)
-        bounds.append(cluster.bounds)
-        shown.append(shower.show(cluster, slot))
-    ratio = total_ratio(bounds)
-    predicate = {
-        **told,
-        "leaves": reader.log_leaves(),
-        "maps": _maps(reader, withdrawn, leaf_of, {place for place, *_ in standing}),
-        "clusters": shown,
-        "bounds": {
-            "displacement": write_figure(largest_displacement(bounds)),
-            "ratio": None if ratio is None else write_figure(ratio),
-            "drawn": write_figure(
-                chance_drawn((cluster["size"] for cluster in shown), reader.policy.representatives)
-            ),
-        },
-    }
-    return Proof(predicate, reader.log_head(), reader.digest_before(reader.last_round + 1), what_if)
+    withdrawn, leaf_of, head = reader.withdrawn_slots(), reader.withdrawal_places(), reader.log_head()
+    opened = [
+        _open_cluster(reader, place, round_id, slot, withdrawn=withdrawn.get(round_id, []), leaf_of=leaf_of)
+        for place, round_id, slot in standing
+    ]
+    bounds = [each for _, each in opened]
+    ratio, sizes = total_ratio(bounds), (cluster.size for cluster, _ in opened)
+    predicate = Predicate(
+        checkpoint=head.body,
+        leaves=tuple(reader.log_leaves()),
+        withdrawal=answer.withdrawal,
+        request=answer.request,
+        rounds=answer.rounds,
+        maps=_maps(reader, withdrawn, leaf_of, {place for place, *_ in standing}),
+        clusters=tuple(cluster for cluster, _ in opened),
+        bounds=TotalBounds(
+            displacement=write_figure(largest_displacement(bounds)),
+            ratio=None if ratio is None else write_figure(ratio),
+            drawn=write_figure(chance_drawn(sizes, reader.policy.representatives)),
+        ),
+        verdict=answer.verdict,
+        times=answer.times,
+    )
+    model = reader.digest_before(reader.last_round + 1)
+    return Proof(Statement.of(predicate, model=model, what_if=answer.withdrawal is None), head)
+
+
+def _open_cluster(
+    reader: Reader,
+    place: int,
+    round_id: int,
+    slot: int,
+    *,
+    withdrawn: Sequence[Withdrawn],
+    leaf_of: Mapping[int, int],
+) -> tuple[ShownCluster, Bounds]:
+    """Open the leaver's cluster in one round, with what leads to the roots; the cluster, and its bounds.
+
+    `withdrawn` are all slots that were withdrawn from the round, in the order of the log, and `leaf_of` has the
+    place of each erasure's withdrawal in it. A withdrawn slot is closed where it is of another cluster.
+    """
+    logged, stored = reader.logged_round(place), reader.cluster_at(round_id, slot)
+    if not isinstance(logged.leaf, RoundLeaf):
+        raise IntegrityError(f"leaf {place} of the log is of a rebuilt round, which has no clusters")
+    bounds = bounds_of(
+        weight=stored.weight,
+        spread=stored.spread,
+        tau=logged.leaf.tau,
+        representatives=reader.policy.representatives,
+    )
+    odds = bounds.log10_odds
+    cluster = ShownCluster(
+        leaf=place,
+        position=stored.position,
+        first=stored.first_slot,
+        size=stored.size,
+        weight=stored.weight,
+        spread=stored.spread,
+        path=tuple(path_to(logged.cluster_hashes, stored.position)),
+        slot=slot,
+        slots=tuple(stored.commitments),
+        withdrawn=tuple(
+            _withdrawn_slot(each, leaf_of[each.erasure], is_open=each.position == stored.position)
+            for each in withdrawn
+        ),
+        displacement=write_figure(bounds.displacement),
+        log10_odds=None if odds is None else write_figure(odds),
+    )
+    return cluster, bounds
+
+
+def _withdrawn_slot(each: Withdrawn, leaf: int, *, is_open: bool) -> WithdrawnSlot:
+    """A withdrawn slot, open if it is of the leaver's cluster."""
+    return WithdrawnSlot(
+        leaf=leaf,
+        position=each.position,
+        slot=each.slot if is_open else None,
+        salt=each.salt if is_open else None,
+        inner=None if is_open else each.inner,
+    )
 
 
 def _maps(
@@ -376,14 +548,14 @@ def _maps(
     withdrawn: Mapping[int, Sequence[Withdrawn]],
     leaf_of: Mapping[int, int],
     shown: Collection[int],
-) -> list[list[str | None]]:
-    """For each withdrawal the values of the rounds that are not shown; null where it is as it was before."""
+) -> tuple[tuple[bytes | None, ...], ...]:
+    """For each withdrawal the values of the rounds that are not shown; None where it is as it was before."""
     logged, latest, maps = reader.logged_rounds(), dict[int, bytes](), []
     for erasure, place in leaf_of.items():
         closed = [each for each in logged if each[0] < place and each[0] not in shown]
-        told: list[str | None] = []
+        values: list[bytes | None] = []
         for (at, *_), value in zip(closed, map_of(closed, withdrawn, erasure), strict=True):
-            told.append(None if value == latest.get(at, UNTOUCHED) else to_base64(value))
+            values.append(None if value == latest.get(at, UNTOUCHED) else value)
             latest[at] = value
-        maps.append(told)
-    return maps
+        maps.append(tuple(values))
+    return tuple(maps)

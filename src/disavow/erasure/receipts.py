@@ -6,22 +6,32 @@ from collections.abc import Iterator
 
 from disavow.errors import ConfigError, UnknownClient
 from disavow.ledger import Ledger, Reader
-from disavow.ledger.log import LoggedRound, LoggedSlot
-from disavow.proof import canonical
-from disavow.proof.leaves import cluster_leaf, joined
+from disavow.ledger.log import LoggedSlot
+from disavow.proof.leaves import RebuiltLeaf
 from disavow.proof.merkle import leaf_hash, path_to
 from disavow.proof.notes import Signer
-from disavow.proof.reading import to_base64
-from disavow.proof.receipt import TYPE
-
-Shown = dict[str, object]
-"""A part of a receipt, as it is written."""
+from disavow.proof.receipt import RebuiltReceipt, Receipt, ReceiptCluster, RoundReceipt
 
 
 def receipts(
     ledger: Ledger, client: str, signer: Signer | None, number: int | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """A client's receipts for its standing rounds, or for one of them: the round's number, and the file."""
+    """Make a client's receipts for its standing rounds.
+
+    Args:
+        ledger: The run.
+        client: The client's id.
+        signer: Who signs the head, where that was not done when the rounds were recorded.
+        number: The one round asked for; None for all.
+
+    Yields:
+        The round's number, and the file.
+
+    Raises:
+        UnknownClient: The run has no such client.
+        ConfigError: Nobody signs.
+
+    """
     with ledger.snapshot() as snapshot:
         known = snapshot.numbers_of([client]).get(client)
         if known is None:
@@ -35,85 +45,80 @@ def receipts(
             head = snapshot.log_head().signed(signer)
         hashes = snapshot.log_hashes()
         for filled in snapshot.logged_slots(known):
-            if number not in (None, filled.number):
-                continue
-            logged = snapshot.logged_round(filled.place)
-            way, _ = _way(snapshot, logged, filled)
-            inclusion = _inclusion(hashes, filled.place)
-            yield filled.number, _receipt(ledger, client, filled, logged, way, inclusion, head)
+            if number in (None, filled.number):
+                maker = _ReceiptMaker(snapshot, filled, hashes, head)
+                yield filled.number, maker.receipt(client, filled).encode()
 
 
 def receipts_of_round(ledger: Ledger, number: int) -> dict[str, bytes]:
-    """The receipts of all who took part in a standing round and are still in; none where nothing is signed."""
-    made: dict[str, bytes] = {}
-    with ledger.snapshot() as snapshot:
-        head = snapshot.signed_head()
-        if head is None:
-            return made
-        found = snapshot.logged_slots_of_round(number)
-        if not found:
-            return made
-        place = next(iter(found.values())).place
-        logged, inclusion = snapshot.logged_round(place), _inclusion(snapshot.log_hashes(), place)
-        way: Shown = {}
-        end = 0  # of the cluster at hand: slots come in order, so that each cluster is read once
-        for client, filled in found.items():
-            if filled.slot >= end:
-                way, end = _way(snapshot, logged, filled)
-            made[client] = _receipt(ledger, client, filled, logged, way, inclusion, head)
-    return made
+    """Make the receipts of all who took part in a standing round and are still in.
 
+    Args:
+        ledger: The run.
+        number: The round.
 
-def _receipt(
-    ledger: Ledger,
-    client: str,
-    filled: LoggedSlot,
-    logged: LoggedRound,
-    way: Shown,
-    inclusion: list[str],
-    head: str,
-) -> bytes:
-    return canonical.encode(
-        {
-            "type": TYPE,
-            "run": ledger.run_id,
-            "client": client,
-            "leaf": filled.place,
-            "header": logged.leaf,
-            **way,
-            "slot": filled.slot,
-            "salt": to_base64(filled.salt),
-            "update": to_base64(filled.update_digest),
-            "inclusion": inclusion,
-            "checkpoint": head,
-        }
-    )
+    Returns:
+        The files by client id; none where nothing is signed.
 
-
-def _inclusion(hashes: list[bytes], position: int) -> list[str]:
-    return [to_base64(step) for step in path_to(hashes, position)]
-
-
-def _way(reader: Reader, logged: LoggedRound, filled: LoggedSlot) -> tuple[Shown, int]:
-    """How a slot leads to the root of its round, and up to which slot others lead there in the same way.
-
-    It leads there through its cluster; by itself where there are none.
     """
-    if not logged.cluster_hashes:
-        hashes = [leaf_hash(commitment) for commitment in reader.commitments(filled.round_id)]
-        return {"path": [to_base64(step) for step in path_to(hashes, filled.slot)]}, filled.slot + 1
-    cluster = reader.cluster_at(filled.round_id, filled.slot)
-    leaf = cluster_leaf(
-        position=cluster.position,
-        first=cluster.first_slot,
-        size=cluster.size,
-        weight=cluster.weight,
-        spread=cluster.spread,
-        slots=joined(cluster.commitments),
-    )
-    shown = {
-        **leaf,
-        "slots": [to_base64(commitment) for commitment in cluster.commitments],
-        "path": [to_base64(step) for step in path_to(logged.cluster_hashes, cluster.position)],
-    }
-    return {"cluster": shown}, cluster.first_slot + cluster.size
+    with ledger.snapshot() as snapshot:
+        head, found = snapshot.signed_head(), snapshot.logged_slots_of_round(number)
+        if head is None or not found:
+            return {}
+        maker = _ReceiptMaker(snapshot, next(iter(found.values())), snapshot.log_hashes(), head)
+        return {client: maker.receipt(client, filled).encode() for client, filled in found.items()}
+
+
+class _ReceiptMaker:
+    """Makes receipts for one round under one head. Slots come in order, so that each cluster is read once."""
+
+    def __init__(self, reader: Reader, filled: LoggedSlot, hashes: list[bytes], head: str) -> None:
+        self._reader, self._head = reader, head
+        self._logged = reader.logged_round(filled.place)
+        self._inclusion = tuple(path_to(hashes, filled.place))
+        self._cluster: ReceiptCluster | None = None
+
+    def receipt(self, client: str, filled: LoggedSlot) -> Receipt:
+        """The receipt of one client. Its slot leads to the round's root through its cluster, or by itself."""
+        header = self._logged.leaf
+        if isinstance(header, RebuiltLeaf):
+            hashes = [leaf_hash(commitment) for commitment in self._reader.commitments(filled.round_id)]
+            return RebuiltReceipt(
+                run_id=self._reader.run_id,
+                client=client,
+                leaf=filled.place,
+                header=header,
+                path=tuple(path_to(hashes, filled.slot)),
+                slot=filled.slot,
+                salt=filled.salt,
+                update=filled.update_digest,
+                inclusion=self._inclusion,
+                checkpoint=self._head,
+            )
+        return RoundReceipt(
+            run_id=self._reader.run_id,
+            client=client,
+            leaf=filled.place,
+            header=header,
+            cluster=self._cluster_of(filled),
+            slot=filled.slot,
+            salt=filled.salt,
+            update=filled.update_digest,
+            inclusion=self._inclusion,
+            checkpoint=self._head,
+        )
+
+    def _cluster_of(self, filled: LoggedSlot) -> ReceiptCluster:
+        cluster = self._cluster
+        if cluster is None or filled.slot >= cluster.first + cluster.size:
+            stored = self._reader.cluster_at(filled.round_id, filled.slot)
+            cluster = self._cluster = ReceiptCluster(
+                position=stored.position,
+                first=stored.first_slot,
+                size=stored.size,
+                weight=stored.weight,
+                spread=stored.spread,
+                slots=tuple(stored.commitments),
+                path=tuple(path_to(self._logged.cluster_hashes, stored.position)),
+            )
+        return cluster

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +18,8 @@ class Fresh:
     Survivors are exchangeable, so a client's cluster need not be drawn before it leaves: it is one with j survivors
     with probability j·(number of such clusters) / survivors. Only these numbers are kept, no names.
     """
+
+    name: ClassVar[str] = "fresh"
 
     def __init__(self, clients: int, rounds: int, *, k: int, x: int, runs: int, rng: np.random.Generator) -> None:
         self.clients, self.rounds, self.k, self.x, self.rng = clients, rounds, k, x, rng
@@ -54,6 +58,8 @@ class Sticky:
 
     They change only after a request, so what is kept is one partition for each stretch of rounds that share it.
     """
+
+    name: ClassVar[str] = "sticky"
 
     def __init__(self, clients: int, rounds: int, *, k: int, x: int, runs: int, rng: np.random.Generator) -> None:
         self.clients, self.k, self.x, self.rng = clients, k, x, rng

@@ -21,7 +21,8 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from disavow.errors import ConfigError
 from disavow.flower.evidence import Evidence
-from disavow.flower.names import (
+from disavow.flower.log import warn
+from disavow.flower.protocol import (
     ASK,
     BATCHES,
     CLIENT_ID,
@@ -33,7 +34,6 @@ from disavow.flower.names import (
     SEED,
     VERIFIED,
 )
-from disavow.flower.reporting import warn
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -46,10 +46,17 @@ __all__ = ["answer", "evidence_mod", "seed_everything", "train_reproducibly"]
 
 
 def seed_everything(config: ConfigRecord) -> int:
-    """Seed torch, numpy and Python from the train message, where it holds a seed; the seed, or 0 for none.
+    """Seed torch, numpy and Python from the train message, where it holds a seed.
 
     Enough for a retraining to give the same bits, as long as nothing else draws: no worker processes, no
     nondeterministic kernels, the same number of threads.
+
+    Args:
+        config: The config of the train message.
+
+    Returns:
+        The seed, or 0 for none.
+
     """
     seed = config.get(SEED)
     if not isinstance(seed, int):
@@ -69,6 +76,17 @@ def train_reproducibly(
     """Train a network in place, bit for bit as the sequential engine would train this client in this round.
 
     The batches come from the stream whose key is in the train message; one thread, as there.
+
+    Args:
+        network: What to train.
+        images: The client's inputs.
+        labels: Their classes.
+        config: The config of the train message.
+        settings: Epochs, batch size and optimizer.
+
+    Raises:
+        ConfigError: The message does not come from `KIPFedAvg`.
+
     """
     # loaded here: a client that trains in its own way starts sooner without
     from disavow.engines.batches import batches_from
@@ -91,16 +109,16 @@ def train_reproducibly(
 
 
 def evidence_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Keep the receipt that a message brings, checked; note the update that goes back; tell the server so.
+    """Keep the receipt that a message brings, checked; note the update that goes back; confirm it to the server.
 
     It comes first in the list of mods, so that it sees the update as it leaves the node. Evidence that does not
     hold is no reason not to train: it is kept as a complaint, for a person to look at. Nor is a folder that cannot
-    be used: the log says so, and the server is told nothing.
+    be used: the log says so, and the server hears nothing.
     """
     kind = message.metadata.message_type.partition(".")[0]
     if kind == MessageType.QUERY:
         return call_next(message, context)
-    evidence = Evidence.of(context)
+    evidence = Evidence(context)
 
     def take() -> None:
         for record in list(message.content.config_records.values()):
@@ -126,27 +144,27 @@ def _kept(keep: Callable[[], None]) -> bool:
 
 
 def answer(message: Message, context: Context) -> Message:
-    """Answer the server's questions: who this node is; and verify the proof that it hands over."""
-    told = message.content.get(RECORD)
+    """Answer a query of the server: who this node is; or verify the proof that it hands over."""
+    config = message.content.get(RECORD)
     reply = ConfigRecord()
-    if isinstance(told, ConfigRecord):
-        if told.get(ASK) == CLIENT_ID:
+    if isinstance(config, ConfigRecord):
+        if config.get(ASK) == CLIENT_ID:
             named = _name_of(context)
             if named is not None:
                 reply[CLIENT_ID] = named
         else:
-            for key, value in _judged(told, context).items():
+            for key, value in _judged(config, context).items():
                 reply[key] = value
     return Message(RecordDict({RECORD: reply}), reply_to=message)
 
 
-def _judged(told: ConfigRecord, context: Context) -> dict[str, bool | str]:
+def _judged(config: ConfigRecord, context: Context) -> dict[str, bool | str]:
     try:
-        return Evidence.of(context).receive(told)
+        return Evidence(context).receive(config)
     except OSError as error:
         warn(f"evidence cannot be kept: {error}")
         # the reason goes to the server, which need not know the paths of this machine
-        return {VERIFIED: False, REASON: "this node cannot use its evidence-dir"} if PROOF in told else {}
+        return {VERIFIED: False, REASON: "this node cannot use its evidence-dir"} if PROOF in config else {}
 
 
 def _name_of(context: Context) -> str | None:

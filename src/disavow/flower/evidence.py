@@ -1,5 +1,5 @@
-"""What a node keeps in its own hands: the server's key, its own id, the digests of the updates it returned, its
-receipts, and the proof once it has left. Each is compared with the others; what does not fit is a complaint.
+"""Keep and compare a node's own evidence: the server's key, its own id, the digests of the updates it returned, its
+receipts, and the proof once it has left. What does not fit is a complaint.
 
 In the folder that the node config names as `evidence-dir`, as files that `disavow verify` reads; without one, in
 the node's context, which Flower keeps for as long as the run lasts.
@@ -7,39 +7,37 @@ the node's context, which Flower keeps for as long as the run lasts.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
 from disavow.domain import escaped
 from disavow.errors import DisavowError, VerificationError
-from disavow.flower.keeping import Keeping, is_run
-from disavow.flower.names import (
+from disavow.flower.evidence_store import EvidenceStore, is_run
+from disavow.flower.log import warn
+from disavow.flower.protocol import (
+    ATTEMPT,
     CLIENT,
     CLIENT_ID,
-    GIVEN,
+    KEY_PREFIX,
+    NUMBER_PREFIX,
     OPENING,
     PROOF,
     PUBLIC_KEY,
     REASON,
     RECEIPT,
+    ROUND,
     RUN,
     VERIFIED,
 )
-from disavow.flower.reporting import warn
-from disavow.flower.returned import (
-    Returned,
-    RoundAttempt,
-    compare,
-    model_digest,
-    round_of,
-    update_digest,
-)
 from disavow.proof.notes import KeyIndex, PublicKey
-from disavow.proof.opening import Opening, read_opening
-from disavow.proof.receipt import Receipt, check_receipt, read_receipt
+from disavow.proof.opening import Opening
+from disavow.proof.receipt import Receipt, check_receipt, decode_receipt
 from disavow.proof.verify import Asked, Report, TrustedKey, verify
 
 _CLIENT, _KEY, _SINCE, _ASKED = "client.txt", "server.pub", "since.txt", "asked.txt"
@@ -56,46 +54,56 @@ _UNKNOWN = "not checked against receipts: this node keeps none, and does not kno
 _NO_RECEIPTS = "not checked against receipts: this node keeps none"
 
 
+@dataclass(frozen=True, order=True)
+class RoundAttempt:
+    """A round and the attempt at it: after a rollback the same number comes again, with a higher attempt."""
+
+    number: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"round {self.number}" + (f" (attempt {self.attempt})" if self.attempt > 1 else "")
+
+
+ReturnedUpdates = Mapping[RoundAttempt, Set[bytes]]
+"""The digests of what a node returned; several where it was asked again and trained otherwise."""
+
+
 class Evidence:
     """The evidence of one client, by the run."""
 
     def __init__(self, context: Context) -> None:
         named = context.node_config.get(CLIENT_ID)
         self._named = None if named is None else str(named)
-        self._keeping = Keeping(context)
-
-    @classmethod
-    def of(cls, context: Context) -> Evidence:
-        """The evidence that the node of this context keeps."""
-        return cls(context)
+        self._store = EvidenceStore(context)
 
     def receipts(self, run: str) -> list[bytes]:
-        """The receipts that are kept, for updates that this node returned."""
-        names = [name for name in self._keeping.names(run) if name.startswith(_RECEIPTS)]
-        kept = (self._keeping.read(run, name) for name in names)
+        """List the receipts that are kept, for updates that this node returned."""
+        names = [name for name in self._store.names(run) if name.startswith(_RECEIPTS)]
+        kept = (self._store.read(run, name) for name in names)
         return [data for data in kept if data is not None]
 
     # -- what comes in -----------------------------------------------------------------------------------------
 
-    def take(self, told: ConfigRecord) -> None:
+    def take(self, config: ConfigRecord) -> None:
         """Keep the key and the client's id (the first that come) and the receipt in a message; what does not hold,
         as a complaint.
         """
-        run, client = told.get(RUN), told.get(CLIENT)
+        run, client = config.get(RUN), config.get(CLIENT)
         if not isinstance(run, str) or not is_run(run) or not isinstance(client, str):
             return  # not from us
-        first = self._keeping.first_run(run)
+        first = self._store.first_run(run)
         if first != run:
             self._complain(first, f"the server names another run, {run}: it has given it a new name, or serves two")
         self._pin(run, _CLIENT, client, "called this client")
-        public, receipt = told.get(PUBLIC_KEY), told.get(RECEIPT)
+        public, receipt = config.get(PUBLIC_KEY), config.get(RECEIPT)
         if isinstance(public, str):
             self._pin(run, _KEY, public, "came with another key:")
         leaf = self._take_receipt(run, client, receipt) if isinstance(receipt, bytes) else 0
-        at = round_of(told)
+        at = round_of(config)
         if at is not None:
             if self._since(run) is None:
-                self._keeping.write(run, _SINCE, f"{leaf}\n".encode())
+                self._store.write(run, _SINCE, f"{leaf}\n".encode())
             self._miss_receipts(run, at)
             self._list_rounds(run)
 
@@ -106,10 +114,10 @@ class Evidence:
         except DisavowError as wrong:
             self._complain(run, f"a receipt does not hold: {wrong}")
             return 0
-        at = RoundAttempt(receipt.header["number"], receipt.header["attempt"])
+        at = RoundAttempt(receipt.header.number, receipt.header.attempt)
         name = f"round-{at.number}-attempt-{at.attempt}-leaf-{receipt.leaf}.json"
         disputed = self._disputed(run, at, receipt)
-        self._keeping.write(run, (_DISPUTED if disputed else _RECEIPTS) + name, data)
+        self._store.write(run, (_DISPUTED if disputed else _RECEIPTS) + name, data)
         if disputed:
             self._complain(run, disputed)
         return receipt.leaf
@@ -118,7 +126,7 @@ class Evidence:
         """What is wrong with a receipt that holds: it is for another update than this node returned."""
         returned, since = self._returned(run), self._since(run)
         if at in returned:
-            if receipt.told["update"] not in returned[at]:
+            if receipt.update not in returned[at]:
                 return f"the receipt for {at} is for another update than this node returned"
         elif since is not None and receipt.leaf > since:
             return f"the receipt for {at} is for an update that this node did not return: it noted none"
@@ -131,7 +139,7 @@ class Evidence:
         """
         got = self._of_rounds(run, _RECEIPTS) | self._of_rounds(run, _DISPUTED)
         missing = sorted(set(self._returned(run)) - got - {at})
-        if missing and self._keeping.read(run, _KEY) is None:
+        if missing and self._store.read(run, _KEY) is None:
             self._complain(run, _UNSIGNED)
             return
         for each in missing:
@@ -145,13 +153,13 @@ class Evidence:
 
     def _since(self, run: str) -> int | None:
         """The leaf of the log after which this node has noted every update that it returned; None: it never has."""
-        kept = self._keeping.read(run, _SINCE)
+        kept = self._store.read(run, _SINCE)
         return int(kept) if kept is not None and kept.strip().isdigit() else None
 
-    def _returned(self, run: str) -> Returned:
+    def _returned(self, run: str) -> ReturnedUpdates:
         """The digests of the updates that this node noted, by round."""
         found: defaultdict[RoundAttempt, set[bytes]] = defaultdict(set)
-        for name in self._keeping.names(run):
+        for name in self._store.names(run):
             match = _OF_ROUND.fullmatch(name)
             if match is not None and match[3] is not None and name.startswith(_UPDATES):
                 found[RoundAttempt(int(match[1]), int(match[2]))].add(bytes.fromhex(match[3]))
@@ -159,7 +167,7 @@ class Evidence:
 
     def _of_rounds(self, run: str, folder: str) -> set[RoundAttempt]:
         """The rounds of which there are files in a folder."""
-        names = (name for name in self._keeping.names(run) if name.startswith(folder))
+        names = (name for name in self._store.names(run) if name.startswith(folder))
         return {RoundAttempt(int(m[1]), int(m[2])) for m in map(_OF_ROUND.fullmatch, names) if m is not None}
 
     def _list_rounds(self, run: str) -> None:
@@ -177,16 +185,16 @@ class Evidence:
             lines.append(f"{at}: {f'returned {digests}' if digests else 'no update noted'}; {state}")
         self._write_lines(run, _ROUNDS, lines)
 
-    def _pin(self, run: str, name: str, told: str, otherwise: str) -> None:
+    def _pin(self, run: str, name: str, value: str, otherwise: str) -> None:
         """Keep what the server says first, escaped, because a person may read it; complain of anything else."""
-        kept, told = self._pinned(run, name), escaped(told)
+        kept, value = self._pinned(run, name), escaped(value)
         if kept is None:
-            self._keeping.write(run, name, told.encode() + b"\n")
-        elif kept != told:
-            self._complain(run, f"the server {otherwise} {told}")
+            self._store.write(run, name, value.encode() + b"\n")
+        elif kept != value:
+            self._complain(run, f"the server {otherwise} {value}")
 
     def _pinned(self, run: str, name: str) -> str | None:
-        kept = self._keeping.read(run, name)
+        kept = self._store.read(run, name)
         return None if kept is None else kept.decode().removesuffix("\n")
 
     def _trusted(self, run: str) -> PublicKey:
@@ -196,13 +204,14 @@ class Evidence:
         return PublicKey.parse(kept.strip())
 
     def _check(self, run: str, client: str, data: bytes) -> Receipt:
-        receipt = check_receipt(read_receipt(data), KeyIndex([self._trusted(run)]))
+        receipt = decode_receipt(data)
+        check_receipt(receipt, KeyIndex([self._trusted(run)]))
         if (receipt.run_id, receipt.client) != (run, client):
             raise VerificationError("it is of another run, or for another client")
         return receipt
 
     def _complaints(self, run: str) -> list[str]:
-        return (self._keeping.read(run, _COMPLAINTS) or b"").decode().splitlines()
+        return (self._store.read(run, _COMPLAINTS) or b"").decode().splitlines()
 
     def _complain(self, run: str, text: str) -> None:
         """Keep a complaint, and say it in the node's log; once."""
@@ -212,21 +221,21 @@ class Evidence:
             self._write_lines(run, _COMPLAINTS, [*known, text])
 
     def _write_lines(self, run: str, name: str, lines: Iterable[str]) -> None:
-        self._keeping.write(run, name, "".join(f"{escaped(line)}\n" for line in lines).encode())
+        self._store.write(run, name, "".join(f"{escaped(line)}\n" for line in lines).encode())
 
     def note_update(self, asked: RecordDict, returned: RecordDict) -> None:
         """Note the digest of the update that goes back, to compare receipt and opening with; before it goes."""
-        told = [record for record in asked.config_records.values() if is_run(record.get(RUN))]
+        configs = [record for record in asked.config_records.values() if is_run(record.get(RUN))]
         before, after = list(asked.array_records.values()), list(returned.array_records.values())
-        if len(told) != 1 or len(before) != 1 or len(after) != 1:
+        if len(configs) != 1 or len(before) != 1 or len(after) != 1:
             return
-        run, at, digest = str(told[0][RUN]), round_of(told[0]), update_digest(before[0], after[0])
+        run, at, digest = str(configs[0][RUN]), round_of(configs[0]), update_digest(before[0], after[0])
         if at is None:
             self._complain(run, _NAMELESS)
         elif digest is not None:
             self._compare_question(run, at, before[0])
             name = f"{_UPDATES}round-{at.number}-attempt-{at.attempt}-{digest.hex()}.txt"
-            self._keeping.write(run, name, digest.hex().encode() + b"\n")
+            self._store.write(run, name, digest.hex().encode() + b"\n")
             self._list_rounds(run)
 
     def _compare_question(self, run: str, at: RoundAttempt, asked: ArrayRecord) -> None:
@@ -243,33 +252,33 @@ class Evidence:
 
     # -- after leaving -----------------------------------------------------------------------------------------
 
-    def receive(self, told: ConfigRecord) -> dict[str, bool | str]:
-        """Take what a message outside training brings, and judge the proof in it; what to reply.
+    def receive(self, config: ConfigRecord) -> dict[str, bool | str]:
+        """Keep what a message outside training brings, and verify the proof in it; what to reply.
 
         Whom the message itself calls this client counts for nothing there: it is the proof that is in question.
         """
-        run, proof, opening = told.get(RUN), told.get(PROOF), told.get(OPENING)
+        run, proof, opening = config.get(RUN), config.get(PROOF), config.get(OPENING)
         if not isinstance(proof, bytes) or not isinstance(opening, bytes):
-            self.take(told)
+            self.take(config)
             return {}
         if not isinstance(run, str) or not is_run(run):
             return {VERIFIED: False, REASON: "what the message names as its run is no run's id"}
         pinned = self._pinned(run, _CLIENT)
-        self.take(told)
+        self.take(config)
         return self._judge(run, proof, opening, pinned)
 
     def _judge(self, run: str, proof: bytes, opening: bytes, pinned: str | None) -> dict[str, bool | str]:
         """Verify the proof with its opening and every receipt kept, that it is about this client, and that it shows
         the updates which this client returned.
         """
-        self._keeping.write(run, "proof.json", proof)
-        self._keeping.write(run, "opening.json", opening)
+        self._store.write(run, "proof.json", proof)
+        self._store.write(run, "opening.json", opening)
         receipts = self.receipts(run)
         try:
             trusted = [TrustedKey(self._trusted(run))]
             report = verify(Asked(proof, trusted, opening=opening, receipts=receipts))
-            known = self._is_own(read_opening(opening).client, pinned)
-            remarks = self._compare(run, report, read_opening(opening))
+            known = self._is_own(Opening.decode(opening).client, pinned)
+            remarks = self._compare(run, report, Opening.decode(opening))
         except DisavowError as wrong:
             self._write_lines(run, _VERIFICATION, [f"the proof does not hold: {wrong}"])
             return {VERIFIED: False, REASON: str(wrong)}
@@ -296,8 +305,96 @@ class Evidence:
     def _is_own(self, client: str, pinned: str | None) -> bool:
         """Whether it is known that this is our id; `VerificationError` where it is known to be another's."""
         own = [pinned] if pinned is not None else []
-        if self._named is not None and not client.startswith(GIVEN):
+        if self._named is not None and not client.startswith((KEY_PREFIX, NUMBER_PREFIX)):
             own.append(escaped(self._named))
         if any(escaped(client) != each for each in own):
             raise VerificationError("the opening is another client's")
         return bool(own)
+
+
+def round_of(config: ConfigRecord) -> RoundAttempt | None:
+    """Read the round that a message names: the one to train in, or the one that comes next; None for none."""
+    number, attempt = config.get(ROUND), config.get(ATTEMPT)
+    if _positive(number) and _positive(attempt):
+        return RoundAttempt(number, attempt)
+    return None
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def update_digest(before: ArrayRecord, after: ArrayRecord) -> bytes | None:
+    """Compute SHA-256 of the update between two records, as the ledger does; None where they do not fit.
+
+    As `replies.read_reply` and `ledger.updates.digest_of` do it: the floating arrays in the server's order, as
+    float32, the difference as little-endian float32.
+    """
+    rows = []
+    for name, array in before.items():
+        start = array.numpy()
+        if not np.issubdtype(start.dtype, np.floating):
+            continue
+        if name not in after:
+            return None
+        end = after[name].numpy()
+        if end.shape != start.shape:
+            return None
+        rows.append((end.astype(np.float32) - start.astype(np.float32)).reshape(-1))
+    return hashlib.sha256(np.concatenate(rows).astype("<f4", copy=False).tobytes()).digest() if rows else None
+
+
+def model_digest(arrays: ArrayRecord) -> bytes:
+    """Compute SHA-256 of the floating arrays of a model, in the server's order."""
+    digest = hashlib.sha256()
+    for array in arrays.values():
+        numbers = array.numpy()
+        if np.issubdtype(numbers.dtype, np.floating):
+            digest.update(numbers.astype("<f4").tobytes())
+    return digest.digest()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a proof and its opening say of the updates that a node returned, each in a sentence.
+
+    `contradicted`: it shows what the node did not return. `left_out`: rounds of the log in which the node returned
+    an update, and is not shown. `unrecorded`: rounds that the log does not hold.
+    """
+
+    contradicted: tuple[str, ...]
+    left_out: tuple[str, ...]
+    unrecorded: tuple[str, ...]
+
+
+def compare(returned: ReturnedUpdates, since: int, report: Report, opening: Opening) -> Comparison:
+    """Compare a verified proof and its opening with what a node returned; it noted all of it after leaf `since`."""
+    history, statement = report.history, report.statement
+    assert history is not None and statement is not None  # noqa: S101, PT018 - both were read when it was verified
+    rounds = statement.predicate.rounds
+    superseded = set(rounds.superseded if rounds else ())
+    at_place = {place: RoundAttempt(leaf.number, leaf.attempt) for place, leaf in history.rounds.items()}
+    opened = {at_place[each.leaf]: each.update for each in opening.rounds}
+    undone = {at_place[place] for place in superseded}
+    invented = [
+        at for place, at in at_place.items() if place > since and at in {*opened, *undone} and at not in returned
+    ]
+    others = [at for at, update in opened.items() if at in returned and update not in returned[at]]
+    recorded = set(at_place.values())
+    return Comparison(
+        contradicted=(
+            *(f"the opening is of another update than this node returned in {at}" for at in sorted(others)),
+            *(f"the proof shows {at}, in which this node noted no update" for at in sorted(invented)),
+        ),
+        left_out=tuple(
+            f"the proof does not show {at}, in which this node returned an update: the server left it out of the "
+            "round, or hides it"
+            for at in sorted(returned)
+            if at in recorded and at not in opened and at not in undone
+        ),
+        unrecorded=tuple(
+            f"this node returned an update in {at}, and the log holds no such round: it was not recorded"
+            for at in sorted(returned)
+            if at not in recorded
+        ),
+    )

@@ -5,56 +5,68 @@ A. K. Varshney and V. Torra, "Efficient Federated Unlearning under Plausible Den
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
 from disavow.config import Settings
+from disavow.domain import ErasureRequest, RequestState
 from disavow.erasure.mechanisms import Mechanism
-from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.prove import check_openings, default_openings
 from disavow.errors import BudgetSpent, ConfigError
-from disavow.flower.arguments import absolute, check_rules
-from disavow.flower.arrays import frame_of, model_from
-from disavow.flower.engine import FlowerEngine, Question, Rules, Score
-from disavow.flower.exchange import exchange
+from disavow.federation import Callbacks, Federation
 from disavow.flower.identity import Identity
-from disavow.flower.message_config import MessageConfigs
-from disavow.flower.names import EPOCHS
-from disavow.flower.reporting import inform, warn
+from disavow.flower.log import inform, warn
+from disavow.flower.messages import ClientGrid, Delivery, MessageConfigs
+from disavow.flower.replies import ArrayFormat
 from disavow.flower.roster import Roster
-from disavow.flower.run import open_run, settings_from
-from disavow.flower.session import Session
-from disavow.ledger.keys import default_folder, tombstone_key
-from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
-from disavow.rounds.conduct import Conduct
-from disavow.rounds.participation import participation_of
-from disavow.runs import conduct_of
+from disavow.flower.settings import absolute_path, check_reply_rules, settings_from
+from disavow.flower.training import EvaluateFn, NodeTraining
+from disavow.ledger.keys import default_folder
+from disavow.proof.keys import AskPassphrase, nobody_to_ask
+from disavow.rounds.randomness import derive
 
 MetricsAggregation = Callable[[list[RecordDict], str], MetricRecord]
+
+_PURGE_TRIES, _PURGE_PAUSE = 50, 0.1
+"""How often, and how many seconds apart, deleted rows are purged again from files that somebody reads."""
 
 
 class KIPFedAvg(FedAvg):
     """Perturbed k-anonymous integrally private federated averaging, with a ledger, on Flower nodes.
 
-    Takes what `FedAvg` takes, with the same meaning, and beyond it:
+    Takes what `FedAvg` takes, with the same meaning, and beyond it what is listed here.
 
-    ledger: the run directory, an absolute path (`~` will do); made on the first start, continued ever after.
-    k, x, representatives, noise, sigma, seed: as in config.toml (docs/configuration.md). `settings` takes any other
-        of its tables, such as `{"noise": {"mode": "calibrated", "clip": 1.0, "tau": 0.1}, "draws": "seeded"}`.
-    local_epochs: what clients train in a round; only for the cost of an erasure, in client-epochs.
-    identity: where stable client ids come from, see `identity.Identity`.
-    repeats: how often a round with fewer than k good replies asks again before it is refused.
-    too_large: a reply is refused when its update is so many times longer than the round's median, or from so many
-        times more samples; not with calibrated noise and fixed clusters, see docs/flower.md.
-    keys, openings: folders, as for the `disavow` command; `ask` asks for the passphrase of the signing key.
-    mechanism: how rounds are rebuilt after a rollback: `Retrain()` or `RetrainFromScratch()`; the same as naming it
-        in `settings`, and checked and kept with them.
+    Args:
+        ledger: The run directory, an absolute path (`~` will do); made on the first start, continued ever after.
+        k: As in config.toml (docs/configuration.md), like the next five.
+        x: The survivors that a cluster must keep.
+        representatives: How many are drawn of each cluster.
+        noise: Which noise perturbs the representatives.
+        sigma: Its scale, with `noise="paper"`.
+        seed: The seed of the run.
+        settings: Any other table of config.toml, such as
+            `{"noise": {"mode": "calibrated", "clip": 1.0, "tau": 0.1}, "draws": "seeded"}`.
+        local_epochs: What clients train in a round; only for the cost of an erasure, in client-epochs.
+        identity: Where stable client ids come from, see `identity.Identity`.
+        repeats: How often a round with fewer than k good replies asks again before it is refused.
+        too_large: A reply is refused when its update is so many times longer than the round's median, or from so
+            many times more samples; not with calibrated noise and fixed clusters, see docs/flower.md.
+        keys: The folder of the operator's keys, as for the `disavow` command.
+        openings: The folder for leavers' openings.
+        ask: Asks for the passphrase of the signing key.
+        mechanism: How rounds are rebuilt after a rollback: `Retrain()` or `RetrainFromScratch()`; the same as
+            naming it in `settings`, and checked and kept with them.
+
+    Raises:
+        ConfigError: An argument cannot be used.
+
     """
 
     def __init__(
@@ -74,7 +86,7 @@ class KIPFedAvg(FedAvg):
         k: int = 4,
         x: int = 2,
         representatives: int = 1,
-        noise: Literal["paper", "calibrated", "none"] = "paper",
+        noise: str = "paper",
         sigma: float = 0.02,
         seed: int = 1,
         settings: Mapping[str, Any] | None = None,
@@ -99,39 +111,24 @@ class KIPFedAvg(FedAvg):
             train_metrics_aggr_fn=train_metrics_aggr_fn,
             evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
         )
-        check_rules(identity, repeats, too_large)
-        told = {
+        check_reply_rules(identity, repeats, too_large)
+        arguments = {
             "seed": seed,
             "training": {"fraction": fraction_train, "epochs": local_epochs},
             "clustering": {"k": k, "representatives": representatives},
             "deniability": {"x": x},
             "noise": {"mode": noise, "sigma": sigma},
         }
-        if mechanism is not None:  # not past the settings, which say what goes with it, and which the run keeps
-            told["mechanism"] = {"name": getattr(mechanism, "name", None)}
-        self.settings: Settings = settings_from(told, settings)
-        if self.settings.mechanism.name == "federaser":
-            raise ConfigError(
-                'mechanism.name is "federaser", which needs an answer of every survivor in every round; allowed on '
-                'Flower nodes, of which some may be away: "retrain", "retrain-from-scratch"'
-            )
-        self.mechanism: Mechanism = build_mechanism(self.settings.mechanism)
-        if mechanism is not None and (type(mechanism), mechanism) != (type(self.mechanism), self.mechanism):
-            raise ConfigError(
-                f"mechanism is {mechanism!r}, where the settings say {self.settings.mechanism.name!r}; allowed: "
-                "one that settings can name, and that these do not contradict (`disavow erase` rolls back by the "
-                "run's settings, and would know nothing of another)"
-            )
-        self.directory = absolute("ledger", ledger)
+        self.settings: Settings = settings_from(arguments, settings, mechanism)
+        self.directory = absolute_path("ledger", ledger)
         self.identity = identity
         self.repeats, self.too_large = repeats, too_large
-        self.keys = default_folder() if keys is None else absolute("keys", keys)
-        self.openings = default_openings(self.directory) if openings is None else absolute("openings", openings)
+        self.keys = default_folder() if keys is None else absolute_path("keys", keys)
+        self.openings = (
+            default_openings(self.directory) if openings is None else absolute_path("openings", openings)
+        )
         self._ask = ask
-        self._session: Session | None = None
-        self._asked: Sequence[str] = ()
-
-    # -- what Flower calls -----------------------------------------------------------------------------------
+        self._training: NodeTraining | None = None
 
     def start(
         self,
@@ -141,69 +138,219 @@ class KIPFedAvg(FedAvg):
         timeout: float = 3600,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Score | None = None,
+        evaluate_fn: EvaluateFn | None = None,
     ) -> Result:
-        """Train until `num_rounds` rounds stand, wherever the ledger stands now; what came of it.
+        """Train until `num_rounds` rounds stand, wherever the ledger stands now.
 
         Between two rounds, requests that `disavow erase` has placed are answered; after a rollback the round number
-        goes back. A round waits `timeout` seconds for replies. The result holds the model that is served.
+        goes back.
+
+        Args:
+            grid: Flower's grid.
+            initial_arrays: The model that a new run starts from.
+            num_rounds: How many rounds are to stand.
+            timeout: Seconds that a round waits for replies.
+            train_config: Sent with every train message.
+            evaluate_config: Sent with every evaluate message.
+            evaluate_fn: Evaluates a model on the server's data.
+
+        Returns:
+            The model that is served, and the metrics of the rounds that stand.
+
+        Raises:
+            ConfigError: The run in the ledger has other settings or another model.
+            RoundRefused: Too few clients returned an update; the run stays as it was.
+
         """
-        settings = self.settings.model_copy(update={"rounds": num_rounds})
         check_openings(self.openings, self.directory)
-        frame = frame_of(initial_arrays)
-        signer = load_signer(self.keys, self._ask)
-        with open_run(self.directory, settings, model_from(frame, initial_arrays), signer, self.keys) as ledger:
-            for note in ledger.restored.notes:
+        arrays = ArrayFormat.of(initial_arrays)
+        with Federation.on_nodes(
+            self.directory,
+            self.settings.model_copy(update={"rounds": num_rounds}),
+            arrays.to_model(initial_arrays),
+            keys=self.keys,
+            ask=self._ask,
+            openings=self.openings,
+        ) as federation:
+            for note in federation.notes:
                 warn(note)
-            participation = participation_of(settings, ledger, self.keys)  # refuses where the next line made a key
-            key = tombstone_key(self.keys, run=self.directory)
-            roster = Roster(grid, ledger, key=key, identity=self.identity)
-            session = Session(
+            options = federation.options  # refuses where the next line would make a key
+            roster = Roster(grid, federation.ledger, key=federation.tombstone_key(), identity=self.identity)
+            configs = MessageConfigs(federation.ledger, seed=self.settings.seed)
+            training = NodeTraining(
+                strategy=self,
                 grid=grid,
-                ledger=ledger,
-                frame=frame,
+                ledger=federation.ledger,
+                arrays=arrays,
                 roster=roster,
-                configs=MessageConfigs(ledger, seed=settings.seed),
-                conduct=self._conduct(settings, participation, roster, timeout),
-                mechanism=self.mechanism,
-                openings=self.openings,
+                configs=configs,
                 timeout=timeout,
+                train_config=ConfigRecord() if train_config is None else train_config,
+                evaluate_fn=evaluate_fn,
             )
-            self._session = session
+            federation.own_engine = training
+            federation.own_options = replace(
+                options,
+                at_least=max(self.settings.clustering.k, self.min_train_nodes),
+                reachable=lambda: roster.wait_for_clients(
+                    self.min_available_nodes, self.min_train_nodes, timeout=timeout
+                ),
+            )
+            delivery = Delivery(grid, federation.ledger, roster, configs, self.openings)
+            self._training = training
             try:
-                self._run(session, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+                self._train(federation, training, delivery, num_rounds, evaluate_config or ConfigRecord())
             finally:
-                self._session = None
-            return session.result
+                self._training = None
+            return training.result
+
+    def _train(
+        self,
+        federation: Federation,
+        training: NodeTraining,
+        delivery: Delivery,
+        num_rounds: int,
+        evaluate_config: ConfigRecord,
+    ) -> None:
+        """Run round after round; between them answer requests, deliver proofs and evaluate."""
+        ledger = federation.ledger
+        self.summary()
+        inform(f"{ledger.last_round} of {num_rounds} rounds stand in {self.directory}")
+        training.evaluate_current()
+        evaluated = ledger.digest_before(ledger.last_round + 1)
+        while True:
+            self._answer_requests(federation, training, delivery)
+            training.roster.refresh()
+            delivery.send_proofs()
+            training.drop_metrics_after(ledger.last_round)
+            if (digest := ledger.digest_before(ledger.last_round + 1)) != evaluated:
+                evaluated = digest
+                training.evaluate_current()  # after a rollback it may be one that no evaluation was about
+                self._evaluate_on_nodes(training, evaluate_config)
+            if ledger.last_round >= num_rounds:
+                break
+            try:
+                federation.train_round()
+            except BudgetSpent as spent:
+                warn(f"{spent}; the model that stands is served, and erasures are still honoured")
+                break
+        delivery.send_receipts(training.evidence_clients)
+        training.result.arrays = training.current_arrays()
+
+    def _answer_requests(self, federation: Federation, training: NodeTraining, delivery: Delivery) -> None:
+        """Answer the requests that wait, and complete what was interrupted."""
+        if any(request.state is RequestState.WAITING for request in federation.requests()):
+            training.roster.refresh()
+            delivery.send_receipts(training.evidence_clients, before_erasure=True)
+        callbacks = Callbacks(
+            on_verdict=lambda verdict, requests: inform(f"{requests} erasure requests: {verdict}"),
+            on_answer=_log_answer,
+            on_opening=delivery.written.__setitem__,
+        )
+        federation.answer(callbacks)
+        for _ in range(_PURGE_TRIES):
+            if not federation.ledger.purging():
+                return
+            # somebody was reading the ledger just then; the next round may be an hour away
+            time.sleep(_PURGE_PAUSE)
+            federation.answer(callbacks)
+
+    def _evaluate_on_nodes(self, training: NodeTraining, config: ConfigRecord) -> None:
+        """Run Flower's federated evaluation of the model that stands."""
+        number = training.ledger.last_round
+        if number == 0:
+            return
+        grid = ClientGrid(training.grid, training.roster.members)
+        messages = self.configure_evaluate(number, training.current_arrays(), config, grid)
+        replies = training.send(messages, grid, number)
+        try:
+            metrics = self.aggregate_evaluate(number, list(replies.values()))
+        except Exception as error:
+            warn(f"round {number}: the evaluations of the clients cannot be aggregated ({error})")
+            return
+        if metrics is not None:
+            training.result.evaluate_metrics_clientapp[number] = metrics
+
+    # -- extension points: `start` calls them as FedAvg does, also in rounds that are retrained --------------------
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The train messages of a round, to the clients that take part. Called by `start` alone."""
-        config["server-round"] = server_round
-        keys = self.arrayrecord_key, self.configrecord_key
-        return self._open_session.train_messages(server_round, arrays, config, self._asked, keys)
+        """Make the train messages of a round.
+
+        Args:
+            server_round: The number of the round.
+            arrays: The model to train from.
+            config: What the app wants to send; the client's id, seeds and receipt are added to it later.
+            grid: Shows the nodes of those clients that are to be asked, and no other.
+
+        Returns:
+            A message to each node of `grid`.
+
+        Raises:
+            ConfigError: It is Flower's own grid: called by another strategy, and not by `start`.
+
+        """
+        nodes = _clients_of(grid)
+        return self._messages(server_round, arrays, config, list(nodes), MessageType.TRAIN)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Refused: a round is closed inside `start`, where it is recorded. A plain average would be neither."""
-        raise ConfigError(
-            "KIPFedAvg closes its rounds in start(); it cannot be used inside another strategy, which would "
-            "average by itself: privacy noise is set by `noise` and `settings`"
-        )
+        """Tell what came of a round, once it is recorded.
+
+        The model is made before, from clusters and with noise, and is what the ledger holds: an override may look
+        at it, but not return another.
+
+        Args:
+            server_round: The number of the round.
+            replies: The replies that entered it.
+
+        Returns:
+            The model after the round, and the clients' metrics by `train_metrics_aggr_fn`.
+
+        Raises:
+            ConfigError: Called by another strategy, which would average by itself, and not by `start`.
+
+        """
+        if self._training is None:
+            raise ConfigError(
+                "KIPFedAvg closes its rounds in start(); it cannot be used inside another strategy, which would "
+                "average by itself: privacy noise is set by `noise` and `settings`"
+            )
+        contents = [reply.content for reply in replies]
+        metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
+        return self._training.current_arrays(), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The evaluate messages of a round; never to a client that has left."""
+        """Make the evaluate messages of a round, to a part of the clients that is drawn by a hash.
+
+        Args:
+            server_round: The number of the round.
+            arrays: The model that stands.
+            config: What the app wants to send.
+            grid: Shows the nodes of the clients that are here; never one that has left.
+
+        Returns:
+            A message to each node that is drawn.
+
+        """
         if self.fraction_evaluate == 0.0:
             return []
-        session = self._open_session
+        clients, seed = _clients_of(grid), self.settings.seed
+        drawn = sorted(clients, key=lambda node: derive("evaluation", seed, server_round, clients[node]))
+        count = max(int(len(clients) * self.fraction_evaluate), self.min_evaluate_nodes)
+        return self._messages(server_round, arrays, config, drawn[:count], MessageType.EVALUATE)
+
+    def _messages(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, nodes: list[int], kind: str
+    ) -> Iterable[Message]:
         config["server-round"] = server_round
-        chosen = session.evaluators(server_round, fraction=self.fraction_evaluate, at_least=self.min_evaluate_nodes)
-        keys = self.arrayrecord_key, self.configrecord_key
-        return session.evaluate_messages(server_round, arrays, config, chosen, keys)
+        record = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
+        messages: Iterable[Message] = self._construct_messages(record, nodes, kind)
+        return messages
 
     def summary(self) -> None:
         """Log what the strategy does, as FedAvg does, and what it promises."""
@@ -214,85 +361,16 @@ class KIPFedAvg(FedAvg):
             f"noise {policy.noise}; ledger {self.directory.resolve()}"
         )
 
-    # -- a session -------------------------------------------------------------------------------------------
 
-    @property
-    def _open_session(self) -> Session:
-        if self._session is None:
-            raise ConfigError("KIPFedAvg sends messages only while start() runs")
-        return self._session
+def _clients_of(grid: Grid) -> Mapping[int, str]:
+    """The clients that a round may ask, by node."""
+    if not isinstance(grid, ClientGrid):
+        raise ConfigError("KIPFedAvg sends messages only while start() runs, to the clients of the round")
+    return grid.clients
 
-    def _conduct(self, settings: Settings, participation: bytes | None, roster: Roster, timeout: float) -> Conduct:
-        return replace(
-            conduct_of(settings, participation=participation),
-            at_least=max(settings.clustering.k, self.min_train_nodes),
-            reachable=lambda: roster.gather(self.min_available_nodes, self.min_train_nodes, timeout=timeout),
-        )
 
-    def _run(
-        self,
-        session: Session,
-        num_rounds: int,
-        timeout: float,
-        train_config: ConfigRecord | None,
-        evaluate_config: ConfigRecord | None,
-        evaluate_fn: Score | None,
-    ) -> None:
-        train_config = ConfigRecord() if train_config is None else train_config
-        evaluate_config = ConfigRecord() if evaluate_config is None else evaluate_config
-        result = session.result
-        engine = FlowerEngine(
-            grid=session.grid,
-            ledger=session.ledger,
-            frame=session.frame,
-            roster=session.roster,
-            rules=Rules(timeout, self.repeats, self.too_large, self.weighted_by_key),
-            compose=lambda question, clients: self._compose(question, train_config, clients),
-            on_replies=lambda number, replies: self._note_replies(session, number, replies),
-            score=evaluate_fn,
-            on_score=result.evaluate_metrics_serverapp.__setitem__,
-        )
-        standing, _ = session.standing()
-        self.summary()
-        inform(f"{standing} of {num_rounds} rounds stand in {self.directory}")
-        engine.evaluate_standing()
-
-        def on_standing(number: int) -> None:
-            session.forget_after(number)
-            engine.evaluate_standing()  # after a rollback it may be one that no evaluation of this start was about
-            self._evaluate_on_clients(session, number, evaluate_config, timeout)
-
-        try:
-            session.run(engine, rounds=num_rounds, on_standing=on_standing)
-        except BudgetSpent as spent:
-            warn(f"{spent}; the model that stands is served, and erasures are still honoured")
-        session.forget_after(session.standing()[0])
-        result.arrays = session.arrays()
-
-    def _compose(self, question: Question, config: ConfigRecord, clients: Sequence[str]) -> Iterable[Message]:
-        self._asked = clients
-        told = ConfigRecord(dict(config))
-        if question.epochs is not None:
-            told[EPOCHS] = question.epochs
-        return self.configure_train(question.number, question.arrays, told, self._open_session.grid)
-
-    def _note_replies(self, session: Session, number: int, replies: list[RecordDict]) -> None:
-        session.forget_after(number - 1)
-        try:
-            session.note_train(number, self.train_metrics_aggr_fn(replies, self.weighted_by_key))
-        except Exception as error:
-            warn(f"round {number}: the metrics of the clients cannot be aggregated ({error})")
-
-    def _evaluate_on_clients(self, session: Session, number: int, config: ConfigRecord, timeout: float) -> None:
-        """Flower's federated evaluation of the model that stands."""
-        if number == 0:
-            return
-        messages = list(self.configure_evaluate(number, session.arrays(), config, session.grid))
-        replies = exchange(session.grid, messages, timeout=timeout)
-        try:
-            metrics = self.aggregate_evaluate(number, list(replies.values()))
-        except Exception as error:
-            warn(f"round {number}: the evaluations of the clients cannot be aggregated ({error})")
-            return
-        if metrics is not None:
-            session.result.evaluate_metrics_clientapp[number] = metrics
+def _log_answer(request: ErasureRequest) -> None:
+    cost = request.cost
+    spent = f"; {cost.rounds} rounds retrained" if cost is not None and cost.rounds else ""
+    remark = f"; {request.remark}" if request.remark else ""
+    inform(f"request {request.number} is answered: {request.verdict}{spent}{remark}")

@@ -25,10 +25,17 @@ from disavow.errors import (
     StorageFull,
 )
 from disavow.ledger.files import PRIVATE_FILE, kind_of, unsafe
+from disavow.ledger.schema import metadata
 
 NAME = "ledger.sqlite3"
 HEAD = "0100"
 """The revision this version of disavow reads and writes: the newest file in migrations/versions."""
+
+_REVISION_TABLE = """CREATE TABLE alembic_version (
+\tversion_num VARCHAR(32) NOT NULL, 
+\tCONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+)"""
+"""As Alembic makes it."""
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 BUSY_SECONDS = 30
@@ -235,7 +242,7 @@ def check_revision(directory: Path) -> None:
 
 
 def make_empty(path: Path) -> None:
-    """Make a new file an empty ledger of the newest format: what `migrate` would make of it, page by page.
+    """Make a new file an empty ledger of the newest format, page by page.
 
     It is safe on disk once its first transaction is: whoever writes that closes the file, which syncs it whole.
     """
@@ -258,9 +265,16 @@ def schema_objects() -> dict[tuple[str, str], str | None]:
 
 @cache
 def _empty() -> sqlite3.Connection:
-    """An empty ledger in memory, migrated once a process: an audit makes a ledger for each of its worlds."""
+    """An empty ledger in memory, made once a process: an audit makes a ledger for each of its worlds.
+
+    It is what `migrate` makes of an empty file (a test compares them), without loading Alembic.
+    """
     kept = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    migrate(sa.create_engine("sqlite://", creator=lambda: kept, poolclass=StaticPool))
+    engine = sa.create_engine("sqlite://", creator=lambda: kept, poolclass=StaticPool)
+    with writing(engine) as connection:
+        connection.exec_driver_sql(_REVISION_TABLE)
+        connection.exec_driver_sql("INSERT INTO alembic_version (version_num) VALUES (?)", (HEAD,))
+        metadata.create_all(connection, checkfirst=False)
     return kept
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -15,11 +15,11 @@ from disavow.ledger.findings import Checked, Finding
 from disavow.ledger.proofs import PROOFS, KeptProof, ProofStore
 from disavow.ledger.schema import erasures, requests
 from disavow.ledger.schema import log as log_table
-from disavow.proof.envelope import read_envelope, seal
-from disavow.proof.leaves import hash_of
+from disavow.proof.envelope import Envelope, seal
+from disavow.proof.leaves import KeyLeaf, RunLeaf
 from disavow.proof.merkle import root_of
 from disavow.proof.notes import Checkpoint, Signer, origin_of
-from disavow.proof.statement import read_statement, write_statement
+from disavow.proof.statement import Statement
 from disavow.proof.verify import Asked, TrustedKey, verify
 
 
@@ -54,26 +54,24 @@ def _check(checked: Checked, store: ProofStore, proof: KeptProof) -> None:
     data = store.read(proof.request, signed=proof.signed)
     if data is None:
         return  # a run at work has taken it away
-    payload = read_envelope(data).payload if proof.signed else data
-    statement = read_statement(payload)
+    statement = Statement.decode(Envelope.decode(data).payload if proof.signed else data)
+    said = statement.predicate
     with checked.connection.engine.connect() as fresh:  # it may be younger than what fsck looks at
         keys, leaves, place = log.keys_of(fresh), log.leaves_of(fresh), _place(fresh, proof.request)
-    if statement.written != leaves[: len(statement.written)]:
+    if list(said.leaves) != leaves[: len(said.leaves)]:
         raise IntegrityError("is about another log than this run's")
-    if place != (statement.predicate["withdrawal"], statement.predicate["request"]):
+    if place != (said.withdrawal, said.request):
         raise IntegrityError(f"is not about request {proof.request}")
-    head = Checkpoint(
-        origin_of(checked.run_id), len(statement.written), root_of([hash_of(leaf) for leaf in statement.written])
-    )
-    if not proof.signed and statement.predicate["checkpoint"] != head.body:
+    head = Checkpoint(origin_of(checked.run_id), len(said.leaves), root_of([leaf.hash for leaf in said.leaves]))
+    if not proof.signed and said.checkpoint != head.body:
         raise IntegrityError("has another head than that of its leaves")
-    if proof.signed and any(leaf.get("key") for leaf in statement.written):
+    if proof.signed and any(isinstance(leaf, RunLeaf | KeyLeaf) and leaf.key for leaf in said.leaves):
         verify(Asked(data, [TrustedKey(key) for key in keys]))
         return
     # no key of this log has signed, at most a later one: what it says is examined under one that is made up
     signer = Signer("fsck", Ed25519PrivateKey.generate())
-    predicate = json.loads(payload)["predicate"] | {"checkpoint": head.signed(signer)}
-    sealed = seal(write_statement(predicate, model=statement.model, what_if=statement.what_if), signer)
+    signed = replace(statement, predicate=replace(said, checkpoint=head.signed(signer)))
+    sealed = seal(signed.encode(), signer)
     verify(Asked(sealed, [TrustedKey(signer.public)]))
 
 

@@ -1,25 +1,37 @@
-"""The part of fsck that checks a recorded round: rows, digest, clusters, members."""
+"""The part of fsck that checks recorded rounds (rows, digest, clusters, members) and fixed clusters."""
 
 from __future__ import annotations
 
 import math
 import struct
 from collections.abc import Iterator
-from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
 import sqlalchemy as sa
 
 from disavow.domain import Policy, RequestState, size_class
+from disavow.domain.strategies import CLUSTERINGS
 from disavow.errors import LedgerError
 from disavow.ledger import rows
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
 from disavow.ledger.rounds import membership
-from disavow.ledger.schema import clients, clusters, erasures, events, memberships, slots, withdrawals
+from disavow.ledger.schema import (
+    anchors,
+    clients,
+    clusters,
+    erasures,
+    events,
+    memberships,
+    requests,
+    slots,
+    withdrawals,
+)
 from disavow.privacy.events import Event
 from disavow.proof.commitment import commit
 from disavow.proof.noise import noise_of
 
+_ANCHORS = "table anchors"
 _TOLERANCE = 1e-9
 _DELETED = (RequestState.PURGING, RequestState.ANSWERED)
 
@@ -101,14 +113,14 @@ def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where
         yield Finding(where, f"its clusters hold {expected} slots, its participants were {header.participants}")
     total = sum(row["weight"] for row in groups)
     # fixed clusters that nobody is left in keep their weight, and are in no round
-    if total - 1 > _TOLERANCE or (policy.clustering != "fixed" and 1 - total > _TOLERANCE):
+    if total - 1 > _TOLERANCE or (not policy.anchored and 1 - total > _TOLERANCE):
         yield Finding(where, "the weights of its clusters do not sum to 1")
     due = policy.delta_at(header.update_norm)
     if due is None:
         due = max(row["spread"] for row in groups)
     if header.delta != due:
         yield Finding(where, f"Δ is {header.delta}, the policy makes it {due}")
-    tau = noise_of(asdict(policy), [(row["weight"], row["spread"]) for row in groups])
+    tau = noise_of(policy, [(row["weight"], row["spread"]) for row in groups])
     if header.tau != tau:
         yield Finding(where, f"its noise is said to be {header.tau}; its clusters and the policy make it {tau}")
     if not (header.update_norm >= 0 and 0 <= header.pairs_within <= 1):
@@ -116,10 +128,10 @@ def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where
 
 
 def _size_can_be(policy: Policy, row: rows.Row) -> bool:
-    """Clusters have at least k and fewer than 2k members; fixed ones at least k places, some of them gaps."""
-    if policy.clustering == "fixed":
-        return bool(1 <= row["size"] <= row["places"] and row["places"] >= policy.k)
-    return bool(policy.k <= row["size"] < 2 * policy.k and row["places"] == row["size"])
+    """Clusters are as large as their method says; anchored ones have at least k places, some of them gaps."""
+    least, most = CLUSTERINGS[policy.clustering].sizes(policy.k)
+    full = row["places"] >= max(policy.k, row["size"]) if policy.anchored else row["places"] == row["size"]
+    return bool(full and least <= row["size"] and (most is None or row["size"] <= most))
 
 
 def _members(checked: Checked, header: sa.Row[Any]) -> dict[int, sa.Row[Any]]:
@@ -150,7 +162,7 @@ def check_members(checked: Checked, header: sa.Row[Any], places: list[rows.Row],
 
 def _weights(checked: Checked, header: sa.Row[Any], groups: list[rows.Row], where: str) -> Iterator[Finding]:
     members = _members(checked, header)
-    if checked.policy.clustering == "fixed":
+    if checked.policy.anchored:
         return  # their weights are those of the anchors as they were then
     if len(members) < header.participants:
         return  # weights can be recomputed only while every member's samples are there
@@ -192,3 +204,34 @@ def _withdrawn(checked: Checked, round_id: int) -> dict[int, str]:
         .where(withdrawals.c.round_id == round_id)
     )
     return {row.slot: row.state for row in checked.connection.execute(query)}
+
+
+def check_anchors(checked: Checked) -> Iterator[Finding]:
+    """Borders in order, places and shares enough for all who are in, and no more gaps than clients have left."""
+    found = checked.connection.execute(sa.select(anchors).order_by(anchors.c.number)).all()
+    placed = checked.connection.execute(sa.select(clients).where(clients.c.anchor.is_not(None))).all()
+    if not checked.policy.anchored:
+        if found or placed:
+            yield Finding(_ANCHORS, "holds anchors, though clusters are not fixed")
+        return
+    if not found and any(header.clusters for header in checked.rounds):
+        yield Finding(_ANCHORS, "holds no anchors, though rounds were recorded")
+        return
+    for missing in gaps({row.number for row in found}, range(max((row.number for row in found), default=-1) + 1)):
+        yield Finding(_ANCHORS, f"the row of cluster {missing} is missing")
+    for row in found:
+        if rows.anchor_checksum(dict(row._mapping)) != row.checksum:
+            yield Finding(_ANCHORS, f"cluster {row.number} is not what was recorded: it has another checksum")
+        mine = [client for client in placed if client.anchor == row.number]
+        shares = sum(int(client.share) for client in mine if client.share is not None)
+        if row.places < max(checked.policy.k, len(mine)) or int(row.share) < shares:
+            yield Finding(_ANCHORS, f"cluster {row.number} has less than its {len(mine)} clients need")
+    borders = [row.until for row in found]
+    if borders and (borders[-1] is not None or None in borders[:-1]):
+        yield Finding(_ANCHORS, "the last cluster alone has no upper border, and another one has none")
+    elif any(one >= two for one, two in pairwise(borders[:-1])):
+        yield Finding(_ANCHORS, "borders are not in order")
+    left = sa.select(sa.func.count()).select_from(requests).where(requests.c.erasure.is_not(None))
+    gone = checked.connection.execute(left.where(requests.c.client.is_(None))).scalar_one()
+    if sum(row.places for row in found) - len(placed) > gone:
+        yield Finding(_ANCHORS, "there are more gaps than clients have left")

@@ -9,25 +9,25 @@ from typing import Any
 import sqlalchemy as sa
 
 from disavow.ledger import rows
-from disavow.proof.leaves import Leaf, cluster_leaf, joined, rebuilt_leaf, round_leaf, run_leaf
-from disavow.proof.merkle import HASH_BYTES
+from disavow.proof.leaves import ClusterLeaf, LoggedPolicy, RebuiltLeaf, RoundLeaf, RunLeaf, joined
+from disavow.proof.merkle import HASH_BYTES, leaf_hash, root_of
 from disavow.proof.notes import PublicKey
 
 
-def promises(row: sa.Row[Any], key: PublicKey | None) -> Leaf:
-    """Leaf 0, from the row of the run."""
-    return run_leaf(
-        run_id=row.run_id,
+def promises(row: sa.Row[Any], key: PublicKey | None) -> RunLeaf:
+    """Make leaf 0 from the row of the run."""
+    return RunLeaf(
+        run=row.run_id,
         created_at=row.created_at,
         initial_model=row.initial_model,
-        policy=asdict(rows.policy_from_json(row.policy)),
+        policy=LoggedPolicy(**asdict(rows.policy_from_json(row.policy))),
         key=key,
     )
 
 
-def leaf_of_round(header: Mapping[str, Any], made: Sequence[Leaf]) -> Leaf:
-    """A round's leaf, from its row and the leaves of its clusters."""
-    return round_leaf(
+def leaf_of_round(header: Mapping[str, Any], made: Sequence[ClusterLeaf]) -> RoundLeaf:
+    """Make a round's leaf from its row and the leaves of its clusters."""
+    return RoundLeaf(
         number=header["number"],
         attempt=header["attempt"],
         before=header["before"],
@@ -37,29 +37,31 @@ def leaf_of_round(header: Mapping[str, Any], made: Sequence[Leaf]) -> Leaf:
         pairs_within=header["pairs_within"],
         tau=header["tau"],
         participants=header["participants"],
-        clusters=made,
+        clusters=len(made),
+        root=root_of([cluster.hash for cluster in made]),
         at=header["recorded_at"],
     )
 
 
-def leaf_of_rebuilt(header: Mapping[str, Any], mechanism: str, places: Sequence[Mapping[str, Any]]) -> Leaf:
-    """A rebuilt round's leaf, from its row and those of its slots."""
-    return rebuilt_leaf(
+def leaf_of_rebuilt(header: Mapping[str, Any], mechanism: str, places: Sequence[Mapping[str, Any]]) -> RebuiltLeaf:
+    """Make a rebuilt round's leaf from its row and those of its slots."""
+    return RebuiltLeaf(
         number=header["number"],
         attempt=header["attempt"],
         before=header["before"],
         after=header["after"],
         mechanism=mechanism,
-        commitments=[place["commitment"] for place in places],
+        participants=len(places),
+        root=root_of([leaf_hash(place["commitment"]) for place in places]),
         at=header["recorded_at"],
     )
 
 
-def cluster_leaves(groups: Iterable[Mapping[str, Any]], places: Iterable[Mapping[str, Any]]) -> list[Leaf]:
-    """The leaves of a round's clusters. `places` are its slots, or those of the clusters in `groups`."""
+def cluster_leaves(groups: Iterable[Mapping[str, Any]], places: Iterable[Mapping[str, Any]]) -> list[ClusterLeaf]:
+    """Make the leaves of a round's clusters. `places` are its slots, or those of the clusters in `groups`."""
     commitments = {place["slot"]: place["commitment"] for place in places}
     return [
-        cluster_leaf(
+        ClusterLeaf(
             position=row["position"],
             first=row["first_slot"],
             size=row["size"],

@@ -16,14 +16,13 @@ from typing import Self
 import sqlalchemy as sa
 
 from disavow.domain import OWN_CODE, Anchors, Evaluation, Layout, Policy, Rebuilt, Round, Slot, TrainedBy
+from disavow.domain.strategies import MECHANISMS
 from disavow.errors import DisavowError, LedgerError, RunMissing
-from disavow.ledger import anchors as anchoring
 from disavow.ledger import clients as registry
 from disavow.ledger import database, log, rebuilt, retention, rounds, updates
 from disavow.ledger.creation import Beginning, make
 from disavow.ledger.keys import participation_key, tombstone, tombstone_key
 from disavow.ledger.lock import Lock
-from disavow.ledger.log_key import note_signer
 from disavow.ledger.models import Vector
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.reader import Reader, RunRecord
@@ -33,7 +32,6 @@ from disavow.ledger.run_files import make_private, refuse_unsafe
 from disavow.ledger.schema import models, requests, run
 from disavow.ledger.tombstones import RESTORED, Restored, listed, remember, restored
 from disavow.ledger.transaction import Snapshot, Transaction
-from disavow.proof.leaves import MECHANISMS
 from disavow.proof.notes import Signer
 
 
@@ -134,6 +132,17 @@ class Ledger(Reader):
             raise
         return ledger
 
+    def allow_short_writes(self, keys: Path) -> None:
+        """Let a ledger that was opened for reading write beside the process that holds the lock, as `shared` does.
+
+        Args:
+            keys: The folder of the operator's keys; see `open`.
+
+        """
+        self._engine.dispose()
+        self._engine, self._keys = database.connect(self.directory / database.NAME, write=True), keys
+        self._take_up_tombstones()
+
     @property
     def writable(self) -> bool:
         """Whether this process holds the run's lock."""
@@ -168,7 +177,7 @@ class Ledger(Reader):
             ready = current == (self._signer.public if self._signer else None)
         if not ready:
             with self._begin() as connection:
-                note_signer(connection, self._signer, at=log.time_of(datetime.now(UTC)))
+                log.note_signer(connection, self._signer, at=log.time_of(datetime.now(UTC)))
 
     def _take_up_tombstones(self) -> None:
         """Let everybody ask again who left and is in the run again; and list who left while nobody kept a list."""
@@ -276,7 +285,7 @@ class Ledger(Reader):
     def keep_anchors(self, told: Anchors) -> None:
         """Keep the fixed clusters of this run; places of clients who are not in it are left out."""
         with self._begin() as connection:
-            anchoring.store(connection, told)
+            registry.store_anchors(connection, told)
 
     def has_left(self, client: str, *, key: bytes) -> bool:
         """Whether a client is listed beside the operator's keys as having left this run."""
@@ -353,7 +362,7 @@ class Ledger(Reader):
             StorageError: The disk is full or fails.
 
         """
-        if new.kept and self.policy.mechanism not in MECHANISMS:
+        if new.kept and not MECHANISMS[self.policy.mechanism].keeps_updates:
             raise LedgerError(
                 f"the log of {self.directory} promises the mechanism {self.policy.mechanism!r}, under which no "
                 "update is kept; nothing was recorded"
@@ -363,7 +372,7 @@ class Ledger(Reader):
             record = new.recorded(digest)
             rounds.insert(connection, record, run_id=self.run_id, policy=self.policy, sizes=sizes, noted=new.noted)
             if new.anchors is not None:
-                anchoring.store(connection, new.anchors)
+                registry.store_anchors(connection, new.anchors)
         return record
 
     def record_rebuilt(

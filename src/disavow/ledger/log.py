@@ -5,26 +5,38 @@ The log is append-only and names nobody. What opens it (salts, ids) lies in othe
 
 from __future__ import annotations
 
-import json
 import secrets
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
+from disavow.errors import ConfigError, IntegrityError
 from disavow.ledger import rows
 from disavow.ledger.leaves import cluster_hashes, cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
 from disavow.ledger.schema import clients, erasures, log, memberships, requests, rounds, run, withdrawals
-from disavow.ledger.withdrawn import map_of, withdrawn_slots
-from disavow.proof import canonical
+from disavow.ledger.withdrawals import map_of, withdrawn_slots
 from disavow.proof.commitment import SALT_BYTES, commit_client
-from disavow.proof.leaves import Leaf, commit_rounds, hash_of, latest_time, map_root, rollback_leaf, withdrawal_leaf
+from disavow.proof.leaves import (
+    KeyLeaf,
+    Leaf,
+    LoggedRequest,
+    RebuiltLeaf,
+    RollbackLeaf,
+    RoundLeaf,
+    RunLeaf,
+    WithdrawalLeaf,
+    commit_rounds,
+    decode_leaf,
+    latest_time,
+    map_root,
+)
 from disavow.proof.merkle import root_of
 from disavow.proof.notes import Checkpoint, PublicKey, Signer, origin_of
-from disavow.proof.reading import day_of
+from disavow.proof.validation import day_of
 
 
 @dataclass(frozen=True)
@@ -46,7 +58,7 @@ class LoggedSlot:
 class LoggedRound:
     """The leaf of a round, and the leaf hashes of its clusters; none where it was rebuilt."""
 
-    leaf: Leaf
+    leaf: RoundLeaf | RebuiltLeaf
     cluster_hashes: tuple[bytes, ...]
 
 
@@ -84,7 +96,7 @@ def log_round(
 ) -> None:
     """The leaf of a round that was just stored."""
     made = cluster_leaves(parts["clusters"], parts["slots"])
-    hashes = b"".join(hash_of(cluster) for cluster in made)
+    hashes = b"".join(cluster.hash for cluster in made)
     append(connection, leaf_of_round(header, made), round_id=round_id, clusters=hashes)
 
 
@@ -100,7 +112,7 @@ def log_erasure(connection: sa.Connection, erasure: int) -> None:
     row = connection.execute(sa.select(erasures).where(erasures.c.id == erasure)).one()
     _salt_withdrawals(connection, erasure)
     logged = logged_rounds(connection)
-    told = []
+    told, times = [], [row.opened_at]
     run_id: str = connection.execute(sa.select(run.c.run_id)).scalar_one()
     asked = (
         sa.select(requests, clients.c.id.label("client_id"))
@@ -113,13 +125,15 @@ def log_erasure(connection: sa.Connection, erasure: int) -> None:
         connection.execute(requests.update().where(requests.c.id == request.id).values(salts))
         who = commit_client(run_id=run_id, salt=salts["client_salt"], client=request.client_id or "")
         where = commit_rounds(salts["rounds_salt"], rounds_of(connection, request.client))
-        told.append((request.asked_at, request.verdict, who, where))
+        day = day_of(request.asked_at)
+        told.append(LoggedRequest(asked_at=day, verdict=request.verdict, client=who, rounds=where))
+        times.append(request.asked_at)  # whoever asked may have another clock
     root = map_root(map_of(logged, withdrawn_slots(connection), erasure))
-    at = max(row.opened_at, *(asked_at for asked_at, *_ in told))  # whoever asked may have another clock
-    leaf = withdrawal_leaf(requests=told, rounds=len(logged), root=root, at=at)
+    leaf = WithdrawalLeaf(requests=tuple(told), rounds=len(logged), root=root, at=day_of(max(times)))
     place = append(connection, leaf, erasure=erasure)
     if row.rollback_to is not None:
-        append(connection, rollback_leaf(withdrawal=place, to=row.rollback_to, at=row.opened_at), erasure=erasure)
+        back = RollbackLeaf(withdrawal=place, to=row.rollback_to, at=day_of(row.opened_at))
+        append(connection, back, erasure=erasure)
 
 
 def _salt_withdrawals(connection: sa.Connection, erasure: int) -> None:
@@ -139,9 +153,9 @@ def append(connection: sa.Connection, leaf: Leaf, **values: Any) -> int:
     """Append a leaf; its place. `values` are what else its row holds."""
     place = head_size(connection)
     latest = latest_before(connection, place)
-    if latest is not None:
-        leaf = {**leaf, "at": not_before(leaf["at"], latest)}
-    row = {"position": place, "leaf": canonical.encode(leaf).decode(), "hash": hash_of(leaf), **values}
+    if latest is not None and not isinstance(leaf, RunLeaf):
+        leaf = replace(leaf, at=not_before(leaf.at, latest))
+    row = {"position": place, "leaf": leaf.encode().decode(), "hash": leaf.hash, **values}
     connection.execute(log.insert().values(row))
     return place
 
@@ -165,8 +179,12 @@ def key_of(connection: sa.Connection) -> PublicKey | None:
 def keys_of(connection: sa.Connection) -> list[PublicKey]:
     """All keys with which heads were signed, the newest last."""
     query = sa.select(log.c.leaf).where(log.c.round_id.is_(None), log.c.erasure.is_(None)).order_by(log.c.position)
-    keys = [json.loads(text)["key"] for text in connection.execute(query).scalars()]
-    return [PublicKey.parse(key) for key in keys if key is not None]
+    leaves = [_decoded(text) for text in connection.execute(query).scalars()]
+    return [leaf.key for leaf in leaves if isinstance(leaf, RunLeaf | KeyLeaf) and leaf.key is not None]
+
+
+def _decoded(text: str) -> Leaf:
+    return decode_leaf(text.encode(), "a leaf of the log")
 
 
 def head_size(connection: sa.Connection) -> int:
@@ -192,10 +210,8 @@ def signed_head(connection: sa.Connection) -> str | None:
 
 
 def leaves_of(connection: sa.Connection) -> list[Leaf]:
-    """All leaves, as they were written."""
-    return [
-        json.loads(text) for text in connection.execute(sa.select(log.c.leaf).order_by(log.c.position)).scalars()
-    ]
+    """Read all leaves."""
+    return [_decoded(text) for text in connection.execute(sa.select(log.c.leaf).order_by(log.c.position)).scalars()]
 
 
 def logged_rounds(connection: sa.Connection) -> list[tuple[int, int, int]]:
@@ -211,7 +227,10 @@ def logged_rounds(connection: sa.Connection) -> list[tuple[int, int, int]]:
 def logged_round(connection: sa.Connection, place: int) -> LoggedRound:
     """The leaf of a round, with the leaf hashes of its clusters."""
     row = connection.execute(sa.select(log.c.leaf, log.c.clusters).where(log.c.position == place)).one()
-    return LoggedRound(json.loads(row.leaf), tuple(cluster_hashes(row.clusters or b"")))
+    leaf = _decoded(row.leaf)
+    if not isinstance(leaf, RoundLeaf | RebuiltLeaf):
+        raise IntegrityError(f"leaf {place} of the log is not a round's")
+    return LoggedRound(leaf, tuple(cluster_hashes(row.clusters or b"")))
 
 
 def standing_places(connection: sa.Connection) -> dict[int, int]:
@@ -306,15 +325,41 @@ def latest_before(connection: sa.Connection, place: int) -> str | None:
     newest = sa.select(log.c.leaf).where(log.c.position < place).order_by(log.c.position.desc()).limit(1)
     exact = newest.where(log.c.erasure.is_(None))
     found = [connection.execute(query).scalar() for query in (newest, exact)]
-    return None if None in found else latest_time(json.loads(leaf) for leaf in found if leaf is not None)
+    return None if None in found else latest_time(_decoded(leaf) for leaf in found if leaf is not None)
 
 
 def day_at(connection: sa.Connection, place: int) -> str:
     """The day in the leaf of a withdrawal."""
     leaf = connection.execute(sa.select(log.c.leaf).where(log.c.position == place)).scalar_one()
-    return day_of(json.loads(leaf)["at"])
+    return day_of(_decoded(leaf).time)
 
 
 def time_of(moment: datetime) -> str:
     """A moment as leaves have it."""
     return rows.time_to_text(moment)
+
+
+# -- the key that signs it ----------------------------------------------------------------------------------------
+
+
+def note_signer(connection: sa.Connection, signer: Signer | None, *, at: str) -> None:
+    """Note a new signing key as a leaf of the log."""
+    refuse_signer(connection, signer)
+    if signer is not None and signer.public != key_of(connection):
+        append(connection, KeyLeaf(key=signer.public, at=at))
+        sign_head(connection, connection.execute(sa.select(run.c.run_id)).scalar_one(), signer)
+
+
+def refuse_signer(connection: sa.Connection, signer: Signer | None) -> None:
+    """Refuse a key that may not sign this run's log, and none where the log is signed."""
+    current = key_of(connection)
+    if signer is None and current is not None:
+        raise ConfigError(
+            f"this run's log is signed with key {current.id[:16]} of {current.name}, which is not here; "
+            "point DISAVOW_KEYS to the folder that holds it"
+        )
+    if signer is not None and signer.public != current and signer.public in keys_of(connection):
+        raise ConfigError(
+            f"key {signer.public.id[:16]} signed this run's log before and was replaced; "
+            f"use the key that replaced it, {current.id[:16] if current else ''}"
+        )

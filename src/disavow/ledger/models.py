@@ -7,21 +7,19 @@ that anyone can check a published model with `sha256sum`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-import safetensors.numpy
-import zstandard
-from safetensors import SafetensorError
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from disavow.domain import Layout
 from disavow.errors import IntegrityError, RunUnsafe
 from disavow.ledger.files import Folder
 
-Vector = npt.NDArray[np.float32]
+if TYPE_CHECKING:  # loaded by what reads or writes a model: commands that do neither start without them
+    import numpy as np
+    import numpy.typing as npt
+
+Vector: TypeAlias = "npt.NDArray[np.float32]"
 
 _SUFFIX = ".safetensors.zst"
 _NAMES = r"[0-9a-f]{64}\.safetensors\.zst"
@@ -31,13 +29,17 @@ _HEADER_ALLOWANCE = 1 << 20
 
 def to_safetensors(layout: Layout, vector: Vector) -> bytes:
     """The canonical file of a model: its tensors sorted by name, no metadata."""
-    if vector.shape != (layout.size,) or vector.dtype != np.float32:
+    import safetensors.numpy
+
+    if vector.shape != (layout.size,) or vector.dtype != "float32":
         raise ValueError(f"a model is a float32 vector of {layout.size} numbers")
     tensors = {spec.name: vector[start:end].reshape(spec.shape) for spec, start, end in layout.spans()}
     return bytes(safetensors.numpy.save(dict(sorted([*tensors.items(), *_constants(layout).items()]))))
 
 
 def _constants(layout: Layout) -> dict[str, npt.NDArray[Any]]:
+    import numpy as np
+
     return {
         each.name: np.frombuffer(bytes.fromhex(each.data), np.dtype(each.dtype).newbyteorder("<"))
         .astype(each.dtype)
@@ -48,6 +50,10 @@ def _constants(layout: Layout) -> dict[str, npt.NDArray[Any]]:
 
 def from_safetensors(layout: Layout, data: bytes) -> Vector:
     """The vector of a canonical file; refuses a file of another layout."""
+    import numpy as np
+    import safetensors.numpy
+    from safetensors import SafetensorError
+
     try:
         tensors = safetensors.numpy.load(data)
     except SafetensorError as error:
@@ -62,9 +68,11 @@ def from_safetensors(layout: Layout, data: bytes) -> Vector:
     return np.concatenate([tensors[spec.name].ravel() for spec in layout.tensors]).astype(np.float32, copy=False)
 
 
-def mean_of(vectors: Vector) -> Vector:
-    """The mean of models, one a row, rounded once."""
-    mean: Vector = vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+def mean_of(vectors: Sequence[Vector] | Vector) -> Vector:
+    """The mean of models, rounded once."""
+    import numpy as np
+
+    mean: Vector = np.asarray(vectors).mean(axis=0, dtype=np.float64).astype(np.float32)
     return mean
 
 
@@ -92,12 +100,14 @@ class ModelStore:
         name = self.path(digest).name
         stored_bytes = self._files.size(name)
         if stored_bytes is None:
+            import zstandard
+
             packed = zstandard.ZstdCompressor(level=3).compress(data)
             self._files.write(name, packed)
             stored_bytes = len(packed)
         else:
             self._files.sync()  # whoever wrote it may have failed just before its name was durable
-        self._latest = digest, vector.astype(np.float32)
+        self._latest = digest, vector.astype("float32")
         return digest, stored_bytes
 
     def read(self, layout: Layout, digest: str) -> Vector:
@@ -112,6 +122,8 @@ class ModelStore:
 
     def read_bytes(self, layout: Layout, digest: str) -> bytes:
         """The canonical file of that digest, checked against it."""
+        import zstandard
+
         path = self.path(digest)
         limit = 4 * layout.size + _HEADER_ALLOWANCE
         try:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
+from collections import defaultdict
 from dataclasses import dataclass
+from statistics import median
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import sqlalchemy as sa
 
 from disavow.domain import Policy
 from disavow.ledger.schema import clusters, memberships, rounds, withdrawals
 from disavow.proof.bounds import log10_odds
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -33,49 +34,46 @@ class Odds:
 
 def odds(connection: sa.Connection, policy: Policy) -> Odds | None:
     """The odds and chances of the clients that are still in; None where none of them was in a standing round."""
-    numbers: dict[int, int] = {}
-    members, ratios, chances = [], [], []
+    ratios: list[float] = []
+    squares: defaultdict[int, float] = defaultdict(float)
+    log_left_out: defaultdict[int, float] = defaultdict(float)
     for round_id, tau in connection.execute(_ROUNDS).all():
-        mine = connection.execute(_MEMBERS, {"round_id": round_id}).all()
-        if not mine:
-            continue
-        members.append(np.array([numbers.setdefault(client, len(numbers)) for _, client in mine]))
+        members = connection.execute(_MEMBERS, {"round_id": round_id}).all()
         groups = connection.execute(_CLUSTERS, {"round_id": round_id}).all()
-        if not groups:  # rebuilt: everybody is in it for certain, and without noise
-            ratios.append(np.full(len(mine), np.inf))
-            chances.append(np.ones(len(mine)))
-            continue
-        starts, sizes, places, weights, spreads = (np.array(column) for column in zip(*groups, strict=True))
-        at = np.searchsorted(starts, [slot for slot, _ in mine], side="right") - 1
-        # nobody can stand in for the only member of a cluster
-        alone = np.where(sizes > 1, _over(weights * spreads / policy.representatives, tau), np.inf)
-        ratios.append(alone[at])
-        chances.append(np.minimum(1.0, policy.representatives / places)[at])
-    if not members:
+        starts = [group.first_slot for group in groups]
+        # a rebuilt round has no clusters: everybody is in it for certain, and without noise
+        of_cluster = [_ratio_and_chance(group, tau, policy) for group in groups] or [(math.inf, -math.inf)]
+        for slot, client in members:
+            ratio, left_out = of_cluster[max(0, bisect_right(starts, slot) - 1)]
+            ratios.append(ratio)
+            squares[client] += ratio * ratio
+            log_left_out[client] += left_out
+    if not ratios:
         return None
-    who, ratio, chance = map(np.concatenate, (members, ratios, chances))
-    composed = np.sqrt(np.bincount(who, ratio * ratio))
-    with np.errstate(divide="ignore"):  # whoever is surely drawn has no chance to be left out
-        drawn = 1 - np.exp(np.bincount(who, np.log1p(-chance)))
+    composed = [math.sqrt(square) for square in squares.values()]
+    drawn = [1 - math.exp(left_out) for left_out in log_left_out.values()]
     return Odds(
-        worst_round=_log10(ratio.max()),
-        median_round=_log10(np.median(ratio)),
-        worst_composed=_log10(composed.max()),
-        median_composed=_log10(np.median(composed)),
-        worst_drawn=float(drawn.max()),
-        median_drawn=float(np.median(drawn)),
+        worst_round=_log10(max(ratios)),
+        median_round=_log10(median(ratios)),
+        worst_composed=_log10(max(composed)),
+        median_composed=_log10(median(composed)),
+        worst_drawn=max(drawn),
+        median_drawn=median(drawn),
     )
 
 
-def _over(displacement: Floats, tau: float) -> Floats:
-    """Displacements in standard deviations of the noise; without noise, infinitely many."""
-    if tau > 0:
-        return displacement / tau
-    return np.where(displacement > 0, np.inf, 0.0)
+def _ratio_and_chance(group: sa.Row[Any, Any, Any, Any, Any], tau: float, policy: Policy) -> tuple[float, float]:
+    """How many standard deviations of noise a member is worth, and the log of its chance not to be drawn."""
+    chance = min(1.0, policy.representatives / group.places)
+    left_out = math.log1p(-chance) if chance < 1 else -math.inf
+    moved = group.weight * group.spread / policy.representatives
+    if group.size == 1 or (tau <= 0 < moved):  # nobody can stand in for the only member of a cluster
+        return math.inf, left_out
+    return (moved / tau if tau > 0 else 0.0), left_out
 
 
 def _log10(ratio: float) -> float | None:
-    return log10_odds(float(ratio)) if np.isfinite(ratio) else None
+    return log10_odds(ratio) if math.isfinite(ratio) else None
 
 
 _ROUNDS = sa.select(rounds.c.id, rounds.c.tau).where(rounds.c.standing)

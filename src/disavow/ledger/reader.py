@@ -13,7 +13,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-import numpy as np
 import sqlalchemy as sa
 
 from disavow.domain import (
@@ -29,19 +28,17 @@ from disavow.domain import (
     model_name,
 )
 from disavow.errors import IntegrityError, LedgerError
-from disavow.ledger import anchors as anchoring
 from disavow.ledger import clients as registry
 from disavow.ledger import (
     journal,
     log,
-    log_key,
     requests,
     retention,
     rounds,
     rows,
     tombstones,
     updates,
-    withdrawn,
+    withdrawals,
 )
 from disavow.ledger.creation import MODELS
 from disavow.ledger.evidence import evidence
@@ -55,7 +52,7 @@ from disavow.ledger.rounds import ClientRound, RoundSummary, StoredCluster
 from disavow.ledger.schema import models, run
 from disavow.ledger.tombstones import Restored
 from disavow.ledger.updates import UPDATES, KeptRound, UpdateStore
-from disavow.ledger.withdrawn import Withdrawn
+from disavow.ledger.withdrawals import Withdrawn
 from disavow.privacy.events import Event
 from disavow.proof.leaves import MOST_REQUESTS, Leaf
 from disavow.proof.notes import Checkpoint as LogHead
@@ -236,7 +233,7 @@ class Reader(ABC):
             last = rounds.last_round(connection)
             newest = range(last - count + 1, last + 1)
             digests = [rounds.standing_round(connection, number).after for number in newest]
-        found = np.stack([self._recall(number, digest) for number, digest in zip(newest, digests, strict=True)])
+        found = [self._recall(number, digest) for number, digest in zip(newest, digests, strict=True)]
         return mean_of(found), tuple(digests)
 
     def _recall(self, number: int, digest: str) -> Vector:
@@ -282,6 +279,10 @@ class Reader(ABC):
         """The ids of all clients still in, sorted."""
         return self._read(registry.still_in)
 
+    def data_digests(self) -> dict[str, str]:
+        """Read the SHA-256 of what each client holds, where a task trains the run."""
+        return self._read(registry.data_digests)
+
     def strangers(self, ids: Sequence[str]) -> tuple[str, ...]:
         """Those of these who are not clients of the run, or have been withdrawn from it."""
         return self._read(registry.strangers, ids)
@@ -296,7 +297,7 @@ class Reader(ABC):
 
     def anchors(self) -> Anchors | None:
         """The run's fixed clusters, with the places of all clients still in; None where none are settled yet."""
-        return self._read(anchoring.load)
+        return self._read(registry.load_anchors)
 
     def restored_from_backup(self, keys: Path) -> Restored:
         """Whom the run has forgotten, by the tombstones in a folder of keys; see `tombstones.restored`."""
@@ -386,7 +387,7 @@ class Reader(ABC):
             ConfigError: The key was replaced, or the log is signed and there is no key.
 
         """
-        self._read(log_key.refuse_signer, signer)
+        self._read(log.refuse_signer, signer)
 
     def log_leaves(self) -> list[Leaf]:
         """All leaves of the log, as they were written."""
@@ -446,4 +447,4 @@ class Reader(ABC):
 
     def withdrawn_slots(self) -> Mapping[int, Sequence[Withdrawn]]:
         """All slots that were withdrawn, by the row of their round, in the order in which the log has them."""
-        return self._read(withdrawn.withdrawn_slots)
+        return self._read(withdrawals.withdrawn_slots)

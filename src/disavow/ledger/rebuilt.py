@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import sqlalchemy as sa
 
 from disavow.domain import VARIANCE_FLOOR, Layout, Policy, Rebuilt
@@ -25,6 +24,8 @@ def model_from(layout: Layout, before: Vector, contributions: Sequence[Vector], 
 
     Sums run in float64 in the order given, which is that of ids; running variances are floored as in any round.
     """
+    import numpy as np
+
     total = sum(samples)
     step = np.zeros(layout.size, dtype=np.float64)
     for count, contribution in zip(samples, contributions, strict=True):

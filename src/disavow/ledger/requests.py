@@ -10,11 +10,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from disavow.domain import Cost, ErasureRequest, RequestState, Verdict, VerdictKind
+from disavow.domain.strategies import MECHANISMS
 from disavow.errors import LedgerError, RunError, UnknownClient
 from disavow.ledger.keys import another_key, fingerprint, tombstone
 from disavow.ledger.rows import request_checksum, time_to_text
 from disavow.ledger.schema import clients, erasures, requests, run
-from disavow.proof.leaves import MECHANISMS
 
 
 @dataclass(frozen=True)
@@ -266,5 +266,5 @@ def _request(row: sa.Row[Any]) -> ErasureRequest:
         ),
         answered_at=None if row.finished_at is None else datetime.fromisoformat(row.finished_at),
         remark="; ".join(filter(None, (row.note, row.remark))),
-        approximate=kind is VerdictKind.ROLLBACK and row.mechanism in MECHANISMS and row.rounds > 0,
+        approximate=kind is VerdictKind.ROLLBACK and not MECHANISMS[row.mechanism].exact and row.rounds > 0,
     )

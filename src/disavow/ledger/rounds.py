@@ -6,7 +6,7 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -244,7 +244,7 @@ def insert(
         "delta": record.delta,
         "update_norm": record.update_norm,
         "pairs_within": record.pairs_within,
-        "tau": noise_of(asdict(policy), [(cluster.weight, cluster.spread) for cluster in record.clusters]),
+        "tau": noise_of(policy, [(cluster.weight, cluster.spread) for cluster in record.clusters]),
         "participants": len(record.slots),
         "clusters": len(record.clusters),
         "recorded_at": rows.time_to_text(record.recorded_at),

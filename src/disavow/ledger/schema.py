@@ -63,6 +63,7 @@ clients = sa.Table(
     sa.Column("id", sa.String, nullable=False, unique=True),
     sa.Column("anchor", sa.ForeignKey("anchors.number"), comment="its fixed cluster; NULL where none is settled"),
     sa.Column("share", sa.String, comment="its size class, once counted in its anchor"),
+    sa.Column("data", sa.String, comment="SHA-256 of what it holds, where a task trains the run"),
 )
 
 anchors = sa.Table(
@@ -111,7 +112,6 @@ sa.Index(
     rounds.c.number,
     unique=True,
     sqlite_where=rounds.c.standing,
-    postgresql_where=rounds.c.standing,
 )
 
 clusters = sa.Table(
@@ -243,7 +243,6 @@ sa.Index(
     requests.c.tombstone,
     unique=True,
     sqlite_where=requests.c.cancelled_at.is_(None),
-    postgresql_where=requests.c.cancelled_at.is_(None),
 )
 
 withdrawals = sa.Table(

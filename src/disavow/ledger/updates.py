@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import sqlalchemy as sa
-import zstandard
 
 from disavow.domain import Member
 from disavow.errors import IntegrityError, RunUnsafe
@@ -36,6 +34,8 @@ whose blocks hold the numbers as they are. Only one byte again and again, over a
 
 def digest_of(vector: Vector) -> bytes:
     """What the ledger knows an update by."""
+    import numpy as np
+
     return hashlib.sha256(np.ascontiguousarray(vector, dtype="<f4").data).digest()
 
 
@@ -52,6 +52,9 @@ class UpdateStore:
 
     def write(self, kept: Mapping[bytes, Vector], *, compress: bool = True) -> dict[bytes, int]:
         """Store updates durably, those that are there already as they are; the bytes that each takes."""
+        import numpy as np
+        import zstandard
+
         if kept:
             self._files.make()
         packer = zstandard.ZstdCompressor(level=_COMPRESSED if compress else _AS_THEY_ARE)
@@ -73,6 +76,9 @@ class UpdateStore:
 
     def read(self, size: int, digest: bytes) -> Vector:
         """The update of that digest, checked against it: so many numbers."""
+        import numpy as np
+        import zstandard
+
         path = self.path(digest)
         try:
             packed = self._files.read(path.name)

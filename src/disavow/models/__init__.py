@@ -21,7 +21,17 @@ NETWORKS: dict[str, type[ConvNet | LeNet5 | ResNetMini]] = {
 
 
 def build(name: str, shape: Shape, outputs: int, *, seed: int) -> nn.Module:
-    """A network with its initial weights, which are a training draw: the same seed gives the same bits."""
+    """Build a network with its initial weights, a training draw: the same seed gives the same bits.
+
+    Args:
+        name: One of `NETWORKS`.
+        shape: Channels, height and width of its images.
+        outputs: Classes or attributes.
+        seed: That of the run.
+
+    Returns:
+        The network.
+    """
     stream = training_stream(seed, "initial model")
     # nn.Module draws from torch's global generator; inside the fork that is ours, and it is put back after
     with torch.random.fork_rng(devices=[]):

@@ -22,7 +22,14 @@ class ConvNet(nn.Module):
         self.fc2 = nn.Linear(32, outputs)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores, one row an image."""
+        """Score images.
+
+        Args:
+            images: A batch.
+
+        Returns:
+            One row an image.
+        """
         hidden = self.conv2(self.conv1(images).relu()).relu()
         scores: Tensor = self.fc2(self.fc1(hidden.flatten(1)).relu())
         return scores

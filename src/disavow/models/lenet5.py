@@ -30,7 +30,14 @@ class LeNet5(nn.Module):
         self.fc2 = nn.Linear(120, outputs)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores, one row an image."""
+        """Score images.
+
+        Args:
+            images: A batch.
+
+        Returns:
+            One row an image.
+        """
         hidden = self.pool(self.conv1(images).relu())
         hidden = self.pool(self.conv2(hidden).relu())
         scores: Tensor = self.fc2(self.fc1(hidden.flatten(1)).relu())

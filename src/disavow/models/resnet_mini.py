@@ -20,7 +20,14 @@ class Block(nn.Module):
         self.shortcut_norm = nn.BatchNorm2d(outputs)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Maps of half the side."""
+        """Convolve maps.
+
+        Args:
+            images: Maps of a batch.
+
+        Returns:
+            Maps of half the side.
+        """
         hidden = self.norm1(self.conv1(images)).relu()
         hidden = self.norm2(self.conv2(hidden)) + self.shortcut_norm(self.shortcut(images))
         maps: Tensor = hidden.relu()
@@ -38,6 +45,13 @@ class ResNetMini(nn.Module):
         self.fc = nn.Linear(32 * math.ceil(height / 4) * math.ceil(width / 4), outputs)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores, one row an image."""
+        """Score images.
+
+        Args:
+            images: A batch.
+
+        Returns:
+            One row an image.
+        """
         scores: Tensor = self.fc(self.block2(self.block1(images)).flatten(1))
         return scores

@@ -26,20 +26,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from disavow.domain.strategies import NOISES
 from disavow.privacy import gaussian, sampling, theorem
-from disavow.privacy.events import Event
+from disavow.privacy.events import REBUILT, Event
 
 OBSERVER = (
     "against an observer of the global models only (no log, no proof, no spreads), with the number of rounds and "
     "the rollbacks taken as given; no claim against the server, which sees every update"
 )
-
-WHY_NOT = {
-    "paper": 'no figure for noise.mode "paper": its scale is the clusters\' spread, which depends on the data '
-    "and so says something about it",
-    "none": 'no figure for noise.mode "none": there is no noise',
-    "rebuilt": "no figure for rebuilt rounds: a mechanism released them without noise",
-}
 
 REPLACED = "replaced, by Rényi divergences"
 
@@ -71,13 +65,26 @@ Accountant = Callable[[Sequence[Event], float], Claim]
 
 
 def why_not(events: Sequence[Event]) -> str:
-    """Why these rounds have no figure; "" where they have one."""
-    reasons = {WHY_NOT[event.mode] for event in events if event.mode != "calibrated"}
-    return "; ".join(sorted(reasons)) or ("" if events else _NOTHING)
+    """Return why these rounds have no figure; "" where they have one."""
+    reasons = {_reason(event.mode) for event in events}
+    return "; ".join(sorted(filter(None, reasons))) or ("" if events else _NOTHING)
+
+
+def _reason(mode: str) -> str:
+    if mode == REBUILT:
+        return "no figure for rebuilt rounds: a mechanism released them without noise"
+    reason = NOISES[mode].no_figure
+    return f'no figure for noise.mode "{mode}": {reason}' if reason else ""
 
 
 def unconditional(events: Sequence[Event], delta: float) -> Claim:
-    """Holds for any clustering: exact, by the sensitivity 2C of the whole aggregate."""
+    """Claim what holds for any clustering: exact, by the sensitivity 2C of the whole aggregate.
+
+    Args:
+        events: What was released.
+        delta: The δ of the figure.
+
+    """
     reason = why_not(events)
     return Claim(
         name="unconditional",
@@ -91,17 +98,35 @@ def unconditional(events: Sequence[Event], delta: float) -> Claim:
 
 
 def unconditional_epsilon(events: Sequence[Event], delta: float) -> float:
-    """Its figure alone; 0 for no events."""
+    """Compute the figure of the unconditional claim.
+
+    Args:
+        events: What was released.
+        delta: The δ of the figure.
+
+    Returns:
+        ε; 0 for no events.
+
+    """
     return gaussian.epsilon_of(delta, total_shift(events))
 
 
 def total_shift(events: Sequence[Event]) -> float:
-    """The shift μ of all rounds together."""
+    """Compute the shift μ of all rounds together."""
     return math.sqrt(math.fsum(event.shift**2 for event in events))
 
 
 def sampled(events: Sequence[Event], delta: float) -> Claim:
-    """Holds where clusters are anchored: the client matters only if its place is drawn."""
+    """Claim what holds where clusters are anchored: the client matters only if its place is drawn.
+
+    Args:
+        events: What was released.
+        delta: The δ of the figure.
+
+    Returns:
+        The claim; hypothetical where clusters were not anchored.
+
+    """
     reason = why_not(events)
     rounds = () if reason else sampling.counted(map(kind_of, events))
     loose = not all(event.fixed for event in events)
@@ -124,19 +149,33 @@ def sampled(events: Sequence[Event], delta: float) -> Claim:
 
 
 def kind_of(event: Event) -> sampling.Sampled:
-    """The sampled Gaussian that dominates a round."""
+    """Return the sampled Gaussian that dominates a round."""
     return sampling.Sampled(event.rate, event.multiplier)
 
 
 def paper(events: Sequence[Event], delta: float) -> Claim:
-    """The paper's theorem as printed, with the true ε of the same noise and the reasons why it differs."""
+    """Claim what the paper's theorem prints, with the true ε of the same noise and the reasons why it differs.
+
+    Args:
+        events: What was released.
+        delta: The δ of the figure.
+
+    """
     reason = why_not(events)
     shift = 0.0 if reason else math.sqrt(math.fsum(event.sigma**-2 for event in events))
     return paper_claim(shift, delta, reason, void=_void(events))
 
 
 def paper_claim(shift: float, delta: float, reason: str = "", *, void: bool = False) -> Claim:
-    """The same for a shift of √T/σ; σ is each cluster's noise over 2Δ."""
+    """Claim the same for a given shift.
+
+    Args:
+        shift: √T/σ, where σ is each cluster's noise over 2Δ.
+        delta: The δ of the figure.
+        reason: Why there is no figure.
+        void: Whether the draws are predictable.
+
+    """
     claimed, most = theorem.claimed_epsilon(shift, delta), theorem.largest_epsilon(delta)
     beyond = f"the theorem is stated for ε below 8 ln(1/δ) = {most:.1f}; this noise would make it {claimed:.4g}"
     return Claim(
@@ -167,5 +206,11 @@ ACCOUNTANTS: tuple[Accountant, ...] = (unconditional, sampled, paper)
 
 
 def account(events: Sequence[Event], delta: float) -> tuple[Claim, ...]:
-    """What each accountant says of these rounds."""
+    """Ask each accountant about these rounds.
+
+    Args:
+        events: What was released.
+        delta: The δ of the figures.
+
+    """
     return tuple(accountant(events, delta) for accountant in ACCOUNTANTS)

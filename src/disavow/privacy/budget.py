@@ -27,7 +27,7 @@ class Budget:
     delta: float
 
     def spent(self, events: Sequence[Event]) -> float:
-        """What these rounds cost together, by the claim that the budget is held to; 0 for none."""
+        """Compute what these rounds cost together, by the claim that the budget is held to; 0 for none."""
         if not events:
             return 0.0
         if claim_of(events) == "sampled":
@@ -35,7 +35,7 @@ class Budget:
         return unconditional_epsilon(events, self.delta)
 
     def allows(self, events: Sequence[Event]) -> bool:
-        """Whether these rounds together stay within it. Cheap to ask again after each round."""
+        """Return whether these rounds together stay within it; cheap to ask again after each round."""
         if claim_of(events) == "sampled":
             return self._allows_sampled(events)
         return gaussian.delta_of(self.epsilon, total_shift(events)) <= self.delta
@@ -51,7 +51,7 @@ class Budget:
 
 
 def claim_of(events: Sequence[Event]) -> str:
-    """The name of the claim that a budget over these rounds is held to."""
+    """Return the name of the claim that a budget over these rounds is held to."""
     return "sampled" if all(event.fixed for event in events) else "unconditional"
 
 

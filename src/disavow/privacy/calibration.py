@@ -39,11 +39,11 @@ class Setting:
         return math.sqrt(math.fsum(weight * weight for weight in self.weights))
 
     def tau_of(self, sigma: float) -> float:
-        """The noise of the aggregate, for noise σ·2C/s on each cluster."""
+        """Compute the noise of the aggregate, for noise σ·2C/s on each cluster."""
         return 2 * self.clip * sigma * self.summed / self.representatives
 
     def sigma_of(self, tau: float) -> float:
-        """The other way round."""
+        """Compute σ from the noise of the aggregate: the inverse of `tau_of`."""
         return tau * self.representatives / (2 * self.clip * self.summed)
 
     @property
@@ -52,7 +52,16 @@ class Setting:
         return drawn_rate(self.representatives, min(self.sizes))
 
     def events(self, tau: float, *, fixed: bool) -> list[Event]:
-        """The events of a run that would go like this."""
+        """Make the events of a run that would go like this.
+
+        Args:
+            tau: The noise of the aggregate.
+            fixed: Whether clusters are anchored.
+
+        Returns:
+            One event a round.
+
+        """
         squares = math.fsum(weight * weight for weight in self.weights)
         return [
             Event(
@@ -74,12 +83,29 @@ class Setting:
 
 
 def unconditional_tau(setting: Setting, epsilon: float, delta: float) -> float:
-    """The smallest τ for which the unconditional claim of all rounds is at most ε."""
+    """Find the smallest τ for which the unconditional claim of all rounds is at most ε.
+
+    Args:
+        setting: Who trains and for how long.
+        epsilon: ε.
+        delta: δ.
+
+    """
     return 2 * setting.clip * math.sqrt(setting.rounds) / gaussian.shift_for(epsilon, delta)
 
 
 def sampled_tau(setting: Setting, epsilon: float, delta: float) -> float:
-    """The smallest τ for which the sampled claim is at most ε, to a relative 1e-4. Refused where there is none."""
+    """Find the smallest τ for which the sampled claim is at most ε, to a relative 1e-4.
+
+    Args:
+        setting: Who trains and for how long.
+        epsilon: ε.
+        delta: δ.
+
+    Raises:
+        ConfigError: There is none.
+
+    """
     rate = setting.rate
 
     def met(multiplier: float) -> bool:
@@ -107,15 +133,27 @@ def sampled_tau(setting: Setting, epsilon: float, delta: float) -> float:
 
 
 def noise_ratio(tau: float, clip: float, parameters: int) -> float:
-    """√d·τ/C: the length of the noise over that of the largest update."""
+    """Compute √d·τ/C: the length of the noise over that of the largest update.
+
+    Args:
+        tau: τ.
+        clip: C.
+        parameters: d.
+
+    """
     return math.sqrt(parameters) * tau / clip
 
 
 def prefixes(rounds: int, points: int) -> Sequence[int]:
-    """Up to so many numbers of rounds from 1 to `rounds`, evenly spread, both ends among them.
+    """Choose numbers of rounds from 1 to `rounds`, evenly spread, both ends among them.
 
     >>> list(prefixes(4, 10)), list(prefixes(100, 5))
     ([1, 2, 3, 4], [1, 26, 51, 75, 100])
+
+    Args:
+        rounds: The last number.
+        points: How many at most.
+
     """
     if rounds <= points:
         return range(1, rounds + 1)

@@ -9,12 +9,15 @@ from itertools import pairwise
 
 from disavow.domain import Policy
 
+REBUILT = "rebuilt"
+"""The mode of a round that was rebuilt without noise."""
+
 
 @dataclass(frozen=True)
 class Event:
     """One executed round, standing or superseded, as an accountant sees it.
 
-    `mode` is that of the noise, or `rebuilt` for a round that a mechanism rebuilt without any. `representatives`
+    `mode` is that of the noise, or `REBUILT` for a round that a mechanism rebuilt without any. `representatives`
     places of each cluster are drawn; `rate` is the largest chance of any client to be among them, s/m over the
     clusters of m places; `weight` the largest weight of a cluster; `squares` the sum of all weights squared, which
     says how the noises of clusters would add up. `clip` and `tau` are lengths in the units of the updates; None
@@ -55,7 +58,7 @@ class Event:
         return self.representatives / (self.shift * math.sqrt(self.squares))
 
     def _calibrated(self) -> tuple[float, float]:
-        if self.mode != "calibrated" or self.clip is None or self.tau is None:
+        if self.clip is None or self.tau is None:
             raise ValueError(f"round {self.number} has noise of mode {self.mode!r}, which has no fixed scale")
         return self.clip, self.tau
 
@@ -63,8 +66,17 @@ class Event:
 def event_of(
     policy: Policy, *, number: int, attempt: int, places: Sequence[int], weights: Sequence[float]
 ) -> Event:
-    """The event of a round whose clusters draw among so many places and have these weights, in any order."""
-    clip, tau = (policy.clip, policy.tau) if policy.noise == "calibrated" else (None, None)
+    """Describe what a round released.
+
+    Args:
+        policy: The promises of the run.
+        number: Of the round.
+        attempt: Which try at it.
+        places: How many places each cluster draws among.
+        weights: The weight of each cluster, in the same order.
+
+    """
+    clip, tau = (policy.clip, policy.tau) if policy.accounted else (None, None)
     return Event(
         number=number,
         attempt=attempt,
@@ -76,22 +88,35 @@ def event_of(
         squares=math.fsum(weight * weight for weight in weights),
         clusters=len(places),
         representatives=policy.representatives,
-        fixed=policy.clustering == "fixed",
+        fixed=policy.anchored,
         predictable=policy.draws == "seeded",
     )
 
 
 def drawn_rate(representatives: int, places: int) -> float:
-    """The chance of one place to be among those drawn without replacement: hypergeometric, and so s/m."""
+    """Compute the chance of one place to be among those drawn without replacement: hypergeometric, and so s/m.
+
+    Args:
+        representatives: s.
+        places: m.
+
+    """
     return min(1.0, representatives / places)
 
 
 def event_of_rebuilt(policy: Policy, *, number: int, attempt: int) -> Event:
-    """The event of a rebuilt round: everybody who contributed is in it for sure, and nothing hides how much."""
+    """Describe what a rebuilt round released: everybody who contributed for sure, with nothing to hide how much.
+
+    Args:
+        policy: The promises of the run.
+        number: Of the round.
+        attempt: Which try at it.
+
+    """
     return Event(
         number=number,
         attempt=attempt,
-        mode="rebuilt",
+        mode=REBUILT,
         clip=None,
         tau=None,
         rate=1.0,
@@ -105,10 +130,15 @@ def event_of_rebuilt(policy: Policy, *, number: int, attempt: int) -> Event:
 
 
 def fixed_sizes(participants: int, k: int) -> tuple[int, ...]:
-    """The sizes of fixed clusters: floor(participants/k) of them, as equal as can be.
+    """Compute the sizes of anchored clusters: floor(participants/k) of them, as equal as can be.
 
     >>> fixed_sizes(50, 10), fixed_sizes(11, 4)
     ((10, 10, 10, 10, 10), (5, 6))
+
+    Args:
+        participants: How many there are.
+        k: The fewest in a cluster.
+
     """
     count = participants // k
     bounds = [participants * i // count for i in range(count + 1)]

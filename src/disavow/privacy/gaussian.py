@@ -29,10 +29,15 @@ _TIGHT = 1e-12
 
 
 def delta_of(epsilon: float, mu: float) -> float:
-    """The smallest δ for which a Gaussian mechanism of shift `mu` is (ε, δ)-differentially private.
+    """Compute the smallest δ for which a Gaussian mechanism is (ε, δ)-differentially private.
 
     >>> f"{delta_of(1.0, 0.5):.4e}"
     '6.8296e-03'
+
+    Args:
+        epsilon: ε.
+        mu: Its shift μ.
+
     """
     return _delta(epsilon / mu - mu / 2, mu) if mu > 0 else 0.0
 
@@ -53,10 +58,15 @@ def _mills(x: float) -> float:
 
 
 def epsilon_of(delta: float, mu: float) -> float:
-    """The smallest ε for which a Gaussian mechanism of shift `mu` is (ε, δ)-differentially private; rounded up.
+    """Compute the smallest ε for which a Gaussian mechanism is (ε, δ)-differentially private; rounded up.
 
     >>> f"{epsilon_of(1e-5, math.sqrt(50)):.1f}"
     '54.4'
+
+    Args:
+        delta: δ.
+        mu: Its shift μ.
+
     """
     if mu <= 0 or _delta(-mu / 2, mu) <= delta:
         return 0.0
@@ -68,7 +78,13 @@ def epsilon_of(delta: float, mu: float) -> float:
 
 
 def shift_for(epsilon: float, delta: float) -> float:
-    """The largest shift μ that is (ε, δ)-differentially private; rounded down."""
+    """Compute the largest shift μ that is (ε, δ)-differentially private; rounded down.
+
+    Args:
+        epsilon: ε.
+        delta: δ.
+
+    """
     low = high = 1.0
     while delta_of(epsilon, low) > delta:
         low /= 2

@@ -78,7 +78,7 @@ Rounds = tuple[tuple[Sampled, int], ...]
 
 
 def counted(rounds: Iterable[Sampled]) -> Rounds:
-    """Equal rounds together. Many unequal ones are rounded, on the safe side.
+    """Count equal rounds together; many unequal ones are rounded, on the safe side.
 
     >>> counted([Sampled(0.1, 2.0), Sampled(0.1, 1.0), Sampled(0.1, 2.0)])
     ((Sampled(rate=0.1, multiplier=1.0), 1), (Sampled(rate=0.1, multiplier=2.0), 2))
@@ -96,7 +96,13 @@ def _rounded_down(multiplier: float) -> float:
 
 
 def epsilon_of(rounds: Rounds, delta: float) -> float:
-    """What these rounds cost together: an upper bound on ε, tight by privacy-loss distributions."""
+    """Compute what these rounds cost together: an upper bound on ε, tight by privacy-loss distributions.
+
+    Args:
+        rounds: How many of each kind.
+        delta: δ.
+
+    """
     unsampled = gaussian.epsilon_of(delta, _full(rounds))
     if unsampled == 0 or _reach(_guess(rounds), delta) > _ASTRONOMIC:
         # so much noise that no grid is fine enough, or so little that none is long enough: as if always drawn
@@ -212,10 +218,16 @@ def _both_signs(above: Floats, other: Floats, beyond: float, interval: float) ->
 
 
 def delta_of(kind: Sampled, epsilons: Floats, *, removed: bool) -> Floats:
-    """The exact δ of one round at each ε ≥ 0, of the worst client among the worst others.
+    """Compute the exact δ of one round at each ε ≥ 0, of the worst client among the worst others.
 
     With x = t - μ at the best t, and Mills' ratio R, δ = q·φ(x)·(R(x) - w·R(x + 2μ) - (1 - w)·R(x + μ)), where w is
     the share of N(a) in what is subtracted: nothing overflows, and no digits cancel.
+
+    Args:
+        kind: The round.
+        epsilons: Each ε.
+        removed: Whether the client is removed, or else added.
+
     """
     mu, log_rate, log_rest = 1 / kind.multiplier, *_logs(kind.rate)
     with np.errstate(divide="ignore"):
@@ -250,7 +262,13 @@ def _mills(x: Floats) -> Floats:
 
 @lru_cache(maxsize=256)
 def renyi_epsilon_of(rounds: Rounds, delta: float) -> float:
-    """The same by Rényi divergences, and for a client replaced by any other: an upper bound, looser."""
+    """Compute the same by Rényi divergences, and for a client replaced by any other: an upper bound, looser.
+
+    Args:
+        rounds: How many of each kind.
+        delta: δ.
+
+    """
     try:
         from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
         from dp_accounting.rdp import RdpAccountant

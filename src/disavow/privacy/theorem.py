@@ -19,33 +19,56 @@ REASONS = (
 
 
 def largest_epsilon(delta: float) -> float:
-    """The theorem is stated for ε below this."""
+    """Return the ε below which the theorem is stated."""
     return -8 * math.log(delta)
 
 
 def claimed_epsilon(shift: float, delta: float) -> float:
-    """The ε that the theorem claims. `shift` is √T/σ, or the root of Σ 1/σ² where rounds differ."""
+    """Compute the ε that the theorem claims.
+
+    Args:
+        shift: √T/σ, or the root of Σ 1/σ² where rounds differ.
+        delta: δ.
+
+    """
     return shift * math.sqrt((1 + largest_epsilon(delta)) / 7)
 
 
 def shift_for(epsilon: float, delta: float) -> float:
-    """√T/σ of the noise that the theorem asks for."""
+    """Compute √T/σ of the noise that the theorem asks for.
+
+    Args:
+        epsilon: ε.
+        delta: δ.
+
+    """
     return epsilon / math.sqrt((1 + largest_epsilon(delta)) / 7)
 
 
 def true_epsilon_of_analysis(shift: float, delta: float) -> float:
-    """What noise σ·2Δ, that of the paper's analysis, gives against sensitivity 2Δ; exactly.
+    """Compute what noise σ·2Δ, that of the paper's analysis, gives against sensitivity 2Δ; exactly.
 
     >>> [f"{true_epsilon_of_analysis(shift_for(e, 1e-5), 1e-5):.4g}" for e in (1, 2, 10)]
     ['1.025', '2.21', '14.85']
+
+    Args:
+        shift: √T/σ.
+        delta: δ.
+
     """
     return gaussian.epsilon_of(delta, shift)
 
 
 def true_epsilon_of_algorithm(shift: float, delta: float) -> float:
-    """What noise σ·Δ, that of the paper's Algorithm 1 with Δ a radius, gives against sensitivity 2Δ; exactly.
+    """Compute what noise σ·Δ, that of the paper's Algorithm 1 with Δ a radius, gives against sensitivity 2Δ;
+    exactly.
 
     >>> [f"{true_epsilon_of_algorithm(shift_for(e, 1e-5), 1e-5):.4g}" for e in (1, 2, 10)]
     ['2.21', '4.873', '37.69']
+
+    Args:
+        shift: √T/σ.
+        delta: δ.
+
     """
     return gaussian.epsilon_of(delta, 2 * shift)

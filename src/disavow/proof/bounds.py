@@ -32,20 +32,39 @@ class Bounds:
 
 
 def log10_odds(ratio: float | None) -> float | None:
-    """log10 of γ for one round's ratio, or for the root of the sum of squared ratios over rounds."""
+    """Compute log10 of γ = exp(ratio²/2 + ratio·z).
+
+    Args:
+        ratio: One round's, or the root of the sum of squared ratios over rounds; None where there is no noise.
+
+    """
     if ratio is None:
         return None
     return _finite((ratio * ratio / 2 + ratio * Z) / math.log(10))
 
 
 def within_odds(ratio: float | None, odds: float) -> bool:
-    """Whether the odds over all rounds, from `total_ratio`, are no more than `odds`; never without a ratio."""
+    """Say whether the odds over all rounds are within a limit; never without a ratio.
+
+    Args:
+        ratio: From `total_ratio`.
+        odds: The most they may be.
+
+    """
     found = log10_odds(ratio)
     return found is not None and found <= math.log10(odds)
 
 
 def bounds_of(*, weight: float, spread: float, tau: float, representatives: int) -> Bounds:
-    """With no Gaussian noise there are no odds, except where there is nothing to tell apart."""
+    """Compute the bounds of one cluster.
+
+    Args:
+        weight: The cluster's share of the data.
+        spread: The largest distance between two of its updates.
+        tau: The standard deviation of the noise; with 0 there are no odds, unless nothing tells members apart.
+        representatives: How many members were drawn.
+
+    """
     displacement = _finite(weight * spread / representatives)
     if displacement == 0:
         return Bounds(0.0, 0.0)
@@ -53,15 +72,24 @@ def bounds_of(*, weight: float, spread: float, tau: float, representatives: int)
 
 
 def largest_displacement(each: Iterable[Bounds]) -> float:
-    """The most that another representative moves the model of a single round.
+    """Find the most that another representative moves the model of a single round.
 
     Later rounds train on from the moved model, so that nothing follows for theirs.
+
+    Args:
+        each: The bounds of each round.
+
     """
     return max((bounds.displacement for bounds in each), default=0.0)
 
 
 def total_ratio(each: Iterable[Bounds]) -> float | None:
-    """√Σratio² over rounds; None if one of them has no odds."""
+    """Compute √Σratio² over rounds; None if one of them has no odds.
+
+    Args:
+        each: The bounds of each round.
+
+    """
     ratios = [bounds.ratio for bounds in each]
     if any(ratio is None for ratio in ratios):
         return None
@@ -69,10 +97,15 @@ def total_ratio(each: Iterable[Bounds]) -> float | None:
 
 
 def chance_drawn(sizes: Iterable[int], representatives: int) -> float:
-    """The chance that a client was drawn at least once, from the sizes of its clusters: 1 - Π(1 - s/m).
+    """Compute the chance that a client was drawn at least once: 1 - Π(1 - s/m).
+
+    Args:
+        sizes: The sizes m of its clusters.
+        representatives: How many members s are drawn of each.
 
     >>> f"{chance_drawn([10] * 50, 1):.3f}"
     '0.995'
+
     """
     never = 1.0
     for size in sizes:
@@ -81,10 +114,14 @@ def chance_drawn(sizes: Iterable[int], representatives: int) -> float:
 
 
 def noise_in_words(odds: float | None) -> str | None:
-    """Say that noise protects nobody, given log10 of the odds over all rounds of a leaver; None where it protects.
+    """Say that noise protects nobody; None where it protects.
+
+    Args:
+        odds: log10 of the odds over all rounds of a leaver; None where there is no Gaussian noise.
 
     >>> noise_in_words(1.0), noise_in_words(25.0)[:26]
     (None, 'No protection by noise: wh')
+
     """
     if odds is not None and odds <= NO_PROTECTION:
         return None

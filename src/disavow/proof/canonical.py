@@ -25,12 +25,27 @@ _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 def encode(value: Any) -> bytes:
-    """The one text of a value."""
+    """Write a value as the one text that it has.
+
+    Args:
+        value: Of JSON, without fractions.
+
+    """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def decode(data: bytes, *, what: str, most: int) -> Any:
-    """The value of a text; `Unreadable` if that is too large, too deep, not JSON, or not the value's one text."""
+    """Read a value from its one text.
+
+    Args:
+        data: The text.
+        what: What it is, for the error.
+        most: How many bytes are read.
+
+    Raises:
+        Unreadable: It is too large, too deep, not JSON, or not the value's one text.
+
+    """
     value = decode_any(data, what=what, most=most)
     try:
         canonical = encode(value)
@@ -42,7 +57,17 @@ def decode(data: bytes, *, what: str, most: int) -> Any:
 
 
 def decode_any(data: bytes, *, what: str, most: int) -> Any:
-    """The same, in whatever spacing and order; but no key twice, no fractions, no endless numbers."""
+    """Read a value in whatever spacing and order; but no key twice, no fractions, no endless numbers.
+
+    Args:
+        data: The text.
+        what: What it is, for the error.
+        most: How many bytes are read.
+
+    Raises:
+        Unreadable: It is too large, too deep, or not JSON that is accepted.
+
+    """
     if len(data) > most:
         raise Unreadable(f"{what} has {len(data):,} bytes; at most {most:,} are read")
     try:

@@ -15,10 +15,21 @@ SALT_BYTES = 32
 
 
 def commit(*, run_id: str, round_number: int, salt: bytes, client: str, update_digest: bytes) -> bytes:
-    """SHA-256(tag ‖ run ‖ round ‖ salt ‖ client id ‖ update digest).
+    """Commit to who filled a slot: SHA-256(tag ‖ run ‖ round ‖ salt ‖ client id ‖ update digest).
 
-    Run id and client id are UTF-8 behind their length in 4 bytes, the round number has 8 bytes, all
-    big-endian; salt and digest have 32 bytes each. No two different inputs share an encoding.
+    Run id and client id are UTF-8 behind their length in 4 bytes, the round number has 8 bytes, all big-endian. No
+    two different inputs share an encoding.
+
+    Args:
+        run_id: The run.
+        round_number: The round.
+        salt: 32 random bytes.
+        client: The client's id.
+        update_digest: SHA-256 of its update, 32 bytes.
+
+    Raises:
+        ValueError: Salt or digest do not have 32 bytes.
+
     """
     if len(salt) != SALT_BYTES or len(update_digest) != hashlib.sha256().digest_size:
         raise ValueError("a salt and an update digest have 32 bytes each")
@@ -34,7 +45,17 @@ def commit(*, run_id: str, round_number: int, salt: bytes, client: str, update_d
 
 
 def commit_client(*, run_id: str, salt: bytes, client: str) -> bytes:
-    """SHA-256(tag ‖ run ‖ salt ‖ client id): who made a request, encoded in the same way."""
+    """Commit to who made a request: SHA-256(tag ‖ run ‖ salt ‖ client id), encoded in the same way.
+
+    Args:
+        run_id: The run.
+        salt: 32 random bytes.
+        client: The client's id.
+
+    Raises:
+        ValueError: The salt does not have 32 bytes.
+
+    """
     if len(salt) != SALT_BYTES:
         raise ValueError("a salt has 32 bytes")
     return hashlib.sha256(REQUEST_TAG + _with_length(run_id) + salt + _with_length(client)).digest()

@@ -5,172 +5,204 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from disavow.errors import VerificationError
-from disavow.proof.leaves import Leaf, cluster_sizes, time_of
+from disavow.proof.leaves import (
+    KeyLeaf,
+    Leaf,
+    LoggedPolicy,
+    RebuiltLeaf,
+    RollbackLeaf,
+    RoundLeaf,
+    RunLeaf,
+    WithdrawalLeaf,
+)
 from disavow.proof.notes import PublicKey
+
+AnyRound = RoundLeaf | RebuiltLeaf
 
 
 @dataclass
 class History:
-    """What the leaves come to. `rounds` are the places of the leaves of all rounds, rebuilt ones too; `standing` of
-    those that stand.
+    """What the leaves come to. Leaves are referred to by their places in the log.
+
+    Args:
+        leaves: The whole log.
+        promised: Leaf 0.
+        key: The key that signs after the last leaf.
+        model: The model that is served after the last leaf.
+        rounds: The leaves of all rounds, rebuilt ones too, by their places, in order.
+        standing: The places of the rounds that stand.
+        withdrawals: The leaves of all withdrawals, by their places, in order.
+        undone: Models of rounds that were undone.
+        due: The last round that the rollbacks since the last round with clusters undid: no later one is rebuilt.
+
     """
 
     leaves: Sequence[Leaf]
+    promised: RunLeaf
     key: PublicKey | None
     model: str
-    rounds: list[int] = field(default_factory=list)
+    rounds: dict[int, AnyRound] = field(default_factory=dict)
     standing: list[int] = field(default_factory=list)
-    withdrawals: list[int] = field(default_factory=list)
+    withdrawals: dict[int, WithdrawalLeaf] = field(default_factory=dict)
     undone: set[str] = field(default_factory=set)
-    """Models of rounds that were undone."""
     due: int = 0
-    """The last round that the rollbacks since the last round with clusters undid: no later one is rebuilt."""
 
     @property
-    def policy(self) -> dict[str, Any]:
+    def policy(self) -> LoggedPolicy:
         """What was promised in leaf 0."""
-        return dict(self.leaves[0]["policy"])
-
-    @property
-    def run_id(self) -> str:
-        """Which run it is."""
-        return str(self.leaves[0]["run"])
+        return self.promised.policy
 
     @property
     def rebuilt(self) -> int:
         """How many of the standing rounds were rebuilt approximately."""
-        return sum(self.is_rebuilt(place) for place in self.standing)
+        return sum(isinstance(leaf, RebuiltLeaf) for leaf in self.standing_leaves)
 
     @property
-    def standing_leaves(self) -> list[Leaf]:
+    def standing_leaves(self) -> list[AnyRound]:
         """The leaves of the rounds that stand."""
-        return [self.leaves[place] for place in self.standing]
-
-    def is_rebuilt(self, place: int) -> bool:
-        """Whether a leaf is that of a rebuilt round."""
-        return bool(self.leaves[place]["type"] == "rebuilt")
-
-    @property
-    def signed_late(self) -> bool:
-        """Whether nothing bound the server when the run began."""
-        return self.leaves[0]["key"] is None
+        return [self.rounds[place] for place in self.standing]
 
     def unchanged(self, withdrawal: int) -> list[int]:
-        """The standing rounds behind a withdrawal that end in a model of before it which was undone."""
+        """Find the standing rounds behind a withdrawal that end in a model of before it which was undone.
+
+        Args:
+            withdrawal: The place of its leaf.
+
+        """
         standing = set(self.standing)
         earlier = [place for place in self.rounds if place < withdrawal]
-        undone = {self.leaves[place]["after"] for place in earlier if place not in standing}
-        undone -= {self.leaves[place]["after"] for place in earlier if place in standing}
-        undone.discard(self.leaves[0]["initial_model"])
-        return [place for place in self.standing if place > withdrawal and self.leaves[place]["after"] in undone]
+        undone = {self.rounds[place].after for place in earlier if place not in standing}
+        undone -= {self.rounds[place].after for place in earlier if place in standing}
+        undone.discard(self.promised.initial_model)
+        return [place for place in self.standing if place > withdrawal and self.rounds[place].after in undone]
 
     def rollback_after(self, withdrawal: int) -> int | None:
-        """The round to which a withdrawal rolled back; None if it did not."""
-        following = self.leaves[withdrawal + 1] if withdrawal + 1 < len(self.leaves) else {"type": ""}
-        return int(following["to"]) if following["type"] == "rollback" else None
+        """Find the round to which a withdrawal rolled back; None if it did not.
+
+        Args:
+            withdrawal: The place of its leaf.
+
+        """
+        following = self.leaves[withdrawal + 1] if withdrawal + 1 < len(self.leaves) else None
+        return following.to if isinstance(following, RollbackLeaf) else None
 
 
 def replay(leaves: Sequence[Leaf]) -> History:
-    """Go through the leaves; `VerificationError` where one cannot follow those before it."""
-    if not leaves or leaves[0]["type"] != "run":
+    """Go through the leaves of a log, each of which must follow from those before it.
+
+    Args:
+        leaves: The whole log.
+
+    Raises:
+        VerificationError: A leaf cannot follow those before it.
+
+    """
+    if not leaves or not isinstance(leaves[0], RunLeaf):
         raise VerificationError("the log does not begin with the run's promises")
-    history = History(leaves, leaves[0]["key"], leaves[0]["initial_model"])
+    history = History(leaves, leaves[0], leaves[0].key, leaves[0].initial_model)
     attempts: Counter[int] = Counter()
-    latest, keys = time_of(leaves[0]), {history.key}
+    latest, keys = leaves[0].time, {history.key}
     for place, leaf in enumerate(leaves[1:], start=1):
-        if leaf["type"] == "run":
+        if isinstance(leaf, RunLeaf):
             raise VerificationError(f"leaf {place} is a second beginning")
-        if leaf["at"] < latest[: len(leaf["at"])]:  # of a day, the time of day is not known
+        if leaf.at < latest[: len(leaf.at)]:  # of a day, the time of day is not known
             raise VerificationError(f"leaf {place} is older than one before it")
-        latest = max(latest, leaf["at"])
-        if leaf["type"] in ("round", "rebuilt"):
-            attempts[leaf["number"]] += 1
-            _follows(history, place, leaf, attempts[leaf["number"]])
-            (_round if leaf["type"] == "round" else _rebuilt)(history, place, leaf)
-            history.rounds.append(place)
+        latest = max(latest, leaf.at)
+        if isinstance(leaf, RoundLeaf | RebuiltLeaf):
+            attempts[leaf.number] += 1
+            _check_follows(history, place, leaf, attempts[leaf.number])
+            if isinstance(leaf, RoundLeaf):
+                _check_round(history, leaf)
+                history.due = 0
+            else:
+                _check_rebuilt(history, place, leaf)
+            history.rounds[place] = leaf
             history.standing.append(place)
-            history.model = leaf["after"]
-        elif leaf["type"] == "withdrawal":
-            _withdrawal(history, place, leaf)
-        elif leaf["type"] == "rollback":
-            _rollback(history, place, leaf)
+            history.model = leaf.after
+        elif isinstance(leaf, WithdrawalLeaf):
+            _check_withdrawal(history, place, leaf)
+            history.withdrawals[place] = leaf
+        elif isinstance(leaf, RollbackLeaf):
+            _check_rollback(history, place, leaf)
+            history.due = max(history.due, len(history.standing))
+            history.undone |= {history.rounds[undone].after for undone in history.standing[leaf.to - 1 :]}
+            del history.standing[leaf.to - 1 :]
+            last = history.rounds[history.standing[-1]].after if history.standing else None
+            history.model = last or history.promised.initial_model
         else:
-            if leaf["key"] in keys:
-                raise VerificationError(f"leaf {place} brings back a key that was replaced, or replaces none")
-            history.key = leaf["key"]
-            keys.add(history.key)
+            _check_key(place, leaf, keys)
+            history.key = leaf.key
+            keys.add(leaf.key)
     return history
 
 
-def _follows(history: History, place: int, leaf: Leaf, attempt: int) -> None:
-    """The round that is due, in the attempt that is due, from the model before it."""
-    number, expected = leaf["number"], len(history.standing) + 1
+def _check_follows(history: History, place: int, leaf: AnyRound, attempt: int) -> None:
+    """It is the round that is due, in the attempt that is due, from the model before it."""
+    number, expected = leaf.number, len(history.standing) + 1
     if number != expected:
         raise VerificationError(f"leaf {place} is round {number} where round {expected} is due: there is a gap")
-    if leaf["attempt"] != attempt:
-        raise VerificationError(f"leaf {place} is attempt {leaf['attempt']} of round {number}, not {attempt}")
-    if leaf["before"] != history.model:
+    if leaf.attempt != attempt:
+        raise VerificationError(f"leaf {place} is attempt {leaf.attempt} of round {number}, not {attempt}")
+    if leaf.before != history.model:
         raise VerificationError(f"round {number} does not start from the model before it")
 
 
-def _round(history: History, _: int, leaf: Leaf) -> None:
-    number, k, delta = leaf["number"], history.policy["k"], history.policy["delta"]
-    if history.policy["relative_delta"] is not None:
-        delta = history.policy["relative_delta"] * leaf["update_norm"]
-    least, most = cluster_sizes(history.policy)
-    if not least * leaf["clusters"] <= leaf["participants"] <= most * leaf["clusters"]:
+def _check_round(history: History, leaf: RoundLeaf) -> None:
+    number, policy = leaf.number, history.policy
+    k, delta = policy.k, policy.delta
+    if policy.relative_delta is not None:
+        delta = policy.relative_delta * leaf.update_norm
+    least, most = policy.cluster_sizes
+    if not least * leaf.clusters <= leaf.participants <= most * leaf.clusters:
         raise VerificationError(f"round {number} cannot have clusters of at least {k} and fewer than {2 * k}")
-    if delta is not None and leaf["delta"] != delta:
-        raise VerificationError(f"round {number} has Δ {leaf['delta']}; the policy makes it {delta}")
-    if leaf["pairs_within"] > 1:
+    if delta is not None and leaf.delta != delta:
+        raise VerificationError(f"round {number} has Δ {leaf.delta}; the policy makes it {delta}")
+    if leaf.pairs_within > 1:
         raise VerificationError(f"round {number} has more pairs within Δ than there are")
-    if leaf["tau"] > 0 and leaf["after"] in history.undone and leaf["after"] != leaf["before"]:
+    if leaf.tau > 0 and leaf.after in history.undone and leaf.after != leaf.before:
         raise VerificationError(
             f"round {number} ends, noise and all, in a model that was undone: it was not retrained"
         )
-    history.due = 0
 
 
-def _rebuilt(history: History, place: int, leaf: Leaf) -> None:
+def _check_rebuilt(history: History, place: int, leaf: RebuiltLeaf) -> None:
     """Only after a rollback, before anything else is trained, and not beyond what was undone."""
-    number, k = leaf["number"], history.policy["k"]
-    if leaf["mechanism"] != history.policy["mechanism"]:
+    number, policy = leaf.number, history.policy
+    if leaf.mechanism != policy.mechanism:
         raise VerificationError(
-            f"round {number} was rebuilt by {leaf['mechanism']}, and the policy says {history.policy['mechanism']}"
+            f"round {number} was rebuilt by {leaf.mechanism}, and the policy says {policy.mechanism}"
         )
-    if leaf["participants"] < k:
+    if leaf.participants < policy.k:
         raise VerificationError(
-            f"round {number} was rebuilt with {leaf['participants']} clients, fewer than k = {k}"
+            f"round {number} was rebuilt with {leaf.participants} clients, fewer than k = {policy.k}"
         )
     if number > history.due:
         raise VerificationError(f"leaf {place} is a rebuilt round {number} that no rollback has undone")
-    if leaf["after"] in history.undone and leaf["after"] != leaf["before"]:
+    if leaf.after in history.undone and leaf.after != leaf.before:
         raise VerificationError(f"round {number} ends in a model that was undone: it was not rebuilt")
 
 
-def _withdrawal(history: History, place: int, leaf: Leaf) -> None:
-    if leaf["rounds"] != len(history.rounds):
-        raise VerificationError(f"leaf {place} counts {leaf['rounds']} rounds; there were {len(history.rounds)}")
-    if not leaf["requests"]:
+def _check_withdrawal(history: History, place: int, leaf: WithdrawalLeaf) -> None:
+    if leaf.rounds != len(history.rounds):
+        raise VerificationError(f"leaf {place} counts {leaf.rounds} rounds; there were {len(history.rounds)}")
+    if not leaf.requests:
         raise VerificationError(f"leaf {place} is a withdrawal that nobody asked for")
-    if any(request["asked_at"] > leaf["at"] for request in leaf["requests"]):
+    if any(request.asked_at > leaf.at for request in leaf.requests):
         raise VerificationError(f"leaf {place} answers a request before it was asked")
-    due = any(request["verdict"] == "rollback" for request in leaf["requests"])
-    history.withdrawals.append(place)
+    due = any(request.verdict == "rollback" for request in leaf.requests)
     if due != (history.rollback_after(place) is not None):
         raise VerificationError(f"leaf {place} is a withdrawal whose rollback is left out, or was not due")
 
 
-def _rollback(history: History, place: int, leaf: Leaf) -> None:
-    if leaf["withdrawal"] != place - 1 or history.leaves[place - 1]["type"] != "withdrawal":
+def _check_rollback(history: History, place: int, leaf: RollbackLeaf) -> None:
+    if leaf.withdrawal != place - 1 or place - 1 not in history.withdrawals:
         raise VerificationError(f"leaf {place} is a rollback without its withdrawal")
-    if leaf["to"] > len(history.standing):
-        raise VerificationError(f"leaf {place} rolls back to round {leaf['to']}, which does not stand")
-    history.due = max(history.due, len(history.standing))
-    history.undone |= {history.leaves[undone]["after"] for undone in history.standing[leaf["to"] - 1 :]}
-    del history.standing[leaf["to"] - 1 :]
-    last = history.leaves[history.standing[-1]]["after"] if history.standing else None
-    history.model = last or history.leaves[0]["initial_model"]
+    if leaf.to > len(history.standing):
+        raise VerificationError(f"leaf {place} rolls back to round {leaf.to}, which does not stand")
+
+
+def _check_key(place: int, leaf: KeyLeaf, keys: set[PublicKey | None]) -> None:
+    if leaf.key in keys:
+        raise VerificationError(f"leaf {place} brings back a key that was replaced, or replaces none")

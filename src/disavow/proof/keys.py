@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, BinaryIO
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -30,10 +30,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 from disavow.errors import ConfigError, Unreadable
 from disavow.proof import canonical
-from disavow.proof.notes import PublicKey, Signer, check_name
+from disavow.proof.notes import PublicKey, Signer, TrustedKey, check_name
 from disavow.proof.pkcs8 import ITERATIONS, encrypt, iterations_of
-from disavow.proof.reading import Reader, exactly, fields, list_of, moment, optional, record, text
-from disavow.proof.trust import TrustedKey
+from disavow.proof.record import AtMost, Key, Moment, Record, Text, constant
 
 PRIVATE = "signing.pem"
 PUBLIC = "signing.pub"
@@ -47,6 +46,7 @@ _LIST_TYPE = "disavow/keys/v2"
 _FIRST_LIST_TYPE = "disavow/keys/v1"
 """A list without revocations."""
 _LARGEST = 1 << 20
+_MOST_KEYS = 10_000
 _SHORTEST_ID = 8
 _RETIRED = "retired"
 """Where private keys that were replaced used to be kept."""
@@ -331,18 +331,38 @@ def read_list(path: Path) -> list[TrustedKey]:
     return _keys(_read(path), str(path))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _FirstEntry(Record):
+    key: Text
+    since: Annotated[Moment, Key("from")]
+    until: Moment | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry(_FirstEntry):
+    revoked: Moment | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FirstKeyList(Record):
+    type: Annotated[str, constant(_FIRST_LIST_TYPE)] = _FIRST_LIST_TYPE
+    keys: Annotated[tuple[_FirstEntry, ...], AtMost(_MOST_KEYS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _KeyList(Record):
+    type: Annotated[str, constant(_LIST_TYPE)] = _LIST_TYPE
+    keys: Annotated[tuple[_Entry, ...], AtMost(_MOST_KEYS)]
+
+
 def _keys(data: bytes, where: str) -> list[TrustedKey]:
     value = canonical.decode_any(data, what=where, most=_LARGEST)
-    entry: dict[str, Reader[Any]] = {"key": text, "from": moment, "until": optional(moment)}
-    kind = _LIST_TYPE
     if isinstance(value, dict) and value.get("type") == _FIRST_LIST_TYPE:
-        kind = _FIRST_LIST_TYPE
-    else:
-        entry["revoked"] = optional(moment)
-    found = fields(value, where, {"type": exactly(kind), "keys": list_of(record(entry), most=10_000)})
+        first = _FirstKeyList.parse(value, where).keys
+        return [TrustedKey(PublicKey.parse(each.key, where), each.since, each.until) for each in first]
     return [
-        TrustedKey(PublicKey.parse(each["key"], where), each["from"], each["until"], each.get("revoked"))
-        for each in found["keys"]
+        TrustedKey(PublicKey.parse(each.key, where), each.since, each.until, each.revoked)
+        for each in _KeyList.parse(value, where).keys
     ]
 
 
@@ -368,6 +388,6 @@ def _read(path: Path) -> bytes:
 
 def _list(keys: Iterable[TrustedKey]) -> bytes:
     entries = [
-        {"key": str(each.key), "from": each.since, "until": each.until, "revoked": each.revoked} for each in keys
+        _Entry(key=str(each.key), since=each.since or "", until=each.until, revoked=each.revoked) for each in keys
     ]
-    return canonical.encode({"type": _LIST_TYPE, "keys": entries}) + b"\n"
+    return _KeyList(keys=tuple(entries)).encode() + b"\n"

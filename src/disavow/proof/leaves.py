@@ -1,43 +1,42 @@
 """The leaves of a run's log: what was promised, each round, each withdrawal, each rollback, each change of key.
 
-A leaf is a small object in canonical form. It names nobody: a round leaf holds the root over its clusters, the leaf
+A leaf is a small record in canonical form. It names nobody: a round leaf holds the root over its clusters, the leaf
 of a rebuilt round that over its slots, a withdrawal leaf the root over all slots that have been withdrawn so far.
+
+The names of strategies are part of the format. Others are refused, unless what registered them is installed here:
+a verifier does not guess by which rules rounds were made (docs/extending.md).
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from disavow.domain import strategies
 from disavow.errors import Unreadable
 from disavow.proof import canonical
-from disavow.proof.merkle import leaf_hash, root_of
+from disavow.proof.merkle import leaf_hash, root_by_path, root_of
 from disavow.proof.notes import PublicKey
-from disavow.proof.reading import (
-    boolean,
-    day,
-    day_of,
-    decimal,
-    digest,
-    exactly,
-    fields,
-    hashed,
-    list_of,
-    moment,
-    one_of,
-    optional,
-    positive,
-    record,
-    run_id,
-    text,
-    to_base64,
-    whole,
-    write_decimal,
+from disavow.proof.record import (
+    AtMost,
+    Boolean,
+    Codec,
+    Day,
+    Decimal,
+    Digest,
+    Hash,
+    Moment,
+    Positive,
+    Record,
+    RunId,
+    Whole,
+    constant,
+    word,
 )
-
-Leaf = dict[str, Any]
+from disavow.proof.validation import text
 
 VERSION = 3
 
@@ -47,237 +46,295 @@ MECHANISMS = ("federaser",)
 VERDICTS = ("never present", "deniable", "rollback")
 MOST_REQUESTS = 10_000
 
+_LARGEST = 1 << 24
+_MOST_CLIENTS = (1 << 32) - 1
 _ROUNDS_TAG = b"disavow/rounds/v1\x00"
 _WITHDRAWN_TAG = b"disavow/withdrawn/v1\x00"
 
-POLICY = {
-    "k": positive,
-    "x": positive,
-    "representatives": positive,
-    "delta": optional(decimal),
-    "relative_delta": optional(decimal),
-    "odds": optional(decimal),
-    "clustering": one_of("mdav", "constrained-kmeans", "fixed"),
-    "sticky": boolean,
-    "metric": one_of("l2", "cosine", "published"),
-    "noise": one_of("paper", "calibrated", "none"),
-    "distribution": one_of("gaussian", "laplace"),
-    "sigma": decimal,
-    "statistics": one_of("mean", "drawn"),
-    "clip": optional(decimal),
-    "tau": optional(decimal),
-    "draws": one_of("fresh", "seeded"),
-    "mechanism": one_of("retrain", "retrain-from-scratch", *MECHANISMS),
-}
 
-_MOST_CLIENTS = (1 << 32) - 1
-
-
-def cluster_sizes(policy: Mapping[str, Any]) -> tuple[int, int]:
-    """The least and the most slots of a cluster: k and 2k - 1.
-
-    Fixed clusters keep their borders when clients leave or join: then fewer may be left in one, or more.
-    """
-    return (1, _MOST_CLIENTS) if policy["clustering"] == "fixed" else (policy["k"], 2 * policy["k"] - 1)
-
-
-_REQUEST = {"asked_at": day, "verdict": one_of(*VERDICTS), "client": hashed, "rounds": hashed}
-
-
-def _key(value: Any, where: str) -> PublicKey:
+def _read_key(value: Any, where: str) -> PublicKey:
     return PublicKey.parse(text(value, where), where)
 
 
-KINDS: dict[str, dict[str, Any]] = {
-    "run": {
-        "type": exactly("run"),
-        "version": exactly(VERSION),
-        "run": run_id,
-        "created_at": moment,
-        "initial_model": digest,
-        "policy": record(POLICY),
-        "key": optional(_key),
-    },
-    "round": {
-        "type": exactly("round"),
-        "number": positive,
-        "attempt": positive,
-        "before": digest,
-        "after": digest,
-        "delta": decimal,
-        "update_norm": decimal,
-        "pairs_within": decimal,
-        "tau": decimal,
-        "participants": positive,
-        "clusters": positive,
-        "root": hashed,
-        "at": moment,
-    },
-    "rebuilt": {
-        "type": exactly("rebuilt"),
-        "number": positive,
-        "attempt": positive,
-        "before": digest,
-        "after": digest,
-        "mechanism": one_of(*MECHANISMS),
-        "participants": positive,
-        "root": hashed,
-        "at": moment,
-    },
-    "withdrawal": {
-        "type": exactly("withdrawal"),
-        "requests": list_of(record(_REQUEST), most=MOST_REQUESTS),
-        "rounds": whole,
-        "root": hashed,
-        "at": day,
-    },
-    "rollback": {"type": exactly("rollback"), "withdrawal": positive, "to": positive, "at": day},
-    "key": {"type": exactly("key"), "key": _key, "at": moment},
+Key = Annotated[PublicKey, Codec(_read_key, str)]
+
+
+def _rebuilds(mechanism: str) -> bool:
+    """Tell whether a mechanism that somebody else registered rebuilds rounds approximately."""
+    return strategies.MECHANISMS.added(mechanism) and not strategies.MECHANISMS[mechanism].exact
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedPolicy(Record):
+    """The policy as leaf 0 has it. Nobody has checked that its values go together."""
+
+    k: Positive
+    x: Positive
+    representatives: Positive
+    delta: Decimal | None
+    relative_delta: Decimal | None
+    odds: Decimal | None
+    clustering: Annotated[str, word("mdav", "constrained-kmeans", "fixed", also=strategies.CLUSTERINGS.added)]
+    sticky: Boolean
+    metric: Annotated[str, word("l2", "cosine", "published")]
+    noise: Annotated[str, word("paper", "calibrated", "none", also=strategies.NOISES.added)]
+    distribution: Annotated[str, word("gaussian", "laplace", also=strategies.DISTRIBUTIONS.added)]
+    sigma: Decimal
+    statistics: Annotated[str, word("mean", "drawn")]
+    clip: Decimal | None
+    tau: Decimal | None
+    draws: Annotated[str, word("fresh", "seeded")]
+    mechanism: Annotated[
+        str, word("retrain", "retrain-from-scratch", *MECHANISMS, also=strategies.MECHANISMS.added)
+    ]
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether Δ is each round's largest spread, which excludes nobody."""
+        return self.delta is None and self.relative_delta is None
+
+    @property
+    def survivors_needed(self) -> int:
+        """How many survivors a cluster must keep: x + s - 1."""
+        return self.x + self.representatives - 1
+
+    @property
+    def cluster_sizes(self) -> tuple[int, int]:
+        """The least and the most slots of a cluster: k and 2k - 1.
+
+        Fixed clusters keep their borders when clients leave or join: then fewer may be left in one, or more.
+        """
+        return (1, _MOST_CLIENTS) if self.clustering == "fixed" else (self.k, 2 * self.k - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Leaf(Record):
+    @property
+    def time(self) -> str:
+        """When the leaf says that it was written: a moment, or a day."""
+        return str(self.__dict__["at"])
+
+    @property
+    def hash(self) -> bytes:
+        """The leaf's hash in the tree."""
+        return leaf_hash(self.encode())
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunLeaf(_Leaf):
+    """Leaf 0: what is promised before the first round, and who signs."""
+
+    type: Annotated[str, constant("run")] = "run"
+    version: Annotated[int, constant(VERSION)] = VERSION
+    run: RunId
+    created_at: Moment
+    initial_model: Digest
+    policy: LoggedPolicy
+    key: Key | None
+
+    @property
+    def time(self) -> str:
+        """When the run was created."""
+        return self.created_at
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundLeaf(_Leaf):
+    """A recorded round over its clusters."""
+
+    type: Annotated[str, constant("round")] = "round"
+    number: Positive
+    attempt: Positive
+    before: Digest
+    after: Digest
+    delta: Decimal
+    update_norm: Decimal
+    pairs_within: Decimal
+    tau: Decimal
+    participants: Positive
+    clusters: Positive
+    root: Hash
+    at: Moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class RebuiltLeaf(_Leaf):
+    """A round that a mechanism rebuilt approximately, over the commitments of its slots; it has no clusters."""
+
+    type: Annotated[str, constant("rebuilt")] = "rebuilt"
+    number: Positive
+    attempt: Positive
+    before: Digest
+    after: Digest
+    mechanism: Annotated[str, word(*MECHANISMS, also=_rebuilds)]
+    participants: Positive
+    root: Hash
+    at: Moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedRequest(Record):
+    """A leaver as the log has it: when it asked, the verdict, and commitments to who it is and to its rounds."""
+
+    asked_at: Day
+    verdict: Annotated[str, word(*VERDICTS)]
+    client: Hash
+    rounds: Hash
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithdrawalLeaf(_Leaf):
+    """Clients who left together. Of the times it keeps the days: it is shown in the proofs of everybody else."""
+
+    type: Annotated[str, constant("withdrawal")] = "withdrawal"
+    requests: Annotated[tuple[LoggedRequest, ...], AtMost(MOST_REQUESTS)]
+    rounds: Whole
+    root: Hash
+    at: Day
+
+
+@dataclass(frozen=True, kw_only=True)
+class RollbackLeaf(_Leaf):
+    """The withdrawal in that leaf undid the standing rounds from `to` on."""
+
+    type: Annotated[str, constant("rollback")] = "rollback"
+    withdrawal: Positive
+    to: Positive
+    at: Day
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyLeaf(_Leaf):
+    """From here on heads are signed with this key."""
+
+    type: Annotated[str, constant("key")] = "key"
+    key: Key
+    at: Moment
+
+
+Leaf = RunLeaf | RoundLeaf | RebuiltLeaf | WithdrawalLeaf | RollbackLeaf | KeyLeaf
+
+_KINDS: dict[str, type[Leaf]] = {
+    "run": RunLeaf,
+    "round": RoundLeaf,
+    "rebuilt": RebuiltLeaf,
+    "withdrawal": WithdrawalLeaf,
+    "rollback": RollbackLeaf,
+    "key": KeyLeaf,
 }
 
 
-def read_leaf(value: Any, where: str) -> Leaf:
-    """A leaf of any kind, its fields turned into what they mean."""
+def parse_leaf(value: Any, where: str) -> Leaf:
+    """Read a leaf of any kind from a JSON value.
+
+    Args:
+        value: What was decoded; it may be hostile.
+        where: Where it stands, for the error.
+
+    Raises:
+        Unreadable: It is no leaf of a known kind.
+
+    """
     kind = value.get("type") if isinstance(value, dict) else None
-    if not isinstance(kind, str) or kind not in KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise Unreadable(f"{where} is not a leaf of a known type")
-    return fields(value, where, KINDS[kind])
+    return _KINDS[kind].parse(value, where)
 
 
-def time_of(leaf: Leaf) -> str:
-    """When a leaf says that it was written: a moment, or a day."""
-    return str(leaf["created_at" if leaf["type"] == "run" else "at"])
+def decode_leaf(data: bytes, where: str) -> Leaf:
+    """Read a leaf from its canonical form.
+
+    Args:
+        data: The bytes that are hashed.
+        where: Which leaf it is, for the error.
+
+    Raises:
+        Unreadable: It is not in canonical form, or no leaf of a known kind.
+
+    """
+    return parse_leaf(canonical.decode(data, what=where, most=_LARGEST), where)
 
 
 def latest_time(leaves: Iterable[Leaf]) -> str:
-    """The latest time in a log: a moment, or a day later than that of every moment. Compared as text."""
-    return max(map(time_of, leaves))
+    """Find the latest time in a log: a moment, or a day later than that of every moment. Compared as text.
 
+    Args:
+        leaves: At least one.
 
-def hash_of(leaf: Leaf) -> bytes:
-    """The leaf's place in the tree, from its plain form."""
-    return leaf_hash(canonical.encode(leaf))
-
-
-# -- writing leaves ------------------------------------------------------------------------------------------------
-
-
-def run_leaf(
-    *, run_id: str, created_at: str, initial_model: str, policy: Mapping[str, Any], key: PublicKey | None
-) -> Leaf:
-    """What is promised before the first round."""
-    told = {name: write_decimal(value) if isinstance(value, float) else value for name, value in policy.items()}
-    return {
-        "type": "run",
-        "version": VERSION,
-        "run": run_id,
-        "created_at": created_at,
-        "initial_model": initial_model,
-        "policy": told,
-        "key": None if key is None else str(key),
-    }
-
-
-def round_leaf(
-    *,
-    number: int,
-    attempt: int,
-    before: str,
-    after: str,
-    delta: float,
-    update_norm: float,
-    pairs_within: float,
-    tau: float,
-    participants: int,
-    clusters: Sequence[Leaf],
-    at: str,
-) -> Leaf:
-    """A recorded round over its clusters, which `cluster_leaf` made."""
-    return {
-        "type": "round",
-        "number": number,
-        "attempt": attempt,
-        "before": before,
-        "after": after,
-        "delta": write_decimal(delta),
-        "update_norm": write_decimal(update_norm),
-        "pairs_within": write_decimal(pairs_within),
-        "tau": write_decimal(tau),
-        "participants": participants,
-        "clusters": len(clusters),
-        "root": to_base64(root_of([hash_of(cluster) for cluster in clusters])),
-        "at": at,
-    }
-
-
-def rebuilt_leaf(
-    *, number: int, attempt: int, before: str, after: str, mechanism: str, commitments: Sequence[bytes], at: str
-) -> Leaf:
-    """A round that a mechanism rebuilt approximately, over the commitments of its slots; it has no clusters."""
-    return {
-        "type": "rebuilt",
-        "number": number,
-        "attempt": attempt,
-        "before": before,
-        "after": after,
-        "mechanism": mechanism,
-        "participants": len(commitments),
-        "root": to_base64(root_of([leaf_hash(each) for each in commitments])),
-        "at": at,
-    }
-
-
-def withdrawal_leaf(
-    *, requests: Sequence[tuple[str, str, bytes, bytes]], rounds: int, root: bytes, at: str
-) -> Leaf:
-    """Clients who left together: when each asked, the verdict, and commitments to who it is and to its rounds.
-
-    Of the times the leaf keeps the days: it is shown in the proofs of everybody else.
     """
-    return {
-        "type": "withdrawal",
-        "requests": [
-            {"asked_at": day_of(asked_at), "verdict": verdict, "client": to_base64(who), "rounds": to_base64(where)}
-            for asked_at, verdict, who, where in requests
-        ],
-        "rounds": rounds,
-        "root": to_base64(root),
-        "at": day_of(at),
-    }
-
-
-def rollback_leaf(*, withdrawal: int, to: int, at: str) -> Leaf:
-    """The withdrawal in that leaf undid the standing rounds from `to` on; of the time the leaf keeps the day."""
-    return {"type": "rollback", "withdrawal": withdrawal, "to": to, "at": day_of(at)}
-
-
-def key_leaf(*, key: PublicKey, at: str) -> Leaf:
-    """From here on heads are signed with this key."""
-    return {"type": "key", "key": str(key), "at": at}
+    return max(leaf.time for leaf in leaves)
 
 
 # -- inside a round ------------------------------------------------------------------------------------------------
 
 
-def cluster_leaf(*, position: int, first: int, size: int, weight: float, spread: float, slots: bytes) -> Leaf:
-    """A cluster, with the digest of its slots' commitments."""
-    return {
-        "position": position,
-        "first": first,
-        "size": size,
-        "weight": write_decimal(weight),
-        "spread": write_decimal(spread),
-        "slots": to_base64(slots),
-    }
+@dataclass(frozen=True, kw_only=True)
+class ClusterLeaf(Record):
+    """A cluster in the tree of its round: its place, share and spread, and the digest of its slots' commitments."""
+
+    position: Whole
+    first: Whole
+    size: Positive
+    weight: Decimal
+    spread: Decimal
+    slots: Hash
+
+    @property
+    def hash(self) -> bytes:
+        """Its hash in the round's tree."""
+        return leaf_hash(self.encode())
+
+
+class OpenCluster:
+    """What the records of a cluster whose commitments are all shown have in common."""
+
+    position: Whole
+    first: Whole
+    size: Positive
+    weight: Decimal
+    spread: Decimal
+    path: Annotated[tuple[Hash, ...], AtMost(64)]
+    slots: tuple[bytes, ...]
+
+    def root(self, clusters: int) -> bytes:
+        """Compute the root of the round to which the cluster leads.
+
+        Args:
+            clusters: How many clusters the round has.
+
+        Raises:
+            ValueError: No path can be that long, or no cluster have that position.
+
+        """
+        leaf = ClusterLeaf(
+            position=self.position,
+            first=self.first,
+            size=self.size,
+            weight=self.weight,
+            spread=self.spread,
+            slots=joined(self.slots),
+        )
+        return root_by_path(leaf.hash, self.position, clusters, self.path)
 
 
 def joined(hashes: Iterable[bytes]) -> bytes:
-    """SHA-256 over hashes, one behind the other."""
+    """Compute SHA-256 over hashes, one behind the other.
+
+    Args:
+        hashes: Of 32 bytes each.
+
+    """
     return hashlib.sha256(b"".join(hashes)).digest()
 
 
 def sized(size: int, root: bytes) -> bytes:
-    """A list and its length in one hash."""
+    """Hash a list's length and root together.
+
+    Args:
+        size: How many entries the list has.
+        root: The root over them.
+
+    """
     return hashlib.sha256(struct.pack(">I", size) + root).digest()
 
 
@@ -286,7 +343,13 @@ UNTOUCHED = sized(0, root_of([]))
 
 
 def commit_rounds(salt: bytes, leaves: Sequence[int]) -> bytes:
-    """The commitment to the round leaves in which a leaver took part."""
+    """Commit to the round leaves in which a leaver took part.
+
+    Args:
+        salt: 32 random bytes.
+        leaves: The places of the leaves in the log, in order.
+
+    """
     return hashlib.sha256(_ROUNDS_TAG + salt + b"".join(struct.pack(">Q", leaf) for leaf in leaves)).digest()
 
 
@@ -294,18 +357,33 @@ def commit_rounds(salt: bytes, leaves: Sequence[int]) -> bytes:
 
 
 def withdrawn_inner(salt: bytes, slot: int) -> bytes:
-    """A withdrawn slot, closed."""
+    """Hash a withdrawn slot, so that it is closed without its salt.
+
+    Args:
+        salt: 32 random bytes.
+        slot: The slot's number in its round.
+
+    """
     return hashlib.sha256(_WITHDRAWN_TAG + salt + struct.pack(">I", slot)).digest()
 
 
 def withdrawn_entry(position: int, inner: bytes) -> bytes:
-    """The leaf hash of a withdrawn slot among those of its round: its cluster can be seen, the slot itself not."""
+    """Compute the leaf hash of a withdrawn slot among those of its round: its cluster can be seen, the slot not.
+
+    Args:
+        position: The cluster's position in its round.
+        inner: From `withdrawn_inner`.
+
+    """
     return leaf_hash(struct.pack(">I", position) + inner)
 
 
 def map_root(values: Iterable[bytes]) -> bytes:
-    """The root of the map over the values of its rounds, in the order of the log.
+    """Compute the root of the map of withdrawals.
 
-    A round's value is `sized` over the entries of its withdrawn slots, in the order in which they were withdrawn.
+    Args:
+        values: For each round, in the order of the log, `sized` over the entries of its withdrawn slots, in the
+            order in which they were withdrawn.
+
     """
     return root_of([leaf_hash(value) for value in values])

@@ -9,17 +9,33 @@ HASH_BYTES = 32
 
 
 def leaf_hash(data: bytes) -> bytes:
-    """SHA-256(0x00 ‖ data)."""
+    """Hash a leaf: SHA-256(0x00 ‖ data).
+
+    Args:
+        data: What the leaf holds.
+
+    """
     return hashlib.sha256(b"\x00" + data).digest()
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
-    """SHA-256(0x01 ‖ left ‖ right)."""
+    """Hash an inner node: SHA-256(0x01 ‖ left ‖ right).
+
+    Args:
+        left: The hash on its left.
+        right: The hash on its right.
+
+    """
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
 def root_of(hashes: Sequence[bytes]) -> bytes:
-    """The root over leaf hashes; that of no leaves is SHA-256 of nothing."""
+    """Compute the root of a tree; that of no leaves is SHA-256 of nothing.
+
+    Args:
+        hashes: The leaf hashes.
+
+    """
     if not hashes:
         return hashlib.sha256(b"").digest()
     level = list(hashes)
@@ -31,7 +47,13 @@ def root_of(hashes: Sequence[bytes]) -> bytes:
 
 
 def path_to(hashes: Sequence[bytes], index: int) -> list[bytes]:
-    """What leads from one leaf to the root, the nearest first."""
+    """Compute the path that leads from one leaf to the root, the nearest hash first.
+
+    Args:
+        hashes: The leaf hashes.
+        index: Which leaf.
+
+    """
     path = []
     level, at = list(hashes), index
     while len(level) > 1:
@@ -43,7 +65,18 @@ def path_to(hashes: Sequence[bytes], index: int) -> list[bytes]:
 
 
 def root_by_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes:
-    """The root to which a path leads from a leaf of a tree; `ValueError` if no such path can be that long."""
+    """Compute the root to which a path leads.
+
+    Args:
+        leaf: The leaf hash to start from.
+        index: Which leaf it is.
+        size: How many leaves the tree has.
+        path: From `path_to`.
+
+    Raises:
+        ValueError: There is no such leaf, or no path of it has that length.
+
+    """
     if not 0 <= index < size:
         raise ValueError(f"there is no leaf {index} among {size}")
     steps, value, at, width = iter(path), leaf, index, size
@@ -70,7 +103,12 @@ class Prefixes:
             self._levels.append([node_hash(below[i], below[i + 1]) for i in range(0, len(below) - 1, 2)])
 
     def root(self, size: int) -> bytes | None:
-        """The root of the first leaves; None if there are fewer."""
+        """Compute the root of the first leaves; None if there are fewer.
+
+        Args:
+            size: How many leaves.
+
+        """
         if size > self._size:
             return None
         value = None
@@ -98,7 +136,13 @@ class Changing:
         return self._levels[-1][0] if self.size else root_of([])
 
     def put(self, index: int, leaf: bytes) -> None:
-        """Change a leaf hash, or append one at the end."""
+        """Change a leaf hash, or append one at the end.
+
+        Args:
+            index: Which leaf.
+            leaf: Its new hash.
+
+        """
         value, at, height = leaf, index, 0
         while True:
             level = self._levels[height]
@@ -121,7 +165,12 @@ class Growing:
         """Roots of perfect subtrees, the largest first: one for each bit of the size."""
 
     def add(self, leaf: bytes) -> None:
-        """Append a leaf hash."""
+        """Append a leaf hash.
+
+        Args:
+            leaf: The hash.
+
+        """
         value, size = leaf, self.size
         while size & 1:
             value, size = node_hash(self._whole.pop(), value), size >> 1

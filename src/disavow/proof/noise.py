@@ -4,45 +4,62 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
+from disavow.domain import Policy
 from disavow.errors import VerificationError
-from disavow.proof.leaves import Leaf
+from disavow.proof.leaves import LoggedPolicy, RoundLeaf
+from disavow.proof.statement import ShownCluster
 
 _ROUNDING = 1e-9
 
 
-def noise_of(policy: Mapping[str, Any], clusters: Iterable[tuple[float, float]]) -> float:
-    """The standard deviation τ of the Gaussian noise on a round's aggregate, from (weight, spread) of its clusters.
+def noise_of(policy: Policy | LoggedPolicy, clusters: Iterable[tuple[float, float]]) -> float:
+    """Compute the standard deviation τ of the Gaussian noise on a round's aggregate.
 
-    0 where there is no noise, or none that is Gaussian.
+    Args:
+        policy: What the run promises.
+        clusters: Weight and spread of each cluster of the round.
+
+    Returns:
+        τ; 0 where there is no noise, or none that is Gaussian.
+
     """
-    if policy["noise"] == "calibrated":
-        return float(policy["tau"] or 0.0)
-    if policy["noise"] != "paper" or policy["distribution"] != "gaussian":
+    if policy.noise == "calibrated":
+        return float(policy.tau or 0.0)
+    if policy.noise != "paper" or policy.distribution != "gaussian":
         return 0.0
-    sigma = float(policy["sigma"]) / int(policy["representatives"])
+    sigma = float(policy.sigma) / policy.representatives
     return min(math.hypot(*(weight * sigma * spread for weight, spread in clusters)), sys.float_info.max)
 
 
-def check_noise(policy: Mapping[str, Any], cluster: Leaf, leaf: Leaf) -> None:
-    """As far as one cluster tells: τ is the policy's, or at least what this cluster alone adds to it."""
-    tau = leaf["tau"]
-    if policy["noise"] == "calibrated":
-        due = tau == (policy["tau"] or 0.0)
-    elif policy["noise"] == "paper" and policy["distribution"] == "gaussian":
-        own, sigma = cluster["weight"] * cluster["spread"], policy["sigma"] / policy["representatives"]
+def check_noise(policy: LoggedPolicy, cluster: ShownCluster, leaf: RoundLeaf) -> None:
+    """Check, as far as one cluster tells, that τ is the policy's, or at least what this cluster alone adds to it.
+
+    Args:
+        policy: What the run promises.
+        cluster: A cluster of the round.
+        leaf: The round.
+
+    Raises:
+        VerificationError: It is not.
+
+    """
+    tau = leaf.tau
+    if policy.noise == "calibrated":
+        due = tau == (policy.tau or 0.0)
+    elif policy.noise == "paper" and policy.distribution == "gaussian":
+        own, sigma = cluster.weight * cluster.spread, policy.sigma / policy.representatives
         due = tau * (1 + _ROUNDING) >= own * sigma
-        if sigma == 0 or leaf["clusters"] == 1:
+        if sigma == 0 or leaf.clusters == 1:
             due = due and tau <= own * sigma * (1 + _ROUNDING)
-        if policy["delta"] is None and policy["relative_delta"] is None:
+        if policy.adaptive:
             # no other cluster is wider than Δ, and all their shares together are what this one leaves
-            due = due and tau <= sigma * _hypotenuse(own, (1 - cluster["weight"]) * leaf["delta"]) * (1 + _ROUNDING)
+            due = due and tau <= sigma * _hypotenuse(own, (1 - cluster.weight) * leaf.delta) * (1 + _ROUNDING)
     else:
         due = tau == 0
     if not due:
-        raise VerificationError(f"the noise of round {leaf['number']} is not that of the policy")
+        raise VerificationError(f"the noise of round {leaf.number} is not that of the policy")
 
 
 def _hypotenuse(one: float, other: float) -> float:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from disavow.errors import Unreadable, VerificationError
-from disavow.proof.reading import from_base64, hashed, to_base64
+from disavow.proof.validation import from_base64, hashed, to_base64
 
 LARGEST = 1 << 14
 _ED25519 = b"\x01"
@@ -29,7 +29,15 @@ _DASH = "\N{EM DASH}"
 
 
 def check_name(name: str) -> str:
-    """A name that a key can have: letters and digits of ASCII, and a few signs."""
+    """Check a key's name: letters and digits of ASCII, and a few signs.
+
+    Args:
+        name: The name, which is returned.
+
+    Raises:
+        Unreadable: No key can have it.
+
+    """
     if not _NAME.fullmatch(name):
         raise Unreadable(f"a key's name has 1 to 100 of A-Z a-z 0-9 . _ : / @ -; got {name[:100]!a}")
     return name
@@ -57,7 +65,16 @@ class PublicKey:
 
     @classmethod
     def parse(cls, text: str, where: str = "the public key") -> PublicKey:
-        """Read what `str` wrote."""
+        """Read what `str` wrote.
+
+        Args:
+            text: ``name+hash+base64``.
+            where: Where it stands, for the error.
+
+        Raises:
+            Unreadable: It is no public key.
+
+        """
         # nothing of the text is repeated in an error: it may be a private key, given by mistake
         if "PRIVATE KEY-----" in text:
             raise Unreadable(f"{where} is a private key, which is to be shown to nobody; give the public one")
@@ -71,7 +88,13 @@ class PublicKey:
         return key
 
     def holds(self, signature: bytes, message: bytes) -> bool:
-        """Whether this is the key's signature of this message."""
+        """Say whether this is the key's signature of a message.
+
+        Args:
+            signature: 64 bytes.
+            message: What was signed.
+
+        """
         try:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
         except (InvalidSignature, ValueError):
@@ -92,7 +115,12 @@ class Signer:
         return PublicKey(self.name, self.private.public_key().public_bytes_raw())
 
     def sign(self, message: bytes) -> bytes:
-        """64 bytes."""
+        """Sign a message; 64 bytes.
+
+        Args:
+            message: What to sign.
+
+        """
         return self.private.sign(message)
 
 
@@ -110,18 +138,64 @@ class Checkpoint:
         return f"{self.origin}\n{self.size}\n{to_base64(self.root)}\n"
 
     def signed(self, signer: Signer) -> str:
-        """The note, with one signature."""
+        """Write the note, with one signature.
+
+        Args:
+            signer: Who signs it.
+
+        """
         signature = to_base64(signer.public.hash + signer.sign(self.body.encode()))
         return f"{self.body}\n{_DASH} {signer.name} {signature}\n"
 
 
 def origin_of(run_id: str) -> str:
-    """The origin of a run's log."""
+    """Name the origin of a run's log.
+
+    Args:
+        run_id: The run.
+
+    """
     return f"disavow/run/{run_id}"
 
 
 Line = tuple[str, bytes]
 """What a signature line says of its key: the name, and the four bytes of its hash."""
+
+
+@dataclass(frozen=True)
+class TrustedKey:
+    """A key that the verifier trusts, and between which moments; no moment means no limit.
+
+    Args:
+        key: The key.
+        since: From when on it was in use.
+        until: When it was replaced.
+        revoked: When it was revoked. Nothing that it ever signed is accepted: a thief writes any date.
+
+    """
+
+    key: PublicKey
+    since: str | None = None
+    until: str | None = None
+    revoked: str | None = None
+
+    def in_use(self, time: str) -> bool:
+        """Say whether the key was in use then.
+
+        Args:
+            time: A moment, or a day.
+
+        """
+        return (self.since is None or self.since[: len(time)] <= time) and not self.retired_before(time)
+
+    def retired_before(self, time: str) -> bool:
+        """Say whether the key had been replaced by then.
+
+        Args:
+            time: A moment, or a day: then, on a day before.
+
+        """
+        return self.until is not None and self.until[: len(time)] < time
 
 
 class KeyIndex:
@@ -133,12 +207,37 @@ class KeyIndex:
         for key in dict.fromkeys(keys):
             self._keys.setdefault((key.name, key.hash), []).append(key)
 
+    @classmethod
+    def of(cls, trusted: Sequence[TrustedKey]) -> KeyIndex:
+        """Index trusted keys; a key is revoked if one of the entries with its bytes says so.
+
+        Args:
+            trusted: The keys that a verifier trusts.
+
+        """
+        revoked = {each.key.raw: each.revoked for each in trusted if each.revoked is not None}
+        return cls((each.key for each in trusted), revoked)
+
     def under(self, line: Line) -> list[PublicKey]:
-        """The keys that a signature line may be by."""
+        """Find the keys that a signature line may be by.
+
+        Args:
+            line: The name and hash of the line.
+
+        """
         return self._keys.get(line, [])
 
     def refuse_revoked(self, key: PublicKey, what: str) -> None:
-        """Raise, naming the key that signed something, if it was revoked."""
+        """Refuse what was signed with a revoked key.
+
+        Args:
+            key: The key that signed.
+            what: What it signed, for the error.
+
+        Raises:
+            VerificationError: The key was revoked.
+
+        """
         if key.raw in self._revoked:
             raise VerificationError(
                 f"{what} is signed with the key of {key.name} ({key.id[:16]}), which was revoked at "
@@ -154,7 +253,13 @@ class Note:
     signatures: dict[Line, list[bytes]]
 
     def holds(self, key: PublicKey, line: Line) -> bool:
-        """Whether every signature under this line is the key's."""
+        """Say whether every signature under a line is the key's.
+
+        Args:
+            key: The key.
+            line: A line of the note.
+
+        """
         message = self.head.body.encode()
         return all(
             len(signature) == _SIGNATURE_BYTES and key.holds(signature, message)
@@ -165,7 +270,18 @@ class Note:
 def open_checkpoint(
     note: str, key: PublicKey, what: str = "the checkpoint", *, cosigned: bool = False
 ) -> Checkpoint:
-    """The checkpoint in a note, which this key must have signed. `cosigned`: others may have signed it too."""
+    """Read the checkpoint in a note, which this key must have signed.
+
+    Args:
+        note: The note.
+        key: Who must have signed it.
+        what: What the note is, for the error.
+        cosigned: Whether others may have signed it too.
+
+    Raises:
+        VerificationError: The key did not sign it.
+
+    """
     read, line = read_note(note, what, cosigned=cosigned), (key.name, key.hash)
     if line not in read.signatures:
         raise VerificationError(f"{what} is not signed by {key.name} ({key.id[:16]})")
@@ -175,9 +291,19 @@ def open_checkpoint(
 
 
 def open_with_any(note: str, keys: KeyIndex, what: str, *, cosigned: bool = False) -> Checkpoint:
-    """The checkpoint in a note, which one of these keys must have signed; one that was revoked does not count.
+    """Read the checkpoint in a note, which one of these keys must have signed; a revoked one does not count.
 
     Dates are not looked at: a checkpoint does not say when it was signed.
+
+    Args:
+        note: The note.
+        keys: The keys of which one must have signed it.
+        what: What the note is, for the error.
+        cosigned: Whether others may have signed it too.
+
+    Raises:
+        VerificationError: None of them signed it, or only a revoked one.
+
     """
     read = read_note(note, what, cosigned=cosigned)
     refused = VerificationError(f"{what} is not signed by a key that was given")
@@ -192,7 +318,17 @@ def open_with_any(note: str, keys: KeyIndex, what: str, *, cosigned: bool = Fals
 
 
 def read_note(note: str, what: str, *, cosigned: bool = False) -> Note:
-    """A note of three lines and its signatures, one of them unless it may be cosigned; none is checked."""
+    """Read a note of three lines and its signatures, none of which is checked.
+
+    Args:
+        note: The note.
+        what: What it is, for the error.
+        cosigned: Whether it may have more than one signature.
+
+    Raises:
+        Unreadable: It is no such note.
+
+    """
     if len(note) > LARGEST:
         raise Unreadable(f"{what} is longer than {LARGEST:,} characters")
     try:

@@ -2,137 +2,164 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from disavow.errors import Unreadable, VerificationError
 from disavow.proof import canonical
 from disavow.proof.commitment import commit
-from disavow.proof.kinds import RECEIPT, expecting
-from disavow.proof.leaves import Leaf, cluster_leaf, hash_of, joined, read_leaf
+from disavow.proof.leaves import OpenCluster, RebuiltLeaf, RoundLeaf
 from disavow.proof.merkle import leaf_hash, root_by_path
 from disavow.proof.notes import Checkpoint, KeyIndex, open_with_any, origin_of
-from disavow.proof.reading import (
-    decimal,
-    exactly,
-    fields,
-    hashed,
-    list_of,
-    positive,
-    record,
-    run_id,
-    text,
-    whole,
+from disavow.proof.record import (
+    RECEIPT,
+    AtMost,
+    Decimal,
+    Hash,
+    Key,
+    Positive,
+    Record,
+    RunId,
+    Text,
+    Whole,
+    constant,
+    expecting,
 )
 
 TYPE = "disavow/receipt/v2"
 _MOST_BYTES = 1 << 20
-_PATH = 64
-
-_CLUSTER = {
-    "position": whole,
-    "first": whole,
-    "size": positive,
-    "weight": decimal,
-    "spread": decimal,
-    "slots": list_of(hashed, most=1 << 20),
-    "path": list_of(hashed, most=_PATH),
-}
+_MOST_SLOTS = 1 << 20
+_MOST_STEPS = 64
 
 
-@dataclass(frozen=True)
-class Receipt:
-    """A receipt that was read; `head` is known once it was checked."""
+@dataclass(frozen=True, kw_only=True)
+class ReceiptCluster(Record, OpenCluster):
+    """The client's cluster, all its slots open."""
 
-    run_id: str
-    client: str
-    leaf: int
-    header: Leaf
-    slot: int
-    head: Checkpoint
-    told: dict[str, Any]
-    written: dict[str, Any]
+    position: Whole
+    first: Whole
+    size: Positive
+    weight: Decimal
+    spread: Decimal
+    slots: Annotated[tuple[Hash, ...], AtMost(_MOST_SLOTS)]
+    path: Annotated[tuple[Hash, ...], AtMost(_MOST_STEPS)]
 
 
-def read_receipt(data: bytes) -> Receipt:
-    """Read a receipt; nothing of it is believed yet."""
+@dataclass(frozen=True, kw_only=True)
+class RoundReceipt(Record):
+    """A receipt for a round; the client's slot leads to the round's root through its cluster."""
+
+    type: Annotated[str, constant(TYPE)] = TYPE
+    run_id: Annotated[RunId, Key("run")]
+    client: Text
+    leaf: Positive
+    header: RoundLeaf
+    cluster: ReceiptCluster
+    slot: Whole
+    salt: Hash
+    update: Hash
+    inclusion: Annotated[tuple[Hash, ...], AtMost(_MOST_STEPS)]
+    checkpoint: Text
+
+    def root(self, commitment: bytes) -> bytes:
+        """Compute the root to which the cluster leads.
+
+        Args:
+            commitment: That to the client's slot.
+
+        Raises:
+            VerificationError: The slot is not in the cluster, or it is another's.
+            ValueError: No path can be that long.
+
+        """
+        slots, first, number = self.cluster.slots, self.cluster.first, self.header.number
+        if len(slots) != self.cluster.size or not first <= self.slot < first + len(slots):
+            raise VerificationError(f"the receipt for round {number} shows a slot that is not in its cluster")
+        if commitment != slots[self.slot - first]:
+            raise VerificationError(f"the receipt for round {number} does not open its slot")
+        return self.cluster.root(self.header.clusters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RebuiltReceipt(Record):
+    """A receipt for a rebuilt round, which has no clusters; the client's slot leads to its root by itself."""
+
+    type: Annotated[str, constant(TYPE)] = TYPE
+    run_id: Annotated[RunId, Key("run")]
+    client: Text
+    leaf: Positive
+    header: RebuiltLeaf
+    path: Annotated[tuple[Hash, ...], AtMost(_MOST_STEPS)]
+    slot: Whole
+    salt: Hash
+    update: Hash
+    inclusion: Annotated[tuple[Hash, ...], AtMost(_MOST_STEPS)]
+    checkpoint: Text
+
+    def root(self, commitment: bytes) -> bytes:
+        """Compute the root to which the slot leads.
+
+        Args:
+            commitment: That to the client's slot.
+
+        Raises:
+            ValueError: No path can be that long.
+
+        """
+        return root_by_path(leaf_hash(commitment), self.slot, self.header.participants, self.path)
+
+
+Receipt = RoundReceipt | RebuiltReceipt
+
+
+def decode_receipt(data: bytes) -> Receipt:
+    """Read a receipt; nothing of it is believed yet.
+
+    Args:
+        data: The file.
+
+    Raises:
+        Unreadable: It is no receipt.
+
+    """
     with expecting(data, RECEIPT):
-        return _read(data)
-
-
-def _read(data: bytes) -> Receipt:
-    value = canonical.decode(data, what="the receipt", most=_MOST_BYTES)
-    # a rebuilt round has no clusters: there a slot leads to the root by a path of its own
-    way = {"cluster": record(_CLUSTER)} if _kind(value) == "round" else {"path": list_of(hashed, most=_PATH)}
-    told = fields(
-        value,
-        "the receipt",
-        {
-            "type": exactly(TYPE),
-            "run": run_id,
-            "client": text,
-            "leaf": positive,
-            "header": read_leaf,
-            **way,
-            "slot": whole,
-            "salt": hashed,
-            "update": hashed,
-            "inclusion": list_of(hashed, most=_PATH),
-            "checkpoint": text,
-        },
-    )
-    unsigned = Checkpoint("", 0, b"")
-    header = told["header"]
-    return Receipt(told["run"], told["client"], told["leaf"], header, told["slot"], unsigned, told, value)
-
-
-def _kind(value: Any) -> str:
-    """What the receipt is for: a round, or a rebuilt one."""
-    header = value.get("header") if isinstance(value, dict) else None
-    kind = header.get("type") if isinstance(header, dict) else None
-    if kind not in ("round", "rebuilt"):
+        value = canonical.decode(data, what="the receipt", most=_MOST_BYTES)
+        header = value.get("header") if isinstance(value, dict) else None
+        kind = header.get("type") if isinstance(header, dict) else None
+        if kind == "round":
+            return RoundReceipt.parse(value, "the receipt")
+        if kind == "rebuilt":
+            return RebuiltReceipt.parse(value, "the receipt")
         raise Unreadable("the receipt is not for a round")
-    return str(kind)
 
 
-def check_receipt(receipt: Receipt, trusted: KeyIndex) -> Receipt:
-    """The receipt with its signed head, once everything in it leads there."""
-    told, number = receipt.told, receipt.header["number"]
-    head = open_with_any(told["checkpoint"], trusted, "the receipt's checkpoint")
+def check_receipt(receipt: Receipt, trusted: KeyIndex) -> Checkpoint:
+    """Check that everything in a receipt leads to a signed head of the run's log; that head.
+
+    Args:
+        receipt: What a client kept.
+        trusted: The keys of which one must have signed.
+
+    Raises:
+        VerificationError: It does not.
+
+    """
+    number = receipt.header.number
+    head = open_with_any(receipt.checkpoint, trusted, "the receipt's checkpoint")
     if head.origin != origin_of(receipt.run_id):
         raise VerificationError("the receipt's checkpoint is of another run's log")
-    made = commit(
+    commitment = commit(
         run_id=receipt.run_id,
         round_number=number,
-        salt=told["salt"],
+        salt=receipt.salt,
         client=receipt.client,
-        update_digest=told["update"],
+        update_digest=receipt.update,
     )
     try:
-        root = _root_of_rebuilt(receipt, made) if "path" in told else _root_of_round(receipt, made)
-        logged = root_by_path(hash_of(receipt.written["header"]), receipt.leaf, head.size, told["inclusion"])
+        root = receipt.root(commitment)
+        logged = root_by_path(receipt.header.hash, receipt.leaf, head.size, receipt.inclusion)
     except ValueError as error:
         raise VerificationError(f"a path in the receipt for round {number} cannot be: {error}") from None
-    if root != receipt.header["root"] or logged != head.root:
+    if root != receipt.header.root or logged != head.root:
         raise VerificationError(f"the receipt for round {number} does not lead to the signed head")
-    return replace(receipt, head=head)
-
-
-def _root_of_round(receipt: Receipt, made: bytes) -> bytes:
-    """The root to which the receipt's cluster leads, if the client's slot is in it."""
-    cluster, number = receipt.told["cluster"], receipt.header["number"]
-    slots, first = cluster["slots"], cluster["first"]
-    if len(slots) != cluster["size"] or not first <= receipt.slot < first + len(slots):
-        raise VerificationError(f"the receipt for round {number} shows a slot that is not in its cluster")
-    if made != slots[receipt.slot - first]:
-        raise VerificationError(f"the receipt for round {number} does not open its slot")
-    leaf = cluster_leaf(
-        **{name: cluster[name] for name in ("position", "first", "size", "weight", "spread")},
-        slots=joined(slots),
-    )
-    return root_by_path(hash_of(leaf), cluster["position"], receipt.header["clusters"], cluster["path"])
-
-
-def _root_of_rebuilt(receipt: Receipt, made: bytes) -> bytes:
-    """The root to which the client's slot leads by itself."""
-    return root_by_path(leaf_hash(made), receipt.slot, receipt.header["participants"], receipt.told["path"])
+    return head

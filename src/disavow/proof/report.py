@@ -2,89 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from disavow.errors import OtherModel, VerificationError
 from disavow.proof.bounds import Bounds
 from disavow.proof.history import History
-from disavow.proof.notes import Checkpoint
+from disavow.proof.notes import Checkpoint, TrustedKey
 from disavow.proof.opening import Opening
 from disavow.proof.statement import Statement
-from disavow.proof.trust import TrustedKey
-
-CHECKS = (
-    "readable",
-    "signature",
-    "statement",
-    "checkpoint",
-    "log",
-    "history",
-    "policy",
-    "rounds",
-    "clusters",
-    "survivors",
-    "spread",
-    "bounds",
-    "verdict",
-    "opening",
-    "receipts",
-    "model",
-)
-"""The names of the checks, which are numbered from 1."""
-
-
-def delta_in_words(policy: Mapping[str, Any]) -> str:
-    """How near counts as alike, by the policy of leaf 0.
-
-    >>> delta_in_words({"delta": None, "relative_delta": 0.5})
-    '0.5x the median update norm'
-    """
-    if policy["relative_delta"] is not None:
-        return f"{policy['relative_delta']:g}x the median update norm"
-    return "adaptive" if policy["delta"] is None else f"{policy['delta']:g}"
-
-
-def rebuilt_in_words(rounds: int) -> str:
-    """What must be said of standing rounds that were rebuilt.
-
-    >>> rebuilt_in_words(1)
-    '1 round was rebuilt approximately (not exact retraining)'
-    """
-    return f"{rounds} {'round was' if rounds == 1 else 'rounds were'} rebuilt approximately (not exact retraining)"
-
-
-def unchanged_in_words(rounds: int, *, served: bool) -> str:
-    """What must be said of rounds after a rollback that end in models which were undone, in place of "retrained".
-
-    >>> unchanged_in_words(2, served=True)
-    '2 rounds since the rollback end in the very models that were undone, the one served among them'
-    """
-    ends = "1 round since the rollback ends in the very model that was undone"
-    if rounds > 1:
-        ends = f"{rounds} rounds since the rollback end in the very models that were undone"
-    return ends + (", the one served among them" if served else "")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be verified, and against what."""
+    """What is to be verified, and against what.
+
+    Args:
+        proof: The file.
+        trusted: The keys of which one must have signed it.
+        opening: The leaver's file, which says whom the proof is about.
+        receipts: What the client kept.
+        model: The SHA-256 digest of a model file, in hexadecimal.
+        checkpoint: A checkpoint that somebody kept.
+        what_if: Whether a what-if is asked for, and not an erasure.
+        client: Whom the opening must be about, compared by bytes.
+        now: The present time, as leaves have it; with None, leaves in the future are not warned of.
+
+    """
 
     proof: bytes
     trusted: Sequence[TrustedKey]
     opening: bytes | None = None
     receipts: Sequence[bytes] = ()
     model: str | None = None
-    """The SHA-256 digest of a model file, in hexadecimal."""
     checkpoint: bytes | None = None
-    """A checkpoint that somebody kept."""
     what_if: bool = False
-    """Whether a what-if is asked for, and not an erasure."""
     client: str | None = None
-    """Whom the opening must be about, compared by bytes."""
     now: str | None = None
-    """The present time, as leaves have it; with None, leaves in the future are not warned of."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +53,10 @@ class Result:
 
 @dataclass
 class Report:
-    """All checks up to the first that failed, and what was read on the way."""
+    """All checks up to the first that failed, and what was read on the way.
+
+    `warnings` decide nothing, and yet should be seen.
+    """
 
     results: list[Result] = field(default_factory=list)
     failure: VerificationError | None = None
@@ -110,7 +67,6 @@ class Report:
     survivors: list[int] = field(default_factory=list)
     bounds: list[Bounds] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    """What decides nothing, and yet should be seen."""
 
     @property
     def valid(self) -> bool:

@@ -1,11 +1,14 @@
-"""What a proof says about the leaver in numbers: odds, chance to have been drawn, likeness of its clusters."""
+"""What a proof says in numbers and in words: odds, chance to have been drawn, likeness of its clusters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
 
+from disavow.errors import VerificationError
 from disavow.proof.bounds import MOST_SHOWN, bounds_of, chance_drawn, log10_odds, total_ratio
+from disavow.proof.history import History
+from disavow.proof.leaves import LoggedPolicy, RoundLeaf, RunLeaf
 from disavow.proof.statement import Statement
 
 EXCLUDES_NOBODY = "adaptive Δ excludes nobody"
@@ -53,31 +56,38 @@ class Summary:
 
 
 def summarise(statement: Statement) -> Summary:
-    """The numbers of a statement, computed from its clusters."""
+    """Compute the numbers of a statement from its clusters.
+
+    Args:
+        statement: One whose log begins with its promises, and whose clusters are of rounds of it.
+
+    """
     said = statement.predicate
-    leaves, clusters = said["leaves"], said["clusters"]
-    policy = leaves[0]["policy"]
-    drawn = policy["representatives"]
-    mine = [leaves[cluster["leaf"]] for cluster in clusters]
+    promised, clusters = said.leaves[0], said.clusters
+    mine = [leaf for leaf in (said.leaves[cluster.leaf] for cluster in clusters) if isinstance(leaf, RoundLeaf)]
+    if not isinstance(promised, RunLeaf) or len(mine) != len(clusters):
+        raise VerificationError("the statement shows clusters of something else than a round")
+    policy = promised.policy
+    drawn = policy.representatives
     bounds = [
-        bounds_of(weight=each["weight"], spread=each["spread"], tau=leaf["tau"], representatives=drawn)
+        bounds_of(weight=each.weight, spread=each.spread, tau=leaf.tau, representatives=drawn)
         for each, leaf in zip(clusters, mine, strict=True)
     ]
     ratios = [each.ratio for each in bounds if each.ratio is not None]
     known = bool(bounds) and len(ratios) == len(bounds)
-    norms = [(each["spread"], leaf["update_norm"]) for each, leaf in zip(clusters, mine, strict=True)]
+    norms = [(each.spread, leaf.update_norm) for each, leaf in zip(clusters, mine, strict=True)]
     return Summary(
         rounds=len(clusters),
-        superseded=0 if said["rounds"] is None else len(said["rounds"]["superseded"]),
+        superseded=0 if said.rounds is None else len(said.rounds.superseded),
         worst_round=log10_odds(max(ratios)) if known else None,
         median_round=log10_odds(median(ratios)) if known else None,
         composed=log10_odds(total_ratio(bounds)) if bounds else None,
-        drawn=chance_drawn((each["size"] for each in clusters), drawn),
+        drawn=chance_drawn((each.size for each in clusters), drawn),
         widest=max((spread / norm for spread, norm in norms if norm > 0), default=None),
-        pairs_within=min((leaf["pairs_within"] for leaf in mine), default=None),
-        adaptive=policy["delta"] is None and policy["relative_delta"] is None,
-        averaged=policy["statistics"] == "mean",
-        fixed=policy["clustering"] == "fixed",
+        pairs_within=min((leaf.pairs_within for leaf in mine), default=None),
+        adaptive=policy.adaptive,
+        averaged=policy.statistics == "mean",
+        fixed=policy.clustering == "fixed",
     )
 
 
@@ -111,3 +121,51 @@ def summary_in_words(summary: Summary, *, drawn: bool = True) -> list[str]:
     ]
     likeness = "likeness: " + "; ".join(part for part in parts if part)
     return [odds, chance, likeness] if drawn else [odds, likeness]
+
+
+def delta_in_words(policy: LoggedPolicy) -> str:
+    """Say how near counts as alike.
+
+    Args:
+        policy: That of leaf 0.
+
+    """
+    if policy.relative_delta is not None:
+        return f"{policy.relative_delta:g}x the median update norm"
+    return "adaptive" if policy.delta is None else f"{policy.delta:g}"
+
+
+def rebuilt_in_words(rounds: int) -> str:
+    """Say that standing rounds were rebuilt.
+
+    Args:
+        rounds: How many.
+
+    >>> rebuilt_in_words(1)
+    '1 round was rebuilt approximately (not exact retraining)'
+
+    """
+    return f"{rounds} {'round was' if rounds == 1 else 'rounds were'} rebuilt approximately (not exact retraining)"
+
+
+def unchanged_in_words(statement: Statement, history: History) -> str:
+    """Say of a rollback how many rounds since end in models that were undone, in place of "retrained".
+
+    Args:
+        statement: What a proof says.
+        history: Its log.
+
+    Returns:
+        A clause; "" where there is nothing to say.
+
+    """
+    withdrawal = statement.predicate.withdrawal
+    if withdrawal is None or statement.what_if or statement.predicate.verdict.kind != "rollback":
+        return ""
+    same = history.unchanged(withdrawal)
+    if not same:
+        return ""
+    ends = "1 round since the rollback ends in the very model that was undone"
+    if len(same) > 1:
+        ends = f"{len(same)} rounds since the rollback end in the very models that were undone"
+    return ends + (", the one served among them" if same[-1] == history.standing[-1] else "")

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from disavow.errors import VerificationError
-from disavow.proof.examination import Examination
-from disavow.proof.report import CHECKS, Asked, Report, Result
-from disavow.proof.trust import TrustedKey
+from disavow.proof.checks import CHECKS as _CHECKS
+from disavow.proof.checks import Verification
+from disavow.proof.notes import TrustedKey
+from disavow.proof.report import Asked, Report, Result
 
 __all__ = ["CHECKS", "Asked", "Report", "Result", "TrustedKey", "examine", "verify"]
 
+CHECKS = tuple(check.__name__.removeprefix("check_") for check in _CHECKS)
+"""The names of the checks, which are numbered from 1."""
+
 
 def verify(asked: Asked) -> Report:
-    """The report of a proof that holds; `VerificationError`, naming the check, if it does not."""
+    """Verify a proof.
+
+    Args:
+        asked: The proof, and what to check it against.
+
+    Returns:
+        The report of a proof that holds.
+
+    Raises:
+        VerificationError: The proof does not hold; the error names the check.
+
+    """
     report = examine(asked)
     if report.failure is not None and report.failed is not None:
         kind = type(report.failure)
@@ -22,13 +35,20 @@ def verify(asked: Asked) -> Report:
 
 
 def examine(asked: Asked) -> Report:
-    """Check a proof, up to the first check that fails."""
+    """Check a proof, up to the first check that fails.
+
+    Args:
+        asked: The proof, and what to check it against.
+
+    Returns:
+        What became of every check; `Report.failure` is what failed.
+
+    """
     report = Report()
-    examination = Examination(asked, report)
-    for number, name in enumerate(CHECKS, start=1):
-        check: Callable[[], str | None] = getattr(examination, name)
+    verification = Verification(asked, report)
+    for number, (name, check) in enumerate(zip(CHECKS, _CHECKS, strict=True), start=1):
         try:
-            detail = check()
+            detail = check(verification)
         except VerificationError as failure:
             report.results.append(Result(number, name, passed=False, detail=str(failure)))
             report.failure = failure

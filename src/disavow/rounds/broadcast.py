@@ -23,7 +23,16 @@ class Broadcast:
 
 
 def broadcast(ledger: Ledger, at: datetime) -> Broadcast:
-    """The next round's number and attempt, and the model the ledger says it starts from."""
+    """Open the next round with the model that the ledger says it starts from.
+
+    Args:
+        ledger: The run.
+        at: When the round opens.
+
+    Returns:
+        Number, attempt, model and its digest.
+
+    """
     number, attempt = ledger.next_round()
     vector = torch.from_numpy(ledger.model_before(number))
     return Broadcast(number, attempt, Model(ledger.layout, vector), ledger.digest_before(number), at)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from disavow.domain import Layout, Policy, TakingPart, size_class
-from disavow.rounds.clustering.alike import l2_geometry, share_within, spreads
+from disavow.domain.strategies import CLUSTERINGS
+from disavow.rounds.clustering import Clustering
 from disavow.rounds.clustering.distances import lengths_of
 from disavow.rounds.clustering.fixed import groups_of
 from disavow.rounds.clustering.geometry import geometry_of
-from disavow.rounds.clustering.kmeans import constrained_kmeans
-from disavow.rounds.clustering.mdav import mdav
+from disavow.rounds.clustering.spread import l2_geometry, share_within, spreads
 from disavow.rounds.clustering.sticky import sticky
 from disavow.rounds.randomness import training_stream
 from disavow.rounds.threads import one_thread
@@ -52,11 +53,25 @@ def cluster(
     round_number: int,
     taking_part: TakingPart | None = None,
 ) -> Clusters:
-    """Cluster updates that are in id order. `previous` is the membership of the last standing round.
-
-    `taking_part` are the fixed clusters of the round, for the method `fixed`.
+    """Cluster updates that are in id order.
 
     The same bits with any number of threads: see `rounds.threads`.
+
+    Args:
+        updates: The updates; clipped where the noise clips.
+        policy: The promises of the run.
+        layout: Which numbers belong to which tensor.
+        previous: The membership of the last standing round.
+        seed: The seed of the run.
+        round_number: Which round it is.
+        taking_part: The anchored clusters of the round, where these are anchored.
+
+    Returns:
+        The clusters with their weights and spreads.
+
+    Raises:
+        RuntimeError: A method broke what it promises about sizes.
+
     """
     with one_thread():
         return _cluster(updates, policy, layout, previous, seed, round_number, taking_part)
@@ -76,10 +91,10 @@ def _cluster(
     geometry = geometry_of(updates, metric=policy.metric, layout=layout, stream=stream)
     euclidean = l2_geometry(vectors, policy.metric, geometry, stream)
 
+    method = cast(Clustering, CLUSTERINGS[policy.clustering])
+
     def partition(items: Tensor) -> list[Tensor]:
-        if policy.clustering == "constrained-kmeans":
-            return constrained_kmeans(geometry, items, policy.k, stream)
-        return mdav(geometry, items, policy.k)
+        return method.partition(geometry, items, policy.k, stream)
 
     norm = median(lengths_of(vectors).tolist())
     delta = policy.delta_at(norm)
@@ -91,7 +106,7 @@ def _cluster(
     def too_wide(items: Tensor) -> bool:
         return delta is not None and widths([items])[0] > delta
 
-    if policy.clustering == "fixed":
+    if method.anchored:
         if taking_part is None:
             raise ValueError("fixed clusters are settled before a round, not by it")
         groups, weights, places = _anchored(updates, taking_part)
@@ -103,7 +118,7 @@ def _cluster(
         else:
             groups = partition(torch.arange(len(updates)))
         groups = sorted((group.cpu().sort().values for group in groups), key=lambda group: int(group[0]))
-        _check(groups, len(updates), policy.k)
+        _check(groups, len(updates), policy.k, method)
         classes = [size_class(samples) for samples in updates.samples]
         weights = tuple(sum(classes[i] for i in group.tolist()) / sum(classes) for group in groups)
         places = tuple(map(len, groups))
@@ -134,10 +149,11 @@ def _anchored(updates: Updates, taking_part: TakingPart) -> tuple[list[Tensor], 
     return groups, tuple(share / sum(shares) for share in shares), places
 
 
-def _check(groups: Sequence[Tensor], count: int, k: int) -> None:
-    """No method may break the promise that everything else rests on."""
+def _check(groups: Sequence[Tensor], count: int, k: int, method: Clustering) -> None:
+    """No method may break the promise that everything else rests on, nor what it declares."""
     sizes = [len(group) for group in groups]
-    if not all(k <= size < 2 * k for size in sizes) or sorted(
+    least, most = method.sizes(k)
+    if not all(max(k, least) <= size <= min(most or count, 2 * k - 1) for size in sizes) or sorted(
         i for group in groups for i in group.tolist()
     ) != list(range(count)):
         raise RuntimeError(f"clusters of sizes {sizes} are no partition of {count} into at least {k} each")

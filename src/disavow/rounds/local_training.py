@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from disavow.domain import Evaluation, Layout, Policy, escaped
+from disavow.domain.strategies import CLUSTERINGS
 from disavow.errors import CannotRetrain, RoundRefused
 from disavow.rounds.vectors import Model, Updates, row_blocks
 
@@ -23,14 +24,21 @@ class Engine(Protocol):
     def train(
         self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
     ) -> Updates:
-        """Each client's update after its local epochs from `model`: those of the settings, or `epochs`.
+        """Train clients from a model.
 
         A client's update depends on the model, its own data, the run's seed, the round, its id and the epochs, and
         on nothing else: not on who else takes part, nor on the order. Fewer epochs are the first of more.
+
+        Args:
+            model: What is broadcast.
+            clients: Whose updates are wanted.
+            round_number: Which round it is.
+            epochs: Local epochs; None: those of the settings.
+
         """
 
     def evaluate(self, model: Model) -> Evaluation | None:
-        """How well a model does on held-out data, in evaluation mode; None where nobody holds any."""
+        """Evaluate a model on held-out data, in evaluation mode."""
 
     def close(self) -> None:
         """Let go of workers and memory. An engine that is closed is not used again; closing twice is harmless."""
@@ -50,6 +58,16 @@ def refuse_unfit(engine: Engine, model: Model, clients: Sequence[str], round_num
     """Refuse an engine that cannot train a run, before anything is undone that it is to train again.
 
     One that does not say so beforehand trains one client for one epoch, to see whether what it returns fits.
+
+    Args:
+        engine: The engine.
+        model: A model of the run.
+        clients: Who is in the run.
+        round_number: The round that would be trained.
+
+    Returns:
+        | CannotRetrain: Its updates do not fit the model.
+
     """
     if isinstance(engine, ChecksRuns):
         engine.refuse_run(model.layout, clients)
@@ -69,18 +87,37 @@ def refuse_unfit(engine: Engine, model: Model, clients: Sequence[str], round_num
 
 
 def fewest(policy: Policy) -> int:
-    """How many must take part in a round: k, to make a cluster; fixed clusters are made, and may have gaps."""
-    return 1 if policy.clustering == "fixed" else policy.k
+    """Return how many must take part in a round."""
+    return CLUSTERINGS[policy.clustering].fewest_participants(policy.k)
 
 
 def refuse_too_few(participants: int, *, k: int, round_number: int) -> None:
-    """Raise before anybody trains in vain: fewer than k make no cluster."""
+    """Refuse a round before anybody trains in vain: fewer than k make no cluster.
+
+    Args:
+        participants: How many take part.
+        k: How many must.
+        round_number: Which round it is.
+
+    Returns:
+        | RoundRefused: They are too few.
+
+    """
     if participants < k:
         raise _refusal(round_number, f"{participants} participants are fewer than k = {k}")
 
 
 def refuse_overflow(model: Model, *, round_number: int) -> None:
-    """Raise if updates, each of them finite, have summed up to a model that is not."""
+    """Refuse a model that is not finite, though each update was.
+
+    Args:
+        model: The aggregate.
+        round_number: Which round it is.
+
+    Returns:
+        | RoundRefused: It holds NaN or infinity.
+
+    """
     if not bool(torch.isfinite(model.vector).all()):
         raise _refusal(round_number, "the aggregate holds NaN or infinity")
 
@@ -92,9 +129,21 @@ def _refusal(round_number: int, reason: str) -> RoundRefused:
 def accept(
     updates: Updates, *, layout: Layout, k: int, round_number: int, strangers: Sequence[str] = ()
 ) -> Updates:
-    """The updates in id order; or `RoundRefused`, saying why none of them may enter.
+    """Check updates, and put them in id order.
 
-    `strangers` are those among the clients who are not, or no longer, in the run.
+    Args:
+        updates: What the clients returned.
+        layout: That of the run's models.
+        k: How many updates it takes.
+        round_number: Which round it is.
+        strangers: Who among the clients is not, or no longer, in the run.
+
+    Returns:
+        The updates in id order.
+
+    Raises:
+        RoundRefused: None of them may enter, and why.
+
     """
     refuse_too_few(len(updates), k=k, round_number=round_number)
     twice = [client for client, count in Counter(updates.clients).items() if count > 1]

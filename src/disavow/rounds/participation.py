@@ -1,21 +1,26 @@
-"""Who takes part in a round where fewer than all clients do: those of the lowest rank, a hash of their ids.
+"""Who takes part in a round: those of the lowest rank, a hash of their ids; or, of anchored clusters, whole ones.
 
 A proof says in which rounds a leaver took part, and not who it was. So who takes part in which round must not be
 something that others can work out: ranks are keyed, by a key that derives from the operator's and lies in no run.
 Only with `draws = "seeded"`, for which nothing is claimed, are they derived from the seed.
+
+The anchors of a run with fixed clusters are settled before its first round, and joined by newcomers before each.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from disavow.config import Settings, participants_of
+from disavow.domain import Anchors, size_class
 from disavow.errors import ConfigError
-from disavow.ledger import Ledger
+from disavow.ledger import Ledger, Reader
 from disavow.ledger.keys import TOMBSTONE_KEY, has_tombstone_key, tombstone_key
-from disavow.rounds.randomness import derive
+from disavow.rounds.clustering.fixed import hash_of, settled
+from disavow.rounds.randomness import Secrets, derive
 
 Rank = Callable[[int, str], bytes]
 """Of a client in a round, by the round's number and the client's id."""
@@ -34,12 +39,20 @@ def rank_by_key(key: bytes) -> Rank:
 def participants(
     clients: Sequence[str], *, fraction: float, rank: Rank, round_number: int, at_least: int = 1
 ) -> tuple[str, ...]:
-    """Those of `clients` who take part: the ones with the lowest rank in this round, sorted by id.
+    """Choose who takes part: the clients with the lowest rank in this round.
 
     A hash, not a draw: when a client leaves, at most one other participant changes.
 
     >>> participants(["a", "b", "c", "d"], fraction=0.5, rank=rank_by_seed(1), round_number=1)
     ('b', 'c')
+
+    Args:
+        clients: Who could.
+        fraction: The share that does.
+        rank: By which they are chosen.
+        round_number: Which round it is.
+        at_least: How many do, however small the fraction.
+
     """
     count = participants_of(len(clients), fraction, at_least)
     if count >= len(clients):
@@ -51,7 +64,7 @@ def participants(
 def clusters_taking_part(
     places: Sequence[int], *, fraction: float, rank: Rank, round_number: int, at_least: int = 1
 ) -> tuple[int, ...]:
-    """The numbers of the fixed clusters that take part, whole: those of the lowest rank, sorted.
+    """Choose the anchored clusters that take part, whole: those of the lowest rank.
 
     A client is not ranked by itself, and who is left in a cluster does not matter: were a leaver's turn given to
     another client, a removal would change more than the leaver's own contribution. So many clusters that at least
@@ -59,6 +72,14 @@ def clusters_taking_part(
 
     >>> clusters_taking_part([4, 4, 5, 4], fraction=0.5, rank=rank_by_seed(1), round_number=1)
     (1, 2)
+
+    Args:
+        places: How many each has.
+        fraction: The share that takes part.
+        rank: By which they are chosen.
+        round_number: Which round it is.
+        at_least: How many places must take part.
+
     """
     count = participants_of(len(places), fraction)
     ranked = sorted(range(len(places)), key=lambda number: (rank(round_number, f"cluster {number}"), number))
@@ -68,14 +89,24 @@ def clusters_taking_part(
 
 
 def needs_participation_key(settings: Settings) -> bool:
-    """Whether fewer than all clients take part in a round, chosen in secret."""
+    """Return whether fewer than all clients take part in a round, chosen in secret."""
     return settings.training.fraction < 1.0 and settings.draws == "fresh"
 
 
 def participation_of(settings: Settings, ledger: Ledger, keys: Path) -> bytes | None:
-    """The secret key that decides who takes part in which round, from the operator's key in `keys`.
+    """Derive the secret key that decides who takes part in which round from the operator's.
 
-    None where none is needed: all clients take part, or draws are seeded, and with them participation.
+    Args:
+        settings: Those of the run.
+        ledger: The run.
+        keys: The folder of the operator's keys.
+
+    Returns:
+        The key; None where all clients take part, or draws are seeded.
+
+    Raises:
+        ConfigError: The operator's key is not there.
+
     """
     if not needs_participation_key(settings):
         return None
@@ -85,3 +116,69 @@ def participation_of(settings: Settings, ledger: Ledger, keys: Path) -> bytes | 
             "point DISAVOW_KEYS to the folder that holds it"
         )
     return ledger.participation_key(tombstone_key(keys, run=ledger.directory))
+
+
+def is_anchored(reader: Reader) -> bool:
+    """Return whether a run has anchored clusters."""
+    return reader.policy.anchored
+
+
+def anchors_for(reader: Reader, clients: Collection[str], *, seed: int, secrets: Secrets) -> Anchors:
+    """Return the run's anchors with a place for each of these clients, settled over them where there are none yet.
+
+    Changes nothing in the ledger. There must be at least k clients to settle them over.
+
+    Args:
+        reader: The run.
+        clients: Ids, at least k where there are no anchors.
+        seed: The seed of the run.
+        secrets: Where borders are drawn from.
+
+    """
+    anchors = reader.anchors()
+    if anchors is None:
+        return settled(clients, reader.policy.k, seed, secrets.stream(0, 1, "borders"))
+    newcomers = {client: hash_of(client, seed) for client in clients if client not in anchors.places}
+    return anchors.joined(newcomers) if newcomers else anchors
+
+
+def keep_places(ledger: Ledger, clients: Collection[str], *, seed: int, secrets: Secrets) -> Anchors:
+    """Store the run's anchors with a place for each of these clients.
+
+    Args:
+        ledger: The run.
+        clients: Ids.
+        seed: The seed of the run.
+        secrets: Where borders are drawn from.
+
+    """
+    anchors = anchors_for(ledger, clients, seed=seed, secrets=secrets)
+    if anchors != ledger.anchors():
+        ledger.keep_anchors(anchors)
+    return anchors
+
+
+def with_shares(ledger: Ledger, samples: Mapping[str, int], *, seed: int, secrets: Secrets) -> Anchors:
+    """Return the run's anchors with the size classes of those whose first update this is, which no later one
+    changes.
+
+    Changes nothing in the ledger: they are kept with the round, or not at all.
+
+    Args:
+        ledger: The run.
+        samples: How many each participant holds.
+        seed: The seed of the run.
+        secrets: Where borders are drawn from.
+
+    """
+    clients = ledger.clients() if ledger.anchors() is None else tuple(samples)
+    anchors = anchors_for(ledger, clients, seed=seed, secrets=secrets)
+    return anchors.counted({client: size_class(count) for client, count in samples.items()})
+
+
+def expected_shares(anchors: Anchors) -> list[float]:
+    """Estimate the share of each cluster: whoever has not returned an update yet counts for the mean."""
+    known = [place.share for place in anchors.places.values() if place.share is not None]
+    mean = sum(known) / len(known) if known else 1.0
+    waiting = Counter(place.cluster for place in anchors.places.values() if place.share is None)
+    return [anchor.share + mean * waiting[number] for number, anchor in enumerate(anchors.clusters)]

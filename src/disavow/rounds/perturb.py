@@ -15,15 +15,13 @@ from torch import Tensor
 from disavow.domain import Layout, Policy
 from disavow.rounds.cluster import Clusters
 from disavow.rounds.clustering.distances import norms_of
+from disavow.rounds.noise import noise_of
 from disavow.rounds.randomness import Secrets, Stream
 from disavow.rounds.threads import one_thread
 from disavow.rounds.vectors import Updates
 
 _SAFE = 1 - 1e-6
 """Clipped updates aim this little below the bound, so that rounding to float32 cannot carry them over it."""
-
-_DRAWN = 1 << 18
-"""Numbers that are drawn at a time: few enough for a processor's caches, enough for a GPU."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -34,8 +32,17 @@ class Perturbed:
 
 
 def clip(updates: Updates, policy: Policy) -> Updates:
-    """In mode `calibrated`, updates shortened to the L2 norm `clip`; otherwise as they are."""
-    if policy.noise != "calibrated" or policy.clip is None:
+    """Shorten updates to the L2 norm `noise.clip` where the noise clips them.
+
+    Args:
+        updates: The updates.
+        policy: The promises of the run.
+
+    Returns:
+        The updates, as they were where nothing is clipped.
+
+    """
+    if not noise_of(policy).clips or policy.clip is None:
         return updates
     with one_thread():
         norms = norms_of(updates.vectors)
@@ -57,11 +64,24 @@ def choose_and_perturb(
 
     A place without a member (a gap of a fixed cluster) counts as an update of 0.
 
-    Mode `paper` (Algorithm 1, where s is 1): noise of standard deviation σ·spread/s on each coordinate, Gaussian or
-    Laplace. Exchanging one of the drawn for another member moves their mean by spread/s at most, so the odds are
-    those of s = 1. Mode `calibrated` adds its one Gaussian to the aggregate instead, in `aggregate`.
+    Mode `paper` (Algorithm 1, where s is 1): noise of standard deviation σ·spread/s on each coordinate. Exchanging
+    one of the drawn for another member moves their mean by spread/s at most, so the odds are those of s = 1. Mode
+    `calibrated` adds its one Gaussian to the aggregate instead, in `aggregate`. Each noise is in `rounds.noise`.
 
     Running statistics (`Policy.statistics`) are the mean over the whole cluster, with noise σ·spread/k.
+
+    Args:
+        updates: The updates.
+        clusters: Their clusters.
+        policy: The promises of the run.
+        layout: Which numbers belong to which tensor.
+        secrets: Where places and noise are drawn from.
+        round_number: Which round it is.
+        attempt: Which try at it.
+
+    Returns:
+        What each cluster releases.
+
     """
     choice = secrets.stream(round_number, attempt, "representatives")
     chosen = [
@@ -72,9 +92,8 @@ def choose_and_perturb(
         released = torch.stack([_mean(updates.vectors, drawn, policy.representatives) for drawn in chosen])
         if policy.averages_statistics:
             _average_statistics(released, updates.vectors, clusters, layout)
-    if policy.noise == "paper":
-        scales = noise_scales(policy, layout).to(released.device)
-        _add_noise(released, clusters.spreads, policy, scales, secrets.stream(round_number, attempt, "noise"))
+    stream = secrets.stream(round_number, attempt, "noise")
+    noise_of(policy).perturb(released, clusters.spreads, policy=policy, layout=layout, stream=stream)
     return Perturbed(released)
 
 
@@ -100,26 +119,3 @@ def _average_statistics(released: Tensor, vectors: Tensor, clusters: Clusters, l
     for start, end in layout.running_statistics():
         for row, (members, places) in enumerate(zip(clusters.members, clusters.places, strict=True)):
             released[row, start:end] = _mean(vectors[:, start:end], members, places)
-
-
-def noise_scales(policy: Policy, layout: Layout) -> Tensor:
-    """The noise of mode `paper` on each coordinate, as a multiple of the cluster's spread: σ/s.
-
-    On running statistics that are a mean over the cluster's members, of whom there are at least k: σ/k.
-    """
-    scales = torch.full((layout.size,), policy.sigma / policy.representatives, dtype=torch.float64)
-    if policy.averages_statistics:
-        for start, end in layout.running_statistics():
-            scales[start:end] = policy.sigma / policy.k
-    return scales
-
-
-def _add_noise(released: Tensor, spreads: Sequence[float], policy: Policy, scales: Tensor, stream: Stream) -> None:
-    """Noise on each row in proportion to its cluster's spread; where that is 0, none is drawn."""
-    draw = stream.normal if policy.distribution == "gaussian" else stream.laplace
-    device, length = released.device, released.shape[1]
-    widths = torch.tensor(spreads, dtype=torch.float64)
-    noisy = torch.nonzero(widths * policy.sigma > 0).flatten()
-    for rows in noisy.split(max(1, _DRAWN // length)):
-        noise = draw(len(rows) * length, device).view(-1, length)
-        released[rows.to(device)] += widths[rows, None].to(device) * scales * noise

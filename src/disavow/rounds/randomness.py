@@ -6,8 +6,8 @@ purpose: a run can be repeated, and taking one client out changes nothing that a
 `draws = "seeded"` derives that key, from the seed, the round, the attempt and the purpose. The attempt is in it
 because noise used twice cancels out.
 
-A stream is AES-256 in counter mode: unpredictable without the key, and the same on every machine. torch is imported
-by the methods that make tensors: commands that only answer draw nothing, and start without it.
+A stream is AES-256 in counter mode: unpredictable without the key, and the same on every machine. torch and
+NumPy are imported by the methods that draw: commands that only answer draw nothing, and start without them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import hashlib
 import math
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import torch
     from torch import Tensor
 
-Ints = npt.NDArray[np.int64]
+Ints: TypeAlias = "npt.NDArray[np.int64]"
 
 _KEY_BYTES = 32
 
@@ -40,13 +40,13 @@ _ZEROS = bytes(1 << 20)
 
 
 def derive(*parts: int | str) -> bytes:
-    """A 32-byte key from what identifies a draw; no two lists of parts share one."""
-    told = [b"disavow/draw/v1\x00"]
+    """Derive a 32-byte key from what identifies a draw; no two lists of parts share one."""
+    encoded = [b"disavow/draw/v1\x00"]
     for part in parts:
         data = str(part).encode()
         kind = b"s" if isinstance(part, str) else b"i"
-        told += (kind, len(data).to_bytes(4, "big"), data)
-    return hashlib.sha256(b"".join(told)).digest()
+        encoded += (kind, len(data).to_bytes(4, "big"), data)
+    return hashlib.sha256(b"".join(encoded)).digest()
 
 
 class Stream:
@@ -56,7 +56,9 @@ class Stream:
         self._cipher = Cipher(AES(key), CTR(bytes(16))).encryptor()
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
-        """Uniform 64-bit words."""
+        """Draw uniform 64-bit words."""
+        import numpy as np
+
         if 8 * count > len(_ZEROS):
             return self._words(count, "cpu").numpy().view("<u8").astype(np.uint64, copy=False)
         # the same, a few microseconds sooner: every client of every round draws its batches here
@@ -77,43 +79,82 @@ class Stream:
         return drawn[:count].to(device, non_blocking=pinned)
 
     def below(self, bound: int) -> int:
-        """A uniform whole number from 0 to `bound` - 1, without bias."""
+        """Draw a uniform whole number without bias."""
         limit = (1 << 64) - (1 << 64) % bound
         while (word := int(self.words(1)[0])) >= limit:
             pass
         return word % bound
 
     def uniform(self, count: int, device: torch.device | str = "cpu") -> Tensor:
-        """Numbers strictly between 0 and 1, in steps of 2^-52: one bit less, or the largest would round to 1."""
+        """Draw numbers strictly between 0 and 1, in steps of 2^-52: one bit less, or the largest would round to 1.
+
+        Args:
+            count: How many.
+            device: Where they are made.
+
+        Returns:
+            The numbers, in float64.
+
+        """
         words = self._words(count, device)
         # the upper 52 bits; the shift brings copies of the first bit along, which are masked away
         return (((words >> 12) & ((1 << 52) - 1)).double() + 0.5) * 2.0**-52
 
     def normal(self, count: int, device: torch.device | str = "cpu") -> Tensor:
-        """Standard Gaussian numbers, by the inverse of their distribution function, made on a device."""
+        """Draw standard Gaussian numbers, by the inverse of their distribution function.
+
+        Args:
+            count: How many.
+            device: Where they are made.
+
+        Returns:
+            The numbers, in float64.
+
+        """
         import torch
 
         numbers: Tensor = torch.special.ndtri(self.uniform(count, device))
         return numbers
 
     def laplace(self, count: int, device: torch.device | str = "cpu") -> Tensor:
-        """Laplace numbers of mean 0 and standard deviation 1, made on a device."""
+        """Draw Laplace numbers of mean 0 and standard deviation 1.
+
+        Args:
+            count: How many.
+            device: Where they are made.
+
+        Returns:
+            The numbers, in float64.
+
+        """
         import torch
 
         u = self.uniform(count, device) - 0.5
         return -torch.sign(u) * torch.log1p(-2 * u.abs()) / math.sqrt(2)
 
     def permutation(self, count: int) -> Ints:
-        """The numbers from 0 to `count` - 1 in random order."""
+        """Draw a random order."""
+        import numpy as np
+
         return np.argsort(self.words(count), kind="stable").astype(np.int64, copy=False)
 
     def generator(self) -> np.random.Generator:
         """A numpy generator, for distributions that have no form here."""
+        import numpy as np
+
         return np.random.Generator(np.random.Philox(key=self.words(2)))
 
 
 def training_stream(seed: int, purpose: str, *, round_number: int = 0, client: str = "") -> Stream:
-    """The stream of a training draw. Round 0 and no client: a draw made before the first round."""
+    """Open the stream of a training draw.
+
+    Args:
+        seed: The seed of the run.
+        purpose: What is drawn.
+        round_number: Which round it is for; 0: before the first.
+        client: Whom it is for; empty: nobody in particular.
+
+    """
     return Stream(derive("training", seed, round_number, client, purpose))
 
 
@@ -124,7 +165,14 @@ class Secrets:
     seed: int | None = None
 
     def stream(self, round_number: int, attempt: int, purpose: str) -> Stream:
-        """The stream of one secret draw. Nothing about it is stored anywhere."""
+        """Open the stream of one secret draw; nothing about it is stored anywhere.
+
+        Args:
+            round_number: Which round it is for.
+            attempt: Which try at it.
+            purpose: What is drawn.
+
+        """
         if self.seed is None:
             return Stream(secrets.token_bytes(_KEY_BYTES))
         return Stream(derive("secret", self.seed, round_number, attempt, purpose))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from disavow.ledger import Ledger, RoundSummary
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 
 if TYPE_CHECKING:
     from disavow.rounds.local_training import Engine
@@ -18,41 +18,68 @@ BetweenRounds = Callable[[], None]
 def train(
     ledger: Ledger,
     engine: Engine,
-    conduct: Conduct,
+    options: RoundOptions,
     *,
     rounds: int,
     on_round: OnRound = lambda summary: None,
     between_rounds: BetweenRounds = lambda: None,
 ) -> None:
-    """Run and evaluate rounds until `rounds` of them stand. A run that was interrupted goes on where it stood.
+    """Run and evaluate rounds until so many stand; a run that was interrupted goes on where it stood.
 
-    `on_round` sees each new round once it is recorded and evaluated; `between_rounds` is called before each.
+    Args:
+        ledger: The run.
+        engine: What trains its clients.
+        options: How rounds are run.
+        rounds: How many are to stand.
+        on_round: Called with each new round, recorded and evaluated.
+        between_rounds: Called before each round and after the last.
+
+    Returns:
+        | RoundRefused: A round must not be recorded.
+
     """
     from disavow.rounds.round import run_round
 
-    settle(ledger, engine, conduct)
+    settle(ledger, engine, options)
     between_rounds()
     while ledger.last_round < rounds:
-        run_round(ledger, engine, conduct)
-        for summary in settle(ledger, engine, conduct):
+        run_round(ledger, engine, options)
+        for summary in settle(ledger, engine, options):
             on_round(summary)
         between_rounds()
 
 
-def settle(ledger: Ledger, engine: Engine, conduct: Conduct) -> list[RoundSummary]:
-    """What follows every record, also one that an interruption cut off from it: evaluate, then thin; in this order,
-    because a model that was thinned cannot be evaluated. The rounds that had not been evaluated.
+def settle(ledger: Ledger, engine: Engine, options: RoundOptions) -> list[RoundSummary]:
+    """Evaluate, then thin, after every record, also after one that an interruption cut off from it; in this order,
+    because a model that was thinned cannot be evaluated.
+
+    Args:
+        ledger: The run.
+        engine: What evaluates.
+        options: How much is retained.
+
+    Returns:
+        The rounds that had not been evaluated.
+
     """
     evaluated = evaluate_missing(ledger, engine)
-    ledger.thin(conduct.retention)
+    ledger.thin(options.retention)
     return evaluated
 
 
 def evaluate_missing(ledger: Ledger, engine: Engine) -> list[RoundSummary]:
-    """Evaluate the standing rounds that were recorded without getting so far; what they came to, in their order.
+    """Evaluate the standing rounds that were recorded without getting so far.
 
     The newest comes first, up to one of which the engine says nothing: what it could say nothing of before must not
     keep it from the round that was just recorded.
+
+    Args:
+        ledger: The run.
+        engine: What evaluates.
+
+    Returns:
+        These rounds, in their order.
+
     """
     import torch
 

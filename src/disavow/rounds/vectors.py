@@ -33,9 +33,17 @@ class Model:
 
 
 def require_layout(models: Iterable[Model], layout: Layout) -> None:
-    """Raise `ModelMismatch` unless every model has these tensors, by name, shape and order, in one float32 vector.
+    """Refuse models that have other tensors, by name, shape and order, in one float32 vector.
 
     Every engine asks before it trains or evaluates: kernels read memory by the layout of their own network.
+
+    Args:
+        models: The models.
+        layout: What they must have.
+
+    Returns:
+        | ModelMismatch: One has others.
+
     """
     for model in models:
         if model.layout != layout:
@@ -89,7 +97,7 @@ class Updates:
 
 
 def on_cpu(vectors: Tensor) -> Tensor:
-    """The same numbers in the CPU's memory; from a GPU through memory that it can write to by itself."""
+    """Copy numbers to the CPU's memory; from a GPU through memory that it can write to by itself."""
     if vectors.device.type != "cuda":
         return vectors.cpu()
     pinned = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=True)
@@ -99,16 +107,21 @@ def on_cpu(vectors: Tensor) -> Tensor:
 
 
 def row_blocks(vectors: Tensor) -> Iterator[slice]:
-    """Slices that cover all rows, each small enough to work on a copy of it."""
+    """Divide rows into slices, each small enough to work on a copy of it."""
     rows = max(1, _BLOCK_NUMBERS // max(1, vectors.shape[1]))
     for start in range(0, len(vectors), rows):
         yield slice(start, min(start + rows, len(vectors)))
 
 
 def floor_variances(model: Model, noise: float) -> Model:
-    """The model with every running variance at or above `VARIANCE_FLOOR` and the noise on it, a standard deviation.
+    """Raise every running variance to `VARIANCE_FLOOR`, and to the noise on it.
 
     What is left of a small variance after noise says little about it; taken at its word it blows a channel up.
+
+    Args:
+        model: The model.
+        noise: The standard deviation of that noise.
+
     """
     spans = list(model.layout.variances())
     if not spans:

@@ -46,10 +46,10 @@ def chain(*layers: nn.Module) -> nn.Sequential:
 def test_every_number_of_the_model_has_a_place_of_its_own(name: str) -> None:
     network = build(name, (1, 28, 28), 10, seed=1)
     found = chain_of(network, (1, 28, 28))
-    assert len(found.place) == len(model_of(network).vector)
-    assert len(np.unique(found.place)) == len(found.place)
-    assert found.place.min() == 0
-    assert found.place.max() < found.size
+    assert len(found.offsets) == len(model_of(network).vector)
+    assert len(np.unique(found.offsets)) == len(found.offsets)
+    assert found.offsets.min() == 0
+    assert found.offsets.max() < found.size
 
 
 def test_relu_and_pooling_belong_to_the_layer_before_whichever_comes_first() -> None:

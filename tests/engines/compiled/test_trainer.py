@@ -14,8 +14,7 @@ from disavow.config import TrainingSettings
 from disavow.engines.compiled import CompiledTrainer, NotAChain
 from disavow.engines.compiled.build import NoKernels, load
 from disavow.engines.sequential import SequentialEngine
-from disavow.engines.trainer import Ask
-from disavow.engines.vectorised import VectorisedEngine
+from disavow.engines.trainer import Ask, VectorisedEngine
 from disavow.engines.workload import Workload
 from disavow.rounds.local_training import Engine
 from disavow.rounds.vectors import Model

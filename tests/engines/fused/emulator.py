@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from disavow.engines.fused.launch import Kernel, text_of
+from disavow.engines.fused.nvrtc import Kernel, text_of
 
 COMPILER = next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
 
@@ -65,7 +65,7 @@ extern "C" void launch(int blocks, int threads, void **given) {
 
 _FEW_THREADS = {
     **dict.fromkeys(("conv_forward", "gather", "loss", "loss_of_attributes", "norm_forward", "norm_input"), 1),
-    **dict.fromkeys(("direct_forward", "direct_input", "relu_slope", "sgd"), 1),
+    **dict.fromkeys(("direct_forward", "direct_input", "relu_backward", "sgd"), 1),
     **dict.fromkeys(("norm_statistics", "norm_weight"), 4),
 }
 """Kernels whose threads share the work in loops, so that fewer of them can do it all."""

@@ -36,17 +36,17 @@ def test_every_tensor_of_the_model_has_its_own_stretch_of_the_row() -> None:
 
 
 class Forwards(nn.Module):
-    """A network that does what it is told with a convolution, a batch norm and a dense layer."""
+    """A network that does what it is rates with a convolution, a batch norm and a dense layer."""
 
-    def __init__(self, told: Callable[[Forwards, Tensor], Tensor]) -> None:
+    def __init__(self, rates: Callable[[Forwards, Tensor], Tensor]) -> None:
         super().__init__()
         self.conv = nn.Conv2d(1, 2, 3, padding=1)
         self.norm = nn.BatchNorm2d(2)
         self.fc = nn.Linear(128, 4)
-        self.told = told
+        self.rates = rates
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.told(self, images)
+        return self.rates(self, images)
 
 
 def test_what_forwards_does_by_default_can_be_read() -> None:
@@ -54,7 +54,7 @@ def test_what_forwards_does_by_default_can_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("rates", "said"),
     [
         (lambda n, x: n.fc(n.norm(n.conv(x)).flatten(1)).relu(), "does not end in a dense layer"),
         (lambda n, x: n.fc((n.norm(n.conv(x)) * 2).flatten(1)), "mul is not a layer that the kernels know"),
@@ -68,34 +68,34 @@ def test_what_forwards_does_by_default_can_be_read() -> None:
         (lambda n, x: n.fc(n.norm(n.conv(x) if x.sum() > 0 else x).flatten(1)), "cannot be traced"),
     ],
 )
-def test_what_the_kernels_do_not_know_is_named(told: Callable[[Forwards, Tensor], Tensor], said: str) -> None:
+def test_what_the_kernels_do_not_know_is_named(rates: Callable[[Forwards, Tensor], Tensor], said: str) -> None:
     with pytest.raises(NotFusable, match=said):
-        row_of(Forwards(told), SHAPE)
+        row_of(Forwards(rates), SHAPE)
 
 
 def test_a_relu_is_not_taken_for_those_who_read_what_was_before_it() -> None:
-    def told(network: Forwards, images: Tensor) -> Tensor:
+    def rates(network: Forwards, images: Tensor) -> Tensor:
         maps = network.norm(network.conv(images))
         scores: Tensor = network.fc((maps.relu() + maps).flatten(1))
         return scores
 
     with pytest.raises(NotFusable, match="relu does not follow a layer, and nothing else"):
-        row_of(Forwards(told), SHAPE)
+        row_of(Forwards(rates), SHAPE)
 
 
 def test_a_flat_view_is_the_same_node() -> None:
-    def told(network: Forwards, images: Tensor) -> Tensor:
+    def rates(network: Forwards, images: Tensor) -> Tensor:
         maps = network.conv(images)
         closed = maps.flatten(1).relu()
         scores: Tensor = network.fc(network.norm(maps).flatten(1) + closed)
         return scores
 
     with pytest.raises(NotFusable, match="relu does not follow a layer, and nothing else"):
-        row_of(Forwards(told), SHAPE)
+        row_of(Forwards(rates), SHAPE)
 
 
 def test_adding_in_place_is_adding_if_nobody_else_reads_the_sum() -> None:
-    def told(network: Forwards, images: Tensor) -> Tensor:
+    def rates(network: Forwards, images: Tensor) -> Tensor:
         maps = network.conv(images)
         inner = network.norm(maps)
         inner = inner.add_(maps)
@@ -109,7 +109,7 @@ def test_adding_in_place_is_adding_if_nobody_else_reads_the_sum() -> None:
         scores: Tensor = network.fc(maps.flatten(1))
         return scores
 
-    assert isinstance(row_of(Forwards(told), SHAPE).nodes[2], Sum)
+    assert isinstance(row_of(Forwards(rates), SHAPE).nodes[2], Sum)
     with pytest.raises(NotFusable, match="does not follow a layer, and nothing else"):
         row_of(Forwards(twice), SHAPE)
 

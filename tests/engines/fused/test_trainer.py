@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from disavow.engines.fused import FusedTrainer, division, launch, stack
+from disavow.engines.fused import FusedTrainer, nvrtc, stack, tiling
 from disavow.engines.fused import trainer as fused_trainer
-from disavow.engines.fused.division import division_of
 from disavow.engines.fused.memory import Memory
 from disavow.engines.fused.network import row_of
 from disavow.engines.fused.nodes import Convolution
+from disavow.engines.fused.tiling import tiling_of
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
@@ -34,7 +34,7 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[torch.device]:
         yield torch.device("cuda")
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "compile_kernel", Emulator(tmp_path_factory.mktemp("emulated")))
+        patch.setattr(nvrtc, "compile_kernel", Emulator(tmp_path_factory.mktemp("emulated")))
         yield torch.device("cpu")
 
 
@@ -113,8 +113,8 @@ def test_other_chains(network: nn.Module, device: torch.device) -> None:
 
 def test_several_federations_in_one_call_are_each_as_if_alone(device: torch.device) -> None:
     one = a_case()
-    told = SETTINGS.model_copy(update={"learning_rate": 0.01, "batch_size": 5, "momentum": 0.9})
-    other = replace(one, seed=12, settings=told)
+    rates = SETTINGS.model_copy(update={"learning_rate": 0.01, "batch_size": 5, "momentum": 0.9})
+    other = replace(one, seed=12, settings=rates)
     elsewhere = replace(one, images=one.images.flip(0).contiguous())
     trainer = FusedTrainer(one.network, SHAPE, device)
     scaled = Model(one.model.layout, one.model.vector * 0.5)
@@ -160,7 +160,7 @@ def test_a_single_client_that_does_not_fit_is_said_to_be_so(
 
 
 def test_what_a_diverging_client_leaves_behind_spoils_no_later_one(device: torch.device) -> None:
-    # its numbers stay in the empty places of rows that others get in the next round
+    # its numbers stay in the empty positions of rows that others get in the next round
     case = a_case(settings=SETTINGS.model_copy(update={"batch_size": 12}))
     images = case.images.clone()
     images[case.parts["bo"]] = torch.nan
@@ -283,7 +283,7 @@ def test_a_relu_is_closed_however_many_numbers_there_are(monkeypatch: pytest.Mon
     def compile_kernel(*_: object) -> object:
         return lambda blocks, threads, arguments: given.extend(a for a in arguments if isinstance(a, int))
 
-    monkeypatch.setattr(launch, "compile_kernel", compile_kernel)
+    monkeypatch.setattr(nvrtc, "compile_kernel", compile_kernel)
     network = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(16384, 4))
     row, nothing = row_of(network, (3, 32, 32)), torch.zeros(0)
     few = Memory.of(row, rows=1, batch=1, images=torch.zeros(1, 3, 32, 32), labels=nothing)
@@ -300,11 +300,11 @@ def test_a_block_of_many_threads_asks_for_registers_that_last(side: int) -> None
     network = nn.Sequential(*layers, nn.Linear(8 * (side // 2) ** 2, 4))
     node = row_of(network, (1, side, side)).nodes[1]
     assert isinstance(node, Convolution)
-    divided = division_of(node)
+    divided = tiling_of(node)
     for way in (divided.weight, divided.input):
         assert way is not None
         assert way.threads == way.defines["THREADS"] <= 1024
-        assert f"__launch_bounds__(THREADS) {way.kernel}(" in launch.text_of(way.source, {})
+        assert f"__launch_bounds__(THREADS) {way.kernel}(" in nvrtc.text_of(way.source, {})
 
 
 class Identity(nn.Module):
@@ -334,15 +334,15 @@ class Identity(nn.Module):
 def test_convolutions_whose_weights_do_not_fit_beside_one_another(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(division, "_direct", lambda *_: None)
+    monkeypatch.setattr(tiling, "_direct", lambda *_: None)
     agree(a_case("resnet-mini"), device)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_shortcuts_and_norms_of_any_arrangement(momentum: float, device: torch.device) -> None:
-    told = SETTINGS.model_copy(update={"momentum": momentum, "weight_decay": 0.01})
+    rates = SETTINGS.model_copy(update={"momentum": momentum, "weight_decay": 0.01})
     shape = (1, 5, 5)
-    agree(images_of(a_case(settings=told), shape, Identity()), device)
+    agree(images_of(a_case(settings=rates), shape, Identity()), device)
 
 
 @pytest.mark.parametrize(
@@ -369,9 +369,9 @@ def test_images_too_large_for_a_block_are_taken_in_bands(
     network = nn.Sequential(*layers)
     convolution = row_of(network, shape).nodes[0]
     assert isinstance(convolution, Convolution)
-    assert division_of(convolution).weight.defines["BAND"] == convolution.out_height
-    monkeypatch.setattr(division, "_SHARED", 4000)
-    divided = division_of(convolution)
+    assert tiling_of(convolution).weight.defines["BAND"] == convolution.out_height
+    monkeypatch.setattr(tiling, "_SHARED", 4000)
+    divided = tiling_of(convolution)
     if convolution.pooled:
         assert divided.forward.groups > 1
         # the last band is not a whole one

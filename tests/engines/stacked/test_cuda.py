@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
 import torch
 
 from disavow.engines.stacked import StackedTrainer
-from disavow.engines.stacked.launcher import Launcher
-from disavow.engines.stacked.memory import RowCost
+from disavow.engines.stacked.step import ClientStack
+from disavow.engines.stacked.trainer import _Prepared
 from disavow.engines.trainer import Ask
 from disavow.rounds.local_training import Engine
 from tests.engines.contract import Case
-from tests.engines.stacked.federations import (
+from tests.engines.stacked.test_contract import OneFederation, StackedContract
+from tests.engines.stacked.workloads import (
     AGREEMENT,
     SETTINGS,
     a_workload,
@@ -23,7 +25,6 @@ from tests.engines.stacked.federations import (
     deviations,
     reference,
 )
-from tests.engines.test_stacked import OneFederation, StackedContract
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
@@ -42,14 +43,14 @@ class TestStackedOnCuda(StackedContract):
     rounding = 1e-4
 
     def make(self, case: Case) -> Engine:
-        return OneFederation(StackedTrainer(CUDA, compile="never"), case)
+        return OneFederation(StackedTrainer(CUDA), case)
 
 
-@pytest.mark.parametrize("convolution", ["grouped", "unfold"])
+@pytest.mark.parametrize("graphs", ["auto", "never"])
 @pytest.mark.parametrize("network", ["convnet", "lenet5", "resnet-mini"])
-def test_it_agrees_with_the_reference(network: str, convolution: Literal["grouped", "unfold"]) -> None:
+def test_it_agrees_with_the_reference(network: str, graphs: Literal["auto", "never"]) -> None:
     ask = an_ask_of(network)
-    [updates] = StackedTrainer(CUDA, compile="never", convolution=convolution).train([ask])
+    [updates] = StackedTrainer(CUDA, graphs=graphs).train([ask])
     assert updates.vectors.device == CUDA
     assert agrees_but_for_kinks(updates.vectors, reference(ask).vectors)
 
@@ -57,46 +58,42 @@ def test_it_agrees_with_the_reference(network: str, convolution: Literal["groupe
 @pytest.mark.parametrize("network", ["lenet5", "resnet-mini"])
 def test_cuda_graphs_give_what_plain_launches_give(network: str, recwarn: pytest.WarningsRecorder) -> None:
     ask = an_ask_of(network)
-    options: dict[str, Any] = {"compile": "never", "client_axis": "exact"}
-    [plain] = StackedTrainer(CUDA, graphs="never", **options).train([ask])
-    trainer = StackedTrainer(CUDA, graphs="auto", **options)
+    [plain] = StackedTrainer(CUDA, graphs="never").train([ask])
+    trainer = StackedTrainer(CUDA, graphs="auto")
     for _ in range(2):
         [replayed] = trainer.train([ask])
         assert agrees_but_for_kinks(replayed.vectors, plain.vectors)
         assert float(deviations(replayed.vectors, plain.vectors).median()) < 1e-6
+    [prepared] = trainer._networks.values()
+    assert prepared.stack is not None
+    assert prepared.stack._graphs
     assert not [warning for warning in recwarn if "CUDA graph" in str(warning.message)]
-
-
-def test_a_compiled_step_agrees_with_the_reference(recwarn: pytest.WarningsRecorder) -> None:
-    ask = an_ask_of("lenet5", [64, 64, 64])
-    [updates] = StackedTrainer(CUDA, compile="always").train([ask])
-    assert agrees_but_for_kinks(updates.vectors, reference(ask).vectors)
-    assert not [warning for warning in recwarn if "compiling a step failed" in str(warning.message)]
 
 
 @pytest.mark.parametrize("network", ["lenet5", "resnet-mini"])
 def test_the_same_call_gives_the_same_bits(network: str) -> None:
-    ask, trainer = an_ask_of(network), StackedTrainer(CUDA, compile="never")
+    ask, trainer = an_ask_of(network), StackedTrainer(CUDA)
     [first], [second] = trainer.train([ask]), trainer.train([ask])
     assert torch.equal(first.vectors, second.vectors)
-    [third] = StackedTrainer(CUDA, compile="never").train([ask])
+    [third] = StackedTrainer(CUDA).train([ask])
     assert torch.equal(first.vectors, third.vectors)
 
 
 def test_nothing_waits_for_the_device_between_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Launcher.run
+    launch = ClientStack.launch
 
-    def without_waiting(self: Launcher, *arguments: Any) -> None:
+    def without_waiting(self: ClientStack, *arguments: Any) -> None:
         torch.cuda.set_sync_debug_mode("error")
         try:
-            run(self, *arguments)
+            launch(self, *arguments)
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
-    monkeypatch.setattr(Launcher, "run", without_waiting)
+    monkeypatch.setattr(ClientStack, "launch", without_waiting)
     ask = an_ask_of("resnet-mini")
-    for graphs in ("auto", "never"):
-        trainer = StackedTrainer(CUDA, graphs=graphs, convolution="unfold")
+    modes: tuple[Literal["auto", "never"], ...] = ("auto", "never")
+    for graphs in modes:
+        trainer = StackedTrainer(CUDA, graphs=graphs)
         trainer.train([ask])
         [updates] = trainer.train([ask])
         assert bool(torch.isfinite(updates.vectors).all())
@@ -120,29 +117,39 @@ def test_clients_that_do_not_fit_at_once_are_trained_in_smaller_chunks(
     graphs: Literal["auto", "never"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask = an_ask(a_workload([64] * 60, "lenet5", side=28, settings=TRAINING.model_copy(update={"batch_size": 64})))
-    shortages, was_too_low = [], RowCost.was_too_low
+    shortages, release = list[None](), StackedTrainer._release
 
-    def counted(self: RowCost) -> None:
-        shortages.append(self)
-        was_too_low(self)
+    def counted(self: StackedTrainer) -> None:
+        shortages.append(None)
+        release(self)
 
-    monkeypatch.setattr(RowCost, "was_too_low", counted)
+    monkeypatch.setattr(StackedTrainer, "_release", counted)
     # as if everything fitted
-    monkeypatch.setattr(RowCost, "at_most", lambda self, free: 10**6)
-    trainer = StackedTrainer(CUDA, graphs=graphs, convolution="unfold")
+    monkeypatch.setattr(_Prepared, "clients_at_once", lambda *_: 10**6)
+    trainer = StackedTrainer(CUDA, graphs=graphs)
     [updates] = trainer.train([ask])
     assert shortages
     assert agrees_but_for_kinks(updates.vectors, reference(ask).vectors)
 
 
-def test_what_a_row_costs_is_measured() -> None:
-    trainer, ask = StackedTrainer(CUDA, compile="never"), an_ask_of("lenet5")
+def test_as_many_clients_are_stacked_as_fit() -> None:
+    trainer, ask = StackedTrainer(CUDA), an_ask_of("lenet5")
     trainer.train([ask])
-    [stack] = trainer._stacks.values()
-    [cost] = stack._costs.values()
-    free = torch.cuda.mem_get_info(CUDA)[0]
+    [prepared] = trainer._networks.values()
+    [at_most] = prepared.at_most.values()
     # 32 images through LeNet5, forward and backward: megabytes, not gigabytes
-    assert 32 < cost.at_most(free) < free / 2**20
+    assert 32 < at_most < torch.cuda.mem_get_info(CUDA)[0] / 2**20
+
+
+def test_federations_of_one_network_and_data_set_share_a_stack() -> None:
+    ask = an_ask_of("lenet5")
+    other = Ask(replace(ask.workload, seed=5), ask.model, ask.clients, 3)
+    trainer = StackedTrainer(CUDA)
+    for each, updates in zip((ask, other), trainer.train([ask, other]), strict=True):
+        assert agrees_but_for_kinks(updates.vectors, reference(each).vectors)
+    [prepared] = trainer._networks.values()
+    assert prepared.stack is not None
+    assert prepared.stack.clients == 2 * len(SIZES)
 
 
 def test_models_are_evaluated_as_on_a_cpu() -> None:
@@ -158,5 +165,5 @@ def test_models_are_evaluated_as_on_a_cpu() -> None:
 @pytest.mark.parametrize(("precision", "allowed"), [("tf32", 0.05), ("bf16", 0.3)])
 def test_less_precision_is_less_exact_and_not_wrong(precision: Literal["tf32", "bf16"], allowed: float) -> None:
     ask = an_ask_of("lenet5")
-    [updates] = StackedTrainer(CUDA, compile="never", precision=precision).train([ask])
+    [updates] = StackedTrainer(CUDA, precision=precision).train([ask])
     assert AGREEMENT < float(deviations(updates.vectors, reference(ask).vectors).median()) < allowed

@@ -33,8 +33,8 @@ from disavow.erasure.prove import default_openings, opening_path, proof_path
 from disavow.erasure.receipts import receipts
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, fsck, journal, log
-from disavow.ledger.absent import files_with
 from disavow.ledger.clients import numbers_of
+from disavow.ledger.id_search import files_with
 from disavow.ledger.schema import memberships
 from disavow.proof.notes import Signer
 from disavow.proof.verify import Asked, Report, TrustedKey, verify
@@ -200,7 +200,7 @@ def rebuild_all(run: Federation, *, last: int) -> int:
     """Call the mechanism until there is nothing left to rebuild; how often."""
     calls = 0
     while ahead(run, last=last, most=1).steps:
-        run.mechanism.rebuild_next(run.ledger, run.engine, run.conduct)
+        run.mechanism.rebuild_next(run.ledger, run.engine, run.options)
         calls += 1
     return calls
 
@@ -210,7 +210,7 @@ def ahead(
 ) -> Work:
     """What the mechanism has before it, from the next round on unless said otherwise."""
     first = first or run.ledger.last_round + 1
-    return run.mechanism.ahead(run.ledger, run.conduct, first=first, last=last, leavers=leavers, most=most)
+    return run.mechanism.ahead(run.ledger, run.options, first=first, last=last, leavers=leavers, most=most)
 
 
 def mates(run: Federation, count: int = 2) -> list[str]:
@@ -261,7 +261,7 @@ class MechanismContract(ABC):
         with self.trained(tmp_path / "run") as run:
             rolled_back(run, ["client-04"], 3)
             before = run.ledger.digest_before(3)
-            run.mechanism.rebuild_next(run.ledger, run.engine, run.conduct)
+            run.mechanism.rebuild_next(run.ledger, run.engine, run.options)
             assert run.ledger.next_round() == (4, 2)
             assert run.ledger.summary(3).attempt == 2
             assert run.ledger.digest_before(3) == before
@@ -299,7 +299,7 @@ class MechanismContract(ABC):
             run = self.trained(tmp_path / name)
             rolled_back(run, ["client-01"], 2)
             while ahead(run, last=6, most=1).steps:
-                run.mechanism.rebuild_next(run.ledger, run.engine, run.conduct)
+                run.mechanism.rebuild_next(run.ledger, run.engine, run.options)
                 if interrupted:
                     run.close()
                     run = reopen_toy(tmp_path / name)
@@ -315,7 +315,7 @@ class MechanismContract(ABC):
             end = digests(run.ledger)
         with self.trained(tmp_path / "two") as run:
             ask(run, *pair)
-            engine = Failing(run.conduct.seed, most=calls)
+            engine = Failing(run.options.seed, most=calls)
             with pytest.raises(KeyboardInterrupt):
                 replace(run, own_engine=engine).answer()
         assert faults(tmp_path / "two") == []
@@ -343,7 +343,7 @@ class MechanismContract(ABC):
     def test_the_dry_run_foresees_what_happens(self, tmp_path: Path, leavers: int) -> None:
         with self.trained(tmp_path / "run") as run:
             those = [client for group in run.ledger.membership(1) for client in sorted(group)][:leavers]
-            foreseen = foresee(run.ledger, those, run.conduct, run.mechanism)
+            foreseen = foresee(run.ledger, those, run.options, run.mechanism)
             [*_, request] = leave(run, *those)
             assert request.verdict == foreseen.verdict
             assert request.cost is not None
@@ -359,7 +359,7 @@ class MechanismContract(ABC):
             run.train()
             assert run.ledger.last_round == 6
             leaver = run.ledger.clients()[0]
-            foreseen = foresee(run.ledger, [leaver], run.conduct, run.mechanism)
+            foreseen = foresee(run.ledger, [leaver], run.options, run.mechanism)
             [request] = leave(run, leaver)
             assert request.verdict == foreseen.verdict
             assert run.ledger.last_round == foreseen.served
@@ -432,9 +432,9 @@ class MechanismContract(ABC):
         self.trained(tmp_path / "run").close()
         before = files_of(tmp_path / "run")
         with Ledger.open(tmp_path / "run") as ledger:
-            conduct = runs.conduct_of(runs.settings_of(tmp_path / "run"))
+            options = runs.round_options(runs.settings_of(tmp_path / "run"))
             for leavers in range(10):
-                self.make().ahead(ledger, conduct, first=1, last=6, leavers=ledger.clients()[:leavers])
+                self.make().ahead(ledger, options, first=1, last=6, leavers=ledger.clients()[:leavers])
         assert files_of(tmp_path / "run") == before
 
     def test_where_there_is_nothing_to_rebuild_there_is_no_work(self, tmp_path: Path) -> None:

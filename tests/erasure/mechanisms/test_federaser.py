@@ -193,7 +193,7 @@ def test_updates_are_kept_at_every_so_many_rounds_and_under_no_other_mechanism(t
 
 def test_no_update_is_kept_where_the_log_promises_another_mechanism(tmp_path: Path) -> None:
     with start_toy(tmp_path / "run", toy_settings()) as run:
-        keeping = replace(run, own_conduct=replace(run.conduct, keep_every=1))
+        keeping = replace(run, own_options=replace(run.options, keep_every=1))
         with pytest.raises(LedgerError):
             keeping.train()
         assert run.ledger.next_round() == (1, 1)
@@ -209,11 +209,11 @@ def test_a_run_is_rebuilt_by_no_other_mechanism_than_its_log_names(
         assert run.ledger.policy.mechanism == promised
         ask(run, "client-01")
         with pytest.raises(ConfigError):
-            erase(run.ledger, run.engine, run.conduct, other)
+            erase(run.ledger, run.engine, run.options, other)
         with pytest.raises(ConfigError):
-            answer_without_training(run.ledger, run.conduct, other)
+            answer_without_training(run.ledger, run.options, other)
         with pytest.raises(ConfigError):
-            foresee(run.ledger, ["client-02"], run.conduct, other)
+            foresee(run.ledger, ["client-02"], run.options, other)
         assert [request.state for request in run.ledger.requests()] == [RequestState.WAITING]
         assert run.answer()
 
@@ -270,7 +270,7 @@ def test_superseded_rounds_give_up_their_updates_when_the_rebuild_commits_and_no
     with toy(tmp_path / "run") as run:
         rolled_back(run, ["client-04"], 1)
         before = set(update_files(tmp_path / "run"))
-        run.mechanism.rebuild_next(run.ledger, run.engine, run.conduct)
+        run.mechanism.rebuild_next(run.ledger, run.engine, run.options)
         # the first rebuilt round holds the survivors' updates as they are: the same files
         assert set(update_files(tmp_path / "run")) == before
         run.answer()
@@ -323,7 +323,7 @@ def test_a_copy_of_the_run_has_what_it_needs_to_rebuild(tmp_path: Path) -> None:
 def test_fewer_rounds_stand_and_training_goes_on_to_those_that_were_asked_for(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
         pair = mates(run)
-        foreseen = foresee(run.ledger, pair, run.conduct, run.mechanism)
+        foreseen = foresee(run.ledger, pair, run.options, run.mechanism)
         assert (foreseen.served, foreseen.approximate) == (4, True)
         [request, _] = leave(run, *pair)
         assert request.remark == "rebuilt approximately by federaser; 4 rounds stand"
@@ -456,7 +456,7 @@ def test_a_kept_round_with_too_few_survivors_ends_the_rebuild(tmp_path: Path) ->
 
 def test_no_privacy_budget_allows_a_rebuilt_round(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
-        strict = replace(run, own_conduct=replace(run.conduct, budget=Budget(1.0, 1e-5)))
+        strict = replace(run, own_options=replace(run.options, budget=Budget(1.0, 1e-5)))
         assert ahead(strict, first=1, last=8).obstacle == NO_ACCOUNT
 
 
@@ -476,7 +476,7 @@ class Diverging(ToyEngine):
 def test_a_calibration_that_is_refused_serves_what_was_rebuilt_before_it(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
         ask(run, *mates(run))
-        [request, _] = replace(run, own_engine=Diverging(run.conduct.seed)).answer()
+        [request, _] = replace(run, own_engine=Diverging(run.options.seed)).answer()
         assert "rebuilt only up to round 2: round 3 refused" in request.remark
         assert [s.number for s in standing(run.ledger)] == [1, 2]
     assert faults(tmp_path / "run") == []

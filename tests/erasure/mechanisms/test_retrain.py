@@ -11,6 +11,7 @@ from disavow.erasure.dry_run import foresee
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain, RetrainFromScratch
 from disavow.ledger import log
+from disavow.proof.leaves import RollbackLeaf
 from tests.erasure.mechanisms.contract import (
     MechanismContract,
     ahead,
@@ -51,14 +52,14 @@ def test_from_scratch_every_rollback_is_to_round_1(tmp_path: Path) -> None:
         with start_toy(tmp_path / name, settings) as run:
             run.train()
             pair = pair_first_together_in(run.ledger, 3)
-            foreseen = foresee(run.ledger, pair, run.conduct, run.mechanism)
+            foreseen = foresee(run.ledger, pair, run.options, run.mechanism)
             [request, _] = leave(run, *pair)
             assert request.verdict == foreseen.verdict
             assert request.cost is not None
             ends[name] = request.verdict, request.cost.rounds, foreseen.cost.rounds
             with run.ledger._connect() as connection:
-                [rollback] = [leaf for leaf in log.leaves_of(connection) if leaf["type"] == "rollback"]
-            assert rollback["to"] == request.verdict.undoes
+                [rollback] = [leaf for leaf in log.leaves_of(connection) if isinstance(leaf, RollbackLeaf)]
+            assert rollback.to == request.verdict.undoes
         assert faults(tmp_path / name) == []
     assert ends == {
         "retrain": (Verdict(VerdictKind.ROLLBACK, 3), 3, 3),
@@ -104,7 +105,7 @@ def test_a_rebuilt_round_draws_anew(tmp_path: Path) -> None:
         before, old = run.ledger.digest_before(2), digests(run.ledger)[1]
         run.ledger.register(["newcomer"], key=run.tombstone_key())  # never took part: leaves the others as they are
         rolled_back(run, ["newcomer"], 2)
-        run.mechanism.rebuild_next(run.ledger, run.engine, run.conduct)
+        run.mechanism.rebuild_next(run.ledger, run.engine, run.options)
         rebuilt = run.ledger.round(2)
         assert rebuilt.before == before
         assert len(rebuilt.slots) == 9

@@ -14,7 +14,7 @@ from disavow.proof.leaves import UNTOUCHED, commit_rounds, map_root
 from disavow.proof.merkle import root_of
 from disavow.proof.notes import Checkpoint, Signer
 from disavow.proof.opening import Opening
-from disavow.proof.reading import to_base64
+from disavow.proof.validation import to_base64
 from disavow.proof.verify import TrustedKey
 from tests.proof.vectors.valid import (
     LEAVER,
@@ -58,7 +58,7 @@ def vectors() -> Iterator[Vector]:
 
 
 def _with(made: Made, name: str, about: str, fails: str, proof: bytes | None = None, **more: Any) -> Vector:
-    told = {"opening": made.opening.to_bytes(), "what_if": made.what_if, **more}
+    told = {"opening": made.opening.encode(), "what_if": made.what_if, **more}
     if isinstance(told.get("checkpoint"), str):
         told["checkpoint"] = told["checkpoint"].encode()
     return Vector(name, about, made.proof if proof is None else proof, fails, **told)
@@ -991,7 +991,7 @@ def _openings() -> Iterator[Vector]:
             replace(right, rounds=(replace(first, update=b"u" * 32), *right.rounds[1:])),
         ),
     ):
-        yield _with(made, name, about, "opening", opening=opening.to_bytes())
+        yield _with(made, name, about, "opening", opening=opening.encode())
     before = World("rolled back", clients=8).train(2).leave(LEAVER).proof(LEAVER).opening
     later = rolled_back().proof(LEAVER)  # one of the two rounds was superseded since
     for name, about, opening in (
@@ -1003,8 +1003,8 @@ def _openings() -> Iterator[Vector]:
             replace(before, rounds=(*before.rounds, replace(before.rounds[-1], leaf=6))),
         ),
     ):
-        yield _with(later, name, about, "opening", opening=opening.to_bytes())
-    data = right.to_bytes()
+        yield _with(later, name, about, "opening", opening=opening.encode())
+    data = right.encode()
     for name, about, broken in (
         ("opening-empty", "no bytes", b""),
         ("opening-truncated", "the first half", data[: len(data) // 2]),
@@ -1020,7 +1020,7 @@ def _openings() -> Iterator[Vector]:
         "the slot of somebody who left too, with the leaver's opening moved there",
         "opening",
         proof.forged(_in_cluster(slot=moved.rounds[0].slot)),
-        opening=moved.to_bytes(),
+        opening=moved.encode(),
     )
 
 
@@ -1213,7 +1213,7 @@ def _hidden_but_receipted(world: World) -> Vector:
         "the withdrawal itself leaves a round out, for which the leaver has a receipt",
         "receipts",
         made.forged(edit, relogged=True),
-        opening=replace(made.opening, rounds=made.opening.rounds[1:]).to_bytes(),
+        opening=replace(made.opening, rounds=made.opening.rounds[1:]).encode(),
         receipts=[world.receipt(LEAVER, 1)],
     )
 
@@ -1242,7 +1242,7 @@ def _several() -> Iterator[Vector]:
     world = deniable()
     made, good = world.proof(LEAVER), world.receipt(LEAVER, 1)
     few = World("deniable", x=3).train(2).leave(LEAVER, verdict="deniable").proof(LEAVER)
-    another = World("deniable").train(2).leave(OTHER).proof(OTHER).opening.to_bytes()
+    another = World("deniable").train(2).leave(OTHER).proof(OTHER).opening.encode()
     invalid = _changed(good, salt=to_base64(b"s" * 32))
     broken = _changed(good, checkpoint="no note")
     unreadable: dict[str, Any] = {"opening": b"[", "receipts": [b"["], "checkpoint": b"\xff"}

@@ -50,7 +50,7 @@ def genuine(
         made.proof,
         None,
         named,
-        made.opening.to_bytes(),
+        made.opening.encode(),
         receipts,
         None if checkpoint is None else checkpoint.encode(),
         model,

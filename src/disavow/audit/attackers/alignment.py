@@ -12,16 +12,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from disavow.audit.game import Handed, Scores, Unit
+from disavow.audit.game import Attacker, Handed, Scores, Unit
 
 
 @dataclass(frozen=True)
-class UpdateAlignment:
+class UpdateAlignment(Attacker):
     """One score a world, from the whole course of training instead of its end."""
 
-    name: ClassVar[str] = "update alignment"
+    name = "update alignment"
     unit: ClassVar[Unit] = "world"
 
     def scores(self, handed: Handed) -> Scores:
-        """The mean cosine of the client's update with the global step."""
+        """Score by the mean cosine of the client's update with the global step; see `Attacker`."""
         return Scores(handed.present.alignment, handed.absent.alignment)

@@ -18,22 +18,26 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from disavow.audit.game import Floats, Handed, Scores, Unit
+from disavow.audit.game import Attacker, Floats, Handed, Scores, Unit
 
 
 @dataclass(frozen=True)
-class BeforeAfter:
+class BeforeAfter(Attacker):
     """Pairs of models, one score a pair."""
 
-    name: ClassVar[str] = "before and after"
+    name = "before and after"
     unit: ClassVar[Unit] = "world"
 
     def scores(self, handed: Handed) -> Scores:
-        """How far the leaver stands out; in absent pairs it was in neither model."""
+        """Score how far the leaver stands out; in absent pairs it was in neither model. See `Attacker`."""
         return Scores(
             _standing_out(handed.present.client_loss - handed.before.client_loss),
             _standing_out(handed.absent.client_loss - handed.never.client_loss),
         )
+
+
+BEFORE_AFTER = BeforeAfter()
+"""Not among those who may accuse a server."""
 
 
 def _standing_out(rise: Floats) -> Floats:
@@ -43,6 +47,15 @@ def _standing_out(rise: Floats) -> Floats:
 
 
 def ranks(before: Floats, after: Floats) -> npt.NDArray[np.int64]:
-    """The leaver's place among all clients in each pair, 1 for the one whose loss rose most; ties go against it."""
+    """Rank the leaver among all clients in each pair, 1 for the one whose loss rose most; ties go against it.
+
+    Args:
+        before: Losses by each client, one row a model.
+        after: Those of the models that supersede them.
+
+    Returns:
+        One rank a pair.
+
+    """
     rise = after - before
     return np.asarray((rise >= rise[:, :1]).sum(axis=1), dtype=np.int64)

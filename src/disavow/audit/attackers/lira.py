@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from disavow.audit.game import Flags, Floats, Handed, Scores, Shadows, Unit
+from disavow.audit.game import Attacker, Flags, Floats, Handed, Scores, Shadows, Unit
 from disavow.errors import ConfigError
 
 SHADOWS_NEEDED = 2
@@ -28,14 +28,14 @@ _LEAST_DEVIATION = 1e-3
 
 
 @dataclass(frozen=True)
-class OnlineLira:
+class OnlineLira(Attacker):
     """The logarithm of the likelihood of φ *in* over that *out*, record by record."""
 
-    name: ClassVar[str] = "LiRA online"
+    name = "LiRA online"
     unit: ClassVar[Unit] = "record"
 
     def scores(self, handed: Handed) -> Scores:
-        """Refuses shadows that do not hold, or do not lack, every record at least twice."""
+        """Score by the likelihood ratio; every record must be held, and be lacking, in two shadows at least."""
         observed = _observed(handed)
         _check_counts(handed.shadows, online=True)
         held = _fit(handed.shadows.confidence, handed.shadows.held)
@@ -44,14 +44,14 @@ class OnlineLira:
 
 
 @dataclass(frozen=True)
-class OfflineLira:
+class OfflineLira(Attacker):
     """How many deviations φ is above its mean *out*: ranks records as the probability of a smaller φ does."""
 
-    name: ClassVar[str] = "LiRA offline"
+    name = "LiRA offline"
     unit: ClassVar[Unit] = "record"
 
     def scores(self, handed: Handed) -> Scores:
-        """Refuses shadows that do not lack every record at least twice."""
+        """Score by deviations above the mean *out*; shadows that do not lack every record twice are refused."""
         observed = _observed(handed)
         _check_counts(handed.shadows, online=False)
         out = _fit(handed.shadows.confidence, ~handed.shadows.held)

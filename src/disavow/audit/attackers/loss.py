@@ -11,18 +11,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from disavow.audit.game import Floats, Handed, Scores, Unit
+from disavow.audit.game import Attacker, Floats, Handed, Scores, Unit
 
 
 @dataclass(frozen=True)
-class LossThreshold:
+class LossThreshold(Attacker):
     """One threshold for the losses of all records: the simplest attack, and blind to how hard a record is."""
 
-    name: ClassVar[str] = "loss threshold"
+    name = "loss threshold"
     unit: ClassVar[Unit] = "record"
 
     def scores(self, handed: Handed) -> Scores:
-        """Minus the loss of each record."""
+        """Score by minus the loss of each record; see `Attacker`."""
         return Scores(_minus_loss(handed.records.own), _minus_loss(handed.records.held_out))
 
 

@@ -20,20 +20,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from disavow.audit.game import Floats, Handed, Scores, Unit, Weights
+from disavow.audit.game import Attacker, Floats, Handed, Scores, Unit, Weights
 
 FOLDS = 8
 
 
 @dataclass(frozen=True)
-class ParameterProjection:
+class ParameterProjection(Attacker):
     """The served model's numbers, and no data at all."""
 
-    name: ClassVar[str] = "parameters"
+    name = "parameters"
     unit: ClassVar[Unit] = "world"
 
     def scores(self, handed: Handed) -> Scores:
-        """How far each world's model lies from the middle towards those with the client, in deviations."""
+        """Score how far each world's model lies from the middle towards those with the client, in deviations."""
         known, absent = handed.before.weights, handed.absent.weights
         scored = Scores(np.zeros(len(handed.present.weights)), np.zeros(len(absent)))
         for fold in range(FOLDS):

@@ -74,7 +74,7 @@ class Chain:
 
     layers: tuple[Layer, ...]
     size: int
-    place: Ints
+    offsets: Ints
     layout: Layout
     shape: tuple[int, int, int]
 
@@ -85,7 +85,18 @@ class Chain:
 
 
 def chain_of(network: nn.Module, shape: tuple[int, int, int]) -> Chain:
-    """The chain that the network is, for images of (channels, height, width)."""
+    """Read a network as a chain of layers.
+
+    Args:
+        network: Any module.
+        shape: Channels, height and width of its images.
+
+    Returns:
+        The chain.
+
+    Raises:
+        NotAChain: It has other parts.
+    """
     reader = _Reader(network, shape)
     for node in traced(network, NotAChain).nodes:
         reader.read(node)
@@ -103,7 +114,7 @@ class _Reader:
         self._shape: tuple[int, ...] = shape
         self._last: fx.Node | None = None
         self._layers: list[Layer] = []
-        self._places: dict[str, Ints] = {}
+        self._offsets: dict[str, Ints] = {}
         self._finished = False
 
     def read(self, node: fx.Node) -> None:
@@ -128,12 +139,12 @@ class _Reader:
         if not self._finished or not self._layers or self._layers[-1].convolution or self._layers[-1].relu:
             raise NotAChain("it does not end in a dense layer")
         names = [spec.name for spec in self._layout.tensors]
-        if set(names) != set(self._places) or self._trained != set(names):
+        if set(names) != set(self._offsets) or self._trained != set(names):
             raise NotAChain("it has parameters or buffers beside those of its layers, or frozen ones")
-        place = np.concatenate([self._places[name] for name in names])
+        offsets = np.concatenate([self._offsets[name] for name in names])
         last = self._layers[-1]
         size = last.bias + last.outputs + _VECTOR
-        return Chain(tuple(self._layers), size, place, self._layout, self._images)
+        return Chain(tuple(self._layers), size, offsets, self._layout, self._images)
 
     def _module(self, name: str) -> None:
         module = self._modules[name]
@@ -193,11 +204,11 @@ class _Reader:
         self._shape = (outputs,)
 
     def _add(self, name: str, layer: Layer, weight: Ints) -> None:
-        if f"{name}.weight" in self._places:
+        if f"{name}.weight" in self._offsets:
             raise NotAChain(f"{name} is used twice")
         self._layers.append(layer)
-        self._places[f"{name}.weight"] = layer.weight + weight.reshape(-1)
-        self._places[f"{name}.bias"] = layer.bias + np.arange(layer.outputs)
+        self._offsets[f"{name}.weight"] = layer.weight + weight.reshape(-1)
+        self._offsets[f"{name}.bias"] = layer.bias + np.arange(layer.outputs)
 
     @property
     def _end(self) -> int:

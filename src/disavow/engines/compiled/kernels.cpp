@@ -185,10 +185,10 @@ template <int L, bool POOL> void convolve_all(const Maps &m) {
   for (; o < m.oc; ++o) convolve<L, 1, POOL>(m, o);
 }
 
-// What a convolution has to answer for, image by image: the slope of each cell (0 where ReLU has closed it), and which
+// What a convolution has to answer for, image by image: the delta of each cell (0 where ReLU has closed it), and which
 // position of its window it is.
-struct Slopes {
-  const float *slope;
+struct Deltas {
+  const float *delta;
   const int32_t *chosen;
   int64_t images, pitch;
 };
@@ -205,7 +205,7 @@ struct Windows {
 // The gradient of the weights of C channels: for each image and cell, the one window that counts. R rows of V vectors
 // of W numbers stay in registers for each channel; what lies beyond a row's run is dropped at the end.
 template <int W, int R, int V, int C>
-void weight_gradient_of(const Layer &l, int64_t o, const Slopes &s, const float *held, int64_t pitch, float *dw) {
+void weight_gradient_of(const Layer &l, int64_t o, const Deltas &s, const float *held, int64_t pitch, float *dw) {
   const Windows windows(l);
   F<W> sum[C][R][V];
 #pragma GCC unroll 8
@@ -215,15 +215,15 @@ void weight_gradient_of(const Layer &l, int64_t o, const Slopes &s, const float 
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) sum[j][r][v] = F<W>{};
   for (int64_t n = 0; n < s.images; ++n) {
-    const float *slope = s.slope + n * s.pitch + o;
+    const float *delta = s.delta + n * s.pitch + o;
     const int32_t *chosen = s.chosen + n * s.pitch + o;
     for (int64_t y = 0; y < l.ch; ++y) {
       const float *corner = held + n * pitch + windows.step * windows.down * y;
-      for (int64_t x = 0; x < l.cw; ++x, slope += l.oc, chosen += l.oc, corner += windows.step * windows.across) {
+      for (int64_t x = 0; x < l.cw; ++x, delta += l.oc, chosen += l.oc, corner += windows.step * windows.across) {
 #pragma GCC unroll 8
         for (int j = 0; j < C; ++j) {
           const float *p = corner + windows.offset[chosen[j]];
-          const F<W> g = splat<W>(slope[j]);
+          const F<W> g = splat<W>(delta[j]);
 #pragma GCC unroll 8
           for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
@@ -246,7 +246,7 @@ void weight_gradient_of(const Layer &l, int64_t o, const Slopes &s, const float 
 }
 
 template <int W, int R, int V>
-void weight_gradient(const Layer &l, const Slopes &s, const float *held, int64_t pitch, float *dw) {
+void weight_gradient(const Layer &l, const Deltas &s, const float *held, int64_t pitch, float *dw) {
   constexpr int most = REGISTERS / (R * V), C = most >= 6 ? 6 : most >= 3 ? 3 : most >= 2 ? 2 : 1;
   int64_t o = 0;
   for (; o + C <= l.oc; o += C) weight_gradient_of<W, R, V, C>(l, o, s, held, pitch, dw);
@@ -254,7 +254,7 @@ void weight_gradient(const Layer &l, const Slopes &s, const float *held, int64_t
 }
 
 // The same for any shape, without keeping the sums in registers.
-void weight_gradient_any(const Layer &l, const Slopes &s, const float *held, int64_t pitch, float *dw) {
+void weight_gradient_any(const Layer &l, const Deltas &s, const float *held, int64_t pitch, float *dw) {
   const Windows windows(l);
   for (int64_t n = 0; n < s.images; ++n)
     for (int64_t c = 0; c < l.ch * l.cw; ++c)
@@ -264,7 +264,7 @@ void weight_gradient_any(const Layer &l, const Slopes &s, const float *held, int
                          windows.step * (c / l.cw * windows.down + c % l.cw * windows.across);
         for (int64_t r = 0; r < l.kh; ++r)
           for (int64_t t = 0; t < l.row(); ++t)
-            dw[(o * l.kh + r) * l.row() + t] += s.slope[cell] * p[r * windows.line + t];
+            dw[(o * l.kh + r) * l.row() + t] += s.delta[cell] * p[r * windows.line + t];
       }
 }
 
@@ -294,7 +294,7 @@ WeightGradient weight_gradient_for(const Layer &l) {
 // in registers while the channels add to it. `shifted` holds each channel's kernel with a row of zeros above and
 // below, and that twice: at the left of the patch, and one pixel to the right.
 template <int W, int R, int V>
-void input_gradient(const Layer &l, const Slopes &s, const float *shifted, float *out, int64_t pitch) {
+void input_gradient(const Layer &l, const Deltas &s, const float *shifted, float *out, int64_t pitch) {
   const int64_t line = l.in_w() * l.ic;
   for (int64_t n = 0; n < s.images; ++n) {
     float *image = out + n * pitch;
@@ -307,10 +307,10 @@ void input_gradient(const Layer &l, const Slopes &s, const float *shifted, float
 #pragma GCC unroll 8
           for (int v = 0; v < V; ++v) patch[r][v] = F<W>{};
         const int32_t *chosen = s.chosen + n * s.pitch + (y * l.cw + x) * l.oc;
-        const float *slope = s.slope + n * s.pitch + (y * l.cw + x) * l.oc;
+        const float *delta = s.delta + n * s.pitch + (y * l.cw + x) * l.oc;
         for (int64_t o = 0; o < l.oc; ++o) {
           const int32_t q = chosen[o];
-          const F<W> g = splat<W>(slope[o]);
+          const F<W> g = splat<W>(delta[o]);
           const float *w = shifted + (((q & 1) * l.oc + o) * (R + 1) + 1 - ((q >> 1) & 1)) * (V * W);
 #pragma GCC unroll 8
           for (int r = 0; r < R; ++r)
@@ -422,14 +422,14 @@ public:
       const bool last = i + 1 == chain.layers.size();
       in_.emplace_back(l.inputs() * MOST);
       chosen_.emplace_back(l.conv ? l.cells() * MOST : 0);
-      slope_.emplace_back((l.conv ? l.cells() : l.oc + 16) * MOST);
+      delta_.emplace_back((l.conv ? l.cells() : l.oc + 16) * MOST);
       spread_.emplace_back(l.conv && i ? (l.ih + l.kh) * (l.iw + l.kw) * l.oc * MOST : 0);
       if (last) in_.emplace_back((l.oc + 16) * MOST);
       held = std::max({held, l.inputs(), l.conv ? l.cells() : int64_t{0}});
       kernel = std::max(kernel, l.conv ? 2 * l.oc * (l.kh + 2) * (l.row() + l.ic + 16) : int64_t{0});
     }
     pitch_ = (held + 128) / 16 * 16;
-    for (auto *buffer : {&held_, &slopes_, &before_}) buffer->emplace_back(pitch_ * MOST);
+    for (auto *buffer : {&held_, &deltas_, &before_}) buffer->emplace_back(pitch_ * MOST);
     picked_.emplace_back(pitch_ * MOST);
     kernel_.emplace_back(kernel);
   }
@@ -493,7 +493,7 @@ public:
   // The gradient of the mean cross-entropy of `batch` samples, as far as the `count` in the lanes go.
   template <int L> void backward(const int64_t *labels, const int64_t *samples, int64_t count, int64_t batch) {
     const size_t last = chain_.layers.size() - 1;
-    loss_slope<L>(labels, samples, count, batch);
+    loss_delta<L>(labels, samples, count, batch);
     in_lanes_ = true;
     for (size_t i = last + 1; i-- > 0;) {
       const Layer &l = chain_.layers[i];
@@ -503,22 +503,22 @@ public:
   }
 
 private:
-  template <int L> void loss_slope(const int64_t *labels, const int64_t *samples, int64_t count, int64_t batch) {
+  template <int L> void loss_delta(const int64_t *labels, const int64_t *samples, int64_t count, int64_t batch) {
     const size_t last = chain_.layers.size() - 1;
     const int64_t classes = chain_.layers[last].oc;
     const float *score = in_[last + 1];
-    float *slope = slope_[last];
+    float *delta = delta_[last];
     for (int64_t n = 0; n < L; ++n) {
       if (n >= count) {
-        for (int64_t o = 0; o < classes; ++o) slope[o * L + n] = 0.0f;
+        for (int64_t o = 0; o < classes; ++o) delta[o * L + n] = 0.0f;
         continue;
       }
       float top = score[n], total = 0.0f;
       for (int64_t o = 1; o < classes; ++o) top = score[o * L + n] > top ? score[o * L + n] : top;
-      for (int64_t o = 0; o < classes; ++o) total += slope[o * L + n] = std::exp(score[o * L + n] - top);
+      for (int64_t o = 0; o < classes; ++o) total += delta[o * L + n] = std::exp(score[o * L + n] - top);
       const int64_t label = labels[samples[n]];
       for (int64_t o = 0; o < classes; ++o)
-        slope[o * L + n] = (slope[o * L + n] / total - (o == label ? 1.0f : 0.0f)) / static_cast<float>(batch);
+        delta[o * L + n] = (delta[o * L + n] / total - (o == label ? 1.0f : 0.0f)) / static_cast<float>(batch);
     }
   }
 
@@ -533,18 +533,18 @@ private:
 
   template <int L> void backward_dense(size_t i, int64_t count) {
     const Layer &l = chain_.layers[i];
-    float *slope = slope_[i];
+    float *delta = delta_[i];
     if (l.relu)
       for (int64_t o = 0; o < l.oc; ++o)
-        at<L>(slope, o) = at<L>(in_[i + 1], o) <= 0.0f ? F<L>{} : at<L>(slope, o);
+        at<L>(delta, o) = at<L>(in_[i + 1], o) <= 0.0f ? F<L>{} : at<L>(delta, o);
     part<L, float>(in_[i], l.pitch(), count, held_[0], l.pitch());
     float *dw = gradient + l.weight, *db = gradient + l.bias;
     int64_t o = 0;
-    for (; o + 4 <= l.oc; o += 4) outer_row<4>(slope, L, count, held_[0], l.pitch(), o, dw);
-    for (; o < l.oc; ++o) outer_row<1>(slope, L, count, held_[0], l.pitch(), o, dw);
+    for (; o + 4 <= l.oc; o += 4) outer_row<4>(delta, L, count, held_[0], l.pitch(), o, dw);
+    for (; o < l.oc; ++o) outer_row<1>(delta, L, count, held_[0], l.pitch(), o, dw);
     for (o = 0; o < l.oc; ++o)
-      for (int64_t n = 0; n < count; ++n) db[o] += slope[o * L + n];
-    if (i) combine_all<L>(slope, l.oc, parameters + l.weight, 1, l.pitch(), nullptr, l.ic, slope_[i - 1]);
+      for (int64_t n = 0; n < count; ++n) db[o] += delta[o * L + n];
+    if (i) combine_all<L>(delta, l.oc, parameters + l.weight, 1, l.pitch(), nullptr, l.ic, delta_[i - 1]);
     in_lanes_ = true;
   }
 
@@ -552,17 +552,17 @@ private:
     const Layer &l = chain_.layers[i];
     part<L, float>(in_[i], l.inputs(), count, held_[0], pitch_);
     part<L, int32_t>(chosen_[i], l.cells(), count, picked_[0], pitch_);
-    if (in_lanes_) part<L, float>(slope_[i], l.cells(), count, slopes_[0], pitch_);
+    if (in_lanes_) part<L, float>(delta_[i], l.cells(), count, deltas_[0], pitch_);
     else unframe(i, count);
     float *bias = gradient + l.bias;
     for (int64_t n = 0; n < count; ++n) {
-      float *slope = slopes_[0] + n * pitch_;
+      float *delta = deltas_[0] + n * pitch_;
       const int32_t *chosen = picked_[0] + n * pitch_;
-      for (int64_t c = 0; c < l.cells(); ++c) slope[c] = chosen[c] == NOBODY ? 0.0f : slope[c];
+      for (int64_t c = 0; c < l.cells(); ++c) delta[c] = chosen[c] == NOBODY ? 0.0f : delta[c];
       for (int64_t c = 0; c < l.ch * l.cw; ++c)
-        for (int64_t o = 0; o < l.oc; ++o) bias[o] += slope[c * l.oc + o];
+        for (int64_t o = 0; o < l.oc; ++o) bias[o] += delta[c * l.oc + o];
     }
-    const Slopes s{slopes_[0], picked_[0], count, pitch_};
+    const Deltas s{deltas_[0], picked_[0], count, pitch_};
     weight_gradient_for(l)(l, s, held_[0], pitch_, gradient + l.weight);
     if (!i) return;
     const InputGradient sparse = input_gradient_for(l);
@@ -571,18 +571,18 @@ private:
       shift(l, sparse.row);
       sparse.call(l, s, kernel_[0], before_[0], pitch_);
     } else {
-      join<L>(slopes_[0], l.cells(), count, slope_[i]);
+      join<L>(deltas_[0], l.cells(), count, delta_[i]);
       dense_input_gradient<L>(i);
     }
   }
 
-  // The layer after has left the slopes of its input within the border of its maps.
+  // The layer after has left the deltas of its input within the border of its maps.
   void unframe(size_t i, int64_t count) {
     const Layer &l = chain_.layers[i], &next = chain_.layers[i + 1];
     const int64_t row = l.cw * l.oc;
     for (int64_t n = 0; n < count; ++n)
       for (int64_t y = 0; y < l.ch; ++y)
-        std::memcpy(slopes_[0] + n * pitch_ + y * row,
+        std::memcpy(deltas_[0] + n * pitch_ + y * row,
                     before_[0] + n * pitch_ + ((y + next.pad) * next.in_w() + next.pad) * l.oc, sizeof(float) * row);
   }
 
@@ -592,7 +592,7 @@ private:
       for (int64_t n = 0; n < L; ++n) to[i * L + n] = n < images ? from[n * pitch_ + i] : 0.0f;
   }
 
-  // What the layer before has to answer for: a convolution of the slopes, spread out again, with the kernel turned.
+  // What the layer before has to answer for: a convolution of the deltas, spread out again, with the kernel turned.
   template <int L> void dense_input_gradient(size_t i) {
     const Layer &l = chain_.layers[i];
     const I<L> *chosen = reinterpret_cast<const I<L> *>(static_cast<int32_t *>(chosen_[i]));
@@ -601,7 +601,7 @@ private:
       for (int64_t x = 0; x < l.cw; ++x)
         for (int64_t o = 0; o < l.oc; ++o) {
           const int64_t cell = (y * l.cw + x) * l.oc + o;
-          const F<L> g = at<L>(slope_[i], cell);
+          const F<L> g = at<L>(delta_[i], cell);
           for (int q = 0; q < (l.pool ? 4 : 1); ++q) {
             const int64_t py = (l.pool ? 2 * y : y) + q / 2, px = (l.pool ? 2 * x : x) + q % 2;
             if (py >= l.oh || px >= l.ow) continue;
@@ -610,7 +610,7 @@ private:
           }
         }
     Maps m{spread_[i], width, l.oc, 1, kernel_[0], nullptr, l.kh, l.kw * l.oc, l.ih, l.iw, l.ic, l.ih, l.iw,
-           false, slope_[i - 1], l.iw, 0, nullptr};
+           false, delta_[i - 1], l.iw, 0, nullptr};
     turn(l);
     convolve_all<L, false>(m);
   }
@@ -639,9 +639,9 @@ private:
 
   const Chain &chain_;
   int lanes_ = 0;
-  bool in_lanes_ = true; // whether the slopes that come from the layer after are in lanes, or image by image
+  bool in_lanes_ = true; // whether the deltas that come from the layer after are in lanes, or image by image
   int64_t pitch_ = 0;    // from image to image
-  std::vector<Buffer<float>> in_, slope_, spread_, held_, slopes_, before_, kernel_;
+  std::vector<Buffer<float>> in_, delta_, spread_, held_, deltas_, before_, kernel_;
   std::vector<Buffer<int32_t>> chosen_, picked_;
 
 public:
@@ -684,15 +684,15 @@ void *chain_create(const int64_t *fields, int64_t layers, int64_t parameters) {
 
 void chain_destroy(void *chain) { delete static_cast<Chain *>(chain); }
 
-// `place[i]` says where number i of the model lies among the chain's parameters. `order` holds `steps` batches, one
+// `offsets[i]` says where number i of the model lies among the chain's parameters. `order` holds `steps` batches, one
 // after the other, `sizes` how many samples each has. Returns 0, or 1 when memory ran out.
-int chain_train(const void *handle, const float *model, const int64_t *place, int64_t numbers, const float *images,
+int chain_train(const void *handle, const float *model, const int64_t *offsets, int64_t numbers, const float *images,
                 const int64_t *labels, const int64_t *order, const int64_t *sizes, int64_t steps, float rate,
                 float momentum, float decay, float *update) try {
   const Chain &chain = *static_cast<const Chain *>(handle);
   Workspace w(chain);
   Buffer<float> velocity(momentum != 0.0f ? chain.parameters : 0);
-  for (int64_t i = 0; i < numbers; ++i) w.parameters[place[i]] = model[i];
+  for (int64_t i = 0; i < numbers; ++i) w.parameters[offsets[i]] = model[i];
   for (int64_t step = 0; step < steps; ++step) {
     std::memset(w.gradient, 0, sizeof(float) * chain.parameters);
     for (int64_t done = 0; done < sizes[step];) {
@@ -709,19 +709,19 @@ int chain_train(const void *handle, const float *model, const int64_t *place, in
       p[i] -= rate * pushed;
     }
   }
-  for (int64_t i = 0; i < numbers; ++i) update[i] = w.parameters[place[i]] - model[i];
+  for (int64_t i = 0; i < numbers; ++i) update[i] = w.parameters[offsets[i]] - model[i];
   return 0;
 } catch (const std::bad_alloc &) {
   return 1;
 }
 
 // The scores of `count` images, one row each.
-int chain_score(const void *handle, const float *model, const int64_t *place, int64_t numbers, const float *images,
+int chain_score(const void *handle, const float *model, const int64_t *offsets, int64_t numbers, const float *images,
                 int64_t first, int64_t count, float *out) try {
   const Chain &chain = *static_cast<const Chain *>(handle);
   const int64_t classes = chain.layers.back().oc;
   Workspace w(chain);
-  for (int64_t i = 0; i < numbers; ++i) w.parameters[place[i]] = model[i];
+  for (int64_t i = 0; i < numbers; ++i) w.parameters[offsets[i]] = model[i];
   int64_t samples[MOST];
   for (int64_t done = 0; done < count;) {
     const int64_t here = group_of(count - done);

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from disavow.domain import Evaluation, escaped
 from disavow.engines.compiled.build import load
 from disavow.engines.compiled.chain import Chain, chain_of
-from disavow.engines.scores import evaluation_of
+from disavow.engines.objectives import evaluation_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
 from disavow.rounds.threads import cores, one_thread
@@ -34,7 +34,7 @@ class _Network:
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
         self._library = load()
-        self._place = np.ascontiguousarray(chain.place, dtype=np.int64)
+        self._offsets = np.ascontiguousarray(chain.offsets, dtype=np.int64)
         fields = np.ascontiguousarray(chain.fields)
         self._handle: int | None = self._library.chain_create(fields.ctypes.data, len(chain.layers), chain.size)
         if not self._handle:
@@ -56,8 +56,8 @@ class _Network:
             self._library.chain_train(
                 self._handle,
                 ask.model.vector.data_ptr(),
-                self._place.ctypes.data,
-                len(self._place),
+                self._offsets.ctypes.data,
+                len(self._offsets),
                 workload.images.data_ptr(),
                 workload.labels.data_ptr(),
                 order.ctypes.data,
@@ -76,8 +76,8 @@ class _Network:
             self._library.chain_score(
                 self._handle,
                 model.vector.data_ptr(),
-                self._place.ctypes.data,
-                len(self._place),
+                self._offsets.ctypes.data,
+                len(self._offsets),
                 images.data_ptr(),
                 first,
                 len(scores),

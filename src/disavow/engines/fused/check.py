@@ -23,7 +23,16 @@ _ROUNDING = 1e-3
 
 
 def check_reading(network: nn.Module, shape: tuple[int, int, int], row: Row) -> None:
-    """Raise `NotFusable` unless scores, gradients and statistics are those of the nodes in the row."""
+    """Compare a network with what was read of it, on a few samples.
+
+    Args:
+        network: Any module.
+        shape: Channels, height and width of its images.
+        row: What was read.
+
+    Raises:
+        NotFusable: Scores, gradients or statistics are not those of the nodes in the row.
+    """
     plain = copy.deepcopy(network).cpu()
     images = torch.rand(_SAMPLES, *shape, generator=torch.Generator().manual_seed(0))
     with torch.random.fork_rng(devices=[]):
@@ -71,11 +80,11 @@ class _Reading:
         self._learned: dict[str, Tensor] = {}
         self._other: dict[str, Tensor] = {}
         self._at: dict[int, Tensor] = {}
-        for (spec, first, last), (_, place, _) in zip(layout_of(network).spans(), row.spans, strict=True):
+        for (spec, first, last), (_, offset, _) in zip(layout_of(network).spans(), row.spans, strict=True):
             tensor = vector[first:last].reshape(spec.shape).clone()
             learned = spec.name in parameters
             (self._learned if learned else self._other)[spec.name] = tensor.requires_grad_(learned)
-            self._at[place] = tensor
+            self._at[offset] = tensor
 
     def trained(self, images: Tensor) -> Mapping[str, Tensor]:
         """See `_trained`."""

@@ -17,12 +17,12 @@ extern "C" __global__ void direct_forward(const float *images, const int *index,
   __shared__ Four w[IC * K * K * FOURS_OUT];
   __shared__ float b[FOURS_OUT * 4];
   const int tiles = (batch + IMAGES - 1) / IMAGES, client = blockIdx.x / tiles;
-  const int first = blockIdx.x % tiles * IMAGES, places = min(IMAGES, batch - first);
-  const int here = max(min(places, count[client] - first), 0);
-  const long long place = (long long)client * batch + first;
-  float *to = out + place * (OC * OH * OW);
-  // whoever reads an empty place multiplies it by zero, so it must hold a number
-  for (int i = threadIdx.x + here * (OC * OH * OW); i < places * (OC * OH * OW); i += blockDim.x) to[i] = 0.0f;
+  const int first = blockIdx.x % tiles * IMAGES, positions = min(IMAGES, batch - first);
+  const int here = max(min(positions, count[client] - first), 0);
+  const long long position = (long long)client * batch + first;
+  float *to = out + position * (OC * OH * OW);
+  // whoever reads an empty position multiplies it by zero, so it must hold a number
+  for (int i = threadIdx.x + here * (OC * OH * OW); i < positions * (OC * OH * OW); i += blockDim.x) to[i] = 0.0f;
   if (!here) return;
   const float *own = parameters + (long long)client * row;
   for (int i = threadIdx.x; i < IC * K * K * FOURS_OUT * 4; i += blockDim.x) {
@@ -34,7 +34,7 @@ extern "C" __global__ void direct_forward(const float *images, const int *index,
   for (int item = threadIdx.x; item < here * (FOURS_OUT / EACH) * (OH * OW); item += blockDim.x) {
     const int cell = item % (OH * OW), y = cell / OW * STRIDE - PAD, x = cell % OW * STRIDE - PAD;
     const int group = item / (OH * OW) % (FOURS_OUT / EACH) * EACH, n = item / (OH * OW * (FOURS_OUT / EACH));
-    const float *from = images + (GATHER ? (long long)index[place + n] : place + n) * (IC * IH * IW);
+    const float *from = images + (GATHER ? (long long)index[position + n] : position + n) * (IC * IH * IW);
     Four sum[EACH];
 #pragma unroll
     for (int e = 0; e < EACH; ++e)
@@ -61,20 +61,20 @@ extern "C" __global__ void direct_forward(const float *images, const int *index,
         if (o >= OC) continue;
         const float value = sum[e].v[j];
         to[at] = RELU && value < 0.0f ? 0.0f : value;
-        if (RELU) chosen[place * (OC * OH * OW) + at] = value <= 0.0f ? 4 : 0;
+        if (RELU) chosen[position * (OC * OH * OW) + at] = value <= 0.0f ? 4 : 0;
       }
   }
 }
 #endif
 
 #ifdef DIRECT_INPUT
-extern "C" __global__ void direct_input(const int *count, const float *slope, const unsigned char *chosen,
+extern "C" __global__ void direct_input(const int *count, const float *delta, const unsigned char *chosen,
                                         const float *parameters, int row, int weight, int batch, float *out) {
   __shared__ Four w[OC * K * K * FOURS_IN];
   const int tiles = (batch + IMAGES - 1) / IMAGES, client = blockIdx.x / tiles;
   const int first = blockIdx.x % tiles * IMAGES, here = min(IMAGES, count[client] - first);
   if (here <= 0) return;
-  const long long place = (long long)client * batch + first;
+  const long long position = (long long)client * batch + first;
   const float *own = parameters + (long long)client * row + weight;
   for (int i = threadIdx.x; i < OC * K * K * FOURS_IN * 4; i += blockDim.x) {
     const int c = i % (FOURS_IN * 4), k = i / (FOURS_IN * 4) % (K * K), o = i / (FOURS_IN * 4 * K * K);
@@ -91,11 +91,11 @@ extern "C" __global__ void direct_input(const int *count, const float *slope, co
       const int oy = (y - k / K) / STRIDE, ox = (x - k % K) / STRIDE;
       if (y < k / K || x < k % K || oy * STRIDE != y - k / K || ox * STRIDE != x - k % K || oy >= OH || ox >= OW)
         continue;
-      const long long from = (place + n) * (OC * OH * OW) + oy * OW + ox;
+      const long long from = (position + n) * (OC * OH * OW) + oy * OW + ox;
 #pragma unroll 4
       for (int o = 0; o < OC; ++o) {
         const bool closed = RELU && chosen[from + o * (OH * OW)];
-        const float steep = closed ? 0.0f : slope[from + o * (OH * OW)];
+        const float steep = closed ? 0.0f : delta[from + o * (OH * OW)];
 #pragma unroll
         for (int e = 0; e < EACH; ++e) {
           const Four four = w[(o * K * K + k) * FOURS_IN + group + e];
@@ -110,7 +110,7 @@ extern "C" __global__ void direct_input(const int *count, const float *slope, co
       for (int j = 0; j < 4; ++j) {
         const int c = (group + e) * 4 + j;
         if (c >= IC) continue;
-        float *to = out + ((place + n) * IC + c) * (IH * IW) + pixel;
+        float *to = out + ((position + n) * IC + c) * (IH * IW) + pixel;
         *to = ADD ? *to + sum[e].v[j] : sum[e].v[j];
       }
   }

@@ -1,8 +1,8 @@
 // One step of local training for many clients at once: convolutions with ReLU and pooling, forward and backward, the
-// slope of the loss, and SGD. Dense layers are batched matrix products and come from the BLAS library.
+// delta of the loss, and SGD. Dense layers are batched matrix products and come from the BLAS library.
 //
-// Every client has a row: its own parameters, its own batch of `batch` places of which the first count[row] are taken.
-// Blocks that would work on empty places return at once, so that unequal clients cost what they have. Sums go in a
+// Every client has a row: its own parameters, its own batch of `batch` positions, the first count[row] of them taken.
+// Blocks that would work on empty positions return at once, so that unequal clients cost what they have. Sums go in a
 // fixed order: the same call gives the same bits.
 //
 // One kernel for one layer is compiled at a time. The launcher defines which (CONV_FORWARD, ...) and the layer's shape:
@@ -38,7 +38,7 @@ struct alignas(8) Two {
   float v[2];
 };
 
-// A square of N by N numbers into registers; two at a time where every square begins at an even place.
+// A square of N by N numbers into registers; two at a time where every square begins at an even position.
 template <int N, bool EVEN> __device__ void load_patch(const float *from, float (&to)[N][N]) {
 #pragma unroll
   for (int y = 0; y < N; ++y) {
@@ -64,9 +64,9 @@ __device__ void load_image(const float *from, int band, float *to) {
   }
 }
 
-// Which image lies at a place: one of the data set, or what the layer before made of it.
-__device__ const float *image_at(const float *images, const int *index, long long place) {
-  return images + (GATHER ? (long long)index[place] : place) * (IC * IH * IW);
+// Which image lies at a position: one of the data set, or what the layer before made of it.
+__device__ const float *image_at(const float *images, const int *index, long long position) {
+  return images + (GATHER ? (long long)index[position] : position) * (IC * IH * IW);
 }
 
 #ifdef CONV_FORWARD
@@ -78,18 +78,18 @@ extern "C" __global__ void __launch_bounds__(256, 3) conv_forward(const float *i
   __shared__ Four w[OC * IC * K * FOURS];
   __shared__ float b[OC];
   const int tiles = (batch + IMAGES - 1) / IMAGES, client = blockIdx.x / (tiles * BANDS);
-  const int first = blockIdx.x / BANDS % tiles * IMAGES, places = min(IMAGES, batch - first);
+  const int first = blockIdx.x / BANDS % tiles * IMAGES, positions = min(IMAGES, batch - first);
   const int band = blockIdx.x % BANDS, top = band * BAND;
-  const int here = min(places, count[client] - first);
-  const long long place = (long long)client * batch + first;
-  // whoever reads an empty place multiplies it by zero, so it must hold a number
-  for (int i = threadIdx.x + max(here, 0) * OC * CELLS; band == 0 && i < places * OC * CELLS; i += blockDim.x)
-    out[place * (OC * CELLS) + i] = 0.0f;
+  const int here = min(positions, count[client] - first);
+  const long long position = (long long)client * batch + first;
+  // whoever reads an empty position multiplies it by zero, so it must hold a number
+  for (int i = threadIdx.x + max(here, 0) * OC * CELLS; band == 0 && i < positions * OC * CELLS; i += blockDim.x)
+    out[position * (OC * CELLS) + i] = 0.0f;
   if (here <= 0) return;
   const float *own = parameters + (long long)client * row;
   for (int i = threadIdx.x; i < OC * TAPS; i += blockDim.x) w[i / K * FOURS + i % K / 4].v[i % K % 4] = own[weight + i];
   for (int i = threadIdx.x; i < OC; i += blockDim.x) b[i] = BIAS ? own[bias + i] : 0.0f;
-  for (int n = 0; n < here; ++n) load_image(image_at(images, index, place + n), band, x + n * (IC * XH * PITCH));
+  for (int n = 0; n < here; ++n) load_image(image_at(images, index, position + n), band, x + n * (IC * XH * PITCH));
   __syncthreads();
   for (int item = threadIdx.x; item < here * (OC / GROUP) * CELLS_OF_BAND; item += blockDim.x) {
     const int cell = item % CELLS_OF_BAND, cy = cell / CW, cx = cell % CW;
@@ -132,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) conv_forward(const float *i
       }
       if (RELU && best <= 0.0f) which = NOBODY;
       if (RELU && best < 0.0f) best = 0.0f;
-      const long long to = ((place + n) * OC + o + j) * CELLS + top * CW + cell;
+      const long long to = ((position + n) * OC + o + j) * CELLS + top * CW + cell;
       out[to] = best;
       chosen[to] = which;
     }
@@ -144,17 +144,17 @@ extern "C" __global__ void __launch_bounds__(256, 3) conv_forward(const float *i
 // The gradient of the weights. A block takes CHUNK images of one client, TOGETHER at a time; each of its OC * PARTS *
 // COPIES threads keeps the sums of every PARTS-th tap of one channel, over every COPIES-th cell. The sums of copies are
 // added up here, those of blocks by `sgd`. The last OC numbers of a slot belong to the bias, if there is one.
-struct alignas(8) Slope {
-  float slope;
+struct alignas(8) Delta {
+  float delta;
   int window;
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS) conv_weight(const float *images, const int *index,
-                                       const int *count, const float *slope, const unsigned char *chosen, int batch,
+                                       const int *count, const float *delta, const unsigned char *chosen, int batch,
                                        float *slots) {
   constexpr int SEEN = IC * XH * PITCH, OWN = (TAPS + PARTS - 1) / PARTS, SLOT = OC * TAPS + BIAS * OC;
   __shared__ float x[TOGETHER * SEEN];
-  __shared__ Slope cells[OC * TOGETHER * CELLS_OF_BAND];
+  __shared__ Delta cells[OC * TOGETHER * CELLS_OF_BAND];
   __shared__ float sums[COPIES > 1 ? COPIES * SLOT : 1];
   const int chunks = (batch + CHUNK - 1) / CHUNK, client = blockIdx.x / chunks, chunk = blockIdx.x % chunks;
   const int o = threadIdx.x / (PARTS * COPIES), part = threadIdx.x % PARTS, copy = threadIdx.x / PARTS % COPIES;
@@ -170,26 +170,26 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv_weight(const float *i
   for (int n = chunk * CHUNK; n < last; n += TOGETHER)
     for (int band = 0; band < BANDS; ++band) {
       const int some = min(TOGETHER, last - n), top = band * BAND;
-      const long long place = (long long)client * batch + n;
-      for (int t = 0; t < some; ++t) load_image(image_at(images, index, place + t), band, x + t * SEEN);
+      const long long position = (long long)client * batch + n;
+      for (int t = 0; t < some; ++t) load_image(image_at(images, index, position + t), band, x + t * SEEN);
       for (int i = threadIdx.x; i < some * OC * CELLS_OF_BAND; i += blockDim.x) {
         const int t = i / (OC * CELLS_OF_BAND), channel = i / CELLS_OF_BAND % OC;
         const int cell = i % CELLS_OF_BAND, cy = cell / CW, cx = cell % CW;
-        const long long from = ((place + t) * OC + channel) * CELLS + top * CW + cell;
+        const long long from = ((position + t) * OC + channel) * CELLS + top * CW + cell;
         const int which = top + cy >= CH ? NOBODY : SIDE > 1 || RELU ? chosen[from] : 0;
         const int q = which == NOBODY ? 0 : which;
-        Slope &here = cells[(channel * TOGETHER + t) * CELLS_OF_BAND + cell];
-        here.slope = which == NOBODY ? 0.0f : slope[from];
+        Delta &here = cells[(channel * TOGETHER + t) * CELLS_OF_BAND + cell];
+        here.delta = which == NOBODY ? 0.0f : delta[from];
         here.window = t * SEEN + (cy * SIDE + q / SIDE) * STRIDE * PITCH + (cx * SIDE + q % SIDE) * STRIDE;
       }
       __syncthreads();
       if (o < OC)
 #pragma unroll 4
         for (int cell = copy; cell < some * CELLS_OF_BAND; cell += COPIES) {
-          const Slope here = cells[o * TOGETHER * CELLS_OF_BAND + cell];
-          bias += here.slope;
+          const Delta here = cells[o * TOGETHER * CELLS_OF_BAND + cell];
+          bias += here.delta;
 #pragma unroll
-          for (int i = 0; i < OWN; ++i) sum[i] += here.slope * x[here.window + tap[i]];
+          for (int i = 0; i < OWN; ++i) sum[i] += here.delta * x[here.window + tap[i]];
         }
       __syncthreads();
     }
@@ -211,12 +211,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv_weight(const float *i
 #endif
 
 #ifdef CONV_INPUT
-// The gradient of the input: each thread has a block of two by two pixels and WITHIN channels. Slopes lie STRIDE apart,
+// The gradient of the input: each thread has a block of two by two pixels and WITHIN channels. Deltas lie STRIDE apart,
 // with nothing between them.
-#define DH (IH + K) // slopes with a border in which nothing happened
+#define DH (IH + K) // deltas with a border in which nothing happened
 #define DW (IW + K)
 #define BLOCKS (((IH + 1) / 2) * ((IW + 1) / 2))
-extern "C" __global__ void __launch_bounds__(THREADS) conv_input(const int *count, const float *slope,
+extern "C" __global__ void __launch_bounds__(THREADS) conv_input(const int *count, const float *delta,
                                       const unsigned char *chosen, const float *parameters, int row, int weight,
                                       int batch, float *out) {
   __shared__ Two pairs[IMAGES * PLANES * DH * PITCH / 2];
@@ -226,7 +226,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv_input(const int *coun
   const int client = blockIdx.x / (tiles * groups), first = blockIdx.x / groups % tiles * IMAGES;
   const int c = blockIdx.x % groups * WITHIN, here = min(IMAGES, count[client] - first);
   if (here <= 0) return;
-  const long long place = (long long)client * batch + first;
+  const long long position = (long long)client * batch + first;
   const int n = threadIdx.x / BLOCKS, y = threadIdx.x % BLOCKS / ((IW + 1) / 2) * 2;
   const int x = threadIdx.x % ((IW + 1) / 2) * 2;
   float sum[WITHIN][4];
@@ -240,12 +240,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv_input(const int *coun
     __syncthreads();
     for (int i = threadIdx.x; i < here * PLANES * CELLS; i += blockDim.x) {
       const int image = i / (PLANES * CELLS), plane = i / CELLS % PLANES, cell = i % CELLS;
-      const long long from = ((place + image) * OC + o + plane) * CELLS + cell;
+      const long long from = ((position + image) * OC + o + plane) * CELLS + cell;
       const int q = chosen[from];
       if (q == NOBODY) continue;
       const int oy = (cell / CW * SIDE + q / SIDE) * STRIDE + K - 1 - PAD;
       const int ox = (cell % CW * SIDE + q % SIDE) * STRIDE + K - 1 - PAD;
-      d[((image * PLANES + plane) * DH + oy) * PITCH + ox] = slope[from];
+      d[((image * PLANES + plane) * DH + oy) * PITCH + ox] = delta[from];
     }
     for (int i = threadIdx.x; i < PLANES * WITHIN * K * K; i += blockDim.x) {
       // turned by half a turn
@@ -279,7 +279,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv_input(const int *coun
 #pragma unroll
     for (int q = 0; q < 4; ++q)
       if (y + q / 2 < IH && x + q % 2 < IW) {
-        float *to = out + ((place + n) * IC + c + j) * (IH * IW) + (y + q / 2) * IW + x + q % 2;
+        float *to = out + ((position + n) * IC + c + j) * (IH * IW) + (y + q / 2) * IW + x + q % 2;
         *to = ADD ? *to + sum[j][q] : sum[j][q];
       }
 }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from disavow.engines.fused import launch
+from disavow.engines.fused import nvrtc
 from disavow.engines.fused.nodes import IMAGES, Row, cells
 
 THREADS = 256
@@ -21,11 +21,11 @@ _SPREAD = 4096
 Arguments = list[Tensor | int]
 
 Action = Callable[[int], None]
-"""Part of a step, for the first so many rows."""
+"""Layer of a step, for the first so many rows."""
 
 
-class Slope(NamedTuple):
-    """Where the slope of a node's output goes, and whether it is added to what others left there."""
+class Delta(NamedTuple):
+    """The gradient of the loss by a node's output, and whether it is added to what others left there."""
 
     tensor: Tensor
     add: bool
@@ -33,9 +33,9 @@ class Slope(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Rows of `batch` places each, of which the first `count[row]` are taken, by samples with the numbers `index`.
+    """Rows of `batch` positions each; the first `count[row]` are taken, by samples with the numbers `index`.
 
-    `out` is what each node gives for each place; `told` is what SGD is told: rate, momentum and decay of each row.
+    `out` is what each node gives for each position; `rates` are learning rate, momentum and decay of each row.
     """
 
     row: Row
@@ -45,7 +45,7 @@ class Memory:
     labels: Tensor
     index: Tensor
     count: Tensor
-    told: Tensor
+    rates: Tensor
     parameters: Tensor
     velocity: Tensor
     out: tuple[Tensor, ...]
@@ -62,7 +62,7 @@ class Memory:
             labels,
             index=torch.zeros(rows, batch, dtype=torch.int32, device=device),
             count=torch.zeros(rows, dtype=torch.int32, device=device),
-            told=torch.zeros(rows, 3, device=device),
+            rates=torch.zeros(rows, 3, device=device),
             parameters=torch.zeros(rows, row.size, device=device),
             velocity=torch.zeros(rows, row.size, device=device),
             out=tuple(torch.zeros(rows, batch, cells(node), device=device) for node in row.nodes),
@@ -85,25 +85,25 @@ class Memory:
 
         Gradients are (rows, slots, size + rest); slots are added up.
         """
-        kernel = launch.compile_kernel("steps.cu", "sgd")
+        kernel = nvrtc.compile_kernel("steps.cu", "sgd")
 
         def sgd(rows: int) -> None:
             arguments: Arguments = [
-                gradient, gradient.shape[1], size, offset, rest, rest_offset, self.count, self.told, rows,
+                gradient, gradient.shape[1], size, offset, rest, rest_offset, self.count, self.rates, rows,
                 self.row.size, self.parameters, self.velocity,
             ]  # fmt: skip
             kernel(blocks(rows * (size + rest)), THREADS, arguments)
 
         return sgd
 
-    def closed_relu(self, number: int, slope: Tensor) -> Action:
-        """Let no slope through where the ReLU of a node was closed."""
-        kernel = launch.compile_kernel("steps.cu", "relu_slope")
+    def closed_relu(self, number: int, delta: Tensor) -> Action:
+        """Let no delta through where the ReLU of a node was closed."""
+        kernel = nvrtc.compile_kernel("steps.cu", "relu_backward")
         each = cells(self.row.nodes[number])
 
         def mask(rows: int) -> None:
-            places = rows * self.batch
-            kernel(blocks(places * each), THREADS, [self.out[number], places, each, slope])
+            positions = rows * self.batch
+            kernel(blocks(positions * each), THREADS, [self.out[number], positions, each, delta])
 
         return mask
 

@@ -32,7 +32,18 @@ class NotFusable(Exception):
 
 
 def row_of(network: nn.Module, shape: tuple[int, int, int]) -> Row:
-    """The row of a client that trains the network on images of (channels, height, width)."""
+    """Read a network as nodes that the kernels know.
+
+    Args:
+        network: Any module.
+        shape: Channels, height and width of its images.
+
+    Returns:
+        The row of a client that trains it.
+
+    Raises:
+        NotFusable: It has other parts.
+    """
     reader = _Reader(network, shape)
     for node in traced(network, NotFusable).nodes:
         reader.read(node)
@@ -127,7 +138,7 @@ class _Reader:
             return self._flatten(step, arguments.get("start_dim", 0), arguments.get("end_dim", -1))
         raise NotFusable(f"{step.name} is not a layer that the kernels know")
 
-    def _place(self, name: str) -> int:
+    def _offset(self, name: str) -> int:
         """Where a tensor begins in the row; each belongs to one node."""
         if name in self._taken or name not in self._spans:
             raise NotFusable(f"{name} is used twice, or is no tensor of the model")
@@ -149,8 +160,8 @@ class _Reader:
             raise NotFusable(f"{name} does not follow maps, or is padded unusually")
         channels, height, width = source.shape
         high, wide = ((size + 2 * padding - side) // stride + 1 for size in (height, width))
-        weight = self._place(f"{name}.weight")
-        bias = None if conv.bias is None else self._place(f"{name}.bias")
+        weight = self._offset(f"{name}.weight")
+        bias = None if conv.bias is None else self._offset(f"{name}.bias")
         layer = Convolution(
             source.node, channels, height, width, conv.out_channels, side, stride, padding,
             high, wide, high, wide, weight, bias,
@@ -164,7 +175,7 @@ class _Reader:
         if len(source.shape) != _MAPS or source.shape[1:] == (1, 1) or source.node == IMAGES:
             raise NotFusable(f"{name} does not follow maps of a layer")
         weight, bias, mean, variance = (
-            self._place(f"{name}.{of}") for of in ("weight", "bias", "running_mean", "running_var")
+            self._offset(f"{name}.{of}") for of in ("weight", "bias", "running_mean", "running_var")
         )
         return self._add(Norm(source.node, source.shape, weight, bias, mean, variance, norm.eps, norm.momentum))
 
@@ -172,7 +183,7 @@ class _Reader:
         source = self._source(step, 0)
         if len(source.shape) != 1 or dense.bias is None:
             raise NotFusable(f"{name} does not follow a flat row, or has no bias")
-        weight, bias = self._place(f"{name}.weight"), self._place(f"{name}.bias")
+        weight, bias = self._offset(f"{name}.weight"), self._offset(f"{name}.bias")
         return self._add(Dense(source.node, dense.in_features, dense.out_features, weight, bias))
 
     def _sum(self, step: fx.Node) -> _Value:

@@ -76,7 +76,7 @@ class Dense(_Follower):
 
 @dataclass(frozen=True)
 class Norm(_Follower):
-    """A batch norm over maps; what it learns and its running statistics begin at these places of a client's row."""
+    """A batch norm over maps; what it learns and its running statistics begin at these offsets of a row."""
 
     shape: tuple[int, ...]
     weight: int

@@ -1,8 +1,8 @@
-// Batch norm of maps, for many clients at once: each normalises by its own batch, whose empty places are left out.
+// Batch norm of maps, for many clients at once: each normalises by its own batch, whose empty positions are left out.
 //
 // One kernel is compiled at a time. The launcher defines which (NORM_STATISTICS, ...) and
 //   CHANNELS AREA   the shape of the maps      KNOWN   1 where the running statistics stand for those of the batch
-//   IMAGES          places in a block of the kernels that go over all maps
+//   IMAGES          positions in a block of the kernels that go over all maps
 //
 // `habits` are epsilon and the momentum of the running statistics. Sums go in a fixed order.
 
@@ -55,7 +55,7 @@ extern "C" __global__ void norm_forward(const int *count, const float *maps, con
                                         const float *statistics, float *out) {
   __shared__ float middle[CHANNELS], scale[CHANNELS], shift[CHANNELS];
   const int tiles = (batch + IMAGES - 1) / IMAGES, client = blockIdx.x / tiles, first = blockIdx.x % tiles * IMAGES;
-  const int places = min(IMAGES, batch - first), here = max(min(places, count[client] - first), 0);
+  const int positions = min(IMAGES, batch - first), here = max(min(positions, count[client] - first), 0);
   const float *own = parameters + (long long)client * row, *of_batch = statistics + 2 * client * CHANNELS;
   for (int c = threadIdx.x; c < CHANNELS; c += blockDim.x) {
     const float inverse = KNOWN ? 1.0f / sqrtf(own[variance + c] + habits[0]) : of_batch[2 * c + 1];
@@ -65,10 +65,10 @@ extern "C" __global__ void norm_forward(const int *count, const float *maps, con
   }
   __syncthreads();
   const long long start = ((long long)client * batch + first) * (CHANNELS * AREA);
-  for (int i = threadIdx.x; i < places * (CHANNELS * AREA); i += blockDim.x) {
+  for (int i = threadIdx.x; i < positions * (CHANNELS * AREA); i += blockDim.x) {
     const int c = i / AREA % CHANNELS;
     const float normal = (maps[start + i] - middle[c]) * scale[c] + shift[c];
-    // whoever reads an empty place multiplies it by zero, so it must hold a number
+    // whoever reads an empty position multiplies it by zero, so it must hold a number
     out[start + i] = i >= here * (CHANNELS * AREA) || (relu && normal < 0.0f) ? 0.0f : normal;
   }
 }
@@ -76,10 +76,10 @@ extern "C" __global__ void norm_forward(const int *count, const float *maps, con
 
 #ifdef NORM_WEIGHT
 // The gradients of weight and bias: first those of all weights of a client, then those of all biases.
-extern "C" __global__ void norm_weight(const int *count, const float *maps, const float *slope, int batch,
+extern "C" __global__ void norm_weight(const int *count, const float *maps, const float *delta, int batch,
                                        const float *statistics, float *gradient) {
   const int client = blockIdx.x / CHANNELS, channel = blockIdx.x % CHANNELS, total = count[client] * AREA;
-  const float *x = channel_of(maps, client, channel, batch), *d = channel_of(slope, client, channel, batch);
+  const float *x = channel_of(maps, client, channel, batch), *d = channel_of(delta, client, channel, batch);
   const float middle = statistics[2 * blockIdx.x], inverse = statistics[2 * blockIdx.x + 1];
   float of_weight = 0.0f, of_bias = 0.0f;
   for (int i = threadIdx.x; i < total; i += blockDim.x) {
@@ -95,8 +95,8 @@ extern "C" __global__ void norm_weight(const int *count, const float *maps, cons
 #endif
 
 #ifdef NORM_INPUT
-// The gradient of the input: the slope less its part along the batch's mean and deviation.
-extern "C" __global__ void norm_input(const int *count, const float *maps, const float *slope, int batch,
+// The gradient of the input: the delta less its part along the batch's mean and deviation.
+extern "C" __global__ void norm_input(const int *count, const float *maps, const float *delta, int batch,
                                       const float *parameters, int row, int weight, const float *statistics,
                                       const float *gradient, int add, float *out) {
   __shared__ float middle[CHANNELS], scale[CHANNELS], along[CHANNELS], level[CHANNELS];
@@ -114,7 +114,7 @@ extern "C" __global__ void norm_input(const int *count, const float *maps, const
   const long long start = ((long long)client * batch + first) * (CHANNELS * AREA);
   for (int i = threadIdx.x; i < here * (CHANNELS * AREA); i += blockDim.x) {
     const int c = i / AREA % CHANNELS;
-    const float moved = scale[c] * (slope[start + i] - level[c] - (maps[start + i] - middle[c]) * along[c]);
+    const float moved = scale[c] * (delta[start + i] - level[c] - (maps[start + i] - middle[c]) * along[c]);
     out[start + i] = add ? out[start + i] + moved : moved;
   }
 }

@@ -11,21 +11,21 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from disavow.engines.fused import launch
-from disavow.engines.fused.division import prefixes
-from disavow.engines.fused.memory import THREADS, Action, Arguments, Memory, Slope, blocks
+from disavow.engines.cuda_graphs import capturing
+from disavow.engines.fused import nvrtc
+from disavow.engines.fused.layers import layer_of
+from disavow.engines.fused.memory import THREADS, Action, Arguments, Delta, Memory, blocks
 from disavow.engines.fused.nodes import IMAGES, Row, Sum
-from disavow.engines.fused.parts import part_of
-from disavow.engines.graphs import capturing
-from disavow.engines.scores import task_of
+from disavow.engines.fused.tiling import prefixes
+from disavow.engines.objectives import task_of
 
 
 class Stack:
-    """Rows of `batch` places each, for networks that are laid out in `row`."""
+    """Rows of `batch` positions each, for networks that are laid out in `row`."""
 
     def __init__(self, row: Row, *, rows: int, batch: int, images: Tensor, labels: Tensor, graphs: bool) -> None:
         self.memory = Memory.of(row, rows=rows, batch=batch, images=images, labels=labels)
-        self._parts = [part_of(self.memory, number) for number in range(len(row.nodes))]
+        self._layers = [layer_of(self.memory, number) for number in range(len(row.nodes))]
         self._steps: list[Action] = []
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._capturing = graphs and images.device.type == "cuda"
@@ -36,13 +36,21 @@ class Stack:
         return self.memory.out[-1]
 
     def score(self, rows: int) -> None:
-        """Score the images in the places of the first rows."""
-        for part in self._parts:
-            for action in part.known:
+        """Score the images in the positions of the first rows.
+
+        Args:
+            rows: How many.
+        """
+        for layer in self._layers:
+            for action in layer.known:
                 action(rows)
 
     def step(self, active: int) -> None:
-        """One step of SGD for the first `active` rows, each with what it finds in its places."""
+        """Take one step of SGD, each row with what it finds in its positions.
+
+        Args:
+            active: How many rows, from the first, have a batch.
+        """
         rows = min(n for n in prefixes(self.memory.rows) if n >= active)
         if not self._capturing:
             self._step(rows)
@@ -72,46 +80,46 @@ class Stack:
         """Make ready for steps: the way back, and SGD, which scoring does without."""
         if self._steps:
             return
-        self._prepare_slopes()
-        backward = list(reversed(self._parts))
+        self._prepare_deltas()
+        backward = list(reversed(self._layers))
         self._steps = [
-            *(action for part in self._parts for action in part.forward),
+            *(action for layer in self._layers for action in layer.forward),
             self._loss(),
-            *(action for part in backward for action in part.backward),
-            *(action for part in backward for action in part.update),
+            *(action for layer in backward for action in layer.backward),
+            *(action for layer in backward for action in layer.update),
         ]
 
-    def _prepare_slopes(self) -> None:
-        """Give every part the slope of its output, and a place for what it says of its sources' slopes."""
+    def _prepare_deltas(self) -> None:
+        """Give every layer its delta, and memory for the deltas of its sources."""
         nodes = self.memory.row.nodes
         readers = Counter(source for node in nodes for source in node.sources)
-        # the scores turn into their own slope in place
-        slopes = {len(nodes) - 1: self.scores}
-        for number, part in reversed(list(enumerate(self._parts))):
-            slope, before = slopes[number], list[Slope | None]()
+        # the scores turn into their own delta in place
+        deltas = {len(nodes) - 1: self.scores}
+        for number, layer in reversed(list(enumerate(self._layers))):
+            delta, before = deltas[number], list[Delta | None]()
             for source in nodes[number].sources:
                 if source == IMAGES:
                     before.append(None)
                     continue
-                add = source in slopes
+                add = source in deltas
                 if not add:
-                    # what a sum says of a slope that nobody else speaks of or closes is its own slope
+                    # a sum passes its own delta on to a source that nobody else reads and no ReLU closes
                     own = isinstance(nodes[number], Sum) and readers[source] == 1 and not nodes[source].relu
-                    slopes[source] = slope if own else torch.zeros_like(self.memory.out[source])
-                before.append(Slope(slopes[source], add))
-            part.prepare(slope, tuple(before))
+                    deltas[source] = delta if own else torch.zeros_like(self.memory.out[source])
+                before.append(Delta(deltas[source], add))
+            layer.prepare(delta, tuple(before))
 
     def _loss(self) -> Action:
         memory = self.memory
         name = "loss" if task_of(memory.labels) == "classes" else "loss_of_attributes"
-        kernel = launch.compile_kernel("steps.cu", name)
+        kernel = nvrtc.compile_kernel("steps.cu", name)
         outputs = memory.row.nodes[-1].shape[0]
 
         def loss(rows: int) -> None:
-            places = rows * memory.batch
+            positions = rows * memory.batch
             arguments: Arguments = [
-                memory.labels, memory.index, memory.count, outputs, memory.batch, places, self.scores,
+                memory.labels, memory.index, memory.count, outputs, memory.batch, positions, self.scores,
             ]  # fmt: skip
-            kernel(blocks(places), THREADS, arguments)
+            kernel(blocks(positions), THREADS, arguments)
 
         return loss

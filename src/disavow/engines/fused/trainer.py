@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from disavow.domain import Evaluation
-from disavow.engines.fused import launch
+from disavow.engines.fused import nvrtc
+from disavow.engines.fused.batching import Client, batch_index_of, clients_of
 from disavow.engines.fused.check import check_reading
-from disavow.engines.fused.division import CHUNK, division_of, whole_rows
 from disavow.engines.fused.memory import Memory
 from disavow.engines.fused.network import row_of
 from disavow.engines.fused.nodes import Convolution, cells
-from disavow.engines.fused.places import Client, clients_of, places_of
 from disavow.engines.fused.stack import Stack
-from disavow.engines.scores import evaluation_of, task_of
+from disavow.engines.fused.tiling import CHUNK, tiling_of, whole_rows
+from disavow.engines.objectives import evaluation_of, task_of
 from disavow.engines.state import layout_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
@@ -52,9 +52,9 @@ class FusedTrainer:
         self._shape, self._layout = shape, layout_of(network)
         self._convolutions = [node for node in self._row.nodes if isinstance(node, Convolution)]
         for node in self._convolutions:
-            division_of(node)
+            tiling_of(node)
         if device.type == "cuda":
-            launch.compile_kernel(
+            nvrtc.compile_kernel(
                 "steps.cu", "loss"
             )  # whether anything can be compiled is better known now than later
         self._device, self._graphs = device, graphs
@@ -99,16 +99,16 @@ class FusedTrainer:
         stack = self._stack(whole_rows(len(clients)), batch, images, labels)
         stack.prepare()
         memory = stack.memory
-        places = places_of(asks, clients, rows=memory.rows, batch=batch, device=self._device)
+        batches = batch_index_of(asks, clients, rows=memory.rows, batch=batch, device=self._device)
         mine = {
             ask: (torch.tensor(rows).to(self._device), torch.tensor(where).to(self._device))
             for ask, rows, where in _by_ask(clients)
         }
         models = {ask: asks[ask].model.vector.to(self._device) for ask in mine}
         self._begin(memory, asks, clients, [(models[ask], rows) for ask, (rows, _) in mine.items()])
-        for step, active in enumerate(places.active):
-            memory.index.copy_(places.index[step])
-            memory.count.copy_(places.count[step])
+        for step, active in enumerate(batches.active):
+            memory.index.copy_(batches.index[step])
+            memory.count.copy_(batches.count[step])
             stack.step(active)
         # from the first step on nothing is copied here from or to the CPU: that would wait for all the steps
         for ask, (rows, where) in mine.items():
@@ -117,21 +117,21 @@ class FusedTrainer:
     def _begin(
         self, memory: Memory, asks: Sequence[Ask], clients: list[Client], models: list[tuple[Tensor, Tensor]]
     ) -> None:
-        """Put each broadcast model into its rows, and what SGD is told."""
-        told = np.zeros((memory.rows, 3), dtype=np.float32)
+        """Put each broadcast model into its rows, and the hyperparameters of SGD."""
+        rates = np.zeros((memory.rows, 3), dtype=np.float32)
         for row, client in enumerate(clients):
             settings = asks[client.ask].workload.settings
-            told[row] = settings.learning_rate, settings.momentum, settings.weight_decay
-        memory.told.copy_(torch.from_numpy(told))
+            rates[row] = settings.learning_rate, settings.momentum, settings.weight_decay
+        memory.rates.copy_(torch.from_numpy(rates))
         memory.velocity.zero_()
         for vector, rows in models:
-            for first, place, length in self._row.spans:
-                memory.parameters[rows, place : place + length] = vector[first : first + length]
+            for first, offset, length in self._row.spans:
+                memory.parameters[rows, offset : offset + length] = vector[first : first + length]
 
     def _end(self, memory: Memory, rows: Tensor) -> Tensor:
         """The models in these rows, as vectors."""
         return torch.cat(
-            [memory.parameters[rows, place : place + length] for _, place, length in self._row.spans], dim=1
+            [memory.parameters[rows, offset : offset + length] for _, offset, length in self._row.spans], dim=1
         )
 
     def evaluate(self, workload: Workload, models: Sequence[Model]) -> list[Evaluation]:
@@ -152,8 +152,8 @@ class FusedTrainer:
         """Score one model a row."""
         memory, scores = stack.memory, []
         vectors = torch.stack([model.vector for model in models]).to(self._device)
-        for first, place, length in self._row.spans:
-            memory.parameters[: len(models), place : place + length] = vectors[:, first : first + length]
+        for first, offset, length in self._row.spans:
+            memory.parameters[: len(models), offset : offset + length] = vectors[:, first : first + length]
         for first in range(0, len(labels), memory.batch):
             here = min(memory.batch, len(labels) - first)
             memory.index[:, :here] = torch.arange(first, first + here, dtype=torch.int32, device=self._device)
@@ -238,9 +238,9 @@ def _sharing_data(asks: Sequence[Ask]) -> Iterator[list[int]]:
 
 
 def _by_ask(clients: Sequence[Client]) -> Iterator[tuple[int, list[int], list[int]]]:
-    """For each ask the rows that are its clients', and the places of these clients in the ask."""
+    """For each ask the rows that are its clients', and the positions of these clients in the ask."""
     rows: dict[int, list[tuple[int, int]]] = {}
     for row, client in enumerate(clients):
-        rows.setdefault(client.ask, []).append((row, client.place))
+        rows.setdefault(client.ask, []).append((row, client.position))
     for ask, pairs in rows.items():
-        yield ask, [row for row, _ in pairs], [place for _, place in pairs]
+        yield ask, [row for row, _ in pairs], [position for _, position in pairs]

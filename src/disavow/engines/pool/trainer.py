@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from disavow.domain import Evaluation
+from disavow.engines.objectives import EVALUATION_BATCH, answers_of
 from disavow.engines.pool.worker import (
     READY,
     Command,
@@ -34,7 +35,6 @@ from disavow.engines.pool.worker import (
     rows,
     save_workload,
 )
-from disavow.engines.scores import EVALUATION_BATCH, answers_of
 from disavow.engines.state import layout_of
 from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload

@@ -1,10 +1,9 @@
-"""All clients of a round in one stack: the way of the fast engine on a GPU.
+"""Train all clients of a round at once by `torch.func.vmap`: the general trainer for GPUs.
 
-    asks -> rows -> chunks that fit -> launches -> updates
+    requests -> clients -> stacks that fit into memory -> steps over a stack -> updates
 
-A *row* is one client of one federation. Rows are independent, so federations share a stack wherever their networks
-are built alike. A *launch* is one step of some rows at once: `schedule` says which, `step` is the arithmetic,
-`launcher` the way to run it, `memory` how many rows fit.
+`network` is a network as a function of stacked tensors, `check` refuses those that cannot be one, `step` is one
+step of an optimizer over stacked clients (captured as a CUDA graph), `trainer` decides who takes it together.
 """
 
 from disavow.engines.stacked.trainer import StackedTrainer

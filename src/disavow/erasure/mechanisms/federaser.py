@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
-import numpy as np
-
+from disavow.config import MechanismSettings
 from disavow.domain import Member, Slot
-from disavow.erasure.mechanisms.mechanism import Step, Work
+from disavow.erasure.mechanisms.mechanism import Mechanism, Step, Work
 from disavow.errors import IntegrityError, RoundRefused
 from disavow.ledger import Ledger, Reader
 from disavow.ledger.models import Vector
 from disavow.ledger.rebuilt import model_from
 from disavow.ledger.updates import KeptRound, digest_of
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 
 if TYPE_CHECKING:
     from disavow.rounds.broadcast import Broadcast
@@ -35,25 +34,28 @@ NO_ACCOUNT = "a rebuilt round is released without noise, so no privacy budget al
 
 
 @dataclass(frozen=True)
-class FedEraser:
+class FedEraser(Mechanism):
     """See `Mechanism`. `calibration` is the share of a round's local epochs that a calibration takes."""
 
+    name = "federaser"
+    exact = False
+    keeps_updates = True
+    needs_every_survivor = True
+
     calibration: float = 0.5
-    name: str = "federaser"
-    exact: bool = False
 
-    def goes_back_to(self, broken: int) -> int:
-        """What was built before the first broken round stands."""
-        return broken
+    def configured(self, settings: MechanismSettings) -> Self:
+        """See `Mechanism`."""
+        return replace(self, calibration=settings.calibration)
 
-    def epochs(self, conduct: Conduct) -> int:
+    def epochs(self, options: RoundOptions) -> int:
         """Local epochs of a calibration: the share, rounded up, so at least one."""
-        return math.ceil(self.calibration * conduct.epochs)
+        return math.ceil(self.calibration * options.epochs)
 
     def ahead(
         self,
         reader: Reader,
-        conduct: Conduct,
+        options: RoundOptions,
         *,
         first: int,
         last: int,
@@ -63,7 +65,7 @@ class FedEraser:
         """One round for each that was kept, up to the first that too few survivors are left of."""
         if first > last:
             return Work()
-        if conduct.budget is not None:
+        if options.budget is not None:
             return Work(obstacle=NO_ACCOUNT)
         survivors = len(set(reader.clients()) - set(leavers))
         if survivors < reader.policy.k:
@@ -77,10 +79,10 @@ class FedEraser:
             if len(left) < reader.policy.k:
                 few = f"updates of {len(left)} survivors are kept of round {each.number}"
                 return Work(tuple(steps), f"{few}, fewer than k = {reader.policy.k}")
-            steps.append(Step(len(left), 0 if fresh and not steps else self.epochs(conduct)))
+            steps.append(Step(len(left), 0 if fresh and not steps else self.epochs(options)))
         return Work(tuple(steps))
 
-    def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
+    def rebuild_next(self, ledger: Ledger, engine: Engine, options: RoundOptions) -> None:
         """Go through the next kept round; the first after a rollback takes no training."""
         import torch
 
@@ -88,9 +90,9 @@ class FedEraser:
         from disavow.rounds.local_training import refuse_overflow
         from disavow.rounds.vectors import Model
 
-        opening = broadcast(ledger, conduct.clock())
+        opening = broadcast(ledger, options.clock())
         source = ledger.kept_rounds(opening.number)[0]
-        epochs = 0 if _fresh(ledger, opening.number) else self.epochs(conduct)
+        epochs = 0 if _fresh(ledger, opening.number) else self.epochs(options)
         kept = _kept(ledger, source, opening.number)
         made = _calibrated(ledger, engine, opening, source, kept, epochs) if epochs else _as_they_are(source, kept)
         members, contributions, trainer = made
@@ -98,8 +100,8 @@ class FedEraser:
         after = model_from(ledger.layout, before, contributions, [member.samples for member in members])
         refuse_overflow(Model(ledger.layout, torch.from_numpy(after)), round_number=opening.number)
         # shuffled, so that a slot's number says nothing about who is behind it
-        order = conduct.secrets.stream(opening.number, opening.attempt, "slots").permutation(len(members))
-        at = conduct.clock()
+        order = options.secrets.stream(opening.number, opening.attempt, "slots").permutation(len(members))
+        at = options.clock()
         ledger.record_rebuilt(
             number=opening.number,
             attempt=opening.attempt,
@@ -113,7 +115,7 @@ class FedEraser:
             at=at,
             seconds=(at - opening.opened_at).total_seconds(),
             trainer=trainer,
-            compress=conduct.compress,
+            compress=options.compress,
         )
 
 
@@ -160,6 +162,8 @@ def calibrate(then: Vector, now: Vector) -> Vector:
     """‖u‖·û/‖û‖, in float64. Where û is zero it has no direction to go in: such a client is content with the model
     as it is, so it contributes zero, and its share of the data holds the others back as in any average.
     """
+    import numpy as np
+
     direction = now.astype(np.float64)
     length = float(np.linalg.norm(direction))
     if length == 0:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Self, cast
 
+from disavow.config import MechanismSettings
+from disavow.domain.strategies import MECHANISMS, MechanismSpec
 from disavow.errors import ConfigError
 from disavow.ledger import Ledger, Reader
-from disavow.rounds.conduct import Conduct
+from disavow.rounds.options import RoundOptions
 
 if TYPE_CHECKING:
     from disavow.rounds.local_training import Engine
@@ -30,24 +33,23 @@ class Work:
     obstacle: str | None = None
 
 
-class Mechanism(Protocol):
+class Mechanism(MechanismSpec, ABC):
     """Rebuilds superseded rounds with the survivors, one at a time, so that a crash loses one at most."""
 
-    @property
-    def name(self) -> str:
-        """What the ledger and the reports call it."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether the result is that of a run which the leavers never joined."""
+    def configured(self, settings: MechanismSettings) -> Self:
+        """Return the mechanism as the section `[mechanism]` of the settings wants it."""
+        del settings
+        return self
 
     def goes_back_to(self, broken: int) -> int:
-        """The round from which it rebuilds when `broken` is the first one that does not hold; not a later one."""
+        """Return the round from which it rebuilds where `broken` is the first that does not hold; none later."""
+        return broken
 
+    @abstractmethod
     def ahead(
         self,
         reader: Reader,
-        conduct: Conduct,
+        options: RoundOptions,
         *,
         first: int,
         last: int,
@@ -59,8 +61,14 @@ class Mechanism(Protocol):
         Rounds from `first` on may still stand: then it is a forecast. Changes nothing.
         """
 
-    def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
+    @abstractmethod
+    def rebuild_next(self, ledger: Ledger, engine: Engine, options: RoundOptions) -> None:
         """Rebuild and record the next round."""
+
+
+def build(settings: MechanismSettings) -> Mechanism:
+    """Return the mechanism that the settings name."""
+    return cast(Mechanism, MECHANISMS[settings.name]).configured(settings)
 
 
 def refuse_another(ledger: Ledger, mechanism: Mechanism) -> None:

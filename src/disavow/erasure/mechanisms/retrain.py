@@ -11,29 +11,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from disavow.config import participants_of
-from disavow.erasure.mechanisms.mechanism import Step, Work
+from disavow.erasure.mechanisms.mechanism import Mechanism, Step, Work
 from disavow.ledger import Ledger, Reader
-from disavow.rounds.conduct import Conduct, participants_ahead, room_for
+from disavow.rounds.options import RoundOptions, participants_ahead, room_for
 
 if TYPE_CHECKING:
     from disavow.rounds.local_training import Engine
 
 
 @dataclass(frozen=True)
-class Retrain:
-    """See `Mechanism`."""
+class Retrain(Mechanism):
+    """See `Mechanism`. What was built before the first broken round stands."""
 
-    name: str = "retrain"
-    exact: bool = True
-
-    def goes_back_to(self, broken: int) -> int:
-        """What was built before the first broken round stands."""
-        return broken
+    name = "retrain"
 
     def ahead(
         self,
         reader: Reader,
-        conduct: Conduct,
+        options: RoundOptions,
         *,
         first: int,
         last: int,
@@ -47,29 +42,29 @@ class Retrain:
         if wanted < 1:
             return Work()
         survivors = len(set(reader.clients()) - set(leavers))
-        participants = participants_of(survivors, conduct.fraction, conduct.at_least) if survivors else 0
-        if reader.policy.clustering == "fixed":
+        participants = participants_of(survivors, options.fraction, options.at_least) if survivors else 0
+        if reader.policy.anchored:
             participants = survivors  # whole clusters take part, gaps and all
         if participants < reader.policy.k:
             return Work(obstacle=f"{participants} participants are left, fewer than k = {reader.policy.k}")
-        room = room_for(reader, conduct, first, wanted, leavers)
-        if reader.policy.clustering != "fixed":
-            return Work((Step(participants, conduct.epochs),) * room.rounds, room.obstacle)
-        counts = participants_ahead(reader, conduct, range(first, first + room.rounds), leavers)
-        return Work(tuple(Step(count, conduct.epochs) for count in counts), room.obstacle)
+        room = room_for(reader, options, first, wanted, leavers)
+        if not reader.policy.anchored:
+            return Work((Step(participants, options.epochs),) * room.rounds, room.obstacle)
+        counts = participants_ahead(reader, options, range(first, first + room.rounds), leavers)
+        return Work(tuple(Step(count, options.epochs) for count in counts), room.obstacle)
 
-    def rebuild_next(self, ledger: Ledger, engine: Engine, conduct: Conduct) -> None:
+    def rebuild_next(self, ledger: Ledger, engine: Engine, options: RoundOptions) -> None:
         """A round like any other; only its attempt is higher, so that its secret draws are new."""
         from disavow.rounds.round import run_round
 
-        run_round(ledger, engine, conduct)
+        run_round(ledger, engine, options)
 
 
 @dataclass(frozen=True)
 class RetrainFromScratch(Retrain):
     """The same, from the initial model."""
 
-    name: str = "retrain-from-scratch"
+    name = "retrain-from-scratch"
 
     def goes_back_to(self, broken: int) -> int:  # noqa: ARG002
         """Nothing that was built stands."""

@@ -30,9 +30,14 @@ _CLOSE = 1e-6
 
 
 def squared_l2(vectors: Tensor, norms: Tensor | None = None) -> Tensor:
-    """The matrix of squared L2 distances between rows, in float64.
+    """Compute the matrix of squared L2 distances between rows, in float64.
 
     With `norms`, rows are divided by them first: the squared distance is then 2·(1 - cosine).
+
+    Args:
+        vectors: One update a row.
+        norms: What each row is divided by first; None: by nothing.
+
     """
     distances = _by_products(vectors, norms)
     for group in _close_groups(distances):
@@ -68,7 +73,17 @@ def _column_blocks(vectors: Tensor) -> Iterator[slice]:
 
 
 def in_pieces(work: Callable[[Piece], Result], pieces: Iterable[Piece], vectors: Tensor) -> Iterator[Result]:
-    """The work on pieces of the updates, in order: on several threads where that pays, which changes no bit."""
+    """Work on pieces of the updates, in order: on several threads where that pays, which changes no bit.
+
+    Args:
+        work: What is done with a piece.
+        pieces: The pieces.
+        vectors: The updates, whose size and place decide.
+
+    Returns:
+        The results, in order.
+
+    """
     pays = vectors.device.type == "cpu" and vectors.numel() > _COLUMNS
     return in_threads(work, pieces) if pays else map(work, pieces)
 
@@ -95,13 +110,13 @@ def _close_groups(distances: Tensor) -> list[list[int]]:
 
 
 def norms_of(vectors: Tensor) -> Tensor:
-    """The L2 norm of each row in float64; 1 for a row of zeros, which has no direction."""
+    """Compute the L2 norm of each row in float64; 1 for a row of zeros, which has no direction."""
     norms = lengths_of(vectors)
     return torch.where(norms > 0, norms, torch.ones_like(norms))
 
 
 def lengths_of(vectors: Tensor) -> Tensor:
-    """The L2 norm of each row in float64."""
+    """Compute the L2 norm of each row in float64."""
     norms = torch.zeros(len(vectors), dtype=torch.float64, device=vectors.device)
     for start in range(0, vectors.shape[1], _COLUMNS):
         norms += vectors[:, start : start + _COLUMNS].double().square().sum(dim=1)
@@ -109,10 +124,15 @@ def lengths_of(vectors: Tensor) -> Tensor:
 
 
 def published(vectors: Tensor, layout: Layout) -> Tensor:
-    """The matrix of distances that the paper's scripts computed, for comparison only.
+    """Compute the matrix of distances that the paper's scripts computed, for comparison only.
 
     The mean, over all last-axis rows of all tensors, of the L2 distance between corresponding rows. (One of
     the scripts took the cosine of whole models instead; it is not offered.)
+
+    Args:
+        vectors: One update a row.
+        layout: Which numbers belong to which tensor.
+
     """
     count = sum(spec.size // max(1, spec.shape[-1] if spec.shape else 1) for spec in layout.tensors)
     total = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from disavow.domain import Anchor, Anchors, Place
+from disavow.rounds.clustering import Clustering
 from disavow.rounds.randomness import Stream, derive
 
 if TYPE_CHECKING:
@@ -18,16 +19,50 @@ if TYPE_CHECKING:
 _BITS = 256
 
 
+class Fixed(Clustering):
+    """The anchored clusters of a run; no round partitions anything. Some of their places may be gaps."""
+
+    name = "fixed"
+    anchored = True
+    sticky = False
+
+    def sizes(self, k: int) -> tuple[int, int | None]:
+        """See `ClusteringSpec`: clusters keep their borders when clients leave or join."""
+        del k
+        return 1, None
+
+    def fewest_participants(self, k: int) -> int:
+        """See `ClusteringSpec`: clusters are there already."""
+        del k
+        return 1
+
+
 def hash_of(client: str, seed: int) -> bytes:
-    """Where a client stands in hash order."""
+    """Compute where a client stands in hash order.
+
+    Args:
+        client: Its id.
+        seed: The seed of the run.
+
+    """
     return derive("fixed", seed, client)
 
 
 def settled(clients: Collection[str], k: int, seed: int, stream: Stream) -> Anchors:
-    """Anchor floor(n/k) clusters, as equal as can be, in hash order; there must be at least k clients.
+    """Anchor floor(n/k) clusters, as equal as can be, in hash order.
 
     Each border is drawn between the hashes of its two neighbours: where it was one of these, whoever has the seed
     could tell from it, for ever, that its client was here.
+
+    Args:
+        clients: At least k ids.
+        k: The fewest places of a cluster.
+        seed: The seed of the run.
+        stream: Where borders are drawn from.
+
+    Returns:
+        The anchors, with a place for each client.
+
     """
     order = sorted(clients, key=lambda client: (hash_of(client, seed), client))
     count = len(order) // k
@@ -50,7 +85,20 @@ def _between(low: bytes, high: bytes, stream: Stream) -> bytes:
 
 
 def groups_of(clients: Sequence[str], anchors: Anchors, numbers: Sequence[int]) -> list[Tensor]:
-    """Which of these clients are in each of these clusters; none, where all of its places are gaps."""
+    """Find which of these clients are in each of these clusters; none, where all of its places are gaps.
+
+    Args:
+        clients: Ids, in order.
+        anchors: The anchors of the run.
+        numbers: The clusters that take part.
+
+    Returns:
+        The clients' numbers in that order, a tensor for each cluster.
+
+    Raises:
+        ValueError: A client of another cluster is among them.
+
+    """
     import torch
 
     found: dict[int, list[int]] = {number: [] for number in numbers}

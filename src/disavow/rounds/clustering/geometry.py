@@ -1,7 +1,7 @@
 """What a clustering method sees of the updates: distances, exact for small rounds, projected for large ones.
 
 Up to `PROJECTION_LIMIT` participants every pair is measured exactly. Above it, assignment works on a random
-projection; the spreads that are recorded are always exact, and computed in `alike.py`.
+projection; the spreads that are recorded are always exact, and computed in `spread.py`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,25 @@ class Geometry(Protocol):
     """Squared distances between participants, who are numbered in id order."""
 
     def from_point(self, point: int, others: Tensor) -> Tensor:
-        """From one participant to each of `others`."""
+        """Return distances from one participant to each of `others`.
+
+        Args:
+            point: Its number.
+            others: Numbers.
+
+        """
 
     def from_centre(self, members: Tensor) -> Tensor:
-        """From the centre of `members` to each of them, up to a constant that is the same for all."""
+        """Return distances from the centre of `members` to each of them, up to one constant for all."""
 
     def between(self, points: Tensor, others: Tensor) -> Tensor:
-        """From each of `points` (rows) to each of `others` (columns)."""
+        """Return distances from each of `points` (rows) to each of `others` (columns).
+
+        Args:
+            points: Numbers.
+            others: Numbers.
+
+        """
 
     def coordinates(self) -> Tensor:
         """Points with these distances, one row each."""
@@ -95,7 +107,18 @@ class ProjectedGeometry:
 
 
 def geometry_of(updates: Updates, *, metric: str, layout: Layout, stream: Stream) -> Geometry:
-    """The geometry of a round under a metric. `stream` draws the projection of a large round."""
+    """Measure a round under a metric.
+
+    Args:
+        updates: The updates.
+        metric: `l2`, `cosine` or `published`.
+        layout: Which numbers belong to which tensor.
+        stream: Draws the projection of a large round.
+
+    Returns:
+        Exact distances for small rounds, projected ones for large rounds.
+
+    """
     if metric == "published":
         return ExactGeometry(published(updates.vectors, layout).square())
     norms = norms_of(updates.vectors) if metric == "cosine" else None
@@ -105,7 +128,17 @@ def geometry_of(updates: Updates, *, metric: str, layout: Layout, stream: Stream
 
 
 def project(vectors: Tensor, norms: Tensor | None, stream: Stream) -> Tensor:
-    """Rows in `_DIMENSIONS` dimensions (Johnson and Lindenstrauss), centred first to keep the digits."""
+    """Project rows to `_DIMENSIONS` dimensions (Johnson and Lindenstrauss), centred first to keep the digits.
+
+    Args:
+        vectors: One update a row.
+        norms: What each row is divided by; None: by nothing.
+        stream: Draws the projection.
+
+    Returns:
+        One point a row.
+
+    """
     seed = stream.below(1 << 62)
     generator = torch.Generator().manual_seed(seed)
     matrix = torch.randn(vectors.shape[1], _DIMENSIONS, generator=generator, dtype=torch.float64)

@@ -9,29 +9,56 @@ distance.
 from __future__ import annotations
 
 from importlib.util import find_spec
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from disavow.errors import MissingExtra, how_to_install
-from disavow.rounds.clustering.geometry import Geometry
-from disavow.rounds.randomness import Stream
+from disavow.rounds.clustering import Clustering
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from disavow.rounds.clustering.geometry import Geometry
+    from disavow.rounds.randomness import Stream
 
 _LARGEST_DISTANCE = 2e5
 """Times 1,000 this fits in 32 bits with room to spare."""
 
 
-def require_kmeans() -> None:
-    """Raise unless the package is there."""
-    if find_spec("k_means_constrained") is None:
-        raise MissingExtra(
-            f'clustering.method "constrained-kmeans" needs k-means-constrained; {how_to_install("kmeans")}'
-        )
+class ConstrainedKMeans(Clustering):
+    """See `constrained_kmeans`."""
+
+    name = "constrained-kmeans"
+
+    def require(self) -> None:
+        """See `ClusteringSpec`."""
+        if find_spec("k_means_constrained") is None:
+            raise MissingExtra(
+                f'clustering.method "{self.name}" needs k-means-constrained; {how_to_install("kmeans")}'
+            )
+
+    def partition(self, geometry: Geometry, items: Tensor, k: int, stream: Stream) -> list[Tensor]:
+        """See `Clustering`."""
+        return constrained_kmeans(geometry, items, k, stream)
 
 
 def constrained_kmeans(geometry: Geometry, items: Tensor, k: int, stream: Stream) -> list[Tensor]:
-    """Partition `items` into floor(n/k) clusters of at least k and fewer than 2k."""
-    require_kmeans()
+    """Partition participants into floor(n/k) clusters of at least k and fewer than 2k.
+
+    Args:
+        geometry: Their distances.
+        items: Their numbers.
+        k: The fewest members.
+        stream: Seeds the method.
+
+    Returns:
+        The members of each cluster.
+
+    Raises:
+        MissingExtra: The package is not installed.
+
+    """
+    ConstrainedKMeans().require()
+    import torch
     from k_means_constrained import KMeansConstrained
     from threadpoolctl import threadpool_limits
 

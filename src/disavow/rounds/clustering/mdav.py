@@ -6,17 +6,44 @@ Mining and Knowledge Discovery 11 (2005). All clusters have k members but the la
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from disavow.rounds.clustering.geometry import Geometry
+from disavow.rounds.clustering import Clustering
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from disavow.rounds.clustering.geometry import Geometry
+    from disavow.rounds.randomness import Stream
+
+
+class Mdav(Clustering):
+    """See `mdav`."""
+
+    name = "mdav"
+
+    def partition(self, geometry: Geometry, items: Tensor, k: int, stream: Stream) -> list[Tensor]:
+        """See `Clustering`; draws nothing."""
+        del stream
+        return mdav(geometry, items, k)
 
 
 def mdav(geometry: Geometry, items: Tensor, k: int) -> list[Tensor]:
-    """Partition `items` (ascending numbers, at least k of them). Ties go to the lower number.
+    """Partition participants; ties go to the lower number.
 
     Numbers of participants stay on the CPU; only distances are where the updates are.
+
+    Args:
+        geometry: Their distances.
+        items: At least k ascending numbers.
+        k: The fewest members.
+
+    Returns:
+        The members of each cluster.
+
     """
+    import torch
+
     left = items
     clusters: list[Tensor] = []
 

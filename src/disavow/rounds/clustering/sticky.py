@@ -28,13 +28,25 @@ def sticky(
     partition: Partition,
     too_wide: TooWide,
 ) -> list[Tensor]:
-    """Partition clients, given in id order, along the `previous` membership.
+    """Partition clients along the membership of the round before.
 
     Clusters that kept at least k members and are not too wide stay. One that ran short is filled with the nearest
     of the newcomers and of those whom larger clusters can spare, or dissolved. If k or more then have no cluster,
     they are partitioned among themselves. Whoever is left, or would be in too wide a cluster, joins the nearest one
     with room that does not become too wide, in id order; those who find none are partitioned after all. Where they
     are too few for that, they join wherever there is room, and where there is none, one full cluster is opened.
+
+    Args:
+        geometry: Distances between clients.
+        clients: Ids, in order.
+        previous: The clusters of the round before.
+        k: The fewest members.
+        partition: Partitions those who have no cluster.
+        too_wide: Whether a cluster would be wider than Δ.
+
+    Returns:
+        The members of each cluster.
+
     """
     position = {client: i for i, client in enumerate(clients)}
     stayed = [sorted(position[client] for client in group if client in position) for group in previous]

@@ -1,0 +1,115 @@
+"""Checks of a whole run from its stored bytes: also of one that cannot be opened, which no `Federation` is of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from disavow.erasure.prove import default_openings
+from disavow.errors import ConfigError, IntegrityError, VerificationError
+from disavow.ledger import Finding, Ledger
+from disavow.ledger.keys import default_folder
+from disavow.ledger.requests import refuse_broken_text
+from disavow.proof.envelope import LARGEST
+from disavow.proof.opening import Opening
+
+
+def check_run(
+    directory: Path,
+    *,
+    keys: Path | None = None,
+    absent: Sequence[str] = (),
+    checkpoint: bytes | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Finding]:
+    """Check a run from its stored bytes: every digest, every invariant, and that ids are absent from it.
+
+    Args:
+        directory: Where the run lies; it need not be one that can be opened.
+        keys: The folder of the operator's keys, for tombstones of whoever left and is in the run again.
+        absent: Ids that no file of the run may contain.
+        checkpoint: A signed head that was kept; the log must go on from it.
+        on_progress: Hears how many checks are done, of how many.
+
+    Returns:
+        Everything that was found, faults and notes; an empty list where there is nothing.
+
+    """
+    from disavow.ledger import fsck  # loads the verifier
+
+    found = fsck(directory, on_progress, checkpoint=checkpoint)
+    if not any(finding.fault for finding in found):  # otherwise it may not even be readable
+        found += _forgotten(directory, keys or default_folder())
+    return found + _still_there(directory, absent)
+
+
+def refuse_damaged(directory: Path) -> None:
+    """Refuse a run that has faults.
+
+    Args:
+        directory: Where the run lies.
+
+    Raises:
+        IntegrityError: A check found some.
+
+    """
+    from disavow.ledger import fsck  # loads the verifier
+
+    faults = [finding for finding in fsck(directory) if finding.fault and not finding.spare]
+    if faults:
+        raise IntegrityError(
+            f"{directory} fails fsck ({faults[0]}{f' and {len(faults) - 1} more' if len(faults) > 1 else ''}); "
+            "restore it from a backup first, nothing was changed"
+        )
+
+
+def _forgotten(directory: Path, keys: Path) -> list[Finding]:
+    """Clients who left the run and are in it again, as far as the tombstones of whoever asks can tell."""
+    with Ledger.open(directory) as ledger:
+        forgotten = ledger.restored_from_backup(keys)
+    back = [
+        Finding("table clients", f"{client!r} left this run and is in it again") for client in forgotten.clients
+    ]
+    return back + [Finding("this run", f"is {note}", fault=bool(back)) for note in filter(None, [str(forgotten)])]
+
+
+def _still_there(directory: Path, ids: Sequence[str]) -> list[Finding]:
+    """Files that contain one of these ids, whole: rows, free pages, write-ahead log, names."""
+    if not ids:
+        return []
+    from disavow.ledger.id_search import files_with  # loads what unpacks files
+
+    for client in ids:
+        refuse_broken_text(client)
+    if "" in ids:
+        raise ConfigError("--absent is empty; allowed: a client id")
+    with Ledger.open(directory) as ledger:
+        known = ledger.clients()
+    inside = [
+        Finding(str(path.relative_to(directory)), f"{client!r} is in this file")
+        for client in ids
+        for path in files_with(directory, client, known)
+    ]
+    beside = default_openings(directory)
+    others = {*known, *_named_by_openings(beside)}
+    return inside + [
+        Finding(
+            str(path),
+            f"names {client!r}, beside the run: give it to that client, then delete it",
+            fault=False,
+        )
+        for client in ids
+        for path in files_with(beside, client, others)
+        if path.is_file()
+    ]
+
+
+def _named_by_openings(folder: Path) -> set[str]:
+    """The ids that the openings in a folder are about: one may contain another, client-1 and client-10."""
+    named = set()
+    for path in folder.glob("*.json"):
+        with suppress(VerificationError, OSError):
+            if path.stat().st_size <= LARGEST:
+                named.add(Opening.decode(path.read_bytes()).client)
+    return named

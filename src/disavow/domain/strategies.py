@@ -1,0 +1,308 @@
+"""Strategies by name: what a run does in one of several ways, and what the rest of disavow must know of each.
+
+A strategy is a class with a name. What others must know of it are attributes that it declares; nobody compares
+names. Those of disavow are listed below by where they are, one line each, and imported when they are first asked
+for: naming one in a settings file loads neither torch nor a database. Others are added by `register`, or by an
+installed package with an entry point of the group `disavow.strategies` (docs/extending.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from disavow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from disavow.domain.policy import Policy
+
+PLUGINS = "disavow.strategies"
+"""The group of entry points whose modules register strategies when they are imported."""
+
+
+class Strategy:
+    """One of several ways to do something. Subclasses are constructed without arguments.
+
+    Attributes:
+        name: What settings, ledgers and reports call it.
+        summary: What the settings file says about it, beginning with its name.
+
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str] = ""
+    registry: ClassVar[Registry[Any]]
+
+    @classmethod
+    def check(cls) -> None:
+        """Refuse a declaration that cannot be registered.
+
+        Raises:
+            ConfigError: The declaration contradicts what ledgers or proofs rely on.
+
+        """
+
+
+S = TypeVar("S", bound=Strategy)
+C = TypeVar("C", bound=type[Strategy])
+
+
+class Registry(Mapping[str, S], Generic[S]):
+    """The strategies of one kind, by name: those of disavow, then those that were registered.
+
+    Args:
+        setting: The key that chooses one of them, for messages.
+        own: Where those of disavow are, as `module:Class`, each with its summary.
+
+    """
+
+    def __init__(self, setting: str, own: Mapping[str, tuple[str, str]]) -> None:
+        self.setting = setting
+        self._own = own
+        self._loaded: dict[str, S] = {}
+
+    def add(self, strategy: type[S]) -> None:
+        """Add a class under its name.
+
+        Raises:
+            ConfigError: It has no name, another class has that name, or its declaration cannot be.
+
+        """
+        name = getattr(strategy, "name", "")
+        if not name or not isinstance(name, str):
+            raise ConfigError(f"{strategy.__qualname__} has no name, under which it could be registered")
+        taken = self._loaded.get(name)
+        same = taken is not None and _place(type(taken)) == _place(strategy)
+        if name in self._own or (taken is not None and not same):
+            raise ConfigError(f"{self.setting} {name!r} is registered already")
+        strategy.check()
+        self._loaded[name] = strategy()
+
+    def added(self, name: str) -> bool:
+        """Return whether somebody else than disavow registered this name."""
+        return name not in self._own and name in self
+
+    def summary(self, name: str) -> str:
+        """Return what the settings file says about a strategy."""
+        return self._own[name][1] if name in self._own else self[name].summary or name
+
+    def __getitem__(self, name: str) -> S:
+        if name not in self:
+            raise ConfigError(
+                f"{self.setting} is {name!r}, which is not registered here; allowed: {', '.join(self)}, or what an "
+                "installed package registers (docs/extending.md)"
+            )
+        if name not in self._loaded:
+            module, _, attribute = self._own[name][0].partition(":")
+            self._loaded[name] = getattr(import_module(module), attribute)()
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        if name in self._own or name in self._loaded:
+            return True
+        _load_plugins()
+        return name in self._loaded
+
+    def __iter__(self) -> Iterator[str]:
+        _load_plugins()
+        return iter([*self._own, *(name for name in self._loaded if name not in self._own)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+
+def register(strategy: C) -> C:
+    """Register a strategy, as a decorator of its class; before settings are read that name it.
+
+    Args:
+        strategy: A subclass of `Clustering`, `Noise`, `Distribution`, `Criterion`, `Mechanism` or `Attacker`.
+
+    Returns:
+        The same class.
+
+    Raises:
+        ConfigError: It has no name, its name is taken, or its declaration cannot be.
+
+    """
+    strategy.registry.add(strategy)
+    return strategy
+
+
+def _place(strategy: type) -> tuple[str, str]:
+    return strategy.__module__, strategy.__qualname__
+
+
+@cache
+def _load_plugins() -> None:
+    """Import what installed packages register, once; strategies of disavow are found without."""
+    for point in entry_points(group=PLUGINS):
+        point.load()
+
+
+class ClusteringSpec(Strategy):
+    """What others must know of a clustering method. The method itself: `disavow.Clustering`.
+
+    Attributes:
+        anchored: Clusters are settled before the first round and never move: who leaves leaves a gap.
+        sticky: Clusters of the round before can be kept and repaired (`clustering.sticky`).
+
+    """
+
+    anchored: ClassVar[bool] = False
+    sticky: ClassVar[bool] = True
+
+    @classmethod
+    def check(cls) -> None:
+        """Refuse anchors under another name than `fixed`: verifiers allow gaps in its clusters alone."""
+        if cls.anchored:
+            raise ConfigError(f"{cls.name!r} is anchored; allowed in proofs: fixed alone")
+
+    def require(self) -> None:
+        """Refuse to start a run with it where something that it needs is not installed.
+
+        Raises:
+            MissingExtra: Something is missing.
+
+        """
+
+    def sizes(self, k: int) -> tuple[int, int | None]:
+        """Return the fewest and the most members of a cluster; None: no limit.
+
+        Verifiers refuse fewer than k and more than 2k - 1, except in anchored clusters.
+        """
+        return k, 2 * k - 1
+
+    def fewest_participants(self, k: int) -> int:
+        """Return how many must take part in a round."""
+        return k
+
+
+class NoiseSpec(Strategy):
+    """What others must know of a noise. The noise itself: `disavow.Noise`.
+
+    Attributes:
+        clips: Updates are shortened to the L2 norm `noise.clip` before anything else.
+        needs: Keys of `[noise]` that must be set.
+        no_figure: Why rounds with it have no differential-privacy figure; "" where its event holds clip and τ.
+        may_average: Running statistics may be means over whole clusters (`noise.statistics`).
+
+    """
+
+    clips: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = ()
+    no_figure: ClassVar[str] = "nobody has declared a figure for it"
+    may_average: ClassVar[bool] = True
+
+    @property
+    def accounted(self) -> bool:
+        """Whether the released models have a differential-privacy figure."""
+        return not self.no_figure
+
+    def tau(self, policy: Policy, clusters: Sequence[tuple[float, float]]) -> float:
+        """Return the standard deviation τ of the noise on each number of the aggregate.
+
+        Args:
+            policy: The promises of the run.
+            clusters: Weight and spread of each cluster.
+
+        """
+        del policy, clusters
+        return 0.0
+
+    def distribution(self, policy: Policy) -> str:
+        """Return the name of the distribution that it draws from."""
+        del policy
+        return "gaussian"
+
+    def describe(self, policy: Policy) -> str:
+        """Return what `disavow status` says about it."""
+        del policy
+        return self.name
+
+
+class DistributionSpec(Strategy):
+    """What others must know of a distribution with mean 0 and standard deviation 1: `disavow.Distribution`.
+
+    Attributes:
+        variance_of_squares: Variance of the squared difference between two numbers drawn from it.
+
+    """
+
+    variance_of_squares: ClassVar[float]
+
+
+class MechanismSpec(Strategy):
+    """What others must know of a mechanism. The mechanism itself: `disavow.Mechanism`.
+
+    Attributes:
+        exact: Rounds are run again as rounds, so that the result is that of a run which the leavers never joined.
+            Where it is not, rounds are rebuilt without clusters and noise, and no account covers them.
+        keeps_updates: The run keeps its clients' updates while it trains, every `mechanism.interval` rounds.
+        needs_every_survivor: A round cannot be rebuilt while a survivor is away.
+
+    """
+
+    exact: ClassVar[bool] = True
+    keeps_updates: ClassVar[bool] = False
+    needs_every_survivor: ClassVar[bool] = False
+
+
+CLUSTERINGS = Registry[ClusteringSpec](
+    "clustering.method",
+    {
+        "mdav": ("disavow.rounds.clustering.mdav:Mdav", "mdav"),
+        "constrained-kmeans": (
+            "disavow.rounds.clustering.kmeans:ConstrainedKMeans",
+            "constrained-kmeans (needs the extra kmeans)",
+        ),
+        "fixed": ("disavow.rounds.clustering.fixed:Fixed", "fixed: by a hash of ids, anchored"),
+    },
+)
+
+NOISES = Registry[NoiseSpec](
+    "noise.mode",
+    {
+        "paper": ("disavow.rounds.noise:PaperNoise", "paper: scaled by each cluster's spread"),
+        "calibrated": ("disavow.rounds.noise:CalibratedNoise", "calibrated: clip, then fixed tau"),
+        "none": ("disavow.rounds.noise:NoNoise", "none"),
+    },
+)
+
+DISTRIBUTIONS = Registry[DistributionSpec](
+    "noise.distribution",
+    {
+        "gaussian": ("disavow.rounds.noise:Gaussian", "gaussian"),
+        "laplace": ("disavow.rounds.noise:Laplace", "laplace"),
+    },
+)
+
+MECHANISMS = Registry[MechanismSpec](
+    "mechanism.name",
+    {
+        "retrain": (
+            "disavow.erasure.mechanisms.retrain:Retrain",
+            "retrain: exactly, from the first broken round",
+        ),
+        "retrain-from-scratch": (
+            "disavow.erasure.mechanisms.retrain:RetrainFromScratch",
+            "retrain-from-scratch: exactly, from round 1",
+        ),
+        "federaser": (
+            "disavow.erasure.mechanisms.federaser:FedEraser",
+            "federaser: approximately, from updates that the run keeps",
+        ),
+    },
+)
+
+ClusteringSpec.registry = CLUSTERINGS
+NoiseSpec.registry = NOISES
+DistributionSpec.registry = DISTRIBUTIONS
+MechanismSpec.registry = MECHANISMS

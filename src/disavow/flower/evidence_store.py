@@ -1,0 +1,110 @@
+"""Store a node's evidence: files by run and name, in a folder of its own or in the node's context.
+
+Files are written as `ledger.files.write_durably` writes them; not by it, because a SuperNode starts a process for
+every message, and would load the ledger and its database in each.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context
+
+from disavow.errors import VerificationError
+
+FOLDER = "evidence-dir"
+"""The key of the node config that names the folder."""
+
+_STATE = "disavow-evidence"
+_FIRST = "first-run"
+_RUN = re.compile(r"[0-9a-f]{32}")
+"""What the ledger gives a run for an id. It comes from a server, and becomes a folder's name here."""
+
+
+def is_run(value: object) -> bool:
+    """Tell whether this can be the id of a run."""
+    return isinstance(value, str) and _RUN.fullmatch(value) is not None
+
+
+class EvidenceStore:
+    """Holds files by the id of their run and their name. `VerificationError` for what is no run's id."""
+
+    def __init__(self, context: Context) -> None:
+        named = context.node_config.get(FOLDER)
+        self._folder = None if named is None else Path(str(named)).expanduser()
+        if _STATE not in context.state:
+            context.state[_STATE] = ConfigRecord()
+        self._state: ConfigRecord = context.state.config_records[_STATE]
+
+    def write(self, run: str, name: str, data: bytes) -> None:
+        """Keep this, in entry of what was there; once it returns, durably."""
+        entry = _entry(run, name)
+        if self._folder is None:
+            self._state[entry] = data
+            return
+        path = self._folder / entry
+        _make_private(path.parent)
+        _write_exclusively(path, data)
+
+    def read(self, run: str, name: str) -> bytes | None:
+        """Read what is stored under this name; None for nothing."""
+        entry = _entry(run, name)
+        if self._folder is None:
+            kept = self._state.get(entry)
+            return kept if isinstance(kept, bytes) else None
+        path = self._folder / entry
+        return path.read_bytes() if path.is_file() else None
+
+    def first_run(self, run: str) -> str:
+        """Tell which run was named first in this Flower run: this one, if none was before."""
+        _entry(run, "")
+        return str(self._state.setdefault(_FIRST, run))
+
+    def names(self, run: str) -> list[str]:
+        """List the names of all that is stored of a run."""
+        start = _entry(run, "")
+        if self._folder is None:
+            return sorted(name.removeprefix(start) for name in self._state if name.startswith(start))
+        home = self._folder / start
+        return sorted(str(path.relative_to(home)) for path in home.rglob("[!.]*") if path.is_file())
+
+
+def _entry(run: str, name: str) -> str:
+    """The only way to a file or an entry: whatever is read or written has passed here."""
+    if not is_run(run):
+        raise VerificationError("what the message names as its run is no run's id")
+    return f"{run}/{name}"
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone."""
+    for missing in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+        _sync_folder(missing.parent)
+
+
+def _write_exclusively(path: Path, data: bytes) -> None:
+    """Write a file so that after a crash it is there whole or not at all; through no file that was there before."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,317 @@
+"""Check a run from its stored bytes: every digest recomputed, every invariant tested, every fault named."""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import sqlalchemy as sa
+
+from disavow.config import CHANGEABLE, settings_digest
+from disavow.config import load as load_settings
+from disavow.domain import Layout, RequestState, VerdictKind
+from disavow.domain.strategies import MECHANISMS
+from disavow.errors import ConfigError, IntegrityError, LedgerError, LedgerVersion, RunError
+from disavow.ledger import database, rows, updates
+from disavow.ledger.creation import CONFIG, MODELS
+from disavow.ledger.findings import Checked, Finding, gaps, name_of
+from disavow.ledger.fsck_log import check_kept_head, check_log, check_round_leaf, read_kept_head
+from disavow.ledger.fsck_proofs import check_proofs
+from disavow.ledger.fsck_rebuilt import check_interval, check_kept_rounds, check_rebuilt, check_updates
+from disavow.ledger.fsck_rounds import check_anchors, check_round
+from disavow.ledger.models import ModelStore, from_safetensors
+from disavow.ledger.proofs import PROOFS
+from disavow.ledger.run_files import exposed_in, unsafe_in
+from disavow.ledger.schema import erasures, models, requests, rounds, run
+from disavow.ledger.updates import UPDATES, UpdateStore
+
+_SCHEMA = f"{database.NAME}, schema"
+
+Progress = Callable[[int, int], None]
+
+
+def fsck(
+    directory: Path, progress: Progress = lambda done, total: None, *, checkpoint: bytes | None = None
+) -> list[Finding]:
+    """Everything that is wrong with a run; an empty list when nothing is. Changes nothing.
+
+    `progress` is called with what has been checked so far and the total, in models and rounds. `checkpoint` is a
+    head of the log that somebody kept: the log must go on from it.
+    """
+    kept = None if checkpoint is None else read_kept_head(checkpoint)
+    path = directory / database.NAME
+    unsafe = [
+        Finding(found.name, f"is {kind}, which a run never holds there") for found, kind in unsafe_in(directory)
+    ]
+    if unsafe:
+        return unsafe  # nothing of it is read
+    if not path.exists():
+        raise RunError(f"{directory} holds no run: there is no {database.NAME}")
+    engine = database.connect(path, write=False)
+    try:
+        with engine.connect() as connection:
+            return _check(directory, connection, progress, kept)
+    except (sa.exc.DatabaseError, sqlite3.DatabaseError, UnicodeDecodeError, LedgerError) as error:
+        if isinstance(error, LedgerVersion):
+            raise
+        return [Finding(database.NAME, f"is damaged: {getattr(error, 'orig', error)}")]
+    finally:
+        engine.dispose()
+
+
+def _check(directory: Path, connection: sa.Connection, progress: Progress, kept_head: str | None) -> list[Finding]:
+    database.check_revision(directory)
+    found = [*_database(directory / database.NAME, connection), *_changed_in_schema(connection)]
+    if found:
+        return found  # nothing read from a damaged file means anything
+    found += _added_to_schema(connection)
+    if not (directory / MODELS).is_dir():
+        return [*found, Finding(MODELS, "the folder is missing")]
+    try:
+        checked = _load(directory, connection)
+        found += _promises(connection)
+        found += _settings(directory / CONFIG, connection)
+    except (LedgerError, ValueError, TypeError, KeyError) as error:
+        return [*found, Finding("table run", str(error))]
+    query = sa.select(models.c.digest, models.c.stored_bytes).where(models.c.present)
+    digests = connection.execute(query).all()
+    total = len(digests) + len(checked.rounds)
+    for done, (digest, stored_bytes) in enumerate(digests):
+        progress(done, total)
+        found += _model(checked, str(digest), stored_bytes)
+    present = {digest for digest, _ in digests}
+    found += _readable("table rounds", partial(_chain, checked))
+    found += _readable("table models", partial(_kept, checked, present))
+    found += _readable("table erasures", partial(_erasures, checked))
+    found += _readable("table anchors", partial(check_anchors, checked))
+    found += _readable("table log", partial(check_log, checked))
+    if kept_head is not None:
+        found += _readable("table log", partial(check_kept_head, checked, kept_head))
+    for done, header in enumerate(checked.rounds):
+        progress(len(digests) + done, total)
+        check = check_round if header.clusters else check_rebuilt
+        faults = _readable(name_of(header), partial(check, checked, header))
+        found += faults or _readable(name_of(header), partial(check_round_leaf, checked, header))
+    found += _readable("table updates", partial(check_updates, checked))
+    found += _readable("table updates", partial(check_kept_rounds, checked))
+    found += _readable("table updates", partial(_due_updates, checked))
+    found += _readable(PROOFS, partial(check_proofs, checked))
+    found += _leftovers(checked, present)
+    progress(total, total)
+    return found
+
+
+def _due_updates(checked: Checked) -> Iterator[Finding]:
+    """What the mechanism of the settings needs is there; settings that cannot be read are said elsewhere."""
+    try:
+        mechanism = load_settings(checked.directory / CONFIG).mechanism
+    except ConfigError:
+        return
+    if MECHANISMS[mechanism.name].keeps_updates:
+        yield from check_interval(checked, mechanism.interval)
+
+
+def _readable(where: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    """What a check finds; where values are not even of the right kind, or name what is not registered, that."""
+    try:
+        return list(check())
+    except (
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        LookupError,
+        struct.error,
+        AttributeError,
+        ConfigError,
+    ) as error:
+        return [Finding(where, f"holds values that cannot be: {error}")]
+
+
+def _database(path: Path, connection: sa.Connection) -> Iterator[Finding]:
+    pages, size = (connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("page_count", "page_size"))
+    log = path.with_name(path.name + "-wal")
+    if not (log.exists() and log.stat().st_size) and path.stat().st_size != (pages or 0) * (size or 0):
+        yield Finding(path.name, f"is damaged: it has {path.stat().st_size} bytes, not {pages} pages of {size}")
+    for (message,) in connection.exec_driver_sql("PRAGMA integrity_check"):
+        if message != "ok":
+            yield Finding(database.NAME, f"is damaged: {message}")
+    for table, _, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
+        yield Finding(f"table {table}", f"a row refers to a row of {parent} that is not there")
+
+
+def _changed_in_schema(connection: sa.Connection) -> Iterator[Finding]:
+    """What the format has and this ledger has not, or has otherwise: a view could stand in for a table."""
+    found = _objects(connection)
+    for (kind, name), definition in database.schema_objects().items():
+        if (kind, name) not in found:
+            yield Finding(_SCHEMA, f"the {kind} {name} is missing")
+        elif found[kind, name] != definition:
+            yield Finding(_SCHEMA, f"the {kind} {name} is not as the format has it")
+
+
+def _added_to_schema(connection: sa.Connection) -> Iterator[Finding]:
+    """What this ledger has and the format has not: a trigger could keep what an erasure deletes."""
+    for kind, name in _objects(connection).keys() - database.schema_objects().keys():
+        yield Finding(_SCHEMA, f"the {kind} {name!a} is none of a ledger's: it may keep what erasures delete")
+
+
+def _objects(connection: sa.Connection) -> dict[tuple[str, str], str | None]:
+    found = connection.exec_driver_sql(database.SCHEMA_OBJECTS)
+    return {(str(kind), str(name)): definition for kind, name, definition in found}
+
+
+def _load(directory: Path, connection: sa.Connection) -> Checked:
+    found = connection.execute(sa.select(run)).all()
+    if len(found) != 1:
+        raise LedgerError(f"holds {len(found)} rows instead of one")
+    [row] = found
+    return Checked(
+        directory=directory,
+        connection=connection,
+        run_id=row.run_id,
+        policy=rows.policy_from_json(row.policy),
+        layout=Layout.from_json(row.layout),
+        initial_model=row.initial_model,
+        store=ModelStore(directory / MODELS),
+        updates=UpdateStore(directory / UPDATES),
+        rounds=tuple(connection.execute(sa.select(rounds).order_by(rounds.c.id))),
+    )
+
+
+def _promises(connection: sa.Connection) -> Iterator[Finding]:
+    row = connection.execute(sa.select(run)).one()
+    if rows.run_digest(dict(row._mapping)) != row.digest:
+        yield Finding("table run", "is not what was recorded when the run was created: it has another digest")
+
+
+def _settings(path: Path, connection: sa.Connection) -> Iterator[Finding]:
+    if not path.is_file():
+        yield Finding(path.name, "is missing")
+        return
+    bound: str = connection.execute(sa.select(run.c.settings_digest)).scalar_one()
+    try:
+        if bound and settings_digest(load_settings(path)) != bound:
+            changeable = ", ".join(CHANGEABLE)
+            yield Finding(path.name, f"was changed since the run was started (only {changeable} may be)")
+    except ConfigError as error:
+        if bound:
+            yield Finding(path.name, f"cannot be used: {error}")
+
+
+def _model(checked: Checked, digest: str, stored_bytes: int) -> Iterator[Finding]:
+    where = f"model {digest[:12]}"
+    try:
+        vector = from_safetensors(checked.layout, checked.store.read_bytes(checked.layout, digest))
+    except IntegrityError as error:
+        if _still_present(checked, digest):
+            yield Finding(where, str(error))
+        return
+    if not np.isfinite(vector).all():
+        yield Finding(where, "holds numbers that are not finite")
+    size = checked.store.stored_bytes(digest)
+    if size is not None and size != stored_bytes:
+        yield Finding(where, f"its file has {size} bytes, recorded were {stored_bytes}")
+
+
+def _missing_rows(checked: Checked, table: sa.Table) -> Iterator[Finding]:
+    """Rows of this table are numbered and never deleted: a number that was given and is not there is a fault."""
+    query = sa.text("SELECT seq FROM sqlite_sequence WHERE name = :name")
+    given = checked.connection.execute(query, {"name": table.name}).scalar() or 0
+    ids = set(checked.connection.execute(sa.select(table.c.id)).scalars())
+    for missing in gaps(ids, range(1, int(given) + 1)):
+        yield Finding(f"table {table.name}", f"the row with id {missing} is missing")
+
+
+def _erasures(checked: Checked) -> Iterator[Finding]:
+    """Every undone round was undone by an erasure, and every request is either waiting or part of one."""
+    yield from _missing_rows(checked, erasures)
+    yield from _missing_rows(checked, requests)
+    journal = checked.connection.execute(sa.select(erasures)).all()
+    targets = {row.id: row.rollback_to for row in journal}
+    states = {row.id: row.state for row in journal}
+    for row in journal:
+        if row.broken is not None and (row.rollback_to is None or row.rollback_to >= row.broken):
+            yield Finding(
+                f"erasure {row.id}", f"goes back to round {row.rollback_to} for broken round {row.broken}"
+            )
+    for header in checked.rounds:
+        if header.standing and header.superseded_by is not None:
+            yield Finding(name_of(header), f"is standing, though erasure {header.superseded_by} undid it")
+        first = targets.get(header.superseded_by)
+        if not header.standing and (first is None or header.number < first):
+            yield Finding(name_of(header), "is superseded, though no erasure undid it")
+    for row in checked.connection.execute(sa.select(requests)):
+        if rows.request_checksum(dict(row._mapping)) != row.checksum:
+            yield Finding(f"request {row.id}", "is not what was recorded: it has another checksum")
+        if states.get(row.erasure) in (RequestState.PURGING, RequestState.ANSWERED) and row.client is not None:
+            yield Finding(f"request {row.id}", "is answered, though its client has not been deleted")
+        if row.cancelled_at is not None and (row.erasure is not None or row.verdict is not None):
+            yield Finding(f"request {row.id}", "is cancelled, yet was judged")
+        waiting = row.erasure is None and row.cancelled_at is None
+        if waiting and (row.client is None or row.verdict is not None):
+            yield Finding(f"request {row.id}", "is waiting, yet has no client or has a verdict")
+        if row.erasure is not None and row.verdict not in set(VerdictKind):
+            yield Finding(f"request {row.id}", "was judged, yet has no verdict")
+
+
+def _still_present(checked: Checked, digest: str) -> bool:
+    """Whether a model ought to be there now: a run at work may have given it up since we began."""
+    with checked.connection.engine.connect() as fresh:
+        query = sa.select(models.c.present).where(models.c.digest == digest)
+        return bool(fresh.execute(query).scalar())
+
+
+def _chain(checked: Checked) -> Iterator[Finding]:
+    """Rounds are numbered without gaps, and each starts from the model that the one before it produced."""
+    yield from _missing_rows(checked, rounds)
+    attempts: defaultdict[int, list[int]] = defaultdict(list)
+    for header in checked.rounds:
+        attempts[header.number].append(header.attempt)
+    for number, found in sorted(attempts.items()):
+        if found != list(range(1, len(found) + 1)):
+            yield Finding(f"round {number}", f"its attempts are {found}, not counted from 1")
+    standing = sorted((h for h in checked.rounds if h.standing), key=lambda header: header.number)
+    numbers = [header.number for header in standing]
+    for number in gaps(set(numbers), range(1, max(numbers, default=0) + 1)):
+        yield Finding(f"round {number}", "no standing round has this number: there is a gap")
+    if standing and standing[0].number == 1 and standing[0].before != checked.initial_model:
+        yield Finding("round 1", "does not start from the initial model")
+    for one, two in pairwise(standing):
+        if two.number == one.number + 1 and two.before != one.after:
+            yield Finding(f"round {two.number}", f"does not start from the model of round {one.number}")
+
+
+def _kept(checked: Checked, present: set[str]) -> Iterator[Finding]:
+    """The initial model and the newest are there, and those of the other standing rounds unless thinned."""
+    thinned = set(checked.connection.execute(sa.select(models.c.digest).where(models.c.thinned)).scalars())
+    standing = sorted((h for h in checked.rounds if h.standing), key=lambda header: header.number)
+    if checked.initial_model not in present:
+        yield Finding("table models", "the initial model is marked as deleted")
+    for header in standing:
+        if not {header.before, header.after} <= present | thinned:
+            yield Finding(name_of(header), "is standing, but its model is marked as deleted")
+    if standing and standing[-1].after in thinned:
+        yield Finding(name_of(standing[-1]), "is the newest, but its model is marked as thinned")
+    for digest in sorted(present & thinned):
+        yield Finding(f"model {digest[:12]}", "is marked as thinned, and as there")
+
+
+def _leftovers(checked: Checked, named: set[str]) -> Iterator[Finding]:
+    kept = updates.named(checked.connection)
+    for path in [*checked.store.leftovers(named), *checked.updates.leftovers(kept)]:
+        what = "no row names this file; the next command that writes to the run removes it"
+        yield Finding(f"{path.parent.name}/{path.name}", what, fault=False)
+    exposed = exposed_in(checked.directory)
+    if exposed:
+        more = f", like {len(exposed) - 1} more files" if len(exposed) > 1 else ""
+        what = f"is open to others than its owner{more}; the next command with which the owner writes ends that"
+        yield Finding(exposed[0], what, fault=False)
+    for path in [*checked.store.strangers(), *checked.updates.strangers()]:
+        what = "is no file of a run; no command reads or removes it"
+        yield Finding(f"{path.parent.name}/{path.name}", what, fault=False)

@@ -1,0 +1,554 @@
+"""The checks of a verification: one list of functions, `CHECKS`, numbered by their place in it from 1.
+
+Nothing is believed before it is checked: numbers are counted again from what the log commits to, and the log is
+rebuilt from its leaves. Each check returns what it found in words, None where there was nothing to check, and
+raises `VerificationError` where the proof does not hold; it may use what those before it have found sound.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from itertools import groupby
+
+from disavow.errors import OtherModel, Unreadable, VerificationError
+from disavow.proof.bounds import bounds_of, chance_drawn, largest_displacement, total_ratio, within_odds
+from disavow.proof.commitment import commit, commit_client
+from disavow.proof.envelope import Envelope
+from disavow.proof.history import History, replay
+from disavow.proof.leaves import (
+    UNTOUCHED,
+    VERSION,
+    KeyLeaf,
+    Leaf,
+    LoggedPolicy,
+    RoundLeaf,
+    RunLeaf,
+    commit_rounds,
+    latest_time,
+    sized,
+    withdrawn_entry,
+    withdrawn_inner,
+)
+from disavow.proof.merkle import Changing, Growing, Prefixes, leaf_hash
+from disavow.proof.noise import check_noise
+from disavow.proof.notes import Checkpoint, KeyIndex, PublicKey, open_checkpoint, open_with_any, origin_of
+from disavow.proof.opening import Opening, refuse_other_client
+from disavow.proof.receipt import Receipt, check_receipt, decode_receipt
+from disavow.proof.report import Asked, Report
+from disavow.proof.statement import (
+    LeaverRounds,
+    Predicate,
+    ShownCluster,
+    Statement,
+    Times,
+    TotalBounds,
+    WithdrawnSlot,
+)
+from disavow.proof.summary import delta_in_words, rebuilt_in_words, unchanged_in_words
+from disavow.proof.validation import day_of, write_figure
+
+
+class Verification:
+    """What is asked, and what the checks so far have found sound; each is set by the check that is named."""
+
+    envelope: Envelope  # readable
+    signer: PublicKey  # signature
+    statement: Statement
+    head: Checkpoint
+    promised: RunLeaf  # log
+    prefixes: Prefixes  # log
+    history: History  # rounds
+    shown: list[tuple[ShownCluster, RoundLeaf]]  # clusters
+
+    def __init__(self, asked: Asked, report: Report) -> None:
+        self.asked, self.report = asked, report
+        self.keys = KeyIndex.of(asked.trusted)
+
+    @property
+    def predicate(self) -> Predicate:
+        """What the statement says."""
+        return self.statement.predicate
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The log."""
+        return self.statement.predicate.leaves
+
+
+# -- 1 to 3: the file ----------------------------------------------------------------------------------------------
+
+
+def check_readable(v: Verification) -> str:
+    """The proof is an envelope in canonical form, within the limits."""
+    v.envelope = Envelope.decode(v.asked.proof)
+    return f"{len(v.asked.proof):,} bytes in canonical form"
+
+
+def check_signature(v: Verification) -> str:
+    """It is signed by a key that is trusted, and was not revoked."""
+    v.signer = v.envelope.signer([trusted.key for trusted in v.asked.trusted])
+    v.keys.refuse_revoked(v.signer, "the proof")
+    return f"by {v.signer.name} ({v.signer.id[:16]})"
+
+
+def check_statement(v: Verification) -> str:
+    """The statement is of a type and version that is known, and of the kind that was asked for."""
+    v.statement = v.report.statement = Statement.decode(v.envelope.payload)
+    if v.statement.what_if and not v.asked.what_if:
+        raise VerificationError("this is a what-if about a client that is still in: nothing was erased")
+    if v.asked.what_if and not v.statement.what_if:
+        raise VerificationError("this is an erasure, not a what-if")
+    return f"{'what-if' if v.statement.what_if else 'erasure'}, version {VERSION}"
+
+
+# -- 4 to 8: the log -----------------------------------------------------------------------------------------------
+
+
+def check_checkpoint(v: Verification) -> str:
+    """The head, signed by the same key, covers the leaves shown."""
+    head = open_checkpoint(v.predicate.checkpoint, v.signer)
+    if head.size != len(v.leaves):
+        raise VerificationError(f"it covers {head.size} leaves; {len(v.leaves)} are shown")
+    v.head = v.report.head = head
+    return f"of {head.size} leaves, by {v.signer.name}"
+
+
+def check_log(v: Verification) -> str:
+    """The root rebuilt from all leaves is the one signed."""
+    v.prefixes = Prefixes([leaf.hash for leaf in v.leaves])
+    if v.prefixes.root(len(v.leaves)) != v.head.root:
+        raise VerificationError("the leaves do not have the root that was signed")
+    if not v.leaves or not isinstance(v.leaves[0], RunLeaf):
+        raise VerificationError("the log does not begin with the run's promises")
+    v.promised = v.leaves[0]
+    if v.head.origin != origin_of(v.promised.run):
+        raise VerificationError("the checkpoint is of another run's log")
+    return "the root rebuilt from all leaves is the one signed"
+
+
+def check_history(v: Verification) -> str | None:
+    """A checkpoint that somebody kept is a prefix of this log."""
+    if v.asked.checkpoint is None:
+        return None
+    try:
+        note = v.asked.checkpoint.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Unreadable("the older checkpoint is not UTF-8") from None
+    kept = open_with_any(note, v.keys, "the older checkpoint", cosigned=True)
+    if kept.origin != v.head.origin:
+        raise VerificationError("the older checkpoint is of another run's log")
+    if kept.size > len(v.leaves):
+        raise VerificationError(f"the older checkpoint has {kept.size} leaves, more than this log")
+    if v.prefixes.root(kept.size) != kept.root:
+        raise VerificationError(f"the first {kept.size} leaves are not those of the older checkpoint: a fork")
+    asked = v.predicate.withdrawal
+    before = "" if asked is None else f", signed {'before' if kept.size <= asked else 'after'} the withdrawal"
+    return f"the older checkpoint of {kept.size} leaves is a prefix{before}"
+
+
+def check_policy(v: Verification) -> str:
+    """The promises and the key are those of the log."""
+    policy = v.promised.policy
+    k, x, drawn = policy.k, policy.x, policy.representatives
+    if policy.survivors_needed > k or (drawn >= k and drawn > 1):
+        raise VerificationError(f"k = {k}, x = {x} and {drawn} representatives do not go together")
+    if policy.delta is not None and policy.relative_delta is not None:
+        raise VerificationError("Δ is said to be fixed and relative")
+    if policy.odds is not None and policy.odds < 1:
+        raise VerificationError(f"odds are at least 1, and {policy.odds:g} are promised")
+    keys = [leaf.key for leaf in v.leaves if isinstance(leaf, RunLeaf | KeyLeaf)]
+    if keys[-1] is not None and keys[-1] != v.signer:
+        raise VerificationError("the log is to be signed with another key than the one that signed the proof")
+    last = latest_time(v.leaves)
+    mine = [trusted for trusted in v.asked.trusted if trusted.key == v.signer]
+    if keys[-1] is not None:
+        allowed = any(trusted.in_use(last) for trusted in mine)
+    else:  # it was signed late, nobody knows when, but after its last leaf: the key may be younger than that
+        allowed = not all(trusted.retired_before(last) for trusted in mine)
+    if not allowed:
+        raise VerificationError(f"the key that signed was not in use at {last}, the time of the last leaf")
+    late = "; signed late: no key bound the server when the run began" if keys[0] is None else ""
+    limit = "" if policy.odds is None else f", odds of at most {policy.odds:g}"
+    return f"k = {k}, x = {x}, {drawn} drawn of each cluster, Δ {delta_in_words(policy)}{limit}, from leaf 0{late}"
+
+
+def check_rounds(v: Verification) -> str:
+    """Standing rounds run from 1 to the head without gap, each from the model before it."""
+    v.history = v.report.history = replay(v.leaves)
+    times, now = [leaf.time for leaf in v.leaves], v.asked.now
+    ahead = [time for time in times if now is not None and time > now]
+    if ahead:
+        v.report.warnings.append(
+            f"{len(ahead)} of {len(times)} leaves are dated in the future, the last {ahead[-1]}: "
+            "the clock of the server, or yours, or its word is wrong"
+        )
+    rebuilt = v.history.rebuilt
+    found = f"{len(v.history.standing)} stand, without gap, from the initial model to the one served"
+    return f"{found}; {rebuilt_in_words(rebuilt)}" if rebuilt else found
+
+
+# -- 9 to 12: the leaver's clusters --------------------------------------------------------------------------------
+
+
+def check_clusters(v: Verification) -> str:
+    """The leaver's clusters and all who were withdrawn lead to their roots."""
+    history, clusters, standing = v.history, v.predicate.clusters, set(v.history.standing)
+    places = [cluster.leaf for cluster in clusters]
+    if places != sorted(set(places)):
+        raise VerificationError("clusters are not in the order of their rounds, one for each")
+    v.shown = []
+    for cluster in clusters:
+        if cluster.leaf not in standing:
+            raise VerificationError(f"a cluster is of leaf {cluster.leaf}, which is no standing round")
+        leaf = history.rounds[cluster.leaf]
+        if not isinstance(leaf, RoundLeaf):
+            raise VerificationError(
+                f"the leaver is in round {leaf.number}, which was rebuilt and stands: nobody is deniable in it"
+            )
+        _check_cluster(cluster, leaf, history.policy)
+        v.shown.append((cluster, leaf))
+    _check_maps(v)
+    for cluster in clusters:
+        by = [entry.leaf for entry in cluster.withdrawn if entry.slot == cluster.slot]
+        if by != ([] if v.statement.what_if else [v.predicate.withdrawal]):
+            raise VerificationError(
+                f"the leaver's slot in leaf {cluster.leaf} was not withdrawn when the leaver asked"
+            )
+    return f"{len(clusters)} clusters lead to their rounds, and those withdrawn from them to every withdrawal"
+
+
+def _check_cluster(cluster: ShownCluster, leaf: RoundLeaf, policy: LoggedPolicy) -> None:
+    """The leaver's cluster, all its slots open, lies in its round and holds the leaver's slot."""
+    first, size, position = cluster.first, cluster.size, cluster.position
+    if len(cluster.slots) != size or len(set(cluster.slots)) != size:
+        raise _refuse(leaf, "a cluster does not list all its slots, each once")
+    if not 0 < cluster.weight <= 1:
+        raise _refuse(leaf, f"a cluster has a share of {cluster.weight} of the data")
+    if leaf.clusters == 1 and policy.clustering != "fixed" and cluster.weight != 1:
+        raise _refuse(leaf, f"its only cluster has a share of {cluster.weight} of the data")
+    (least, most), behind = policy.cluster_sizes, leaf.clusters - position - 1
+    left = leaf.participants - first - size
+    if not (
+        least <= size <= most
+        and least * position <= first <= most * position
+        and least * behind <= left <= most * behind
+    ):
+        raise _refuse(leaf, f"cluster {position} has {size} slots from {first} on, which cannot be")
+    try:
+        root = cluster.root(leaf.clusters)
+    except ValueError as error:
+        raise _refuse(leaf, f"the path of a cluster cannot be: {error}") from None
+    if root != leaf.root:
+        raise _refuse(leaf, "a cluster does not lead to the root of the round")
+    if not cluster.holds(cluster.slot):
+        raise _refuse(leaf, "the leaver's slot is not in the leaver's cluster")
+
+
+def _check_maps(v: Verification) -> None:
+    """The withdrawn slots shown are in the maps of all withdrawals, the first as well as the last."""
+    maps, history = v.predicate.maps, v.history
+    if len(maps) != len(history.withdrawals):
+        raise VerificationError("there is not one map for each withdrawal")
+    ordinal = {place: i for i, place in enumerate(history.rounds)}
+    shown = {cluster.leaf for cluster, _ in v.shown}
+    closed = [place for place in history.rounds if place not in shown]
+    changed: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
+    for cluster, leaf in v.shown:
+        for place, value in _withdrawn_values(cluster, leaf, history.withdrawals):
+            changed[place].append((cluster.leaf, value))
+    tree, latest = Changing(), dict[int, bytes]()
+    for (place, withdrawal), values in zip(history.withdrawals.items(), maps, strict=True):
+        if len(values) != bisect_left(closed, place):
+            raise VerificationError(f"the map of leaf {place} does not have one value for each closed round")
+        while tree.size < withdrawal.rounds:
+            tree.put(tree.size, leaf_hash(UNTOUCHED))
+        given = [(at, value) for at, value in zip(closed, values, strict=False) if value is not None]
+        if any(value == latest.get(at, UNTOUCHED) for at, value in given):
+            raise VerificationError(f"the map of leaf {place} gives a value that has not changed")
+        for at, value in [*changed[place], *given]:
+            latest[at] = value
+            tree.put(ordinal[at], leaf_hash(value))
+        if tree.root != withdrawal.root:
+            raise VerificationError(f"those withdrawn do not lead to the map of leaf {place}")
+
+
+def _withdrawn_values(
+    cluster: ShownCluster, leaf: RoundLeaf, withdrawals: Collection[int]
+) -> Iterator[tuple[int, bytes]]:
+    """Each withdrawal that took somebody out of the cluster's round, and the round's value in its map.
+
+    The entries of the round are shown in the order in which they were withdrawn; those of the cluster are open, so
+    that nobody can be left out of it, and no map can forget what an earlier one knew.
+    """
+    tree, last = Growing(), cluster.leaf
+    for place, entries in groupby(cluster.withdrawn, key=lambda entry: entry.leaf):
+        if place <= last or place not in withdrawals:
+            raise _refuse(leaf, "withdrawn slots are not in the order of the withdrawals")
+        last = place
+        for entry in entries:
+            tree.add(_entry_hash(entry, cluster, leaf))
+        yield place, sized(tree.size, tree.root)
+
+
+def _entry_hash(entry: WithdrawnSlot, cluster: ShownCluster, leaf: RoundLeaf) -> bytes:
+    position, slot, salt, inner = entry.position, entry.slot, entry.salt, entry.inner
+    if position != cluster.position:
+        if position >= leaf.clusters:
+            raise _refuse(leaf, f"a slot is withdrawn from cluster {position}, which is not there")
+        if slot is not None or salt is not None or inner is None:
+            raise _refuse(leaf, "a withdrawn slot of another cluster is open")
+        return withdrawn_entry(position, inner)
+    if slot is None or salt is None or inner is not None or not cluster.holds(slot):
+        raise _refuse(leaf, "a withdrawn slot of the cluster is closed, or not in it")
+    return withdrawn_entry(position, withdrawn_inner(salt, slot))
+
+
+def check_survivors(v: Verification) -> str:
+    """At least x + s - 1 others are left, counted here."""
+    needed, counts = v.history.policy.survivors_needed, v.report.survivors
+    for cluster, leaf in v.shown:
+        withdrawn = [entry.slot for entry in cluster.withdrawn if entry.slot is not None]
+        if len(set(withdrawn)) != len(withdrawn):
+            raise _refuse(leaf, "a slot is withdrawn twice")
+        survivors = cluster.size - len({*withdrawn, cluster.slot})
+        if survivors < needed:
+            few = f"{survivors} survivors are left, fewer than {needed} (x = {v.history.policy.x})"
+            raise _refuse(leaf, few)
+        counts.append(survivors)
+    if not counts:
+        return "the leaver was in no round that stands"
+    return f"at least {min(counts)} in each of {len(counts)} rounds; {needed} are needed"
+
+
+def check_spread(v: Verification) -> str:
+    """No cluster is wider than Δ."""
+    for cluster, leaf in v.shown:
+        if not cluster.spread <= leaf.delta:
+            wide = f"{cluster.spread} wide, more than Δ {leaf.delta}"
+            raise VerificationError(f"in round {leaf.number} the cluster is {wide}")
+    return "no cluster is wider than Δ" + ("; adaptive Δ excludes nobody" if v.history.policy.adaptive else "")
+
+
+def check_bounds(v: Verification) -> str:
+    """The bounds are those of the clusters shown, and the odds no more than the policy allows."""
+    policy = v.history.policy
+    for cluster, leaf in v.shown:
+        check_noise(policy, cluster, leaf)
+        bounds = bounds_of(
+            weight=cluster.weight,
+            spread=cluster.spread,
+            tau=leaf.tau,
+            representatives=policy.representatives,
+        )
+        odds = None if bounds.log10_odds is None else write_figure(bounds.log10_odds)
+        if (cluster.displacement, cluster.log10_odds) != (write_figure(bounds.displacement), odds):
+            raise VerificationError(f"the bounds of round {leaf.number} are not those of its cluster")
+        v.report.bounds.append(bounds)
+    displacement, ratio = largest_displacement(v.report.bounds), total_ratio(v.report.bounds)
+    total = TotalBounds(
+        displacement=write_figure(displacement),
+        ratio=None if ratio is None else write_figure(ratio),
+        drawn=write_figure(chance_drawn((cluster.size for cluster, _ in v.shown), policy.representatives)),
+    )
+    if v.predicate.bounds != total:
+        raise VerificationError("the bounds over all rounds are not those of its clusters")
+    if policy.odds is not None and not within_odds(ratio, policy.odds):
+        raise VerificationError(f"the odds over all rounds are more than the policy's {policy.odds:g}")
+    return f"displacement {total.displacement}, √Σratio² {total.ratio or 'without Gaussian noise'}"
+
+
+# -- 13 to 16: the answer ------------------------------------------------------------------------------------------
+
+
+def check_verdict(v: Verification) -> str:
+    """The answer is the one in the log, and shows every round that it committed to."""
+    found = _check_what_if(v.predicate) if v.statement.what_if else _check_erasure(v.predicate, v.history)
+    same = unchanged_in_words(v.statement, v.history)
+    if same:
+        v.report.warnings.append(f"{same}: nothing shows that they were retrained")
+    return f"{found}; {same}" if same else found
+
+
+def _check_what_if(said: Predicate) -> str:
+    """Nobody asked, so it points to nothing in the log; the clusters alone decide."""
+    kind, linked = said.verdict.kind, (said.withdrawal, said.request, said.rounds, said.times, said.verdict.start)
+    if any(value is not None for value in linked):
+        raise VerificationError("a what-if has no withdrawal")
+    if kind == "rollback" or (kind == "never present") != (not said.clusters):
+        raise VerificationError(f"{kind} is not what the clusters say")
+    return f"{kind}, if it were asked"
+
+
+def _check_erasure(said: Predicate, history: History) -> str:
+    """The verdict is the one that its withdrawal logged, and every round undone was retrained after it."""
+    kind, first = said.verdict.kind, said.verdict.start
+    place, index, rounds, times = said.withdrawal, said.request, said.rounds, said.times
+    withdrawal = None if place is None else history.withdrawals.get(place)
+    if place is None or withdrawal is None or index is None or rounds is None or times is None:
+        raise VerificationError("the proof does not point to a withdrawal")
+    if index >= len(withdrawal.requests):
+        raise VerificationError("the proof does not point to a request of its withdrawal")
+    request = withdrawal.requests[index]
+    if request.verdict != kind or (first is not None) != (kind == "rollback"):
+        raise VerificationError(f"the verdict in the log is {request.verdict}")
+    if kind == "rollback" and first != history.rollback_after(place):
+        raise VerificationError("the rollback in the log is to another round")
+    _check_times(times, asked=request.asked_at, judged=withdrawal.at)
+    _check_leaver_rounds(rounds, [cluster.leaf for cluster in said.clusters], place, history, request.rounds)
+    for number, standing in enumerate(history.standing, start=1):
+        if first is not None and number >= first and standing < place:
+            raise VerificationError(f"round {number} was not retrained after the withdrawal")
+    if (kind == "never present") != (not said.clusters and not rounds.superseded):
+        raise VerificationError(f"{kind} is not what the rounds say")
+    back = f" from round {first}" if first else ""
+    return f"{kind}{back}, asked {times.asked_at}, judged {times.judged_at}, answered {times.answered_at}"
+
+
+def _check_times(times: Times, *, asked: str, judged: str) -> None:
+    """The times of the request come in their order, and on the days that the log has."""
+    if not times.asked_at <= times.judged_at <= times.answered_at:
+        raise VerificationError("the request was judged before it was asked, or answered before it was judged")
+    if (day_of(times.asked_at), day_of(times.judged_at)) != (asked, judged):
+        raise VerificationError(
+            f"the request was asked or judged on other days than the log has: {asked}, {judged}"
+        )
+
+
+def _check_leaver_rounds(
+    rounds: LeaverRounds, shown: list[int], withdrawal: int, history: History, commitment: bytes
+) -> None:
+    """The rounds shown are those that the withdrawal committed to, all of them."""
+    superseded, gone = list(rounds.superseded), history.rounds.keys() - set(history.standing)
+    if superseded != sorted(set(superseded)) or not set(superseded) <= gone:
+        raise VerificationError("rounds are called superseded that are not")
+    leaves = sorted([*shown, *superseded])
+    if any(leaf not in history.rounds or leaf > withdrawal for leaf in leaves):
+        raise VerificationError("the leaver is shown in a round after its withdrawal")
+    if commit_rounds(rounds.salt, leaves) != commitment:
+        raise VerificationError("the rounds shown are not those that the withdrawal committed to")
+
+
+def check_opening(v: Verification) -> str | None:
+    """The client of the opening is the leaver."""
+    if v.asked.opening is None and v.asked.client is None:
+        return None
+    if v.asked.opening is None:
+        raise VerificationError("a client was asked for, and no opening says whom the proof is about")
+    opening = Opening.decode(v.asked.opening)
+    asked, said = None, v.predicate
+    if said.withdrawal is not None and said.request is not None:  # the verdict was checked: it is no what-if
+        asked = v.history.withdrawals[said.withdrawal].requests[said.request].client
+    _check_opened(v, opening, asked)
+    refuse_other_client(opening.client, v.asked.client, "the opening")
+    if asked is None and not opening.rounds:
+        return "nothing in the log tells who it is: the client was in no round, and has not asked"
+    v.report.opening = opening
+    return f"it names {opening.client!r} in {len(v.shown)} rounds that stand"
+
+
+def _check_opened(v: Verification, opening: Opening, asked: bytes | None) -> None:
+    """The client of the opening is the one in every cluster shown, and the one who asked.
+
+    `asked` is the commitment to who asked; None for a what-if. The opening is made once, and the proof may be of a
+    later head: rounds of the leaver that were superseded since are open, but no longer shown.
+    """
+    run_id, client, rounds = opening.run_id, opening.client, v.predicate.rounds
+    if run_id != v.promised.run:
+        raise VerificationError("the opening is of another run")
+    if (opening.salt is None) != (asked is None):
+        raise VerificationError("the opening of a what-if is no opening of an erasure, nor the reverse")
+    if opening.salt is not None and commit_client(run_id=run_id, salt=opening.salt, client=client) != asked:
+        raise VerificationError("it does not open the request: somebody else asked")
+    gone, leaves = set(rounds.superseded if rounds else ()), [opened.leaf for opened in opening.rounds]
+    standing = [opened for opened in opening.rounds if opened.leaf not in gone]
+    places = [(cluster.leaf, cluster.slot) for cluster, _ in v.shown]
+    if [(opened.leaf, opened.slot) for opened in standing] != places or leaves != sorted(set(leaves)):
+        raise VerificationError("the opening is not of the slots that the proof shows")
+    for opened, (cluster, leaf) in zip(standing, v.shown, strict=True):
+        made = commit(
+            run_id=run_id, round_number=leaf.number, salt=opened.salt, client=client, update_digest=opened.update
+        )
+        if made != cluster.slots[opened.slot - cluster.first]:
+            raise VerificationError(f"it does not open the slot of round {leaf.number}: it is another client's")
+
+
+def check_receipts(v: Verification) -> str | None:
+    """What the client kept lies in this log, opened or superseded."""
+    if not v.asked.receipts:
+        return None
+    receipts = [decode_receipt(data) for data in v.asked.receipts]
+    shown, standing = {(cluster.leaf, cluster.slot) for cluster, _ in v.shown}, set(v.history.standing)
+    superseded = None if v.predicate.rounds is None else set(v.predicate.rounds.superseded)
+    for receipt in receipts:
+        where = f"the receipt for round {receipt.header.number}"
+        _check_in_log(v, receipt, check_receipt(receipt, v.keys), where)
+        if receipt.leaf not in standing:
+            if superseded is not None and receipt.leaf not in superseded:
+                raise VerificationError(f"{where} is for a superseded round that the proof leaves out")
+        elif (receipt.leaf, receipt.slot) not in shown:
+            raise VerificationError(f"{where} shows a slot that the proof leaves out")
+    return f"{len(receipts)} lie in this log, opened or superseded"
+
+
+def _check_in_log(v: Verification, receipt: Receipt, head: Checkpoint, where: str) -> None:
+    """The receipt is this client's, and both its leaf and its head are those of this log."""
+    if receipt.run_id != v.promised.run:
+        raise VerificationError(f"{where} is of another run")
+    if v.report.opening is not None and receipt.client != v.report.opening.client:
+        raise VerificationError(f"{where} is another client's")
+    if head.size > len(v.leaves):
+        raise VerificationError(f"{where} is newer than this proof, which cannot speak about it")
+    known = receipt.leaf < len(v.leaves) and v.leaves[receipt.leaf] == receipt.header
+    if not known or v.prefixes.root(head.size) != head.root:
+        raise VerificationError(f"{where} is not in this log: the server told two stories")
+
+
+def check_model(v: Verification) -> str | None:
+    """The subject is the model of the last standing round; and it is the file given."""
+    if v.statement.model != v.history.model:
+        raise VerificationError("the subject is not the model that the last standing round produced")
+    if v.asked.model is None:
+        return None
+    if v.asked.model != v.statement.model:
+        raise _other_model(v, v.asked.model)
+    return f"the model file is the subject, {v.statement.model[:16]}"
+
+
+def _other_model(v: Verification, given: str) -> VerificationError:
+    """Say what a model file is that is not the subject: a later model is no fault of the proof."""
+    made = {v.promised.initial_model: "it is the initial model"}
+    made |= {leaf.after: f"it is that of round {leaf.number}" for leaf in v.history.standing_leaves}
+    if given not in made and given in v.history.undone:
+        return VerificationError(f"the model file, {given[:16]}, is that of a round that was undone")
+    where = made.get(given, "no round up to there made it, and a later one needs a renewed proof")
+    return OtherModel(
+        f"another model ({given[:16]}) than the one proved ({v.statement.model[:16]}), as of head "
+        f"{v.head.size}: {where}"
+    )
+
+
+def _refuse(leaf: RoundLeaf, reason: str) -> VerificationError:
+    return VerificationError(f"round {leaf.number}: {reason}")
+
+
+CHECKS: tuple[Callable[[Verification], str | None], ...] = (
+    check_readable,
+    check_signature,
+    check_statement,
+    check_checkpoint,
+    check_log,
+    check_history,
+    check_policy,
+    check_rounds,
+    check_clusters,
+    check_survivors,
+    check_spread,
+    check_bounds,
+    check_verdict,
+    check_opening,
+    check_receipts,
+    check_model,
+)
+"""All checks in order; `disavow verify` prints the number of each and its name without `check_`."""

@@ -1,0 +1,56 @@
+"""Modules are called what an engineer of the field would search for: ordinary words, or words of the glossary."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ROOT / "src" / "disavow"
+
+ORDINARY = """
+    accountants after aggregate alignment app attackers audit base batched batches batching before bounds
+    broadcast budget build by cache calibration canonical catalogue chain check checks cli clustering
+    commands commitment compiled config convnet copying creation cuda curves data database dataset
+    declarations decode demo difference digits distances domain dry env envelope epsilon erase errors
+    escaping evidence factory federaser federation files findings fixed flower folder forecast forging fsck
+    fused game gaussian geometry graphs history hub id identity images init initial intervals journal judge
+    keygen keys kmeans layers layout leaves lenet5 level limitations lira local lock log loss mdav memory
+    merkle messages migrations mini models network nodes noise notes nvrtc output parameters participation
+    partition partitioners passphrase perturb pkcs8 plan plot pool power precision privacy progress protocol
+    prove randomness reader record replies report reproducibility resnet results retention retrain
+    retraining roc roster rows run runs sampling schema search sequential settings show signals simulated
+    stack stacked state statement status step sticky store strategies stream study subject summary objectives
+    theorem threads tiling toml tracing train trained trainer training transaction validation vectors verify
+    versions without work worker workload
+"""
+# what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it
+
+METAPHORS = "leash lessons letters places seat seats shower slope told"
+# words of an earlier private vocabulary, also where the glossary has them for something else
+
+
+def glossary() -> set[str]:
+    """The words that the glossary explains, in the singular and in the plural."""
+    rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), re.M)
+    words = {word for row in rows for word in re.findall(r"[a-z]+", row.lower())}
+    return words | {f"{word}s" for word in words}
+
+
+def words_of_modules() -> dict[str, set[str]]:
+    """The words in the names of modules and packages, with where they are used."""
+    found: dict[str, set[str]] = {}
+    for path in SOURCES.rglob("*.py"):
+        name = path.parent.name if path.stem.startswith("__") else path.stem
+        for word in re.findall(r"[a-z][a-z0-9]*", name):
+            found.setdefault(word, set()).add(str(path.relative_to(SOURCES)))
+    return found
+
+
+def test_modules_are_called_ordinary_or_in_the_glossary() -> None:
+    known = {*ORDINARY.split(), *glossary(), "disavow"} - set(METAPHORS.split())
+    assert {word: sorted(where) for word, where in words_of_modules().items() if word not in known} == {}
+
+
+def test_no_ordinary_word_is_listed_that_no_module_has() -> None:
+    assert sorted(set(ORDINARY.split()) - set(words_of_modules())) == []
