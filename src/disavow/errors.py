@@ -75,7 +75,7 @@ class ModelMismatch(ConfigError):
 class TaskError(ConfigError):
     """A task of the user's own that cannot be imported, built or trained. Nothing was recorded."""
 
-    code = "DSV-104"
+    code = "DSV-105"
 
 
 def how_to_install(extra: str) -> str:

@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from disavow.data.progress import OnProgress
     from disavow.rounds.local_training import Engine
     from disavow.rounds.vectors import Model
-    from disavow.runs import Prepared
+    from disavow.runs import Prepared, PreparedTask
     from disavow.tasks.task import Task
 
 _POLL_SECONDS = 0.2
@@ -159,7 +159,7 @@ class Federation:
     ask: AskPassphrase = nobody_to_ask
     openings: Path | None = None
     loading: Loading = _load_silently
-    _prepared: Prepared | None = None
+    _prepared: Prepared | PreparedTask | None = None
     task: Task | str | None = None
     """A task, or module:callable that makes one, in place of the one that the settings name."""
     own_engine: Engine | None = None
@@ -210,10 +210,10 @@ class Federation:
         if isinstance(task, Settings):
             task, settings = None, task
         settings = config.with_policy(settings or Settings(), policy, rounds=rounds, seed=seed)
-        ledger, settings, prepared = runs.start(
+        ledger, settings, made = runs.start(
             settings, directory, keys=keys, clock=clock, ask=ask, loading=loading, prepared=prepared, task=task
         )
-        return cls(directory, settings, ledger, keys, clock, ask, None, loading, prepared, task)
+        return cls(directory, settings, ledger, keys, clock, ask, None, loading, made, task)
 
     @classmethod
     def open(
@@ -318,7 +318,7 @@ class Federation:
     # -- what it is made of --------------------------------------------------------------------------------------
 
     @property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> Prepared | PreparedTask:
         """Data, network and engine, loaded on first use exactly as they were when the run began.
 
         Raises:

@@ -6,7 +6,7 @@ what makes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -72,14 +72,14 @@ class Prepared:
     """What runs have in common whose settings differ in neither data, network, training, engine nor seed.
 
     Args:
-        data: What the clients hold: the built-in images, or a task.
+        data: What the clients hold.
         network: The model with its initial weights.
         engine: What trains it.
         trainer: What a run records of it: from the settings, or else made by whoever calls.
 
     """
 
-    data: FederatedData | LoadedTask
+    data: FederatedData
     network: nn.Module
     engine: Engine
     trainer: TrainedBy = OWN_CODE
@@ -87,22 +87,39 @@ class Prepared:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is not as it should be with the data."""
-        return getattr(self.data, "notes", ())
+        return self.data.notes
 
 
-def prepare(
-    settings: Settings, *, task: Task | str | None = None, on_progress: OnProgress = show_nothing
-) -> Prepared:
-    """Load the data, build the network and the engine.
+@dataclass(frozen=True, eq=False)
+class PreparedTask:
+    """A task, loaded, and what trains it.
+
+    Args:
+        loaded: The task, its model and its data.
+        engine: What trains it.
+        trainer: What a run records of it.
+
+    """
+
+    loaded: LoadedTask
+    engine: Engine
+    trainer: TrainedBy
+    notes: tuple[str, ...] = ()
+
+    @property
+    def network(self) -> nn.Module:
+        """The model with its initial weights."""
+        return self.loaded.network
+
+
+def prepare(settings: Settings, *, on_progress: OnProgress = show_nothing) -> Prepared:
+    """Load the built-in data, build the network and the engine.
 
     Args:
         settings: The settings of the run.
-        task: A task, or module:callable that makes one, in place of the one that the settings name.
         on_progress: Hears how far the data is.
 
     """
-    if task is not None or settings.task.is_used:
-        return _prepare_task(settings, _load_task(settings, task))
     from disavow.data import load as load_data
 
     data = load_data(settings.data, seed=settings.seed, on_progress=on_progress)
@@ -129,12 +146,12 @@ def _build_task(settings: Settings, task: Task | str | None) -> Task:
     return build(factory, settings.task.options, Path(path) if path else None)
 
 
-def _prepare_task(settings: Settings, loaded: LoadedTask) -> Prepared:
+def _prepare_task(settings: Settings, loaded: LoadedTask) -> PreparedTask:
     from disavow.engines.state import frozen_digest
     from disavow.engines.task_engine import build_for_task
 
     engine = build_for_task(loaded, settings.training, settings.seed, settings.engine)
-    return Prepared(loaded, loaded.network, engine, TrainedBy("task", frozen=frozen_digest(loaded.network)))
+    return PreparedTask(loaded, engine, TrainedBy("task", frozen=frozen_digest(loaded.network)))
 
 
 def settings_with(settings: Settings, task: Task) -> Settings:
@@ -160,7 +177,7 @@ def start(
     loading: Loading,
     prepared: Prepared | None = None,
     task: Task | str | None = None,
-) -> tuple[Ledger, Settings, Prepared]:
+) -> tuple[Ledger, Settings, Prepared | PreparedTask]:
     """Make the ledger of a new run; the ledger, the settings as the run keeps them, and what trains it."""
     refuse_on_nodes(settings, directory)
     refuse_existing(directory)
@@ -168,34 +185,44 @@ def start(
     if needs_participation_key(settings):
         tombstone_key(keys, run=directory)  # a folder that cannot be used is better known before there is a run
     CLUSTERINGS[settings.clustering.method].require()
-    if prepared is None:
-        if task is not None or settings.task.factory is not None:
-            task = _build_task(settings, task)
-            settings = settings_with(settings, task)
+    made: Prepared | PreparedTask
+    if prepared is not None:
+        made = prepared
+    elif task is not None or settings.task.factory is not None:
+        task = _build_task(settings, task)
+        settings = settings_with(settings, task)
+        made = _prepare_task(settings, _load_task(settings, task))
+    else:
         with loading() as on_progress:
-            prepared = prepare(settings, task=task, on_progress=on_progress)
+            made = prepare(settings, on_progress=on_progress)
     try:
-        return _create(settings, directory, keys, clock(), signer, prepared)
+        return _create(settings, directory, keys, clock(), signer, made)
     except BaseException:
-        prepared.engine.close()
+        made.engine.close()
         raise
 
 
 def _create(
-    settings: Settings, directory: Path, keys: Path, at: datetime, signer: Signer | None, prepared: Prepared
-) -> tuple[Ledger, Settings, Prepared]:
-    from disavow.data import FederatedData
+    settings: Settings,
+    directory: Path,
+    keys: Path,
+    at: datetime,
+    signer: Signer | None,
+    prepared: Prepared | PreparedTask,
+) -> tuple[Ledger, Settings, Prepared | PreparedTask]:
     from disavow.engines.state import model_of
 
-    model, trainer, data = model_of(prepared.network), prepared.trainer, prepared.data
+    model, trainer = model_of(prepared.network), prepared.trainer
     clients: Iterable[str]
+    digests: Mapping[str, str] = {}
     without: tuple[str, ...] = ()
-    if isinstance(data, FederatedData):
-        settings, clients = _bound_to(settings, data), tuple(data.parts)
+    if isinstance(prepared, Prepared):
+        settings, clients = _bound_to(settings, prepared.data), prepared.data.parts
     else:
-        settings, clients, without = _bound_to_task(settings, data), data.digests, ("data", "model")
+        settings, digests = _bound_to_task(settings, prepared.loaded), prepared.loaded.digests
+        clients, without = digests, ("data", "model")
     ledger = _new_ledger(
-        settings, directory, model, clients, trainer, keys=keys, at=at, signer=signer, without=without
+        settings, directory, model, clients, trainer, keys=keys, at=at, signer=signer, without=without, data=digests
     )
     return ledger, settings, prepared
 
@@ -211,6 +238,7 @@ def _new_ledger(
     at: datetime,
     signer: Signer | None,
     without: Collection[str] = (),
+    data: Mapping[str, str] | None = None,
 ) -> Ledger:
     from disavow import __version__  # reads the installed package, which answering never needs
 
@@ -225,6 +253,7 @@ def _new_ledger(
         at=at,
         settings_digest=config.settings_digest(settings),
         trainer=trainer,
+        data=data,
         signer=signer,
         keys=keys,
     )
@@ -287,7 +316,7 @@ def _differences(kept: Settings, asked: Settings) -> list[str]:
 
 def prepare_again(
     ledger: Ledger, settings: Settings, *, task: Task | str | None = None, on_progress: OnProgress = show_nothing
-) -> Prepared:
+) -> Prepared | PreparedTask:
     """Load the data and build network and engine to train a run that exists, exactly as it was trained.
 
     Args:

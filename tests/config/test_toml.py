@@ -27,7 +27,10 @@ from tests.rounds.builders import PROPERTY
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("sede = 1", "sede is not a setting; allowed: seed, rounds, draws, data, model, training, clustering, "),
+        (
+            "sede = 1",
+            "sede is not a setting; allowed: seed, rounds, draws, task, data, model, training, clustering, ",
+        ),
         ("[dta]\nclients = 3", "dta is not a setting; allowed: seed, "),
         ("[data]\nclinets = 3", "data.clinets is not a setting; allowed: name, clients, partition, alpha, "),
         ("[noise.extra]\na = 1", "noise.extra is not a setting; allowed: mode, distribution, sigma, statistics, "),

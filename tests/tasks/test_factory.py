@@ -79,7 +79,7 @@ def test_what_cannot_be_built_is_refused_by_name(
 ) -> None:
     with pytest.raises(TaskError) as refused:
         build(factory, options, folder)
-    assert refused.value.code == "DSV-104"
+    assert refused.value.code == "DSV-105"
     assert named in str(refused.value)
 
 

@@ -179,6 +179,8 @@ def _registries(metadata: list[Any]) -> list[Registry[Any]]:
 
 def allowed(field: FieldInfo) -> str:
     """Return what a setting may be, in words."""
+    if get_origin(field.annotation) is dict:
+        return "a table of keyword arguments"
     names = [json.dumps(name) for registry in _registries(field.metadata) for name in registry]
     return ", ".join(names) or _allowed(field.annotation, field.metadata)
 
@@ -191,8 +193,6 @@ def _allowed(kind: Any, metadata: list[Any]) -> str:
                 return item.description
         flat = [m for item in more for m in (item.metadata if isinstance(item, FieldInfo) else [item])]
         return _allowed(inner, flat)
-    if get_origin(kind) is dict:
-        return "a table of keyword arguments"
     if get_origin(kind) is Literal:
         return ", ".join(json.dumps(value) for value in get_args(kind))
     if isinstance(kind, type) and issubclass(kind, BaseModel):

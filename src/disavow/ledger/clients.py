@@ -16,15 +16,16 @@ from disavow.ledger.schema import anchors, clients, requests
 _NUMBER_BITS = 63
 
 
-def register(connection: sa.Connection, ids: Iterable[str]) -> None:
+def register(connection: sa.Connection, ids: Iterable[str], data: Mapping[str, str] | None = None) -> None:
     """Give clients their numbers. Registering one twice is registering it once.
 
     Args:
         connection: The ledger, for writing.
-        ids: The clients; a mapping also says what each holds, as SHA-256.
+        ids: The clients.
+        data: What each of them holds, as SHA-256, where that is known.
 
     """
-    wanted, data = sorted(set(ids)), ids if isinstance(ids, Mapping) else {}
+    wanted, data = sorted(set(ids)), data or {}
     if any(not client or "\0" in client for client in wanted):
         raise LedgerError("a client id is a text of at least one character, none of them NUL")
     missing = sorted(set(wanted) - numbers_of(connection, wanted).keys())

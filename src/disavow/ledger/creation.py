@@ -6,7 +6,7 @@ import contextlib
 import re
 import secrets
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -40,6 +40,7 @@ class Beginning:
     settings_digest: str
     trainer: TrainedBy
     signer: Signer | None = None
+    data: Mapping[str, str] | None = None
 
 
 def refuse_existing(directory: Path) -> None:
@@ -125,7 +126,7 @@ def _furnish(workshop: Path, beginning: Beginning) -> None:
         with database.writing(engine) as connection:
             connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
             connection.execute(run.insert().values(**row, digest=rows.run_digest(row)))
-            register(connection, beginning.clients)
+            register(connection, beginning.clients, beginning.data)
             log.begin(connection, beginning.signer.public if beginning.signer else None)
             if beginning.signer:
                 log.sign_head(connection, row["run_id"], beginning.signer)

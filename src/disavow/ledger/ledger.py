@@ -70,16 +70,18 @@ class Ledger(Reader):
         at: datetime,
         settings_digest: str = "",
         trainer: TrainedBy = OWN_CODE,
+        data: Mapping[str, str] | None = None,
         signer: Signer | None = None,
         keys: Path | None = None,
     ) -> Ledger:
         """A new run, opened for writing. The directory appears whole, or not at all.
 
         `settings_digest` binds `config`, the text of the settings file; "" leaves it unbound. `trainer` says what
-        trains the run: the caller's own code, unless told otherwise. `signer` signs the log from its first leaf on.
+        trains the run: the caller's own code, unless told otherwise. `data` is the SHA-256 of what each client
+        holds, where a task trains the run. `signer` signs the log from its first leaf on.
         """
         start = Beginning(
-            policy, layout, initial, clients, config, created_by, at, settings_digest, trainer, signer
+            policy, layout, initial, clients, config, created_by, at, settings_digest, trainer, signer, data
         )
         make(directory, start)
         return cls.open(directory, write=True, signer=signer, keys=keys)

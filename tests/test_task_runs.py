@@ -1,0 +1,284 @@
+"""Runs of a task of one's own: from Python, from settings, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+from torch.nn import functional
+
+import disavow
+from disavow.domain import VerdictKind
+from disavow.errors import CannotRetrain, ConfigError, RoundRefused, TaskError
+from disavow.ledger import fsck
+from disavow.ledger.rows import time_to_text
+from disavow.proof.keys import generate
+from disavow.proof.verify import Asked, TrustedKey, verify
+from disavow.rounds.options import now
+from tests.cli.process import environment, run
+from tests.tasks.zoo import TASKS
+
+ROOT = Path(__file__).parents[1]
+POLICY = disavow.Policy(k=2, x=1, draws="seeded")
+
+
+def rows(client: int, samples: int = 12) -> tuple[Any, ...]:
+    """Inputs and labels of one client."""
+    rng = np.random.Generator(np.random.PCG64(client))
+    inputs = rng.normal(size=(samples, 6)).astype(np.float32)
+    return inputs, (inputs.sum(axis=1) > 0).astype(np.int64)
+
+
+def own_task(**changes: Any) -> disavow.Task:
+    """A network with batch norm and dropout, trained by Adam."""
+    parts: dict[str, Any] = {
+        "model": lambda: nn.Sequential(
+            nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 2)
+        ),
+        "clients": {f"clinic-{i}": rows(i) for i in range(6)},
+        "test": rows(99, 40),
+        "optimizer": lambda parameters: torch.optim.Adam(parameters, lr=0.01),
+        "epochs": 1,
+        "batch_size": 4,
+    }
+    return disavow.task(**(parts | changes))
+
+
+@pytest.fixture
+def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a signing key, which everything uses."""
+    folder = tmp_path / "keys"
+    monkeypatch.setenv("DISAVOW_KEYS", str(folder))
+    generate(folder, name="test", passphrase=None, at=time_to_text(now()))
+    return folder
+
+
+@pytest.fixture
+def trained(tmp_path: Path, keys: Path) -> Path:
+    """A run of three rounds of that task, made in Python."""
+    with disavow.Federation.create(tmp_path / "run", own_task(), policy=POLICY, rounds=3) as federation:
+        federation.train()
+    return tmp_path / "run"
+
+
+def test_a_deniable_erasure_is_proved_and_verified_without_the_task(trained: Path, keys: Path) -> None:
+    with disavow.Federation.open(trained) as federation:
+        answer = federation.erase("clinic-1", retrain=False)
+        number = answer.requests["clinic-1"].number
+        proof = (trained / "proofs" / f"request-{number}.json").read_bytes()
+        opening = federation.opening_of(number).read_bytes()
+        key = federation.ledger.log_key()
+    assert key is not None
+    assert verify(Asked(proof, [TrustedKey(key)], opening=opening, client="clinic-1")).valid
+    assert fsck(trained) == []
+
+
+def test_a_rollback_retrains_to_the_bits_of_a_run_that_goes_on_without_the_leaver(
+    tmp_path: Path, trained: Path
+) -> None:
+    leavers = ["clinic-0", "clinic-1", "clinic-2"]
+    with disavow.Federation.open(trained, own_task()) as federation:
+        answer = federation.erase(leavers)
+        kinds = {request.verdict.kind for request in answer.requests.values() if request.verdict}
+        assert kinds == {VerdictKind.ROLLBACK}
+        assert {request.remark for request in answer.requests.values()} <= {None, ""}
+        assert [summary.standing for summary in federation.ledger.summaries()].count(True) == 3
+        weights = federation.state_dict()
+    assert fsck(trained) == []
+    # whoever opens it again gets the same, and the survivors alone are needed
+    rest = own_task(clients={f"clinic-{i}": rows(i) for i in range(3, 6)})
+    with disavow.Federation.open(trained, rest) as federation:
+        again = federation.state_dict()
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
+
+
+def test_metrics_of_the_task_are_kept_with_each_round(tmp_path: Path, keys: Path) -> None:
+    task = TASKS["regression"]()
+    with disavow.Federation.create(tmp_path / "run", task, policy=POLICY, rounds=2) as federation:
+        federation.train()
+        found = [summary.evaluation for summary in federation.ledger.summaries()]
+        assert federation.settings.training.batch_size == 4
+    assert [sorted(each.metrics) for each in found if each] == [["bias", "rmse"]] * 2
+
+
+def test_an_export_loads_strictly_and_frozen_parameters_stay_out_of_it(tmp_path: Path, keys: Path) -> None:
+    with disavow.Federation.create(tmp_path / "one", own_task(), policy=POLICY, rounds=2) as federation:
+        federation.train()
+        exported = safetensors.torch.load(federation.export().data)
+        served = federation.model()
+    network = own_task().model()
+    network.load_state_dict(exported)
+    assert all(torch.equal(network.state_dict()[name], value) for name, value in served.state_dict().items())
+    task = TASKS["transformer text"]()
+    with disavow.Federation.create(tmp_path / "two", task, policy=POLICY, rounds=1) as federation:
+        federation.train()
+        exported = safetensors.torch.load(federation.export().data)
+        complete = federation.state_dict()
+    assert "position" not in exported
+    assert "head.weight" not in exported
+    TASKS["transformer text"]().model().load_state_dict(complete)
+
+
+def test_train_takes_a_number_of_rounds_and_a_mean_of_models_can_be_had(trained: Path) -> None:
+    with disavow.Federation.open(trained, own_task()) as federation:
+        federation.train(rounds=5)
+        assert federation.ledger.last_round == 5
+        mean, served = federation.state_dict(average=3), federation.state_dict()
+    assert not torch.equal(mean["0.weight"], served["0.weight"])
+
+
+def _other_data() -> disavow.Task:
+    return own_task(clients={f"clinic-{i}": rows(i + (i == 4)) for i in range(6)})
+
+
+@pytest.mark.parametrize(
+    ("task", "named"),
+    [
+        (None, "--task"),
+        ("nowhere:build", "nowhere"),
+        (own_task(model=lambda: nn.Linear(6, 2)), "names or shapes"),
+        (own_task(clients={f"clinic-{i}": rows(i) for i in range(5)}), "clinic-5"),
+        (_other_data(), "clinic-4"),
+    ],
+    ids=["no task", "no module", "another model", "a client is missing", "other data"],
+)
+def test_a_task_that_has_changed_is_refused_and_nothing_is_undone(
+    trained: Path, task: disavow.Task | str | None, named: str
+) -> None:
+    with disavow.Federation.open(trained, task) as federation:
+        before = federation.ledger.last_round
+        answer = federation.erase(["clinic-0", "clinic-1", "clinic-2"])
+        assert answer.refusal is not None
+        assert named in str(answer.refusal)
+        assert federation.ledger.last_round == before
+        with pytest.raises(CannotRetrain):
+            federation.train(rounds=9)
+    with disavow.Federation.open(trained, own_task()) as federation:
+        federation.answer()
+        assert all(not request.pending for request in federation.requests())
+
+
+@pytest.mark.parametrize(
+    ("task", "policy", "code"),
+    [
+        (own_task(model=lambda: nn.Linear(6, 2).requires_grad_(False)), POLICY, "DSV-105"),
+        (own_task(model=lambda: 7), POLICY, "DSV-105"),
+        (own_task(clients={}), POLICY, "DSV-105"),
+        (own_task(clients={"a": ()}), POLICY, "DSV-105"),
+        (own_task(clients=[("a", rows(1)), ("a", rows(2))]), POLICY, "DSV-105"),
+        (own_task(), disavow.Policy(k=7, x=2), "DSV-101"),
+        (own_task(), disavow.Policy(k=0, x=2), "DSV-101"),
+    ],
+    ids=["frozen", "no module", "nobody", "no samples", "an id twice", "k too large", "k = 0"],
+)
+def test_what_cannot_be_trained_is_refused_and_nothing_is_written(
+    tmp_path: Path, keys: Path, task: Any, policy: disavow.Policy, code: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        disavow.Federation.create(tmp_path / "run", task, policy=policy)
+    assert refused.value.code == code
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_that_is_not_finite_leaves_the_run_usable(tmp_path: Path, keys: Path) -> None:
+    wild = own_task(
+        model=lambda: nn.Linear(6, 1),
+        clients={f"clinic-{i}": (rows(i)[0], np.full((12, 1), np.inf, np.float32)) for i in range(6)},
+        test=None,
+        loss=functional.mse_loss,
+    )
+    federation = disavow.Federation.create(tmp_path / "run", wild, policy=POLICY)
+    with federation, pytest.raises(RoundRefused):
+        federation.train()
+    assert fsck(tmp_path / "run") == []
+
+
+def test_a_task_that_takes_parts_which_exclude_each_other_is_refused() -> None:
+    with pytest.raises(TaskError):
+        own_task(train_client=lambda model, data, seed: None)
+
+
+def test_a_task_is_trained_erased_from_and_resumed_by_commands(tmp_path: Path, keys: Path) -> None:
+    def command(*arguments: str, status: int = 0) -> str:
+        ended = run(
+            [sys.executable, "-m", "disavow", *arguments], cwd=tmp_path, env=environment(DISAVOW_KEYS=str(keys))
+        )
+        assert ended.returncode == status, ended.stderr
+        return ended.stdout + ended.stderr
+
+    command("init", "config.toml", "--task", "own_module.py")
+    config = tmp_path / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 20", "rounds = 2"))
+    assert "accuracy" in command("train", "config.toml", "--run", "run")
+    (tmp_path / "own_module.py").rename(tmp_path / "away.py")
+    assert "deniable" in command("erase", "run", "client-03", "--yes")
+    command("status", "run")
+    many = [f"client-{i:02d}" for i in (1, 2, 4, 5, 6, 7, 8)]
+    assert "own_module" in command("erase", "run", *many, "--yes", status=10)
+    (tmp_path / "away.py").rename(tmp_path / "own_module.py")
+    assert "retrained" in command("erase", "run", *many, "--yes")
+    command("fsck", "run", "--absent", "client-03")
+
+
+def test_the_tutorial_runs_as_it_is_printed(tmp_path: Path, keys: Path) -> None:
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    [program] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len([line for line in program.splitlines() if line]) <= 25
+    (tmp_path / "hospitals.py").write_text(program)
+    env = environment(DISAVOW_KEYS=str(keys))
+    ended = run([sys.executable, "hospitals.py"], cwd=tmp_path, env=env)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] in ("deniable", "rollback to round 1")
+    [opening] = (tmp_path / "runs" / "hospitals.openings").iterdir()
+    proof = tmp_path / "runs" / "hospitals" / "proofs" / "request-1.json"
+    line = [
+        "verify",
+        str(proof),
+        "--key",
+        str(keys / "signing.pub"),
+        "--opening",
+        str(opening),
+        "--client",
+        "hospital-3",
+    ]
+    ended = run([sys.executable, "-m", "disavow", *line], cwd=tmp_path, env=env)
+    assert ended.returncode == 0, ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("folder", "factory", "rounds"),
+    [("hospitals", "hospitals:Hospitals", 3), ("text", "docstrings:build", 1)],
+)
+def test_the_examples_train(tmp_path: Path, keys: Path, folder: str, factory: str, rounds: int) -> None:
+    from disavow.tasks import build
+
+    task = build(factory, {}, ROOT / "examples" / folder)
+    with disavow.Federation.create(tmp_path / "run", task, policy=disavow.Policy(), rounds=rounds) as federation:
+        federation.train()
+        [*_, last] = federation.ledger.summaries()
+    assert last.evaluation is not None
+    assert last.evaluation.metrics["auroc"] > 0.5
+
+
+def test_tcga_brca_trains_where_its_data_is_at_hand(tmp_path: Path, keys: Path) -> None:
+    from disavow.tasks import build
+
+    data = ROOT.parent / "shared" / "data" / "tcga-brca"
+    if not data.exists():
+        pytest.skip("the data of TCGA-BRCA is not at hand")
+    pytest.importorskip("pandas")
+    task = build("tcga:TcgaBrca", {"folder": str(data)}, ROOT / "examples" / "tcga-brca")
+    policy = disavow.Policy(k=3, x=2)
+    with disavow.Federation.create(tmp_path / "run", task, policy=policy, rounds=8) as federation:
+        federation.train()
+        [*_, last] = federation.ledger.summaries()
+        assert len(federation.clients()) == 6
+    assert last.evaluation is not None
+    assert last.evaluation.metrics["concordance"] > 0.5
