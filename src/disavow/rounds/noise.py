@@ -183,7 +183,7 @@ class NoNoise(Noise):
     no_figure = "there is no noise"
 
 
-def noise_of(policy: Policy) -> Noise:
+def noise_named(policy: Policy) -> Noise:
     """Return the noise that a policy names.
 
     Args:
