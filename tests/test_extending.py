@@ -76,11 +76,13 @@ def test_the_settings_file_and_its_help_know_the_examples(world: World) -> None:
         "retrain-earlier: ",
     ):
         assert words in text
-    refused = world.call(
-        "train", write_config(world.folder / "no.toml", {"noise": {"mode": "steady"}}), "--run", "other"
-    )
-    assert error_code(refused) == errors.ConfigError.code
-    assert "noise.tau" in refused.stderr
+    for wrong, named in (
+        ({"noise": {"mode": "steady"}}, "noise.tau"),
+        ({"noise": {"mode": "steady", "tau": 0.1}, "deniability": {"odds": 10.0}}, "deniability.odds"),
+    ):
+        refused = world.call("train", write_config(world.folder / "no.toml", wrong), "--run", "other")
+        assert error_code(refused) == errors.ConfigError.code
+        assert named in refused.stderr
 
 
 def test_without_the_package_the_names_are_refused(world: World) -> None:
