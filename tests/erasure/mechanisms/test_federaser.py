@@ -18,7 +18,7 @@ import torch
 from disavow import config
 from disavow.domain import Layout, RequestState, TensorSpec
 from disavow.erasure.dry_run import foresee
-from disavow.erasure.erase import answer_without_training, erase
+from disavow.erasure.erase import answer_requests, answer_without_training
 from disavow.erasure.mechanisms import Mechanism, Step
 from disavow.erasure.mechanisms.federaser import NO_ACCOUNT, FedEraser, calibrate
 from disavow.erasure.mechanisms.retrain import Retrain
@@ -209,7 +209,7 @@ def test_a_run_is_rebuilt_by_no_other_mechanism_than_its_log_names(
         assert run.ledger.policy.mechanism == promised
         ask(run, "client-01")
         with pytest.raises(ConfigError):
-            erase(run.ledger, run.engine, run.options, other)
+            answer_requests(run.ledger, run.engine, run.options, other)
         with pytest.raises(ConfigError):
             answer_without_training(run.ledger, run.options, other)
         with pytest.raises(ConfigError):
