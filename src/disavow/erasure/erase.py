@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
-from disavow.erasure.dry_run import judged, work_after
+from disavow.erasure.judge import judged, work_after
 from disavow.erasure.mechanisms import Mechanism, Work, refuse_another
 from disavow.erasure.prove import OnOpening, check_openings, default_openings, prove_leavers, refuse_too_large
 from disavow.errors import RoundRefused
@@ -183,6 +183,7 @@ def _judge_some(
 
     Requests that wait together are judged together: one rollback, to the earliest broken round. Without `training`
     they are left waiting where something would have to be trained. The numbers of the requests that were looked at.
+    Evidence is read as if withdrawn; the rows follow in the same transaction.
     """
     with ledger.transaction() as transaction:
         requested = transaction.waiting(after=after, among=among, most=most)
