@@ -1,9 +1,10 @@
 """Strategies by name: what a run does in one of several ways, and what the rest of disavow must know of each.
 
-A strategy is a class with a name. What others must know of it are attributes that it declares; nobody compares
-names. Those of disavow are listed below by where they are, one line each, and imported when they are first asked
-for: naming one in a settings file loads neither torch nor a database. Others are added by `register`, or by an
-installed package with an entry point of the group `disavow.strategies` (docs/extending.md).
+A strategy is a class with a name. What others must know of it are attributes that it declares; nothing compares
+names outside `proof`, whose format the names are. Those of disavow are listed below by where they are, one line
+each, and imported when they are first asked for: naming one in a settings file loads neither torch nor a database.
+Others are added by `register`, or by an installed package with an entry point of the group `disavow.strategies`
+(docs/extending.md).
 """
 
 from __future__ import annotations
