@@ -191,7 +191,7 @@ class NoiseSpec(Strategy):
     Attributes:
         clips: Updates are shortened to the L2 norm `noise.clip` before anything else.
         needs: Keys of `[noise]` that must be set.
-        no_figure: Why rounds with it have no differential-privacy figure; "" where its event holds clip and τ.
+        no_figure: Why rounds with it have no differential-privacy figure; "": they have that of `calibrated`.
         may_average: Running statistics may be means over whole clusters (`noise.statistics`).
 
     """
@@ -200,6 +200,16 @@ class NoiseSpec(Strategy):
     needs: ClassVar[tuple[str, ...]] = ()
     no_figure: ClassVar[str] = "nobody has declared a figure for it"
     may_average: ClassVar[bool] = True
+
+    @classmethod
+    def check(cls) -> None:
+        """Refuse a figure for what the account does not cover: updates longer than clip, means over clusters."""
+        super().check()
+        if not cls.no_figure and not (cls.clips and {"clip", "tau"} <= {*cls.needs} and not cls.may_average):
+            raise ConfigError(
+                f'noise.mode {cls.name!r} has no_figure = ""; allowed with clips = True, may_average = False '
+                'and needs = ("clip", "tau") alone: the account counts on clipped updates and one Gaussian of tau'
+            )
 
     @property
     def accounted(self) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from disavow.domain import Layout, Policy
 from disavow.domain.strategies import DISTRIBUTIONS, NOISES, DistributionSpec, NoiseSpec
+from disavow.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +25,17 @@ _DRAWN = 1 << 18
 
 class Noise(NoiseSpec):
     """A noise: `noise.mode` of the settings names it. Either method may be left as it is, and adds nothing then."""
+
+    @classmethod
+    def check(cls) -> None:
+        """See `NoiseSpec`. A figure is that of noise on the aggregate, and of nothing else."""
+        super().check()
+        on_the_sum = cls.perturb_aggregate is not Noise.perturb_aggregate and cls.perturb is Noise.perturb
+        if not cls.no_figure and not on_the_sum:
+            raise ConfigError(
+                f'noise.mode {cls.name!r} has no_figure = ""; allowed where perturb_aggregate adds the noise, and '
+                "perturb is left as it is: the account counts on one Gaussian of tau on the aggregate"
+            )
 
     def perturb(
         self, released: Tensor, spreads: Sequence[float], *, policy: Policy, layout: Layout, stream: Stream
