@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from typing import ClassVar
@@ -18,7 +19,7 @@ from disavow.domain.strategies import (
     Strategy,
     register,
 )
-from disavow.errors import ConfigError
+from disavow.errors import ConfigError, StorageFull, StrategyError
 from tests.refusals import refuses
 
 
@@ -79,6 +80,49 @@ def test_anchors_of_another_name_are_refused_because_verifiers_allow_no_gaps_in_
     with refuses(ConfigError, "anchored"):
         register(Anchored)
     assert list(registry) == ["mdav"]
+
+
+class Failing(ClusteringSpec):
+    """Fails, or does not, as it is asked to."""
+
+    name = "failing"
+    error: ClassVar[Exception | None] = None
+
+    def sizes(self, k: int) -> tuple[int, int | None]:
+        if self.error is not None:
+            raise self.error
+        return super().sizes(k)
+
+
+def test_a_failure_of_a_registered_strategy_is_named_as_its_own(
+    registry: Registry[ClusteringSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(Failing)
+    assert registry["failing"].sizes(3) == (3, 5)
+    assert isinstance(registry["failing"], Failing)
+    monkeypatch.setattr(Failing, "error", ZeroDivisionError("by nothing"))
+    with refuses(
+        StrategyError, 'clustering.method "failing"', f"{__name__}.Failing", "sizes", "by nothing", __file__
+    ):
+        registry["failing"].sizes(3)
+    assert registry["failing"].fewest_participants(3) == 3  # not its own
+
+
+@pytest.mark.parametrize("error", [StorageFull("none left"), OSError(errno.ENOSPC, "none left")])
+def test_what_a_registered_strategy_meets_is_not_its_failure(
+    registry: Registry[ClusteringSpec], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    register(Failing)
+    monkeypatch.setattr(Failing, "error", error)
+    with pytest.raises(type(error)) as raised:
+        registry["failing"].sizes(3)
+    assert raised.value is error
+
+
+def test_methods_of_disavow_are_called_as_they_are(registry: Registry[ClusteringSpec]) -> None:
+    register(Own)
+    for strategy in (registry["own"], registry["mdav"]):
+        assert not vars(strategy)
 
 
 def test_a_name_that_nobody_registered_is_refused(registry: Registry[ClusteringSpec]) -> None:

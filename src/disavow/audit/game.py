@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -125,6 +125,17 @@ class Attacker(Strategy, ABC):
             ConfigError: What was handed out is not enough for it.
 
         """
+
+    @classmethod
+    def unusable(cls, method: str, arguments: tuple[Any, ...], result: Any) -> str:
+        """See `Strategy`."""
+        del arguments
+        if method != "scores":
+            return ""
+        if not isinstance(result, Scores):
+            return f"a {type(result).__name__}; allowed: Scores"
+        finite = all(np.ndim(each) == 1 and np.isfinite(each).all() for each in (result.present, result.absent))
+        return "" if finite else "scores that are no rows of finite numbers"
 
 
 ATTACKERS = Registry[Attacker](

@@ -8,13 +8,14 @@ installed package with an entry point of the group `disavow.strategies` (docs/ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, wraps
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from disavow.errors import ConfigError
+from disavow.errors import NO_ROOM, REFUSED, ConfigError, DisavowError, StrategyError
 
 if TYPE_CHECKING:
     from disavow.domain.policy import Policy
@@ -44,6 +45,22 @@ class Strategy:
             ConfigError: The declaration contradicts what ledgers or proofs rely on.
 
         """
+
+    @classmethod
+    def unusable(cls, method: str, arguments: tuple[Any, ...], result: Any) -> str:
+        """Say why what a registered strategy returned cannot be used; those of disavow are not asked.
+
+        Args:
+            method: The method that returned it.
+            arguments: What it was called with, by position.
+            result: What it returned.
+
+        Returns:
+            What is wrong, and what is allowed; "" where nothing is.
+
+        """
+        del method, arguments, result
+        return ""
 
 
 S = TypeVar("S", bound=Strategy)
@@ -79,7 +96,7 @@ class Registry(Mapping[str, S], Generic[S]):
         if name in self._own or (taken is not None and not same):
             raise ConfigError(f"{self.setting} {name!r} is registered already")
         strategy.check()
-        self._loaded[name] = strategy()
+        self._loaded[name] = _guarded(strategy(), self.setting)
 
     def added(self, name: str) -> bool:
         """Return whether somebody else than disavow registered this name."""
@@ -138,6 +155,46 @@ def register(strategy: C) -> C:
 
 def _place(strategy: type) -> tuple[str, str]:
     return strategy.__module__, strategy.__qualname__
+
+
+def _of_disavow(thing: Any) -> bool:
+    return str(thing.__module__).partition(".")[0] == "disavow"
+
+
+def _guarded(strategy: S, setting: str) -> S:
+    """Guard the methods that a registered strategy overrides: its mistakes are not defects of disavow."""
+    kind, label = type(strategy), f'{setting} "{strategy.name}" ({".".join(_place(type(strategy)))})'
+    ours = {name for base in kind.__mro__ if _of_disavow(base) for name in vars(base) if name[0] != "_"}
+    for name in ours - {"check", "unusable"}:
+        written = getattr(kind, name)
+        if callable(written) and not isinstance(written, type) and not _of_disavow(written):
+            vars(strategy).setdefault(name, _guard(getattr(strategy, name), label, kind, setting))
+    return strategy
+
+
+def _guard(method: Callable[..., Any], label: str, kind: type[Strategy], setting: str) -> Callable[..., Any]:
+    @wraps(method)
+    def guarded(*arguments: Any, **named: Any) -> Any:
+        try:
+            result = method(*arguments, **named)
+            if isinstance(result, Iterator):
+                result = list(result)  # here, where an error in a generator is caught too
+            wrong = kind.unusable(method.__name__, arguments, result)
+        except DisavowError:
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in NO_ROOM | REFUSED:
+                raise
+            line = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise StrategyError(
+                f"{label}: {method.__name__} failed with {what} ({line.filename}, line {line.lineno})"
+            ) from error
+        if wrong:
+            raise StrategyError(f"{label}: {method.__name__} returned {wrong}")
+        return _guarded(result, setting) if isinstance(result, Strategy) else result
+
+    return guarded
 
 
 @cache

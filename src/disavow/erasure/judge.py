@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, Literal
+from collections.abc import Iterable, Iterator, Sequence, Set
+from typing import Any, ClassVar, Literal
 
 from disavow.domain import ClusterEvidence, Policy, RebuiltEvidence, Verdict, VerdictKind
 from disavow.domain.strategies import Registry, Strategy
@@ -66,6 +66,16 @@ class Criterion(Strategy, ABC):
             The numbers of these rounds; the first of them decides how far a rollback goes.
 
         """
+
+    @classmethod
+    def unusable(cls, method: str, arguments: tuple[Any, ...], result: Any) -> str:
+        """See `Strategy`."""
+        if method != "broken":
+            return ""
+        rounds = {each.round for each in arguments[0]}
+        if isinstance(result, Sequence | Set) and rounds.issuperset(result):
+            return ""
+        return f"{result!r}; allowed: some of the rounds that it was shown, or none"
 
 
 class Survivors(Criterion):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from disavow.domain import Layout, Policy
 from disavow.domain.strategies import DISTRIBUTIONS, NOISES, DistributionSpec, NoiseSpec
@@ -36,6 +36,16 @@ class Noise(NoiseSpec):
                 f'noise.mode {cls.name!r} has no_figure = ""; allowed where perturb_aggregate adds the noise, and '
                 "perturb is left as it is: the account counts on one Gaussian of tau on the aggregate"
             )
+
+    @classmethod
+    def unusable(cls, method: str, arguments: tuple[Any, ...], result: Any) -> str:
+        """See `Strategy`."""
+        del arguments
+        if method.startswith("perturb") and result is not None:
+            return f"a {type(result).__name__}; allowed: nothing, the noise is added in place"
+        if method.startswith("tau") and not (isinstance(result, int | float) and 0 <= result < math.inf):
+            return f"{result!r}; allowed: a finite number from 0 on"
+        return ""
 
     def perturb(
         self, released: Tensor, spreads: Sequence[float], *, policy: Policy, layout: Layout, stream: Stream
@@ -82,6 +92,13 @@ class Distribution(DistributionSpec):
 
         """
         raise NotImplementedError
+
+    @classmethod
+    def unusable(cls, method: str, arguments: tuple[Any, ...], result: Any) -> str:
+        """See `Strategy`."""
+        if method != "draw" or getattr(result, "shape", None) == (arguments[1],):
+            return ""
+        return f"no row of numbers; allowed: a tensor of {arguments[1]}"
 
 
 class Gaussian(Distribution):

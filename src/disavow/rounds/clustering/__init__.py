@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from disavow.domain.strategies import ClusteringSpec
 
@@ -32,3 +33,22 @@ class Clustering(ClusteringSpec):
 
         """
         raise NotImplementedError
+
+    @classmethod
+    def unusable(cls, method: str, arguments: tuple[Any, ...], result: Any) -> str:
+        """See `Strategy`."""
+        if method != "partition":
+            return ""
+        import torch
+
+        _, items, k, _ = arguments
+        if not isinstance(result, Sequence) or not all(
+            isinstance(group, torch.Tensor) and group.dim() == 1 and not group.is_floating_point()
+            for group in result
+        ):
+            return "no list of clusters; allowed: a list of tensors, each with the numbers of one cluster's members"
+        sizes = [len(group) for group in result]
+        everyone = sorted(number for group in result for number in group.tolist()) == sorted(items.tolist())
+        if everyone and all(k <= size < 2 * k for size in sizes):
+            return ""
+        return f"clusters of sizes {sizes}; allowed: {k} to {2 * k - 1} members, everyone of {len(items)} once"
