@@ -5,14 +5,18 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
-from typing import ClassVar
+from types import new_class
+from typing import Any, ClassVar
 
 import pytest
 
+import disavow
+from disavow.config.declarations import NoiseSettings
 from disavow.domain.strategies import (
     CLUSTERINGS,
     DISTRIBUTIONS,
     MECHANISMS,
+    NOISE_KEYS,
     NOISES,
     ClusteringSpec,
     Registry,
@@ -137,6 +141,49 @@ def test_those_of_disavow_are_where_they_are_said_to_be(kind: Registry[Strategy]
     for name in kind:
         assert kind[name].name == name
         assert kind.summary(name)
+
+
+def anything(*given: Any, **named: Any) -> Any:
+    """Stands for a method."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "named"),
+    [
+        (disavow.Clustering, {}, "partition"),
+        (disavow.Clustering, {"partition": anything, "name": "one two"}, "one two"),
+        (disavow.Clustering, {"partition": anything, "name": "a\x1b[2J"}, "name"),
+        (disavow.Clustering, {"partition": anything, "__init__": lambda self, size: None}, "size"),
+        (disavow.Noise, {"needs": ("taau",)}, "taau"),
+        (disavow.Noise, {"needs": ("tau")}, "needs"),
+        (disavow.Distribution, {"variance_of_squares": 8.0}, "draw"),
+        (disavow.Distribution, {"draw": anything}, "variance_of_squares"),
+        (disavow.Criterion, {}, "broken"),
+        (disavow.Criterion, {"broken": anything, "judges": "round"}, "round"),
+        (disavow.Mechanism, {}, "rebuild_next"),
+        (disavow.Attacker, {"unit": "world"}, "scores"),
+        (disavow.Attacker, {"scores": anything}, "unit"),
+        (disavow.Attacker, {"scores": anything, "unit": "worlds"}, "worlds"),
+    ],
+)
+def test_a_declaration_that_could_not_work_is_refused(
+    kind: type[Strategy], declared: dict[str, Any], named: str
+) -> None:
+    with refuses(ConfigError, named):
+        register(
+            new_class("Incomplete", (kind,), exec_body=lambda body: body.update({"name": "incomplete", **declared}))
+        )
+    assert "incomplete" not in kind.registry
+
+
+@pytest.mark.parametrize("thing", [object, Strategy, Own(), "own", disavow.Policy], ids=repr)
+def test_what_is_no_class_of_a_strategy_is_refused(thing: Any) -> None:
+    with refuses(ConfigError, "disavow.Clustering"):
+        register(thing)
+
+
+def test_what_a_noise_can_need_are_settings() -> None:
+    assert NoiseSettings.model_fields.keys() >= {*NOISE_KEYS}
 
 
 def test_what_is_declared_is_known_without_torch() -> None:

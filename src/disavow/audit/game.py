@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from disavow.domain.strategies import Registry, Strategy
+from disavow.errors import ConfigError
 
 Floats = npt.NDArray[np.float64]
 Weights = npt.NDArray[np.float32]
@@ -110,6 +111,14 @@ class Attacker(Strategy, ABC):
     """
 
     unit: ClassVar[Unit]
+
+    @classmethod
+    def check(cls) -> None:
+        """Refuse to score what nobody hands out."""
+        super().check()
+        unit = getattr(cls, "unit", None)
+        if unit not in ("record", "world"):
+            raise ConfigError(f'attacker {cls.name!r} has the unit {unit!r}; allowed: "record", "world"')
 
     @abstractmethod
     def scores(self, handed: Handed) -> Scores:

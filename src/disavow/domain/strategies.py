@@ -8,6 +8,8 @@ installed package with an entry point of the group `disavow.strategies` (docs/ex
 
 from __future__ import annotations
 
+import inspect
+import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, wraps
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 
 PLUGINS = "disavow.strategies"
 """The group of entry points whose modules register strategies when they are imported."""
+
+NOISE_KEYS = ("sigma", "clip", "tau")
+"""What a noise can need of `[noise]`."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Strategy:
@@ -88,15 +95,29 @@ class Registry(Mapping[str, S], Generic[S]):
             ConfigError: It has no name, another class has that name, or its declaration cannot be.
 
         """
-        name = getattr(strategy, "name", "")
+        name, place = getattr(strategy, "name", ""), ".".join(_place(strategy))
         if not name or not isinstance(name, str):
-            raise ConfigError(f"{strategy.__qualname__} has no name, under which it could be registered")
+            raise ConfigError(f"{place} has no name, under which it could be registered")
+        # what no setting names may have spaces: it is only printed
+        if not _NAME.fullmatch(name if "." in self.setting else name.replace(" ", "-")):
+            raise ConfigError(
+                f"{place} has the name {name[:80]!r}; allowed: 1 to 64 letters, digits, dots, hyphens, underscores"
+            )
         taken = self._loaded.get(name)
         same = taken is not None and _place(type(taken)) == _place(strategy)
         if name in self._own or (taken is not None and not same):
             raise ConfigError(f"{self.setting} {name!r} is registered already")
+        missing = sorted(getattr(strategy, "__abstractmethods__", ()))
+        if missing:
+            raise ConfigError(f"{self.setting} {name!r} ({place}) lacks {', '.join(missing)}")
         strategy.check()
-        self._loaded[name] = _guarded(strategy(), self.setting)
+        try:
+            made = strategy()
+        except TypeError as error:
+            raise ConfigError(
+                f"{self.setting} {name!r} ({place}) must be constructed without arguments: {error}"
+            ) from error
+        self._loaded[name] = _guarded(made, self.setting)
 
     def added(self, name: str) -> bool:
         """Return whether somebody else than disavow registered this name."""
@@ -146,9 +167,14 @@ def register(strategy: C) -> C:
         The same class.
 
     Raises:
-        ConfigError: It has no name, its name is taken, or its declaration cannot be.
+        ConfigError: It is no such class, it has no name, its name is taken, or its declaration cannot be.
 
     """
+    if not inspect.isclass(strategy) or not hasattr(strategy, "registry") or not issubclass(strategy, Strategy):
+        raise ConfigError(
+            f"{strategy!r} cannot be registered; allowed: a class derived from disavow.Clustering, Noise, "
+            "Distribution, Criterion, Mechanism or Attacker"
+        )
     strategy.registry.add(strategy)
     return strategy
 
@@ -260,8 +286,12 @@ class NoiseSpec(Strategy):
 
     @classmethod
     def check(cls) -> None:
-        """Refuse a figure for what the account does not cover: updates longer than clip, means over clusters."""
+        """Refuse to need what is no setting, and a figure where updates are not clipped, or averaged."""
         super().check()
+        if not isinstance(cls.needs, tuple) or not {*cls.needs} <= {*NOISE_KEYS}:
+            raise ConfigError(
+                f"noise.mode {cls.name!r} has needs = {cls.needs!r}; allowed: a tuple of some of {NOISE_KEYS}"
+            )
         if not cls.no_figure and not (cls.clips and {"clip", "tau"} <= {*cls.needs} and not cls.may_average):
             raise ConfigError(
                 f'noise.mode {cls.name!r} has no_figure = ""; allowed with clips = True, may_average = False '
@@ -304,6 +334,12 @@ class DistributionSpec(Strategy):
     """
 
     variance_of_squares: ClassVar[float]
+
+    @classmethod
+    def check(cls) -> None:
+        """Refuse one without its variance."""
+        if not isinstance(getattr(cls, "variance_of_squares", None), int | float):
+            raise ConfigError(f"noise.distribution {cls.name!r} lacks the number variance_of_squares")
 
 
 class MechanismSpec(Strategy):

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from disavow.domain import ClusterEvidence, Policy, RebuiltEvidence, Verdict, VerdictKind
 from disavow.domain.strategies import Registry, Strategy
+from disavow.errors import ConfigError
 from disavow.proof.bounds import Bounds, total_ratio, within_odds
 
 
@@ -48,6 +49,13 @@ class Criterion(Strategy, ABC):
     """
 
     judges: ClassVar[Literal["cluster", "leaver"]] = "cluster"
+
+    @classmethod
+    def check(cls) -> None:
+        """Refuse to judge by what nobody is shown."""
+        super().check()
+        if cls.judges not in ("cluster", "leaver"):
+            raise ConfigError(f'criterion {cls.name!r} judges {cls.judges!r}; allowed: "cluster", "leaver"')
 
     def applies(self, policy: Policy) -> bool:
         """Return whether runs of this policy are judged by it."""

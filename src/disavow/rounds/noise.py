@@ -79,6 +79,13 @@ class Noise(NoiseSpec):
 class Distribution(DistributionSpec):
     """A distribution of mean 0 and standard deviation 1: `noise.distribution` of the settings names it."""
 
+    @classmethod
+    def check(cls) -> None:
+        """See `DistributionSpec`. Refuse a class that does not say how to draw."""
+        super().check()
+        if cls.draw is Distribution.draw:
+            raise ConfigError(f"noise.distribution {cls.name!r} lacks draw")
+
     def draw(self, stream: Stream, count: int, device: torch.device | str) -> Tensor:
         """Draw independent numbers.
 

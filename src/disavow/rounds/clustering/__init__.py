@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from disavow.domain.strategies import ClusteringSpec
+from disavow.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
 
 class Clustering(ClusteringSpec):
     """A clustering method: `clustering.method` of the settings names it."""
+
+    @classmethod
+    def check(cls) -> None:
+        """See `ClusteringSpec`. Refuse a class that does not say how to partition."""
+        super().check()
+        if cls.partition is Clustering.partition:
+            raise ConfigError(f"clustering.method {cls.name!r} lacks partition")
 
     def partition(self, geometry: Geometry, items: Tensor, k: int, stream: Stream) -> list[Tensor]:
         """Partition participants into clusters of at least k and fewer than 2k.
