@@ -90,6 +90,22 @@ def test_without_the_package_the_names_are_refused(world: World) -> None:
         assert "shuffled" in refused.stderr
 
 
+def test_a_package_that_cannot_be_imported_is_named_where_it_is_needed(world: World, tmp_path: Path) -> None:
+    broken = World(tmp_path)
+    (broken.installed / "examples.py").write_text("import nowhere_to_be_found\n")
+    named = ("examples = examples", "nowhere_to_be_found")
+    listed = broken.call("init", "-")
+    assert listed.returncode == 0, listed.stderr
+    assert all(words in listed.stderr for words in named)
+    for arguments in (
+        ("train", world.folder / "config.toml", "--run", "other"),
+        ("status", world.run),
+    ):
+        refused = broken.call(*arguments)
+        assert error_code(refused) == errors.ConfigError.code
+        assert all(words in refused.stderr for words in named)
+
+
 def test_a_run_with_the_examples_is_erased_from_proved_and_verified(world: World) -> None:
     said = world.call("status", world.run)
     assert said.returncode == 0, said.stderr

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from functools import cache
+from importlib.metadata import EntryPoint
 from types import new_class
 from typing import Any, ClassVar
 
@@ -12,6 +14,7 @@ import pytest
 
 import disavow
 from disavow.config.declarations import NoiseSettings
+from disavow.domain import strategies
 from disavow.domain.strategies import (
     CLUSTERINGS,
     DISTRIBUTIONS,
@@ -121,6 +124,19 @@ def test_what_a_registered_strategy_meets_is_not_its_failure(
     with pytest.raises(type(error)) as raised:
         registry["failing"].sizes(3)
     assert raised.value is error
+
+
+def test_where_every_strategy_counts_a_broken_package_is_refused(
+    registry: Registry[ClusteringSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert registry.complete() == [registry["mdav"]]
+    point = EntryPoint("mine", "nowhere_to_be_found.strategies", strategies.PLUGINS)
+    monkeypatch.setattr(strategies, "entry_points", lambda group: [point])
+    monkeypatch.setattr(strategies, "broken_plugins", cache(strategies.broken_plugins.__wrapped__))
+    assert list(registry) == ["mdav"]
+    for needed in (registry.complete, lambda: registry["nowhere"]):
+        with refuses(ConfigError, "mine = nowhere_to_be_found.strategies"):
+            needed()
 
 
 def test_methods_of_disavow_are_called_as_they_are(registry: Registry[ClusteringSpec]) -> None:

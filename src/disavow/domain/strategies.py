@@ -127,11 +127,22 @@ class Registry(Mapping[str, S], Generic[S]):
         """Return what the settings file says about a strategy."""
         return self._own[name][1] if name in self._own else self[name].summary or name
 
+    def complete(self) -> list[S]:
+        """Return all of them, where leaving one out would change a result.
+
+        Raises:
+            ConfigError: An installed package cannot be imported, so nobody knows what it registers.
+
+        """
+        if broken := broken_plugins():
+            raise ConfigError("; ".join(broken) + "; mend or remove it, because every registered one counts here")
+        return list(self.values())
+
     def __getitem__(self, name: str) -> S:
         if name not in self:
             raise ConfigError(
                 f"{self.setting} is {name!r}, which is not registered here; allowed: {', '.join(self)}, or what an "
-                "installed package registers (docs/extending.md)"
+                + "; ".join(["installed package registers (docs/extending.md)", *broken_plugins()])
             )
         if name not in self._loaded:
             module, _, attribute = self._own[name][0].partition(":")
@@ -141,11 +152,11 @@ class Registry(Mapping[str, S], Generic[S]):
     def __contains__(self, name: object) -> bool:
         if name in self._own or name in self._loaded:
             return True
-        _load_plugins()
+        broken_plugins()
         return name in self._loaded
 
     def __iter__(self) -> Iterator[str]:
-        _load_plugins()
+        broken_plugins()
         return iter([*self._own, *(name for name in self._loaded if name not in self._own)])
 
     def __len__(self) -> int:
@@ -224,10 +235,22 @@ def _guard(method: Callable[..., Any], label: str, kind: type[Strategy], setting
 
 
 @cache
-def _load_plugins() -> None:
-    """Import what installed packages register, once; strategies of disavow are found without."""
+def broken_plugins() -> tuple[str, ...]:
+    """Import what installed packages register, once; strategies of disavow are found without.
+
+    Returns:
+        A sentence about each entry point that cannot be imported.
+
+    """
+    broken = []
     for point in entry_points(group=PLUGINS):
-        point.load()
+        try:
+            point.load()
+        except Exception as error:
+            package = f"the installed package {point.dist.name}" if point.dist else "an installed package"
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            broken.append(f"{package} cannot be imported, entry point {point.name} = {point.value}: {why}")
+    return tuple(broken)
 
 
 class ClusteringSpec(Strategy):

@@ -34,7 +34,7 @@ def judge(evidence: Iterable[ClusterEvidence | RebuiltEvidence], policy: Policy)
         for leaver in each.leavers:
             held[leaver].append(each)
     judged = {"cluster": [[each] for each in every], "leaver": list(held.values())}
-    for criterion in CRITERIA.values():
+    for criterion in CRITERIA.complete():
         if criterion.applies(policy):
             broken += [number for some in judged[criterion.judges] for number in criterion.broken(some, policy)]
     return Verdict(VerdictKind.ROLLBACK, min(broken)) if broken else Verdict(VerdictKind.DENIABLE)
