@@ -172,3 +172,15 @@ def test_the_uniform_numbers_of_the_page_are_as_declared(world: World) -> None:
     deviation, measured, declared = map(float, told.split())
     assert deviation == pytest.approx(1, abs=0.01)
     assert measured == pytest.approx(declared, rel=0.02)
+
+
+def test_the_rings_of_the_page_are_by_distance_and_nothing_imports_torch_before(world: World) -> None:
+    told = world.python(
+        "import sys; from disavow.domain.strategies import CLUSTERINGS\n"
+        "rings = CLUSTERINGS['rings']; assert 'torch' not in sys.modules\n"
+        "import torch; from disavow.rounds.clustering.geometry import ExactGeometry\n"
+        "points = torch.tensor([9., 1., -1., 8., 0.5, -9., -0.5])\n"
+        "geometry = ExactGeometry((points[:, None] - points).square())\n"
+        "print([sorted(group.tolist()) for group in rings.partition(geometry, torch.arange(7), 3, None)])"
+    )
+    assert told.strip() == "[[1, 4, 6], [0, 2, 3, 5]]"
