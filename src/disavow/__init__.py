@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from disavow.federation import Callbacks, Federation
     from disavow.results import Answer, ExportedModel, Prospect, Status
     from disavow.rounds.clustering import Clustering
+    from disavow.rounds.clustering.geometry import Geometry
     from disavow.rounds.noise import Distribution, Noise
+    from disavow.rounds.randomness import Stream
 
 _LAZY = {
     "Answer": "disavow.results",
@@ -40,10 +42,12 @@ _LAZY = {
     "Distribution": "disavow.rounds.noise",
     "ExportedModel": "disavow.results",
     "Federation": "disavow.federation",
+    "Geometry": "disavow.rounds.clustering.geometry",
     "Mechanism": "disavow.erasure.mechanisms",
     "Noise": "disavow.rounds.noise",
     "Prospect": "disavow.results",
     "Status": "disavow.results",
+    "Stream": "disavow.rounds.randomness",
     "check_run": "disavow.checks",
 }
 """What needs more than the base install, which is all that an auditor has; by where it is."""
@@ -61,6 +65,7 @@ __all__ = [
     "Evaluation",
     "ExportedModel",
     "Federation",
+    "Geometry",
     "Layout",
     "Mechanism",
     "Member",
@@ -70,6 +75,7 @@ __all__ = [
     "Round",
     "Slot",
     "Status",
+    "Stream",
     "TensorSpec",
     "Verdict",
     "__version__",

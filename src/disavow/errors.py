@@ -7,6 +7,7 @@ exit code of the command that met it::
     ├── ConfigError          2   a setting, argument or input file that cannot be used
     │   ├── MissingExtra     2   the command needs an optional part that is not installed
     │   └── ModelMismatch    2   a model whose tensors are not those of the network that is to hold it
+    ├── StrategyError       17   a registered strategy failed, or returned what cannot be used
     ├── UnknownClient        7   a client that this run does not have
     ├── StorageError        14   the disk, or a limit of the system, refused; the run stays at its last good state
     │   └── StorageFull      8   no room to write
@@ -74,6 +75,13 @@ class ModelMismatch(ConfigError):
 def how_to_install(extra: str) -> str:
     """Name the command that installs an extra: from a clone, because disavow is not on a package index yet."""
     return f'in a clone of disavow: pip install --constraint constraints.txt ".[{extra}]"'
+
+
+class StrategyError(DisavowError):
+    """A strategy that somebody registered failed, or returned what cannot be used. It is no defect of disavow."""
+
+    code = "DSV-104"
+    exit_code = 17
 
 
 class UnknownClient(DisavowError):

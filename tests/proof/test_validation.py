@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from disavow.errors import Unreadable
 from disavow.proof import validation
 from disavow.proof.validation import MOST, Reader
+from tests.refusals import refuses
 from tests.rounds.builders import PROPERTY
 
 AT = "here"
@@ -183,3 +184,22 @@ def test_no_reader_does_anything_with_rubbish_but_refuse_it(value: Any) -> None:
 @given(st.binary(max_size=40))
 def test_bytes_come_back_from_base64(data: bytes) -> None:
     assert validation.from_base64(validation.to_base64(data), AT) == data
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("rings", "'rings'"), ("\x1b[2J\u202e", r"'\x1b[2J\u202e'"), ("a" * 5000, f"'{'a' * 40}'...")],
+    ids=["a name", "hostile", "long"],
+)
+def test_a_strategy_that_is_not_registered_here_is_named(value: str, shown: str) -> None:
+    with refuses(Unreadable, AT, "mdav", shown, "installed") as refusal:
+        validation.one_of("mdav", also=lambda name: False)(value, AT)
+    assert len(str(refusal.value)) < 300
+    assert str(refusal.value).isprintable()
+
+
+@pytest.mark.parametrize("value", [7, None, ["rings"]])
+def test_what_is_no_name_is_not_shown(value: Any) -> None:
+    with refuses(Unreadable, AT) as refusal:
+        validation.one_of("mdav", also=lambda name: False)(value, AT)
+    assert "installed" not in str(refusal.value)

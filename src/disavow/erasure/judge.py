@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from disavow.domain import ClusterEvidence, Policy, RebuiltEvidence, Verdict, VerdictKind
 from disavow.domain.strategies import Registry, Strategy
+from disavow.errors import ConfigError
 from disavow.proof.bounds import Bounds, total_ratio, within_odds
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def judge(evidence: Iterable[ClusterEvidence | RebuiltEvidence], policy: Policy)
         for leaver in each.leavers:
             held[leaver].append(each)
     judged = {"cluster": [[each] for each in every], "leaver": list(held.values())}
-    for criterion in CRITERIA.values():
+    for criterion in CRITERIA.complete():
         if criterion.applies(policy):
             broken += [number for some in judged[criterion.judges] for number in criterion.broken(some, policy)]
     return Verdict(VerdictKind.ROLLBACK, min(broken)) if broken else Verdict(VerdictKind.DENIABLE)
@@ -104,6 +105,13 @@ class Criterion(Strategy, ABC):
 
     judges: ClassVar[Literal["cluster", "leaver"]] = "cluster"
 
+    @classmethod
+    def check(cls) -> None:
+        """Refuse to judge by what nobody is shown."""
+        super().check()
+        if cls.judges not in ("cluster", "leaver"):
+            raise ConfigError(f'criterion {cls.name!r} judges {cls.judges!r}; allowed: "cluster", "leaver"')
+
     def applies(self, policy: Policy) -> bool:
         """Return whether runs of this policy are judged by it."""
         del policy
@@ -121,6 +129,16 @@ class Criterion(Strategy, ABC):
             The numbers of these rounds; the first of them decides how far a rollback goes.
 
         """
+
+    @classmethod
+    def unusable(cls, method: str, arguments: tuple[Any, ...], result: Any) -> str:
+        """See `Strategy`."""
+        if method != "broken":
+            return ""
+        rounds = {each.round for each in arguments[0]}
+        if isinstance(result, Sequence | Set) and rounds.issuperset(result):
+            return ""
+        return f"{result!r}; allowed: some of the rounds that it was shown, or none"
 
 
 class Survivors(Criterion):
