@@ -43,6 +43,7 @@ from tests.erasure.mechanisms.contract import (
     toy_settings,
 )
 from tests.ledger.making import files_of
+from tests.refusals import refuses
 from tests.rounds.builders import MOMENT
 
 DENIABLE = Verdict(VerdictKind.DENIABLE)
@@ -314,7 +315,7 @@ def test_an_earlier_model_is_served_where_later_rounds_cannot_be_retrained(tmp_p
 def test_a_run_without_enough_clients_goes_no_further_and_says_why(tmp_path: Path) -> None:
     with toy(tmp_path / "run", clients=3, deniability={"x": 3}) as run:
         leave(run, "client-01")
-        with pytest.raises(RoundRefused, match="2 participants are fewer than k = 3"):
+        with refuses(RoundRefused, "2 participants", "k = 3"):
             run.train()
         leave(run, "client-02", "client-03")
         assert run.ledger.clients() == ()
@@ -328,7 +329,7 @@ def test_a_run_without_any_client_is_refused_like_one_with_too_few(real: Path) -
         leave(run, *everyone)
         assert run.ledger.clients() == ()
         assert standing(run.ledger) == []
-        with pytest.raises(RoundRefused, match="0 participants are fewer than k = 3"):
+        with refuses(RoundRefused, "0 participants", "k = 3"):
             run.train()
     assert fsck(real) == []
     for client in everyone:
@@ -345,7 +346,7 @@ def test_who_never_took_part_is_told_so_and_forgotten_all_the_same(tmp_path: Pat
         [request] = leave(run, "newcomer")
         assert (request.verdict, request.state) == (NEVER, RequestState.ANSWERED)
         assert digests(run.ledger) == models
-        with pytest.raises(LedgerError, match="cannot return"):
+        with refuses(LedgerError, "newcomer"):
             run.ledger.register(["newcomer"], key=run.tombstone_key())
     assert files_with(tmp_path / "run", "newcomer") == []
     assert fsck(tmp_path / "run") == []
@@ -388,7 +389,7 @@ def test_a_leaver_takes_part_in_no_later_round_and_cannot_return(tmp_path: Path)
         replace(run, settings=run.settings.model_copy(update={"rounds": 7})).train()
         assert [s.participants for s in standing(run.ledger)] == [9] * 4 + [8] * 3
         assert all("client-01" not in group for t in range(1, 8) for group in groups(run.ledger, t))
-        with pytest.raises(LedgerError, match="'client-01' has asked to be forgotten and cannot return"):
+        with refuses(LedgerError, "client-01"):
             run.ledger.register(["client-01"], key=run.tombstone_key())
         run.ledger.register(["client-02", "client-1"], key=run.tombstone_key())  # others can come and stay
 
@@ -402,9 +403,9 @@ def test_another_key_is_refused_and_the_right_one_still_works(tmp_path: Path, lo
         key.unlink()
         if not lost:
             key.write_bytes(b"x" * 32)
-        with pytest.raises(LedgerError, match="another key: point DISAVOW_KEYS to the folder that holds it"):
+        with refuses(LedgerError, "DISAVOW_KEYS"):
             ask(run, "client-02")
-        with pytest.raises(LedgerError, match="another key"):
+        with refuses(LedgerError, "DISAVOW_KEYS"):
             run.ledger.register(["client-01"], key=run.tombstone_key())
         assert len(run.ledger.requests()) == 1
         key.write_bytes(right)
