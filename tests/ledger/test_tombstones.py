@@ -162,7 +162,7 @@ def test_who_joined_after_the_backup_and_left_cannot_return(tmp_path: Path, keys
         assert ledger.restored == Restored(strangers=1)
         key = tombstone_key(keys, run=run)
         assert (ledger.has_left("new", key=key), ledger.has_left("newer", key=key)) == (True, False)
-        with refuses(LedgerError, "new"):
+        with refuses(LedgerError, "'new'", "cannot return"):
             ledger.register(["new"], key=key)
         assert ledger.clients() == IDS
 

@@ -133,7 +133,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.M
     for failing in (lambda to, data: write(to, data[:100]), _full):
         with monkeypatch.context() as patched:
             patched.setattr(os, "write", failing)
-            with refuses(StorageFull, "lenet5.jsonl"):
+            with refuses(StorageFull, "lenet5.jsonl", "make room"):
                 lines.append(path, TWO)
         assert path.read_bytes() == before
 

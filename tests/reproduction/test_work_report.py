@@ -37,7 +37,7 @@ def changed(**fields: object) -> str:
 def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "work.json"
     path.write_text(content)
-    with refuses(ConfigError, path, said):
+    with refuses(ConfigError, path, said, "make it again"):
         work_report.read(path)
 
 
