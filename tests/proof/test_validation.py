@@ -106,8 +106,9 @@ def test_what_is_meant_is_read(read: Reader[Any], value: Any, meant: Any) -> Non
 
 @pytest.mark.parametrize(("read", "value"), [(read, value) for read, values in REFUSED for value in values])
 def test_anything_else_is_refused_and_the_place_is_named(read: Reader[Any], value: Any) -> None:
-    with pytest.raises(Unreadable, match=f"^{AT}"):
+    with refuses(Unreadable) as refused:
         read(value, AT)
+    assert str(refused.value).startswith(AT)
 
 
 @pytest.mark.parametrize(
@@ -122,12 +123,12 @@ def test_anything_else_is_refused_and_the_place_is_named(read: Reader[Any], valu
     ids=["arabic digits", "a wide zero", "no such month", "no such day", "no such hour"],
 )
 def test_a_moment_that_never_was_is_refused(value: str) -> None:
-    with pytest.raises(Unreadable, match="is not a time"):
+    with refuses(Unreadable, AT, "time"):
         validation.moment(value, AT)
 
 
 def test_missing_and_unknown_fields_are_named() -> None:
-    with pytest.raises(Unreadable, match="here has missing or unknown fields: 'extra', 'wanted'"):
+    with refuses(Unreadable, AT, "extra", "wanted"):
         validation.fields({"extra": 1, "known": 2}, AT, {"wanted": validation.whole, "known": validation.whole})
 
 
