@@ -26,7 +26,7 @@ from disavow import config
 from disavow.domain import Round
 from disavow.federation import Federation
 from disavow.ledger import Ledger
-from disavow.proof.noise import noise_of
+from disavow.proof.noise import logged_tau
 
 Vectors = npt.NDArray[np.float64]
 
@@ -49,7 +49,7 @@ def log10_odds(ledger: Ledger, record: Round, kept: dict[str, Vectors]) -> list[
             break
         rest += shares[worst][chosen[worst]] - shares[worst][best[worst]]
         chosen[worst] = best[worst]
-    tau = noise_of(ledger.policy, [(cluster.weight, cluster.spread) for cluster in record.clusters])
+    tau = logged_tau(ledger.policy, [(cluster.weight, cluster.spread) for cluster in record.clusters])
     seconds = [np.partition(each, 1)[1] - each.min() for each in distances if len(each) > 1]
     return sorted(float(each) / (2 * tau * tau) / math.log(10) for each in seconds)
 

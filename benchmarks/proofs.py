@@ -32,7 +32,7 @@ from disavow.proof import leaves
 from disavow.proof.bounds import bounds_of, chance_drawn, largest_displacement, total_ratio
 from disavow.proof.commitment import commit, commit_client
 from disavow.proof.merkle import path_to, root_of
-from disavow.proof.noise import noise_of
+from disavow.proof.noise import logged_tau
 from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
 from disavow.proof.statement import (
@@ -157,7 +157,7 @@ def made_up(signer: Signer, *, rounds: int, participants: int, k: int) -> dict[s
         )
         hashes = [secrets.token_bytes(32) for _ in range(count)]
         hashes[position] = cluster.hash
-        tau = noise_of(policy, [(1 / count, 0.5)] * count)
+        tau = logged_tau(policy, [(1 / count, 0.5)] * count)
         after = hashlib.sha256(f"model {number}".encode()).hexdigest()
         log.append(
             leaves.RoundLeaf(

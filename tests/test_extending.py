@@ -76,11 +76,13 @@ def test_the_settings_file_and_its_help_know_the_examples(world: World) -> None:
         "retrain-earlier: ",
     ):
         assert words in text
-    refused = world.call(
-        "train", write_config(world.folder / "no.toml", {"noise": {"mode": "steady"}}), "--run", "other"
-    )
-    assert error_code(refused) == errors.ConfigError.code
-    assert "noise.tau" in refused.stderr
+    for wrong, named in (
+        ({"noise": {"mode": "steady"}}, "noise.tau"),
+        ({"noise": {"mode": "steady", "tau": 0.1}, "deniability": {"odds": 10.0}}, "deniability.odds"),
+    ):
+        refused = world.call("train", write_config(world.folder / "no.toml", wrong), "--run", "other")
+        assert error_code(refused) == errors.ConfigError.code
+        assert named in refused.stderr
 
 
 def test_without_the_package_the_names_are_refused(world: World) -> None:
@@ -88,6 +90,22 @@ def test_without_the_package_the_names_are_refused(world: World) -> None:
         refused = world.call(*arguments, plugin=False)
         assert error_code(refused) == errors.ConfigError.code
         assert "shuffled" in refused.stderr
+
+
+def test_a_package_that_cannot_be_imported_is_named_where_it_is_needed(world: World, tmp_path: Path) -> None:
+    broken = World(tmp_path)
+    (broken.installed / "examples.py").write_text("import nowhere_to_be_found\n")
+    named = ("examples = examples", "nowhere_to_be_found")
+    listed = broken.call("init", "-")
+    assert listed.returncode == 0, listed.stderr
+    assert all(words in listed.stderr for words in named)
+    for arguments in (
+        ("train", world.folder / "config.toml", "--run", "other"),
+        ("status", world.run),
+    ):
+        refused = broken.call(*arguments)
+        assert error_code(refused) == errors.ConfigError.code
+        assert all(words in refused.stderr for words in named)
 
 
 def test_a_run_with_the_examples_is_erased_from_proved_and_verified(world: World) -> None:
@@ -117,7 +135,8 @@ def test_a_run_with_the_examples_is_erased_from_proved_and_verified(world: World
     verified = world.call(*verify)
     assert verified.returncode == 0, verified.stdout + verified.stderr
     refused = world.call(*verify, plugin=False)
-    assert (refused.returncode, "clustering" in refused.stdout) == (errors.Unreadable.exit_code, True)
+    assert refused.returncode == errors.Unreadable.exit_code
+    assert all(words in refused.stdout for words in ("clustering", "'shuffled'", "installed"))
     stays = next(client for client in everybody if client not in pair)
     assert world.call("prove", world.run, stays, "-o", world.folder / "what-if.json").returncode == 0
     deniable = world.call("verify", world.folder / "what-if.json", "--key", key, "--what-if")
@@ -155,3 +174,15 @@ def test_the_uniform_numbers_of_the_page_are_as_declared(world: World) -> None:
     deviation, measured, declared = map(float, told.split())
     assert deviation == pytest.approx(1, abs=0.01)
     assert measured == pytest.approx(declared, rel=0.02)
+
+
+def test_the_rings_of_the_page_are_by_distance_and_nothing_imports_torch_before(world: World) -> None:
+    told = world.python(
+        "import sys; from disavow.domain.strategies import CLUSTERINGS\n"
+        "rings = CLUSTERINGS['rings']; assert 'torch' not in sys.modules\n"
+        "import torch; from disavow.rounds.clustering.geometry import ExactGeometry\n"
+        "points = torch.tensor([9., 1., -1., 8., 0.5, -9., -0.5])\n"
+        "geometry = ExactGeometry((points[:, None] - points).square())\n"
+        "print([sorted(group.tolist()) for group in rings.partition(geometry, torch.arange(7), 3, None)])"
+    )
+    assert told.strip() == "[[1, 4, 6], [0, 2, 3, 5]]"

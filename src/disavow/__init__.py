@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from disavow.federation import Callbacks, Federation
     from disavow.results import Answer, ExportedModel, Prospect, Status
     from disavow.rounds.clustering import Clustering
+    from disavow.rounds.clustering.geometry import Geometry
     from disavow.rounds.noise import Distribution, Noise
+    from disavow.rounds.randomness import Stream
     from disavow.tasks.task import Task, task
 
 _LAZY = {
@@ -41,10 +43,12 @@ _LAZY = {
     "Distribution": "disavow.rounds.noise",
     "ExportedModel": "disavow.results",
     "Federation": "disavow.federation",
+    "Geometry": "disavow.rounds.clustering.geometry",
     "Mechanism": "disavow.erasure.mechanisms",
     "Noise": "disavow.rounds.noise",
     "Prospect": "disavow.results",
     "Status": "disavow.results",
+    "Stream": "disavow.rounds.randomness",
     "Task": "disavow.tasks.task",
     "check_run": "disavow.checks",
     "task": "disavow.tasks.task",
@@ -64,6 +68,7 @@ __all__ = [
     "Evaluation",
     "ExportedModel",
     "Federation",
+    "Geometry",
     "Layout",
     "Mechanism",
     "Member",
@@ -73,6 +78,7 @@ __all__ = [
     "Round",
     "Slot",
     "Status",
+    "Stream",
     "Task",
     "TensorSpec",
     "Verdict",

@@ -8,6 +8,7 @@ exit code of the command that met it::
     │   ├── MissingExtra     2   the command needs an optional part that is not installed
     │   ├── ModelMismatch    2   a model whose tensors are not those of the network that is to hold it
     │   └── TaskError        2   a task that cannot be imported, built or trained
+    ├── StrategyError       17   a registered strategy failed, or returned what cannot be used
     ├── UnknownClient        7   a client that this run does not have
     ├── StorageError        14   the disk, or a limit of the system, refused; the run stays at its last good state
     │   └── StorageFull      8   no room to write
@@ -81,6 +82,13 @@ class TaskError(ConfigError):
 def how_to_install(extra: str) -> str:
     """Name the command that installs an extra: from a clone, because disavow is not on a package index yet."""
     return f'in a clone of disavow: pip install --constraint constraints.txt ".[{extra}]"'
+
+
+class StrategyError(DisavowError):
+    """A strategy that somebody registered failed, or returned what cannot be used. It is no defect of disavow."""
+
+    code = "DSV-104"
+    exit_code = 17
 
 
 class UnknownClient(DisavowError):

@@ -27,8 +27,7 @@ from disavow.checks import check_run
 from disavow.config import Settings
 from disavow.domain import ErasureRequest, Policy, RequestState, Verdict, escaped
 from disavow.erasure.dry_run import Forecast, foresee
-from disavow.erasure.erase import Remark, answer_without_training, training_due
-from disavow.erasure.erase import erase as answer_requests
+from disavow.erasure.erase import Remark, answer_requests, answer_without_training, training_due
 from disavow.erasure.mechanisms import Mechanism, WithoutRetraining, refuse_another
 from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.prove import (

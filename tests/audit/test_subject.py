@@ -19,6 +19,7 @@ from disavow.errors import CannotRetrain, ConfigError, DisavowError, RunMissing,
 from disavow.federation import Federation
 from disavow.ledger import Ledger
 from tests.audit.making import CLIENT, DENIABLE, hashes_of, leave, make_run, merged
+from tests.refusals import refuses
 
 
 def data_of(directory: Path) -> FederatedData:
@@ -95,18 +96,18 @@ def test_those_who_have_left_are_in_nobodys_world(tmp_path: Path) -> None:
 
 
 def refusal(
-    directory: Path, client: str, kind: type[DisavowError], words: str, data: FederatedData | None = None
+    directory: Path, client: str, kind: type[DisavowError], *named: object, data: FederatedData | None = None
 ) -> None:
-    """Refused in these words, with every byte beside the run and in it left as it was."""
+    """Refused with this code, naming these, with every byte beside the run and in it left as it was."""
     before = hashes_of(directory.parent)
-    with pytest.raises(kind, match=words):
+    with refuses(kind, *named):
         subject_of(directory, client, data=data)
     assert hashes_of(directory.parent) == before
 
 
 @pytest.mark.parametrize("client", ["nobody", "", "client-0", "client-03 ", "\udcff"])
 def test_an_unknown_client_is_refused(own_run: Path, client: str) -> None:
-    refusal(own_run, client, UnknownClient, "is not a client of this run")
+    refusal(own_run, client, UnknownClient, "not a client of this run")
 
 
 @pytest.mark.parametrize("change", [DENIABLE, {}])
@@ -116,19 +117,19 @@ def test_a_client_that_has_left_is_refused(tmp_path: Path, change: dict[str, obj
     with Ledger.open(directory) as ledger:
         [request] = ledger.requests()
         assert str(request.verdict) == ("deniable" if change else "rollback to round 1")
-    refusal(directory, CLIENT, UnknownClient, "has left it; an audit is for one still in")
+    refusal(directory, CLIENT, UnknownClient, CLIENT, "has left")
 
 
 def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
     settings = config.from_values(merged(), source="tests")
     Federation.create(tmp_path / "run", settings, keys=tmp_path / "keys").close()
-    refusal(tmp_path / "run", CLIENT, ConfigError, "no round stands")
+    refusal(tmp_path / "run", CLIENT, ConfigError, "no round")
 
 
 def test_a_run_with_requests_waiting_is_refused(own_run: Path) -> None:
     with Ledger.open(own_run, shared=True) as ledger:
         ledger.place_requests(["client-05"], key=bytes(32), at=ledger.created_at)
-    refusal(own_run, CLIENT, ConfigError, "1 request is not answered yet.*disavow resume")
+    refusal(own_run, CLIENT, ConfigError, "1 request", "disavow resume")
 
 
 def test_a_client_whose_data_is_missing_is_named(own_run: Path) -> None:
@@ -137,8 +138,8 @@ def test_a_client_whose_data_is_missing_is_named(own_run: Path) -> None:
     def without(*clients: str) -> FederatedData:
         return replace(data, parts={name: part for name, part in data.parts.items() if name not in clients})
 
-    refusal(own_run, CLIENT, CannotRetrain, "nothing of client-05", without("client-05"))
-    refusal(own_run, CLIENT, CannotRetrain, "nothing of client-03 and 1 more", without(CLIENT, "client-05"))
+    refusal(own_run, CLIENT, CannotRetrain, "client-05", data=without("client-05"))
+    refusal(own_run, CLIENT, CannotRetrain, "client-03 and 1 more", data=without(CLIENT, "client-05"))
 
 
 def test_the_data_of_those_who_have_left_need_not_be_there(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_the_data_of_those_who_have_left_need_not_be_there(tmp_path: Path) -> No
 def test_too_few_records_are_refused(own_run: Path) -> None:
     data = data_of(own_run)
     few = {**data.parts, CLIENT: data.parts[CLIENT][: FEWEST_RECORDS - 1]}
-    refusal(own_run, CLIENT, ConfigError, f"holds {FEWEST_RECORDS - 1} records", replace(data, parts=few))
+    refusal(own_run, CLIENT, ConfigError, f"{FEWEST_RECORDS - 1} records", data=replace(data, parts=few))
     enough = {**data.parts, CLIENT: data.parts[CLIENT][:FEWEST_RECORDS]}
     assert len(subject_of(own_run, CLIENT, data=replace(data, parts=enough)).own) == FEWEST_RECORDS
 
@@ -160,28 +161,28 @@ def test_too_few_records_are_refused(own_run: Path) -> None:
 def test_too_few_held_out_records_are_refused(own_run: Path) -> None:
     data = data_of(own_run)
     test = data.test.select(np.arange(FEWEST_RECORDS - 1))
-    refusal(own_run, CLIENT, ConfigError, "held-out ones have their labels", replace(data, test=test))
+    refusal(own_run, CLIENT, ConfigError, "labels", data=replace(data, test=test))
 
 
 @pytest.mark.parametrize(
-    ("shape", "left"),
+    ("shape", "left", "k"),
     [
-        ({"data": {"clients": 3}, "clustering": {"k": 3}}, "2 .* k = 3"),
-        ({"training": {"fraction": 0.25}}, "1 .* k = 2"),
+        ({"data": {"clients": 3}, "clustering": {"k": 3}}, "only 2", "k = 3"),
+        ({"training": {"fraction": 0.25}}, "only 1", "k = 2"),
     ],
 )
 def test_too_few_to_train_without_the_client_are_refused(
-    tmp_path: Path, shape: dict[str, object], left: str
+    tmp_path: Path, shape: dict[str, object], left: str, k: str
 ) -> None:
     """Three of k = 3; or a quarter of six, which is two, and of five, which is one."""
     directory = make_run(tmp_path / "run", {"rounds": 1}, shape)
-    refusal(directory, CLIENT, ConfigError, f"without client-03 only {left}")
+    refusal(directory, CLIENT, ConfigError, "without client-03", left, k)
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
-    refusal(tmp_path / "nothing", CLIENT, RunMissing, "holds no run")
+    refusal(tmp_path / "nothing", CLIENT, RunMissing, tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
-    refusal(tmp_path / "empty", CLIENT, RunMissing, "holds no run")
+    refusal(tmp_path / "empty", CLIENT, RunMissing, tmp_path / "empty")
 
 
 def changed_settings(directory: Path, settings: Settings) -> None:
@@ -192,7 +193,7 @@ def test_settings_that_were_changed_since_the_run_was_started_are_refused(own_ru
     """With another seed, other records would be taken for the client's: some that others have trained on."""
     settings = runs.settings_of(own_run)
     changed_settings(own_run, settings.model_copy(update={"seed": settings.seed + 1}))
-    refusal(own_run, CLIENT, ConfigError, "config.toml was changed since the run was started")
+    refusal(own_run, CLIENT, ConfigError, "config.toml", "changed")
 
 
 def test_settings_that_may_be_changed_are_not_refused(own_run: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from disavow.erasure.erase import answer
+from disavow.erasure.erase import judge_waiting
 from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.database import NAME
@@ -166,7 +166,7 @@ def undone(command: Command, run_dir: Path, pair: list[str]) -> Path:
     """A run whose rounds were undone and not one of them rebuilt yet."""
     with Federation.open(run_dir, write=True) as run:
         run.ledger.place_requests(pair, key=run.tombstone_key(), at=now())
-        answer(run.ledger, run.options, run.mechanism, lambda verdict, requests: None)
+        judge_waiting(run.ledger, run.options, run.mechanism, lambda verdict, requests: None)
     return run_dir
 
 

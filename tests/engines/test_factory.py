@@ -18,6 +18,7 @@ from disavow.engines.stacked import StackedTrainer
 from disavow.engines.trainer import VectorisedEngine
 from disavow.errors import ConfigError
 from tests.engines.contract import Case, a_case, with_attributes
+from tests.refusals import refuses
 
 CPU = EngineSettings(name="vectorised", device="cpu")
 
@@ -67,14 +68,14 @@ def test_without_a_compiler_or_its_leave_the_workers_train_chains_too(
 
 
 def test_a_gpu_that_is_not_there_is_refused(no_gpu: None) -> None:
-    with pytest.raises(ConfigError, match=r"^engine\.device") as caught:
+    with refuses(ConfigError, "engine.device") as caught:
         device_of(EngineSettings(device="cuda"))
     assert caught.value.code == "DSV-101"
     assert device_of(EngineSettings(device="auto")) == torch.device("cpu")
 
 
 def test_other_precisions_need_a_gpu(case: Case) -> None:
-    with pytest.raises(ConfigError, match=r"^engine\.precision") as caught:
+    with refuses(ConfigError, "engine.precision") as caught:
         trainer_for(case, CPU.model_copy(update={"precision": "bf16"}))
     assert caught.value.code == "DSV-101"
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from disavow.domain import ClusterEvidence, RebuiltEvidence, Verdict, VerdictKind
-from disavow.erasure.judge import judge
+from disavow.domain.strategies import register
+from disavow.erasure.judge import CRITERIA, Criterion, judge
+from disavow.errors import StrategyError
+from tests.refusals import refuses
 from tests.rounds.builders import POLICY, PROPERTY
 
 DENIABLE = Verdict(VerdictKind.DENIABLE)
@@ -135,3 +139,33 @@ def test_it_is_the_definition_word_for_word(
 def test_asking_for_more_survivors_never_makes_anything_deniable(told: list[ClusterEvidence], x: int) -> None:
     lax, strict = (judge(told, replace(POLICY, k=9, x=asked)).round or 99 for asked in (x, x + 1))
     assert strict <= lax
+
+
+@pytest.mark.parametrize("result", [3, None, [2], ["1"], [[1]]], ids=repr)
+def test_what_names_no_round_that_was_shown_is_a_mistake_of_the_criterion(
+    monkeypatch: pytest.MonkeyPatch, result: Any
+) -> None:
+    monkeypatch.setattr(CRITERIA, "_loaded", dict(CRITERIA._loaded))
+
+    @register
+    class Odd(Criterion):
+        name = "odd one"
+
+        def broken(self, clusters: Any, policy: Any) -> Any:
+            return result
+
+    with refuses(StrategyError, 'criterion "odd one"', "broken"):
+        judge([counted(9)], POLICY)
+
+
+def test_a_registered_criterion_may_yield_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CRITERIA, "_loaded", dict(CRITERIA._loaded))
+
+    @register
+    class Strict(Criterion):
+        name = "strict"
+
+        def broken(self, clusters: Any, policy: Any) -> Any:
+            yield from (each.round for each in clusters)
+
+    assert judge([counted(9, number=4), counted(9, number=3)], POLICY) == rollback(3)

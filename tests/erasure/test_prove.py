@@ -39,6 +39,7 @@ from tests.erasure.proving import (
     trained,
     trust,
 )
+from tests.refusals import refuses
 
 # -- every erasure -----------------------------------------------------------------------------------------------
 
@@ -79,7 +80,7 @@ def test_a_rollback_leaves_proofs_that_hold_about_the_retrained_model(
             assert said["verdict"] == {"kind": "rollback", "from": verdict.round}
             assert len(said["clusters"]) == (verdict.round or 0) - 1
             assert len(said["rounds"]["superseded"]) == 4 - len(said["clusters"])
-            with pytest.raises(VerificationError, match=r"check 16 \(model\)"):
+            with refuses(VerificationError, "check 16 (model)"):
                 held(run, number, client, model=before)
     assert fsck(tmp_path / "run") == []
 
@@ -126,7 +127,7 @@ def test_everyone_of_a_batch_gets_a_proof_of_their_own(tmp_path: Path) -> None:
         assert kinds == ["rollback", "rollback", "never present"]
         for mine, other in ((1, 2), (2, 1), (1, 3), (3, 1)):
             crossed = Asked(proof=proof_of(run, mine), opening=opening_of(run, other), trusted=trust())
-            with pytest.raises(VerificationError, match=r"check 14 \(opening\) failed"):
+            with refuses(VerificationError, "check 14 (opening)"):
                 verify(crossed)
 
 

@@ -44,6 +44,7 @@ from tests.erasure.proving import (
     trained,
     trust,
 )
+from tests.refusals import refuses
 
 # -- renewed -------------------------------------------------------------------------------------------------------
 
@@ -147,7 +148,7 @@ def test_nothing_is_renewed_while_a_rebuild_is_unfinished(tmp_path: Path) -> Non
         refused = []
 
         def on_round(summary: object) -> None:
-            with pytest.raises(LedgerError, match="unfinished"):
+            with refuses(LedgerError, "unfinished"):
                 renewed(run, 1)
             refused.append(summary)
 

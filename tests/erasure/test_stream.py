@@ -17,6 +17,7 @@ from disavow.ledger import Ledger, RoundSummary, fsck
 from disavow.ledger.schema import requests
 from disavow.rounds.randomness import training_stream
 from tests.erasure.mechanisms.contract import ask, digests, reopen_toy, start_toy, toy_settings
+from tests.refusals import refuses
 
 IDS = client_ids(50)
 
@@ -186,7 +187,7 @@ def test_interrupted_anywhere_the_same_clients_ask_and_the_same_models_result(tm
 def test_a_stream_that_empties_the_run_ends_it_with_a_reason(tmp_path: Path) -> None:
     settings = toy_settings(clients=4, rounds=9, requests={"rate": 1.0}, deniability={"x": 1})
     with start_toy(tmp_path / "run", settings) as run:
-        with pytest.raises(RoundRefused, match="fewer than k = 3"):
+        with refuses(RoundRefused, "k = 3"):
             run.train()
         assert len(run.ledger.clients()) == 2
         assert run.ledger.next_round() == (3, 1)

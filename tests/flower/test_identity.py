@@ -23,6 +23,7 @@ from disavow.ledger import Ledger
 from tests.flower.builders import initial_arrays, learner, make_grid, moved, placing, rounds_asked, strategy
 from tests.flower.loopback import LoopbackGrid, Node, Tamper, untouched
 from tests.flower.network import make_node_key
+from tests.refusals import refuses
 
 pytestmark = pytest.mark.flower
 
@@ -211,7 +212,7 @@ def test_the_first_start_warns_that_numbers_do_not_last(
 def test_a_run_does_not_go_on_with_other_numbers(tmp_path: Path) -> None:
     start_again(simulation(10), tmp_path / "run", 1)
     again = simulation(20)
-    with pytest.raises(ConfigError, match="`ledger`"):
+    with refuses(ConfigError, "`ledger`"):
         start_again(again, tmp_path / "run", 2)
     assert [rounds_asked(node) for node in again.nodes.values()] == [[]] * 6
 
@@ -231,7 +232,7 @@ def test_nobody_returns_by_a_new_number_or_a_new_kind_of_id(tmp_path: Path, awar
     run = tmp_path / "run"
     start_again(simulation(10), run, 2, evaluate_fn=placing(run, {1: ["node-12"]}))
     again = simulation(20, learner() if aware else None)
-    with pytest.raises(ConfigError, match="`ledger`"):
+    with refuses(ConfigError, "`ledger`"):
         start_again(again, run, 4)
     assert [rounds_asked(node) for node in again.nodes.values()] == [[]] * 6
 

@@ -21,6 +21,7 @@ from tests.cli.forked import disavow
 from tests.cli.process import only_error
 from tests.erasure.mechanisms.contract import leave, reopen_toy, start_toy, toy_settings
 from tests.ledger.making import TABLES, all_rows, by_hand, change, create, files_of, record_next
+from tests.refusals import refuses
 
 Damage = Callable[[Path], None]
 
@@ -340,7 +341,7 @@ def test_progress_counts_up_to_all_models_and_rounds(trained: Path) -> None:
 
 
 def test_no_run_is_no_finding_but_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="holds no run"):
+    with refuses(RunError, tmp_path):
         fsck(tmp_path)
     assert disavow("fsck", tmp_path).returncode == 2
 
@@ -361,7 +362,7 @@ def test_a_database_cut_short_is_found(run_dir: Path, kept: float) -> None:
 
 def test_an_empty_database_is_no_run(run_dir: Path) -> None:
     (run_dir / NAME).write_bytes(b"")
-    with pytest.raises(RunMissing, match="not a disavow ledger"):
+    with refuses(RunMissing, run_dir / NAME):
         fsck(run_dir)
 
 

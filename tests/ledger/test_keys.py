@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from disavow.errors import ConfigError
 from disavow.ledger.keys import default_folder, fingerprint, tombstone, tombstone_key
+from tests.refusals import refuses
 from tests.rounds.builders import PROPERTY
 
 
@@ -44,7 +45,7 @@ def test_nobody_else_can_read_it(tmp_path: Path) -> None:
 def test_it_never_lies_inside_a_run(tmp_path: Path, where: str) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "other").mkdir()
-    with pytest.raises(ConfigError, match=r"DISAVOW_KEYS is .*; allowed: a folder outside the run directory"):
+    with refuses(ConfigError, "DISAVOW_KEYS", "outside"):
         tombstone_key(tmp_path / where, run=tmp_path / "run")
     assert list((tmp_path / "run").iterdir()) == []
 
@@ -52,9 +53,9 @@ def test_it_never_lies_inside_a_run(tmp_path: Path, where: str) -> None:
 def test_nor_behind_a_link_that_leads_into_one(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "innocent").symlink_to(tmp_path / "run", target_is_directory=True)
-    with pytest.raises(ConfigError, match="outside"):
+    with refuses(ConfigError, "DISAVOW_KEYS", "outside"):
         tombstone_key(tmp_path / "innocent", run=tmp_path / "run")
-    with pytest.raises(ConfigError, match="outside"):
+    with refuses(ConfigError, "DISAVOW_KEYS", "outside"):
         tombstone_key(tmp_path / "run" / "keys", run=tmp_path / "innocent")
 
 
@@ -66,7 +67,7 @@ def test_a_run_with_a_name_that_begins_alike_is_another_folder(tmp_path: Path) -
 def test_a_damaged_key_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "tombstone.key"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match=f"has {len(content)} bytes; it must have 32: restore it"):
+    with refuses(ConfigError, path, f"{len(content)} bytes", 32):
         tombstone_key(tmp_path, run=tmp_path / "run")
     assert path.read_bytes() == content
 

@@ -17,6 +17,7 @@ from disavow.ledger import Ledger, fsck
 from tests.cli.forked import disavow
 from tests.cli.process import only_error
 from tests.ledger.making import create
+from tests.refusals import refuses
 
 HOLD = """
 import sys, time
@@ -43,7 +44,7 @@ def holder(directory: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_second_writer_is_refused_and_told_the_pid_until_the_first_is_killed(run_dir: Path) -> None:
     with holder(run_dir) as process:
-        with pytest.raises(RunInUse, match=rf"in use by process {process.pid} \("):
+        with refuses(RunInUse, f"process {process.pid} ("):
             Ledger.open(run_dir, write=True)
         # the arguments of a command may be client ids; the lock is a file that stays
         assert "client-named-in-an-argument" not in (run_dir / "lock").read_text()
@@ -87,5 +88,5 @@ def test_a_lock_is_given_back_when_opening_fails(run_dir: Path, monkeypatch: pyt
 def test_a_holder_that_left_no_name_is_still_respected(run_dir: Path) -> None:
     with holder(run_dir):
         (run_dir / "lock").write_text("not JSON")
-        with pytest.raises(RunInUse, match="another process"):
+        with refuses(RunInUse, "another process"):
             Ledger.open(run_dir, write=True)

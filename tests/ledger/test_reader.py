@@ -18,6 +18,7 @@ from disavow.errors import IntegrityError, LedgerError
 from disavow.ledger import Ledger
 from disavow.ledger.database import NAME
 from tests.ledger.making import LAYOUT, MOMENT, POLICY, change, create, record_next, vector
+from tests.refusals import refuses
 
 
 def test_policy_layout_and_origin_read_back_equal(tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_the_mean_is_of_the_newest_standing_models(tmp_path: Path) -> None:
         assert mean.dtype == np.float32
         np.testing.assert_allclose(mean, (vector(2).astype(np.float64) + vector(3)) / 2, rtol=1e-6)
         assert ledger.mean_model(1)[0].tobytes() == vector(3).tobytes()
-        with pytest.raises(LedgerError, match="no standing round 0"):
+        with refuses(LedgerError, "round 0"):
             ledger.mean_model(4)
 
 
@@ -70,7 +71,7 @@ def test_models_before_and_after_chain_from_the_initial_to_the_next_round(tmp_pa
         assert ledger.next_round() == (3, 1)
         assert ledger.model_before(3).tobytes() == vector(2).tobytes()
         for beyond in (lambda: ledger.model_before(4), lambda: ledger.model_after(3), lambda: ledger.round(0)):
-            with pytest.raises(LedgerError, match="no standing round"):
+            with refuses(LedgerError, "no standing round"):
                 beyond()
 
 
@@ -100,9 +101,9 @@ def test_a_damaged_model_is_never_handed_out(run_dir: Path) -> None:
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
-        with pytest.raises(IntegrityError, match=path.name):
+        with refuses(IntegrityError, path.name):
             ledger.model_after(2)
-        with pytest.raises(IntegrityError, match=path.name):
+        with refuses(IntegrityError, path.name):
             ledger.model_before(3)
 
 

@@ -13,6 +13,7 @@ from disavow.ledger import Ledger, fsck, journal, log
 from disavow.ledger.id_search import files_with
 from disavow.ledger.requests import find
 from tests.ledger.making import IDS, MOMENT, all_rows, by_hand, change, create, record_next, two_clusters
+from tests.refusals import refuses
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 
@@ -54,7 +55,7 @@ def test_asking_twice_keeps_the_first_time(tmp_path: Path) -> None:
 
 def test_who_is_unknown_is_refused_and_then_nothing_is_placed(tmp_path: Path) -> None:
     with create(tmp_path / "run") as ledger:
-        with pytest.raises(UnknownClient, match="'nobody' is not a client of this run, and never was; nothing was"):
+        with refuses(UnknownClient, "'nobody'"):
             place(ledger, "ada", "nobody")
         assert ledger.requests() == ()
         # a name that differs in anything is another name
@@ -73,9 +74,9 @@ def test_another_key_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with create(tmp_path / "run") as ledger:
         place(ledger, "ada")
         for attempt in ("ada", "bela", "nobody"):
-            with pytest.raises(LedgerError, match="another key: point DISAVOW_KEYS to the folder that holds it"):
+            with refuses(LedgerError, "another key", "DISAVOW_KEYS"):
                 place(ledger, attempt, key=OTHER)
-        with pytest.raises(LedgerError, match="another key"):
+        with refuses(LedgerError, "another key"):
             ledger.register(["new"], key=OTHER)
         assert len(ledger.requests()) == 1
         assert ledger.clients() == IDS
@@ -101,7 +102,7 @@ def test_neither_key_nor_id_is_in_a_request(tmp_path: Path) -> None:
 def test_who_has_asked_cannot_be_registered_again(tmp_path: Path) -> None:
     with create(tmp_path / "run") as ledger:
         place(ledger, "ada")
-        with pytest.raises(LedgerError, match="'ada' has asked to be forgotten and cannot return under this id"):
+        with refuses(LedgerError, "'ada'", "cannot return"):
             ledger.register(["new", "ada"], key=KEY)
         assert ledger.clients() == IDS
         ledger.register(["new", "bela"], key=KEY)
@@ -122,7 +123,7 @@ def test_a_reader_places_nothing(tmp_path: Path) -> None:
     with create(tmp_path / "run") as ledger:
         record_next(ledger)
     before = all_rows(tmp_path / "run")
-    with Ledger.open(tmp_path / "run") as reader, pytest.raises(RunError, match="cannot be written"):
+    with Ledger.open(tmp_path / "run") as reader, refuses(RunError, "cannot be written"):
         place(reader, "ada")
     assert all_rows(tmp_path / "run") == before
 
@@ -154,7 +155,7 @@ def test_what_became_of_requests_is_told_with_the_verdict_of_each(tmp_path: Path
         assert one.answered_at == MOMENT + timedelta(seconds=3)
         # the id is gone, and the tombstone still knows it
         assert place(ledger, "ada") == (1,)
-        with pytest.raises(LedgerError, match="cannot return"):
+        with refuses(LedgerError, "'ada'", "cannot return"):
             ledger.register(["ada"], key=KEY)
 
 
@@ -201,7 +202,7 @@ def test_whoever_cancelled_may_ask_again_and_leave(tmp_path: Path) -> None:
         first, second = ledger.requests()
         assert (first.state, first.client, second.state) == (RequestState.CANCELLED, None, RequestState.ANSWERED)
         assert "bela" not in ledger.clients()
-        with pytest.raises(LedgerError, match="has asked to be forgotten"):
+        with refuses(LedgerError, "'bela'"):
             ledger.register(["bela"], key=KEY)
     assert [finding for finding in fsck(tmp_path / "run") if finding.fault] == []
     # not "ada": the random id of a run, which is hexadecimal, may contain it
@@ -214,10 +215,10 @@ def test_what_cannot_be_cancelled_is_refused_and_stays(tmp_path: Path) -> None:
         place(ledger, "ada")
         with pytest.raises(UnknownClient):
             ledger.cancel_request("nobody", at=MOMENT)
-        with pytest.raises(RunError, match="has not asked"):
+        with refuses(RunError, "bela", "not asked"):
             ledger.cancel_request("bela", at=MOMENT)
         judge_all(ledger)
-        with pytest.raises(RunError, match="has its verdict"):
+        with refuses(RunError, "ada", "verdict"):
             ledger.cancel_request("ada", at=MOMENT)
         assert [request.judged for request in ledger.requests()] == [True]
 

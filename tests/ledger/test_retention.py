@@ -11,6 +11,7 @@ from disavow.ledger import Ledger, fsck, journal
 from disavow.ledger.copying import copy_run
 from disavow.ledger.retention import checkpoints, nearest
 from tests.ledger.making import all_rows, change, create, record_next, vector
+from tests.refusals import refuses
 
 ROUNDS = 8
 
@@ -77,10 +78,10 @@ def test_the_nearest_checkpoint_is_the_last_kept_at_or_before_the_round(tmp_path
 def test_a_thinned_model_is_asked_for_in_vain_with_a_sentence_that_says_why(tmp_path: Path) -> None:
     with ledger_of_rounds(tmp_path / "run") as ledger:
         ledger.thin(1)
-        with pytest.raises(LedgerError, match=r"the model of round 3 .* thinned .* ledger\.retention") as caught:
+        with refuses(LedgerError, "round 3", "thinned", "ledger.retention") as caught:
             ledger.model_before(4)
         assert not isinstance(caught.value, IntegrityError)
-        with pytest.raises(LedgerError, match=r"the model of round 4 .* thinned"):
+        with refuses(LedgerError, "round 4", "thinned"):
             ledger.model_after(4)
 
 
@@ -91,7 +92,7 @@ def test_a_model_that_is_really_missing_is_still_called_so(tmp_path: Path) -> No
         digest = ledger.digest_before(lost)
     with Ledger.open(tmp_path / "run") as ledger:
         ledger.store.path(digest).unlink()
-        with pytest.raises(IntegrityError, match="is missing"):
+        with refuses(IntegrityError, "missing"):
             ledger.model_before(lost)
     [finding] = fsck(tmp_path / "run")
     assert finding.fault

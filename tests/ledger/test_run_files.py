@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shutil
 import sqlite3
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from disavow.errors import IntegrityError, RunUnsafe
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.copying import copy_run
 from disavow.ledger.database import NAME
+from disavow.ledger.files import sync_folder
 from disavow.ledger.id_search import files_with
 from disavow.ledger.run_files import make_private
 from tests.cli.forked import disavow
@@ -350,3 +353,21 @@ def test_taking_rights_away_gives_up_no_lock_of_sqlite(run: Path) -> None:
         held = [line.split()[4:6] for line in Path("/proc/locks").read_text().splitlines()]
         inode = (run / NAME).stat().st_ino
         assert any(pid == str(os.getpid()) and place.endswith(f":{inode}") for pid, place in held)
+
+
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EIO])
+def test_the_drive_is_flushed_where_the_system_can(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS; a file system that cannot is no error, and a drive that fails is."""
+    flushed = []
+
+    def refuse(descriptor: int, command: int) -> None:
+        flushed.append(command)
+        raise OSError(number, "refused")
+
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    with pytest.raises(OSError, match="refused") if number == errno.EIO else nullcontext():
+        sync_folder(tmp_path)
+    assert flushed == [51]

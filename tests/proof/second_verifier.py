@@ -1014,6 +1014,8 @@ class Verification:
     def _require_placed(self, cluster: Object, leaf: Object) -> None:
         least, most = self._sizes()
         require(0 < float(cluster["weight"]) <= 1, "no such weight")
+        shares = leaf["clusters"] > 1 or self.policy["clustering"] == "fixed"
+        require(shares or float(cluster["weight"]) == 1, "the only cluster does not have all the data")
         require(least <= cluster["size"] <= most, "no such size")
         first, position = cluster["first"], cluster["position"]
         behind, left = leaf["clusters"] - position - 1, leaf["participants"] - first - cluster["size"]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from disavow.errors import Unreadable
 from disavow.proof.canonical import DEEPEST, decode, decode_any, encode
+from tests.refusals import refuses
 from tests.rounds.builders import PROPERTY
 
 MOST = 10_000
@@ -74,7 +75,7 @@ def test_any_other_text_of_a_value_is_refused(value: Any) -> None:
     ],
 )
 def test_what_is_not_in_canonical_form_is_refused(data: bytes) -> None:
-    with pytest.raises(Unreadable, match="the thing is not"):
+    with refuses(Unreadable, "the thing"):
         read(data)
 
 
@@ -102,21 +103,21 @@ def test_what_is_not_in_canonical_form_is_refused(data: bytes) -> None:
 )
 def test_what_is_no_value_of_ours_is_refused_either_way(data: bytes, reason: str) -> None:
     for reader in (read, read_any):
-        with pytest.raises(Unreadable, match=reason):
+        with refuses(Unreadable, reason):
             reader(data)
 
 
 def test_other_spacing_and_order_are_read_only_where_they_are_allowed() -> None:
     data = b'{ "b" : 1,\n "a" : "\xc3\xa9" }'
     assert read_any(data) == {"a": "é", "b": 1}
-    with pytest.raises(Unreadable, match="the thing is not in canonical form"):
+    with refuses(Unreadable, "the thing", "canonical form"):
         read(data)
 
 
 def test_what_is_too_large_is_not_even_looked_at() -> None:
     data = b'"' + b"a" * (MOST - 2) + b'"'
     assert read(data) == "a" * (MOST - 2)
-    with pytest.raises(Unreadable, match=r"the thing has 10,001 bytes; at most 10,000 are read"):
+    with refuses(Unreadable, "the thing", "10,001 bytes", "10,000"):
         read(data + b" ")
 
 
@@ -128,7 +129,7 @@ def test_nesting_is_read_to_a_depth_and_no_deeper(brackets: tuple[str, str]) -> 
     read((opening * levels + "1" + closing * levels).encode())
     for deep in (levels + 1, 1_000):
         data = (opening * deep + "1" + closing * deep).encode()
-        with pytest.raises(Unreadable, match=f"nested deeper than {DEEPEST} levels"):
+        with refuses(Unreadable, f"{DEEPEST} levels"):
             read(data)
 
 

@@ -15,6 +15,7 @@ from disavow.errors import Unreadable, VerificationError
 from disavow.proof import canonical
 from disavow.proof.envelope import LARGEST, PAYLOAD_TYPE, Envelope, seal, to_be_signed
 from disavow.proof.notes import PublicKey, Signer
+from tests.refusals import refuses
 from tests.rounds.builders import PROPERTY
 
 SERVER = Signer("server", Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
@@ -69,7 +70,7 @@ def test_sealing_twice_gives_the_same_bytes() -> None:
 
 def test_a_key_that_was_not_given_is_not_trusted() -> None:
     for trusted in ([], [OTHER.public]):
-        with pytest.raises(VerificationError, match=f"signed by key {SERVER.public.id[:16]}, which is not among"):
+        with refuses(VerificationError, SERVER.public.id[:16], "not among"):
             Envelope.decode(SEALED).signer(trusted)
 
 
@@ -83,19 +84,19 @@ def test_a_signature_that_does_not_fit_is_refused() -> None:
         changed(signatures=[raw]),
         changed(signatures=[{**signature, "sig": ""}]),
     ):
-        with pytest.raises(VerificationError, match=r"the signature of server .* does not fit the proof"):
+        with refuses(VerificationError, "the signature of server"):
             Envelope.decode(data).signer([SERVER.public, OTHER.public])
 
 
 def test_a_signature_that_names_another_key_is_refused_though_a_given_key_made_it() -> None:
     [signature] = json.loads(SEALED)["signatures"]
     envelope = Envelope.decode(changed(signatures=[{**signature, "keyid": OTHER.public.id}]))
-    with pytest.raises(VerificationError, match="does not fit the proof"):
+    with refuses(VerificationError, f"the signature of {OTHER.name}"):
         envelope.signer([SERVER.public, OTHER.public])
 
 
 def test_an_envelope_without_a_signature_is_not_signed() -> None:
-    with pytest.raises(VerificationError, match="the proof is not signed") as caught:
+    with refuses(VerificationError, "not signed") as caught:
         Envelope.decode(changed(signatures=[]))
     assert not isinstance(caught.value, Unreadable)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from disavow.errors import Unreadable, VerificationError
 from disavow.proof.notes import LARGEST, Checkpoint, PublicKey, Signer, check_name, open_checkpoint, origin_of
+from tests.refusals import refuses
 from tests.rounds.builders import PROPERTY
 
 SERVER = Signer("fl.example.org", Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
@@ -97,10 +98,10 @@ def test_a_key_comes_back_from_its_text_if_its_name_may_be_one(name: str, raw: b
 
 
 def test_a_note_of_another_key_is_not_believed() -> None:
-    with pytest.raises(VerificationError, match=r"the checkpoint is not signed by witness\.example"):
+    with refuses(VerificationError, "not signed by witness.example"):
         open_checkpoint(NOTE, WITNESS.public)
     same_name = replace(WITNESS, name=SERVER.name)
-    with pytest.raises(VerificationError, match="is not signed by"):
+    with refuses(VerificationError, f"not signed by {SERVER.name}"):
         open_checkpoint(NOTE, same_name.public)
 
 
@@ -109,34 +110,34 @@ def test_a_key_of_another_name_is_another_key_though_its_bytes_are_the_same() ->
     assert renamed.public.id == SERVER.public.id
     assert renamed.public.hash != SERVER.public.hash
     assert renamed.public != SERVER.public
-    with pytest.raises(VerificationError, match=r"not signed by other\.example"):
+    with refuses(VerificationError, "not signed by other.example"):
         open_checkpoint(NOTE, renamed.public)
     # nor does it help to write the other name over the signature
-    with pytest.raises(VerificationError, match=r"not signed by other\.example"):
+    with refuses(VerificationError, "not signed by other.example"):
         open_checkpoint(NOTE.replace(SERVER.name, renamed.name), renamed.public)
 
 
 def test_the_same_name_with_the_hash_of_a_key_that_did_not_sign_is_a_false_signature() -> None:
     signature = base64.b64encode(SERVER.public.hash + WITNESS.sign(HEAD.body.encode())).decode()
-    with pytest.raises(VerificationError, match="bears a false signature"):
+    with refuses(VerificationError, SERVER.name, "false signature"):
         open_checkpoint(f"{HEAD.body}\n— {SERVER.name} {signature}\n", SERVER.public)
 
 
 def test_others_may_have_signed_only_where_that_is_asked_for() -> None:
     both = with_signatures(SERVER, WITNESS)
-    with pytest.raises(Unreadable, match="bears more than one signature"):
+    with refuses(Unreadable, "more than one signature"):
         open_checkpoint(both, SERVER.public)
     for note in (both, with_signatures(WITNESS, SERVER), NOTE):
         assert open_checkpoint(note, SERVER.public, cosigned=True) == HEAD
     assert open_checkpoint(both, WITNESS.public, cosigned=True) == HEAD
-    with pytest.raises(VerificationError, match="not signed by"):
+    with refuses(VerificationError, f"not signed by {SERVER.name}"):
         open_checkpoint(with_signatures(WITNESS, WITNESS), SERVER.public, cosigned=True)
 
 
 def test_a_false_signature_is_refused_even_beside_a_true_one() -> None:
     false = base64.b64encode(SERVER.public.hash + bytes(64)).decode()
     note = with_signatures(SERVER) + f"— {SERVER.name} {false}\n"
-    with pytest.raises(VerificationError, match="false signature"):
+    with refuses(VerificationError, SERVER.name, "false signature"):
         open_checkpoint(note, SERVER.public, cosigned=True)
 
 
@@ -197,7 +198,7 @@ def test_a_damaged_note_cannot_be_read(note: str) -> None:
     ],
 )
 def test_a_changed_note_bears_a_false_signature(note: str) -> None:
-    with pytest.raises(VerificationError, match="false signature") as caught:
+    with refuses(VerificationError, SERVER.name, "false signature") as caught:
         open_checkpoint(note, SERVER.public)
     assert not isinstance(caught.value, Unreadable)
 
@@ -224,7 +225,7 @@ def test_bytes_that_are_no_point_of_the_curve_hold_nothing(bits: bytes) -> None:
     "name", ["", " ", "a b", "a+b", "a\tb", "a\n", "x" * 101, "a\x00", "a\u200b", "é", "-a", "."]
 )
 def test_what_cannot_be_a_name_is_refused(name: str) -> None:
-    with pytest.raises(Unreadable, match="1 to 100 of A-Z"):
+    with refuses(Unreadable, "1 to 100", "A-Z"):
         check_name(name)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from disavow.errors import Unreadable
 from disavow.proof import validation
 from disavow.proof.validation import MOST, Reader
+from tests.refusals import refuses
 from tests.rounds.builders import PROPERTY
 
 AT = "here"
@@ -105,8 +106,9 @@ def test_what_is_meant_is_read(read: Reader[Any], value: Any, meant: Any) -> Non
 
 @pytest.mark.parametrize(("read", "value"), [(read, value) for read, values in REFUSED for value in values])
 def test_anything_else_is_refused_and_the_place_is_named(read: Reader[Any], value: Any) -> None:
-    with pytest.raises(Unreadable, match=f"^{AT}"):
+    with refuses(Unreadable) as refused:
         read(value, AT)
+    assert str(refused.value).startswith(AT)
 
 
 @pytest.mark.parametrize(
@@ -121,12 +123,12 @@ def test_anything_else_is_refused_and_the_place_is_named(read: Reader[Any], valu
     ids=["arabic digits", "a wide zero", "no such month", "no such day", "no such hour"],
 )
 def test_a_moment_that_never_was_is_refused(value: str) -> None:
-    with pytest.raises(Unreadable, match="is not a time"):
+    with refuses(Unreadable, AT, "time"):
         validation.moment(value, AT)
 
 
 def test_missing_and_unknown_fields_are_named() -> None:
-    with pytest.raises(Unreadable, match="here has missing or unknown fields: 'extra', 'wanted'"):
+    with refuses(Unreadable, AT, "extra", "wanted"):
         validation.fields({"extra": 1, "known": 2}, AT, {"wanted": validation.whole, "known": validation.whole})
 
 
@@ -183,3 +185,22 @@ def test_no_reader_does_anything_with_rubbish_but_refuse_it(value: Any) -> None:
 @given(st.binary(max_size=40))
 def test_bytes_come_back_from_base64(data: bytes) -> None:
     assert validation.from_base64(validation.to_base64(data), AT) == data
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("rings", "'rings'"), ("\x1b[2J\u202e", r"'\x1b[2J\u202e'"), ("a" * 5000, f"'{'a' * 40}'...")],
+    ids=["a name", "hostile", "long"],
+)
+def test_a_strategy_that_is_not_registered_here_is_named(value: str, shown: str) -> None:
+    with refuses(Unreadable, AT, "mdav", shown, "installed") as refusal:
+        validation.one_of("mdav", also=lambda name: False)(value, AT)
+    assert len(str(refusal.value)) < 300
+    assert str(refusal.value).isprintable()
+
+
+@pytest.mark.parametrize("value", [7, None, ["rings"]])
+def test_what_is_no_name_is_not_shown(value: Any) -> None:
+    with refuses(Unreadable, AT) as refusal:
+        validation.one_of("mdav", also=lambda name: False)(value, AT)
+    assert "installed" not in str(refusal.value)

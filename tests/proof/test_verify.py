@@ -17,6 +17,7 @@ from tests.proof import second_verifier
 from tests.proof.vectors.hostile import all_gone
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
 from tests.proof.world import NEXT, SERVER, STRANGER, Made, World, moment
+from tests.refusals import refuses
 
 NAMES = (
     "readable",
@@ -99,8 +100,9 @@ def test_exactly_this_check_fails_by_number_and_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_verify_raises_with_number_and_name(name: str) -> None:
-    with pytest.raises(VerificationError, match=rf"^check {NAMES.index(name) + 1} \({name}\) failed: .+"):
+    with pytest.raises(VerificationError) as caught:
         verify(FAILING[name]())
+    assert str(caught.value).startswith(f"check {NAMES.index(name) + 1} ({name}) ")
 
 
 def test_a_good_proof_passes_every_check() -> None:
@@ -166,7 +168,7 @@ def test_what_cannot_be_read_has_an_exit_code_of_its_own() -> None:
         assert failure is not None
         assert failure.exit_code == (2 if name in unreadable else 1)
     broken = proof_of_leaver().asked(opening=b"[")
-    with pytest.raises(Unreadable, match=r"^check 14 \(opening\)"):
+    with refuses(Unreadable, "check 14 (opening)"):
         verify(broken)
 
 
@@ -194,7 +196,7 @@ def test_the_command_exits_with_0_1_2_and_3(tmp_path: Path) -> None:
 def test_a_what_if_never_passes_as_an_erasure_whatever_it_is_called() -> None:
     made = World("if").train(2).what_if(LEAVER)
     assert verify(made.asked()).valid
-    with pytest.raises(VerificationError, match="nothing was erased"):
+    with refuses(VerificationError, "check 3 (statement)", "what-if"):
         verify(made.asked(what_if=False))
 
     def retype(statement: dict[str, Any]) -> None:
@@ -226,7 +228,7 @@ def test_a_log_that_changes_its_key_is_signed_with_the_new_one() -> None:
     assert verify(made.asked(trusted=both, checkpoint=world.checkpoint(2, SERVER))).valid
     old = replace(made, signer=SERVER)
     stale = old.asked(proof=old.forged(lambda statement: None, relogged=True), trusted=both)
-    with pytest.raises(VerificationError, match=r"check 7 \(policy\)"):
+    with refuses(VerificationError, "check 7 (policy)"):
         verify(stale)
 
 
@@ -408,5 +410,5 @@ def test_receipts_hold_the_server_to_every_round() -> None:
     receipts = [world.receipt(LEAVER, leaf, size=size) for leaf in (1, 2) for size in range(leaf + 1, 5)]
     assert verify(made.asked(receipts=receipts)).valid
     later = deniable().train(1)
-    with pytest.raises(VerificationError, match=r"check 15 \(receipts\)"):
+    with refuses(VerificationError, "check 15 (receipts)"):
         verify(made.asked(receipts=[later.receipt(LEAVER, 1, size=5)]))

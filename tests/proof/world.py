@@ -35,7 +35,7 @@ from disavow.proof.leaves import (
     withdrawn_inner,
 )
 from disavow.proof.merkle import leaf_hash, path_to, root_of
-from disavow.proof.noise import noise_of
+from disavow.proof.noise import logged_tau
 from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
 from disavow.proof.receipt import TYPE as RECEIPT
@@ -367,7 +367,7 @@ class World:
             leaf=place,
             number=number,
             delta=delta,
-            tau=noise_of(LoggedPolicy(**self.policy), shape),
+            tau=logged_tau(LoggedPolicy(**self.policy), shape),
             participants=len(order),
             groups={},
             hashes=(),

@@ -19,6 +19,7 @@ from reproduction import campaign, grid, lines
 from reproduction.campaign import Places, effort
 from reproduction.grid import Point
 from reproduction.lines import Line, Round
+from tests.refusals import refuses
 from tests.reproduction.small import TOML, written
 
 
@@ -205,7 +206,7 @@ def test_absent_data_is_said_before_the_first_run(tmp_path: Path, monkeypatch: p
         'name = "digits"\n', ""
     )
     witness = Witness()
-    with pytest.raises(ConfigError, match="DISAVOW_DATA_DIR"):
+    with refuses(ConfigError, "DISAVOW_DATA_DIR"):
         made(grid.load(written(tmp_path, text)).points(), tmp_path, witness)
     assert not witness.points
 

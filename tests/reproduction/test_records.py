@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from disavow.errors import ConfigError, StorageFull
 from reproduction import lines, records
 from tests.cli.process import environment
+from tests.refusals import refuses
 from tests.reproduction.making import line
 
 ONE, TWO = line(rounds=3), line(rounds=3, seed=2)
@@ -95,26 +96,26 @@ def changed(**fields: Any) -> bytes:
 @pytest.mark.parametrize(
     ("second", "said"),
     [
-        (b'{"format": "disavow-res', "is damaged: it is no JSON; take the line out"),
+        (b'{"format": "disavow-res', "JSON; take the line out"),
         (b"", "is damaged"),
         (b"\x00\xff", "is damaged"),
-        (b"[]", 'has the format null, this version of disavow reads "disavow-result/1"'),
-        (changed(format="disavow-result/2"), 'has the format "disavow-result/2", .* use the version that wrote it'),
+        (b"[]", 'null, this version of disavow reads "disavow-result/1"'),
+        (changed(format="disavow-result/2"), "use the version that wrote it"),
         (changed(colour="red"), "colour: an unknown field; take the line out"),
-        (changed(k="4"), "k: Input should be a valid integer"),
+        (changed(k="4"), "k: "),
         (changed(k=2), "x = 3 is more than k = 2"),
         (changed(method="fedavg"), "fedavg has k = 1 and x = 1"),
         (changed(accuracy=1.5), "accuracy: "),
         (changed(accuracy=float("nan")), "accuracy: "),
         (changed(row="SVHN-iid"), "row: "),
         (changed(key="0123"), "key: "),
-        (changed(bytes={"models": 1, "updates": 1, "database": 1, "other": 1, "total": 5}), "bytes: total is not"),
+        (changed(bytes={"models": 1, "updates": 1, "database": 1, "other": 1, "total": 5}), "bytes: total"),
     ],
 )  # fmt: skip
 def test_damage_in_the_middle_is_refused_by_file_line_and_remedy(path: Path, second: bytes, said: str) -> None:
     lines.append(path, ONE)
     path.write_bytes(path.read_bytes() + second + b"\n" + path.read_bytes())
-    with pytest.raises(ConfigError, match=rf"^{path}, line 2\b.*{said}"):
+    with refuses(ConfigError, f"{path}, line 2", said):
         lines.read(path)
 
 
@@ -132,7 +133,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.M
     for failing in (lambda to, data: write(to, data[:100]), _full):
         with monkeypatch.context() as patched:
             patched.setattr(os, "write", failing)
-            with pytest.raises(StorageFull, match=r"lenet5\.jsonl cannot be added to .*make room"):
+            with refuses(StorageFull, "lenet5.jsonl", "make room"):
                 lines.append(path, TWO)
         assert path.read_bytes() == before
 
@@ -142,9 +143,9 @@ def _full(descriptor: int, data: bytes) -> int:
 
 
 def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot be read \(Is a directory\)$"):
+    with refuses(ConfigError, "read", "Is a directory"):
         lines.read(tmp_path)
-    with pytest.raises(ConfigError, match=r"cannot be written \(Is a directory\)$"):
+    with refuses(ConfigError, "written", "Is a directory"):
         lines.append(tmp_path, ONE)
 
 

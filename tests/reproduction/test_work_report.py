@@ -10,6 +10,7 @@ import pytest
 
 from disavow.errors import ConfigError
 from reproduction import odds_lines, records, work_report
+from tests.refusals import refuses
 from tests.reproduction import making
 
 
@@ -26,22 +27,22 @@ def changed(**fields: object) -> str:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "is damaged: it is no JSON"),
-        ("[]", "has the format null, this version of disavow reads"),
-        ('{"format": "disavow-work/2"}', 'has the format "disavow-work/2"'),
+        ("{", "JSON"),
+        ("[]", "null"),
+        ('{"format": "disavow-work/2"}', '"disavow-work/2"'),
         (changed(streams=0), "streams: "),
-        (changed(more=1), "more: an unknown field"),
+        (changed(more=1), "more: "),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "work.json"
     path.write_text(content)
-    with pytest.raises(ConfigError, match=rf"the report {path} .*{said}.*make it again"):
+    with refuses(ConfigError, path, said, "make it again"):
         work_report.read(path)
 
 
 def test_no_report_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"work\.json cannot be read \(No such file or directory\)"):
+    with refuses(ConfigError, "work.json", "No such file or directory"):
         work_report.read(tmp_path / "work.json")
 
 
@@ -57,5 +58,5 @@ def test_odds_are_read_as_they_were_added_and_not_as_results(tmp_path: Path) -> 
         odds_lines.append(path, line)
     assert odds_lines.read(path) == lines
     records.append(path, making.line(rounds=2))
-    with pytest.raises(ConfigError, match=r'line 5 has the format "disavow-result/1", .* reads "disavow-odds/1"'):
+    with refuses(ConfigError, "line 5", "disavow-result/1", "disavow-odds/1"):
         odds_lines.read(path)

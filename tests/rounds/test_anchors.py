@@ -11,7 +11,7 @@ import torch
 
 from disavow.data import client_ids
 from disavow.domain import Anchors, Cluster, Evaluation, Policy, VerdictKind
-from disavow.erasure.erase import erase
+from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.errors import RoundRefused
 from disavow.ledger import Ledger, fsck
@@ -59,7 +59,7 @@ def leave(
     book: Ledger, clients: Sequence[str], tmp_path: Path, options: RoundOptions = OPTIONS
 ) -> set[VerdictKind]:
     book.place_requests(sorted(clients), key=KEY, at=OPTIONS.clock())
-    answered = erase(book, Engine(), options, Retrain(), openings=tmp_path / "openings")
+    answered = answer_requests(book, Engine(), options, Retrain(), openings=tmp_path / "openings")
     return {request.verdict.kind for request in answered if request.verdict is not None}
 
 

@@ -153,6 +153,7 @@ def _audit(
     subject: Subject, effort: Effort, folder: Path, keys: Path, mechanism: Mechanism, on_round: OnRound
 ) -> Audit:
     began = time.monotonic()
+    attackers = ATTACKERS.complete()  # before hours of work
     with rehearse(subject, folder, keys=keys, mechanism=mechanism) as rehearsal:
         forgery = forge(rehearsal.ledger, recompute(rehearsal.engine), forgings=effort.forgings, seed=effort.seed)
         models = (rehearsal.before, rehearsal.served)
@@ -165,11 +166,11 @@ def _audit(
     subject = replace(subject, rounds=rehearsal.rounds)  # a run that is being trained goes on
     worlds = _worlds(subject, effort, folder, mechanism, rehearsal.participation, on_round)
     handed = hand_out(subject, before, served, worlds, effort.seed)
-    found = tuple(attack(attacker, handed) for attacker in ATTACKERS.values())
+    found = tuple(attack(attacker, handed) for attacker in attackers)
     retrained = handed[Stage.RETRAINED]
     answers = {
-        name: (attacker.scores(handed[Stage.SERVED][0]), [attacker.scores(each) for each in retrained])
-        for name, attacker in ATTACKERS.items()
+        attacker.name: (attacker.scores(handed[Stage.SERVED][0]), [attacker.scores(each) for each in retrained])
+        for attacker in attackers
         if attacker.unit == "record"
     }
     worldly = {each.attacker: each.stages[Stage.BEFORE].scores for each in found if each.unit == "world"}

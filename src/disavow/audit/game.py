@@ -15,12 +15,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from disavow.domain.strategies import Registry, Strategy
+from disavow.errors import ConfigError
 
 Floats = npt.NDArray[np.float64]
 Weights = npt.NDArray[np.float32]
@@ -111,6 +112,14 @@ class Attacker(Strategy, ABC):
 
     unit: ClassVar[Unit]
 
+    @classmethod
+    def check(cls) -> None:
+        """Refuse to score what nobody hands out."""
+        super().check()
+        unit = getattr(cls, "unit", None)
+        if unit not in ("record", "world"):
+            raise ConfigError(f'attacker {cls.name!r} has the unit {unit!r}; allowed: "record", "world"')
+
     @abstractmethod
     def scores(self, handed: Handed) -> Scores:
         """Score each unit.
@@ -125,6 +134,17 @@ class Attacker(Strategy, ABC):
             ConfigError: What was handed out is not enough for it.
 
         """
+
+    @classmethod
+    def unusable(cls, method: str, arguments: tuple[Any, ...], result: Any) -> str:
+        """See `Strategy`."""
+        del arguments
+        if method != "scores":
+            return ""
+        if not isinstance(result, Scores):
+            return f"a {type(result).__name__}; allowed: Scores"
+        finite = all(np.ndim(each) == 1 and np.isfinite(each).all() for each in (result.present, result.absent))
+        return "" if finite else "scores that are no rows of finite numbers"
 
 
 ATTACKERS = Registry[Attacker](

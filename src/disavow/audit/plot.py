@@ -44,8 +44,8 @@ def draw_roc(curves: Curves, path: Path, title: str) -> None:
         path: The file.
         title: Above the panels.
 
-    Returns:
-        | ConfigError: The file cannot be written, or there is no curve.
+    Raises:
+        ConfigError: The file cannot be written, or there is no curve.
 
     """
     if path.suffix.lower() not in FORMATS:

@@ -16,7 +16,7 @@ from disavow import runs
 from disavow.audit.subject import Subject
 from disavow.domain import ErasureRequest
 from disavow.engines import build as build_engine
-from disavow.erasure.erase import erase
+from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms import Mechanism
 from disavow.errors import ConfigError
 from disavow.ledger import Ledger
@@ -82,7 +82,7 @@ def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism
             participation = participation_of(subject.settings, ledger, keys)
             options = replace(runs.round_options(subject.settings, participation=participation), retention=None)
             ledger.place_requests([subject.client], key=key, at=options.clock())
-            [answer] = erase(ledger, engine, options, mechanism, openings=scratch / "openings")
+            [answer] = answer_requests(ledger, engine, options, mechanism, openings=scratch / "openings")
             yield Rehearsal(rounds, answer, before, _served(ledger), ledger, engine, participation)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -29,7 +29,7 @@ from disavow.audit.signals import MOST_WEIGHTS, alignment, client_losses, confid
 from disavow.audit.subject import Subject
 from disavow.engines.batched_rounds import BatchedRun, run_rounds
 from disavow.engines.trainer import Trainer, VectorisedEngine
-from disavow.erasure.erase import erase
+from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms import Mechanism
 from disavow.ledger import Ledger
 from disavow.ledger.files import write_durably
@@ -242,7 +242,7 @@ def _look(subject: Subject, key: WorldKey, world: BatchedRun, mechanism: Mechani
     ledger.place_requests([subject.client], key=secrets.token_bytes(_KEY_BYTES), at=world.options.clock())
     # no world is released, so none has to keep to the run's privacy budget; its erasure does as the run's would
     options = replace(world.options, budget=runs.budget_of(subject.settings))
-    [answered] = erase(ledger, world.engine, options, mechanism, openings=scratch / "openings")
+    [answered] = answer_requests(ledger, world.engine, options, mechanism, openings=scratch / "openings")
     return World(key, {Stage.BEFORE: before, Stage.SERVED: _see(subject, trainer, ledger)}, str(answered.verdict))
 
 

@@ -8,10 +8,10 @@ import traceback
 from collections.abc import Callable
 
 from disavow.domain import escaped
-from disavow.errors import NO_ROOM, REFUSED, ConfigError, DisavowError, StorageError, StorageFull
+from disavow.errors import NO_ROOM, REFUSED, ConfigError, DisavowError, StorageError, StorageFull, StrategyError
 
 DEBUG = "DISAVOW_DEBUG"
-"""Set to anything, it makes an internal error show where it came from."""
+"""Set to anything, it makes an internal error, or that of a registered strategy, show where it came from."""
 
 INTERNAL_CODE = "DSV-900"
 """Code of an error that nobody foresaw."""
@@ -62,6 +62,8 @@ def run(command: Callable[[], object]) -> None:
 
 
 def _refuse(error: DisavowError) -> None:
+    if isinstance(error, StrategyError) and os.environ.get(DEBUG):
+        traceback.print_exception(error)
     for line in str(error).splitlines():
         print(f"error {error.code}: {escaped(line)}", file=sys.stderr)
     sys.exit(error.exit_code)

@@ -131,7 +131,7 @@ def _print(policy: Policy, claims: Sequence[Claim], parameters: int) -> None:
     """The claims about a run of this policy, or why there are none."""
     if policy.accounted and policy.tau is not None and policy.clip is not None:
         against = against_update(policy.tau, policy.clip, parameters)
-        say(f"Calibrated noise, C = {policy.clip:g}, τ = {policy.tau:g}, {against}.")
+        say(f"{policy.noise.capitalize()} noise, C = {policy.clip:g}, τ = {policy.tau:g}, {against}.")
     if policy.draws == "seeded":
         say('Every claim below is void: draws = "seeded", so whoever knows the seed can repeat all draws.')
     reasons = {claim.why_not for claim in claims}

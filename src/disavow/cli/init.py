@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from disavow.cli.output import results
+from disavow.cli.output import progress, results
 from disavow.config import Settings, TaskSettings, to_toml
+from disavow.domain import escaped
+from disavow.domain.strategies import broken_plugins
 from disavow.errors import ConfigError
 
 _TASK = '''"""The task of a federation: what disavow trains. See docs/tasks.md."""
@@ -65,6 +67,8 @@ def init(path: Path, task: Path | None = None) -> None:
         settings = Settings(task=TaskSettings(factory=f"{task.stem}:build", path=str(task.parent.absolute())))
         without = ("data", "model", "task.clients")
     text = to_toml(settings, without=without)
+    for sentence in broken_plugins():
+        progress().print(f"warning: {escaped(sentence)}")
     if str(path) == "-":
         print(text, end="")
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from disavow.proof.bounds import log10_odds, noise_in_words, total_ratio
-from disavow.proof.leaves import MECHANISMS
+from disavow.proof.leaves import APPROXIMATE_MECHANISMS
 from disavow.proof.report import Report
 from disavow.proof.summary import drawn_in_words, rebuilt_in_words, summarise
 
@@ -42,7 +42,7 @@ def not_claimed(report: Report) -> list[str]:
         sentences.append(AVERAGED)
     if history is not None and history.policy.draws == "seeded":
         sentences.append(SEEDED)
-    if history is not None and history.policy.mechanism in MECHANISMS:
+    if history is not None and history.policy.mechanism in APPROXIMATE_MECHANISMS:
         sentences.append(KEPT_UPDATES)
     return sentences
 

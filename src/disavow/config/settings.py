@@ -128,13 +128,18 @@ class Settings(Section):
         return self
 
     def _check_noise(self) -> None:
-        """What the noise needs is set; a figure is kept to only where nothing is released without noise."""
+        """What the noise needs is set, and it gives what is asked of it: a figure, odds that the log can bound."""
         mode, noise, name = self.noise.mode, NOISES[self.noise.mode], self.mechanism.name
         if self.privacy.epsilon is not None and not noise.accounted:
             raise ValueError(
                 f'privacy.epsilon is {self.privacy.epsilon:g} with noise.mode "{mode}"; allowed: noise.mode '
                 f"{_quoted(other for other in NOISES if NOISES[other].accounted)}, the only one with a figure that "
                 "a budget could be held to"
+            )
+        if self.deniability.odds is not None and NOISES.added(mode):
+            raise ValueError(
+                f'deniability.odds is {self.deniability.odds:g} with noise.mode "{mode}"; allowed: none, or a '
+                "noise of disavow's own (the log has no τ of a registered one: nobody clustered would be deniable)"
             )
         for key in noise.needs:
             if getattr(self.noise, key) is None:

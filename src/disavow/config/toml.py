@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from disavow.config.declarations import MOST
 from disavow.config.settings import CHANGEABLE, Settings
 from disavow.domain import Policy
-from disavow.domain.strategies import Registry
+from disavow.domain.strategies import Registry, broken_plugins
 from disavow.errors import ConfigError
 
 _LONGEST = 80
@@ -140,7 +140,8 @@ def _one_line(detail: ErrorDetails) -> str:
     if detail["type"] == "extra_forbidden" or field is None:
         return f"{key} is not a setting; allowed: {', '.join(section.model_fields)}"
     value = json.dumps(detail["input"], default=str)
-    return f"{key} is {value if len(value) <= _LONGEST else value[:_LONGEST] + '...'}; allowed: {allowed(field)}"
+    told = f"{key} is {value if len(value) <= _LONGEST else value[:_LONGEST] + '...'}; allowed: {allowed(field)}"
+    return "; ".join([told, *(broken_plugins() if _registries(field.metadata) else ())])
 
 
 def _find(path: list[str]) -> tuple[type[BaseModel], FieldInfo | None]:

@@ -1,26 +1,35 @@
 """Strategies by name: what a run does in one of several ways, and what the rest of disavow must know of each.
 
-A strategy is a class with a name. What others must know of it are attributes that it declares; nobody compares
-names. Those of disavow are listed below by where they are, one line each, and imported when they are first asked
-for: naming one in a settings file loads neither torch nor a database. Others are added by `register`, or by an
-installed package with an entry point of the group `disavow.strategies` (docs/extending.md).
+A strategy is a class with a name. What others must know of it are attributes that it declares; nothing compares
+names outside `proof`, whose format the names are. Those of disavow are listed below by where they are, one line
+each, and imported when they are first asked for: naming one in a settings file loads neither torch nor a database.
+Others are added by `register`, or by an installed package with an entry point of the group `disavow.strategies`
+(docs/extending.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+import inspect
+import re
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, wraps
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from disavow.errors import ConfigError
+from disavow.errors import NO_ROOM, REFUSED, ConfigError, DisavowError, StrategyError
 
 if TYPE_CHECKING:
     from disavow.domain.policy import Policy
 
 PLUGINS = "disavow.strategies"
 """The group of entry points whose modules register strategies when they are imported."""
+
+NOISE_KEYS = ("sigma", "clip", "tau")
+"""What a noise can need of `[noise]`."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Strategy:
@@ -44,6 +53,22 @@ class Strategy:
             ConfigError: The declaration contradicts what ledgers or proofs rely on.
 
         """
+
+    @classmethod
+    def unusable(cls, method: str, arguments: tuple[Any, ...], result: Any) -> str:
+        """Say why what a registered strategy returned cannot be used; those of disavow are not asked.
+
+        Args:
+            method: The method that returned it.
+            arguments: What it was called with, by position.
+            result: What it returned.
+
+        Returns:
+            What is wrong, and what is allowed; "" where nothing is.
+
+        """
+        del method, arguments, result
+        return ""
 
 
 S = TypeVar("S", bound=Strategy)
@@ -71,15 +96,29 @@ class Registry(Mapping[str, S], Generic[S]):
             ConfigError: It has no name, another class has that name, or its declaration cannot be.
 
         """
-        name = getattr(strategy, "name", "")
+        name, place = getattr(strategy, "name", ""), ".".join(_place(strategy))
         if not name or not isinstance(name, str):
-            raise ConfigError(f"{strategy.__qualname__} has no name, under which it could be registered")
+            raise ConfigError(f"{place} has no name, under which it could be registered")
+        # what no setting names may have spaces: it is only printed
+        if not _NAME.fullmatch(name if "." in self.setting else name.replace(" ", "-")):
+            raise ConfigError(
+                f"{place} has the name {name[:80]!r}; allowed: 1 to 64 letters, digits, dots, hyphens, underscores"
+            )
         taken = self._loaded.get(name)
         same = taken is not None and _place(type(taken)) == _place(strategy)
         if name in self._own or (taken is not None and not same):
             raise ConfigError(f"{self.setting} {name!r} is registered already")
+        missing = sorted(getattr(strategy, "__abstractmethods__", ()))
+        if missing:
+            raise ConfigError(f"{self.setting} {name!r} ({place}) lacks {', '.join(missing)}")
         strategy.check()
-        self._loaded[name] = strategy()
+        try:
+            made = strategy()
+        except TypeError as error:
+            raise ConfigError(
+                f"{self.setting} {name!r} ({place}) must be constructed without arguments: {error}"
+            ) from error
+        self._loaded[name] = _guarded(made, self.setting)
 
     def added(self, name: str) -> bool:
         """Return whether somebody else than disavow registered this name."""
@@ -89,11 +128,22 @@ class Registry(Mapping[str, S], Generic[S]):
         """Return what the settings file says about a strategy."""
         return self._own[name][1] if name in self._own else self[name].summary or name
 
+    def complete(self) -> list[S]:
+        """Return all of them, where leaving one out would change a result.
+
+        Raises:
+            ConfigError: An installed package cannot be imported, so nobody knows what it registers.
+
+        """
+        if broken := broken_plugins():
+            raise ConfigError("; ".join(broken) + "; mend or remove it, because every registered one counts here")
+        return list(self.values())
+
     def __getitem__(self, name: str) -> S:
         if name not in self:
             raise ConfigError(
                 f"{self.setting} is {name!r}, which is not registered here; allowed: {', '.join(self)}, or what an "
-                "installed package registers (docs/extending.md)"
+                + "; ".join(["installed package registers (docs/extending.md)", *broken_plugins()])
             )
         if name not in self._loaded:
             module, _, attribute = self._own[name][0].partition(":")
@@ -103,11 +153,11 @@ class Registry(Mapping[str, S], Generic[S]):
     def __contains__(self, name: object) -> bool:
         if name in self._own or name in self._loaded:
             return True
-        _load_plugins()
+        broken_plugins()
         return name in self._loaded
 
     def __iter__(self) -> Iterator[str]:
-        _load_plugins()
+        broken_plugins()
         return iter([*self._own, *(name for name in self._loaded if name not in self._own)])
 
     def __len__(self) -> int:
@@ -129,9 +179,14 @@ def register(strategy: C) -> C:
         The same class.
 
     Raises:
-        ConfigError: It has no name, its name is taken, or its declaration cannot be.
+        ConfigError: It is no such class, it has no name, its name is taken, or its declaration cannot be.
 
     """
+    if not inspect.isclass(strategy) or not hasattr(strategy, "registry") or not issubclass(strategy, Strategy):
+        raise ConfigError(
+            f"{strategy!r} cannot be registered; allowed: a class derived from disavow.Clustering, Noise, "
+            "Distribution, Criterion, Mechanism or Attacker"
+        )
     strategy.registry.add(strategy)
     return strategy
 
@@ -140,11 +195,63 @@ def _place(strategy: type) -> tuple[str, str]:
     return strategy.__module__, strategy.__qualname__
 
 
+def _of_disavow(thing: Any) -> bool:
+    return str(thing.__module__).partition(".")[0] == "disavow"
+
+
+def _guarded(strategy: S, setting: str) -> S:
+    """Guard the methods that a registered strategy overrides: its mistakes are not defects of disavow."""
+    kind, label = type(strategy), f'{setting} "{strategy.name}" ({".".join(_place(type(strategy)))})'
+    ours = {name for base in kind.__mro__ if _of_disavow(base) for name in vars(base) if name[0] != "_"}
+    for name in ours - {"check", "unusable"}:
+        written = getattr(kind, name)
+        if callable(written) and not isinstance(written, type) and not _of_disavow(written):
+            vars(strategy).setdefault(name, _guard(getattr(strategy, name), label, kind, setting))
+    return strategy
+
+
+def _guard(method: Callable[..., Any], label: str, kind: type[Strategy], setting: str) -> Callable[..., Any]:
+    @wraps(method)
+    def guarded(*arguments: Any, **named: Any) -> Any:
+        try:
+            result = method(*arguments, **named)
+            if isinstance(result, Iterator):
+                result = list(result)  # here, where an error in a generator is caught too
+            wrong = kind.unusable(method.__name__, arguments, result)
+        except DisavowError:
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in NO_ROOM | REFUSED:
+                raise
+            line = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise StrategyError(
+                f"{label}: {method.__name__} failed with {what} ({line.filename}, line {line.lineno})"
+            ) from error
+        if wrong:
+            raise StrategyError(f"{label}: {method.__name__} returned {wrong}")
+        return _guarded(result, setting) if isinstance(result, Strategy) else result
+
+    return guarded
+
+
 @cache
-def _load_plugins() -> None:
-    """Import what installed packages register, once; strategies of disavow are found without."""
+def broken_plugins() -> tuple[str, ...]:
+    """Import what installed packages register, once; strategies of disavow are found without.
+
+    Returns:
+        A sentence about each entry point that cannot be imported.
+
+    """
+    broken = []
     for point in entry_points(group=PLUGINS):
-        point.load()
+        try:
+            point.load()
+        except Exception as error:
+            package = f"the installed package {point.dist.name}" if point.dist else "an installed package"
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            broken.append(f"{package} cannot be imported, entry point {point.name} = {point.value}: {why}")
+    return tuple(broken)
 
 
 class ClusteringSpec(Strategy):
@@ -191,7 +298,7 @@ class NoiseSpec(Strategy):
     Attributes:
         clips: Updates are shortened to the L2 norm `noise.clip` before anything else.
         needs: Keys of `[noise]` that must be set.
-        no_figure: Why rounds with it have no differential-privacy figure; "" where its event holds clip and τ.
+        no_figure: Why rounds with it have no differential-privacy figure; "": they have that of `calibrated`.
         may_average: Running statistics may be means over whole clusters (`noise.statistics`).
 
     """
@@ -200,6 +307,20 @@ class NoiseSpec(Strategy):
     needs: ClassVar[tuple[str, ...]] = ()
     no_figure: ClassVar[str] = "nobody has declared a figure for it"
     may_average: ClassVar[bool] = True
+
+    @classmethod
+    def check(cls) -> None:
+        """Refuse to need what is no setting, and a figure where updates are not clipped, or averaged."""
+        super().check()
+        if not isinstance(cls.needs, tuple) or not {*cls.needs} <= {*NOISE_KEYS}:
+            raise ConfigError(
+                f"noise.mode {cls.name!r} has needs = {cls.needs!r}; allowed: a tuple of some of {NOISE_KEYS}"
+            )
+        if not cls.no_figure and not (cls.clips and {"clip", "tau"} <= {*cls.needs} and not cls.may_average):
+            raise ConfigError(
+                f'noise.mode {cls.name!r} has no_figure = ""; allowed with clips = True, may_average = False '
+                'and needs = ("clip", "tau") alone: the account counts on clipped updates and one Gaussian of tau'
+            )
 
     @property
     def accounted(self) -> bool:
@@ -237,6 +358,12 @@ class DistributionSpec(Strategy):
     """
 
     variance_of_squares: ClassVar[float]
+
+    @classmethod
+    def check(cls) -> None:
+        """Refuse one without its variance."""
+        if not isinstance(getattr(cls, "variance_of_squares", None), int | float):
+            raise ConfigError(f"noise.distribution {cls.name!r} lacks the number variance_of_squares")
 
 
 class MechanismSpec(Strategy):

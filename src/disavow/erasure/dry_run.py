@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from disavow.config import participants_of
 from disavow.domain import Cost, Verdict, VerdictKind
-from disavow.erasure.judge import judge
-from disavow.erasure.mechanisms import Mechanism, Step, Work, refuse_another
+from disavow.erasure.judge import judged, undone_by, work_after
+from disavow.erasure.mechanisms import Mechanism, Step, refuse_another
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
-from disavow.ledger import Ledger, Reader
+from disavow.ledger import Ledger
 from disavow.proof.envelope import LARGEST
 from disavow.rounds.options import RoundOptions
 
@@ -50,7 +50,7 @@ def foresee(ledger: Ledger, ids: Sequence[str], options: RoundOptions, mechanism
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
         else:
             verdict = judged(snapshot, leavers, mechanism)
-        first, last = _undone(snapshot, verdict)
+        first, last = undone_by(snapshot, verdict)
         work = work_after(snapshot, leavers, verdict, options, mechanism)
         sizes = ProofSizes.read(snapshot)
         proofs = [sizes.of(each, before=verdict.undoes, leavers=len(leavers)) for each in asked]
@@ -65,48 +65,6 @@ def foresee(ledger: Ledger, ids: Sequence[str], options: RoundOptions, mechanism
         approximate=first <= last and not mechanism.exact,
         too_large=size if size > LARGEST else None,
     )
-
-
-def judged(reader: Reader, leavers: Sequence[int], mechanism: Mechanism) -> Verdict:
-    """Judge clients, and find the round that the mechanism goes back to.
-
-    It may be before the one that broke; where the model broadcast in it has been thinned, it is the nearest earlier
-    one whose model is kept.
-
-    Args:
-        reader: The ledger.
-        leavers: The clients, by their numbers.
-        mechanism: How undone rounds are rebuilt.
-
-    """
-    verdict = judge(reader.evidence(leavers), reader.policy)
-    if verdict.round is None:
-        return verdict
-    kept = reader.nearest_checkpoint(mechanism.goes_back_to(verdict.round))
-    return replace(verdict, back_to=None if kept == verdict.round else kept)
-
-
-def work_after(
-    reader: Reader, leavers: Sequence[int], verdict: Verdict, options: RoundOptions, mechanism: Mechanism
-) -> Work:
-    """Find what there is to rebuild once clients have left, earlier rollbacks included.
-
-    Args:
-        reader: The ledger.
-        leavers: The clients, by their numbers.
-        verdict: The verdict on them.
-        options: How rounds are run.
-        mechanism: How undone rounds are rebuilt.
-
-    """
-    first, last = _undone(reader, verdict)
-    return mechanism.ahead(reader, options, first=first, last=last, leavers=reader.names_of(leavers))
-
-
-def _undone(reader: Reader, verdict: Verdict) -> tuple[int, int]:
-    """The first and the last round to rebuild after this verdict; none where the first is after the last."""
-    standing, unfinished = reader.last_round, reader.rebuilding()
-    return verdict.undoes or standing + 1, max(standing, unfinished.target if unfinished else 0)
 
 
 def _cost(ledger: Ledger, options: RoundOptions, steps: Sequence[Step]) -> Cost:

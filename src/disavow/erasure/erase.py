@@ -3,8 +3,8 @@
     ① withdraw -> ② judge -> ③a prove                                  (deniable)
                           -> ③b roll back -> ④ mechanism -> prove      (otherwise) -> ⑤ delete, report
 
-Every arrow is a transaction in the ledger's journal. Killed at any instant and called again, `erase` goes on with
-the step that was interrupted: no request is lost, none is applied twice, no round is half recorded.
+Every arrow is a transaction in the ledger's journal. Killed at any instant and called again, `answer_requests`
+goes on with the step that was interrupted: no request is lost, none is applied twice, no round is half recorded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
-from disavow.erasure.dry_run import judged, work_after
+from disavow.erasure.judge import judged, work_after
 from disavow.erasure.mechanisms import Mechanism, Work, refuse_another
 from disavow.erasure.prove import OnOpening, check_openings, default_openings, prove_leavers, refuse_too_large
 from disavow.errors import RoundRefused
@@ -34,7 +34,7 @@ Remark = Callable[[Ledger], str]
 """What the report of a rebuild says beyond its cost, looked up just before it is complete; "" for nothing."""
 
 
-def erase(
+def answer_requests(
     ledger: Ledger,
     engine: Engine,
     options: RoundOptions,
@@ -68,10 +68,10 @@ def erase(
     for summary in settle(ledger, engine, options):  # an interruption may have come just after a record
         on_round(summary)
     _refuse_unfit(ledger, engine, options, mechanism)
-    answer(ledger, options, mechanism, on_verdict)
+    judge_waiting(ledger, options, mechanism, on_verdict)
     answered = delete(ledger, options, mechanism, openings, on_opening)
     while rebuild_next(ledger, engine, options, mechanism, on_round, remark):
-        answer(ledger, options, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
+        judge_waiting(ledger, options, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
         answered += delete(ledger, options, mechanism, openings, on_opening)
     return answered + delete(ledger, options, mechanism, openings, on_opening)
 
@@ -113,7 +113,7 @@ def answer_without_training(
     """Answer what needs no training, and so neither data nor an engine.
 
     Nothing is undone that would have to be trained again; whoever asks for that waits. Requests that wait together
-    are judged together, as `erase` does.
+    are judged together, as `answer_requests` does.
 
     Args:
         ledger: The run.
@@ -135,7 +135,7 @@ def answer_without_training(
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
     after = 0
     most = 1 if apart else MOST_REQUESTS
-    while found := _answer_some(
+    while found := _judge_some(
         ledger, options, mechanism, on_verdict, training=False, after=after, among=among, most=most
     ):
         after = max(found)
@@ -154,8 +154,8 @@ def training_due(ledger: Ledger) -> bool:
         return bool(snapshot.waiting().clients) or snapshot.rebuilding() is not None
 
 
-def answer(ledger: Ledger, options: RoundOptions, mechanism: Mechanism, on_verdict: OnVerdict) -> None:
-    """Answer all who wait, as many at a time as one leaf of the log holds.
+def judge_waiting(ledger: Ledger, options: RoundOptions, mechanism: Mechanism, on_verdict: OnVerdict) -> None:
+    """Judge all who wait, as many at a time as one leaf of the log holds.
 
     Args:
         ledger: The run.
@@ -164,11 +164,11 @@ def answer(ledger: Ledger, options: RoundOptions, mechanism: Mechanism, on_verdi
         on_verdict: Called with each verdict.
 
     """
-    while _answer_some(ledger, options, mechanism, on_verdict):
+    while _judge_some(ledger, options, mechanism, on_verdict):
         pass
 
 
-def _answer_some(
+def _judge_some(
     ledger: Ledger,
     options: RoundOptions,
     mechanism: Mechanism,
@@ -183,6 +183,7 @@ def _answer_some(
 
     Requests that wait together are judged together: one rollback, to the earliest broken round. Without `training`
     they are left waiting where something would have to be trained. The numbers of the requests that were looked at.
+    Evidence is read as if withdrawn; the rows follow in the same transaction.
     """
     with ledger.transaction() as transaction:
         requested = transaction.waiting(after=after, among=among, most=most)

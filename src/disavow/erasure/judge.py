@@ -1,19 +1,27 @@
 """② Judge: is the model one that at least x other generators explain, in every round that the leavers touched?
 
-Pure: ledger rows in, verdict out. A departure is deniable where every registered criterion holds. Those below are
-what verifiers check again; a further one can only refuse what they would allow, and so bring about a rollback.
+`judge` is pure: ledger rows in, verdict out; `judged` reads them for a real erasure and for a dry run. A
+departure is deniable where every registered criterion holds. Those below are what verifiers check again; a further
+one can only refuse what they would allow, and so bring about a rollback.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, Literal
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from disavow.domain import ClusterEvidence, Policy, RebuiltEvidence, Verdict, VerdictKind
 from disavow.domain.strategies import Registry, Strategy
+from disavow.errors import ConfigError
 from disavow.proof.bounds import Bounds, total_ratio, within_odds
+
+if TYPE_CHECKING:
+    from disavow.erasure.mechanisms import Mechanism, Work
+    from disavow.ledger import Reader
+    from disavow.rounds.options import RoundOptions
 
 
 def judge(evidence: Iterable[ClusterEvidence | RebuiltEvidence], policy: Policy) -> Verdict:
@@ -33,10 +41,58 @@ def judge(evidence: Iterable[ClusterEvidence | RebuiltEvidence], policy: Policy)
         for leaver in each.leavers:
             held[leaver].append(each)
     judged = {"cluster": [[each] for each in every], "leaver": list(held.values())}
-    for criterion in CRITERIA.values():
+    for criterion in CRITERIA.complete():
         if criterion.applies(policy):
             broken += [number for some in judged[criterion.judges] for number in criterion.broken(some, policy)]
     return Verdict(VerdictKind.ROLLBACK, min(broken)) if broken else Verdict(VerdictKind.DENIABLE)
+
+
+def judged(reader: Reader, leavers: Sequence[int], mechanism: Mechanism) -> Verdict:
+    """Judge clients, and find the round that the mechanism goes back to.
+
+    It may be before the one that broke; where the model broadcast in it has been thinned, it is the nearest earlier
+    one whose model is kept.
+
+    Args:
+        reader: The ledger.
+        leavers: The clients, by their numbers.
+        mechanism: How undone rounds are rebuilt.
+
+    """
+    verdict = judge(reader.evidence(leavers), reader.policy)
+    if verdict.round is None:
+        return verdict
+    kept = reader.nearest_checkpoint(mechanism.goes_back_to(verdict.round))
+    return replace(verdict, back_to=None if kept == verdict.round else kept)
+
+
+def work_after(
+    reader: Reader, leavers: Sequence[int], verdict: Verdict, options: RoundOptions, mechanism: Mechanism
+) -> Work:
+    """Find what there is to rebuild once clients have left, earlier rollbacks included.
+
+    Args:
+        reader: The ledger.
+        leavers: The clients, by their numbers.
+        verdict: The verdict on them.
+        options: How rounds are run.
+        mechanism: How undone rounds are rebuilt.
+
+    """
+    first, last = undone_by(reader, verdict)
+    return mechanism.ahead(reader, options, first=first, last=last, leavers=reader.names_of(leavers))
+
+
+def undone_by(reader: Reader, verdict: Verdict) -> tuple[int, int]:
+    """Find the first and the last round to rebuild after a verdict; none where the first is after the last.
+
+    Args:
+        reader: The ledger.
+        verdict: The verdict.
+
+    """
+    standing, unfinished = reader.last_round, reader.rebuilding()
+    return verdict.undoes or standing + 1, max(standing, unfinished.target if unfinished else 0)
 
 
 class Criterion(Strategy, ABC):
@@ -48,6 +104,13 @@ class Criterion(Strategy, ABC):
     """
 
     judges: ClassVar[Literal["cluster", "leaver"]] = "cluster"
+
+    @classmethod
+    def check(cls) -> None:
+        """Refuse to judge by what nobody is shown."""
+        super().check()
+        if cls.judges not in ("cluster", "leaver"):
+            raise ConfigError(f'criterion {cls.name!r} judges {cls.judges!r}; allowed: "cluster", "leaver"')
 
     def applies(self, policy: Policy) -> bool:
         """Return whether runs of this policy are judged by it."""
@@ -66,6 +129,16 @@ class Criterion(Strategy, ABC):
             The numbers of these rounds; the first of them decides how far a rollback goes.
 
         """
+
+    @classmethod
+    def unusable(cls, method: str, arguments: tuple[Any, ...], result: Any) -> str:
+        """See `Strategy`."""
+        if method != "broken":
+            return ""
+        rounds = {each.round for each in arguments[0]}
+        if isinstance(result, Sequence | Set) and rounds.issuperset(result):
+            return ""
+        return f"{result!r}; allowed: some of the rounds that it was shown, or none"
 
 
 class Survivors(Criterion):

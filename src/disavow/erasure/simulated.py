@@ -100,7 +100,18 @@ class Sticky:
 def repaired(
     cluster_of: Integers, survivors: Integers, present: Flags, k: int, *, rng: np.random.Generator
 ) -> tuple[Integers, Integers]:
-    """Each client's cluster and each cluster's size after `sticky` with random distances; one run a row."""
+    """Repair clusters as `sticky` does, with random distances; one run a row.
+
+    Args:
+        cluster_of: Each client's cluster.
+        survivors: How many are left in each cluster.
+        present: Which clients are still there.
+        k: The least size of a cluster.
+        rng: The source of the distances.
+
+    Returns:
+        Each client's cluster and each cluster's size.
+    """
     cluster_of, sizes = cluster_of.copy(), survivors.copy()
     homeless = present & ~np.take_along_axis(sizes > 0, cluster_of, axis=1)
     _fill_or_dissolve(cluster_of, sizes, homeless, present, k, rng)

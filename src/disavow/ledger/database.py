@@ -89,6 +89,7 @@ def connect(path: Path, *, write: bool) -> sa.Engine:
             cursor.execute("PRAGMA foreign_keys = ON")
             cursor.execute("PRAGMA secure_delete = ON")
             cursor.execute("PRAGMA synchronous = FULL")
+            cursor.execute("PRAGMA fullfsync = ON")  # macOS; elsewhere it does nothing
             if write:
                 cursor.execute("PRAGMA journal_mode = WAL")
             else:

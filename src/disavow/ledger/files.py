@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -22,6 +23,9 @@ PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
 _IS_LINK = {errno.ELOOP, errno.ENOTDIR}
 """What the system answers where `O_NOFOLLOW` or `O_DIRECTORY` meets something else."""
+
+_NOT_THERE = {errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}
+"""What it answers where a file system cannot flush the drive's cache."""
 
 
 class Folder:
@@ -77,7 +81,7 @@ class Folder:
     def sync(self) -> None:
         """Make renames and deletions in the folder durable."""
         with open_folder(self.path) as folder:
-            os.fsync(folder)
+            _sync(folder)
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete files of ours durably; no other name is ever deleted."""
@@ -88,7 +92,19 @@ class Folder:
             for name in ours:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
-            os.fsync(folder)
+            _sync(folder)
+
+
+def _sync(descriptor: int) -> None:
+    """Make what was written durable. On macOS `fsync` leaves it in the drive's cache, which a power cut empties."""
+    os.fsync(descriptor)
+    flush_drive = getattr(fcntl, "F_FULLFSYNC", None)
+    if flush_drive is not None:
+        try:
+            fcntl.fcntl(descriptor, flush_drive)
+        except OSError as error:
+            if error.errno not in _NOT_THERE:  # not every file system has it
+                raise
 
 
 def open_file(path: Path, flags: int, folder: int) -> int:
@@ -196,7 +212,7 @@ def _write(folder: int, name: str, data: bytes, *, mode: int, replace: bool) -> 
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(descriptor)
+            _sync(descriptor)
         if replace:
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         else:
@@ -207,7 +223,7 @@ def _write(folder: int, name: str, data: bytes, *, mode: int, replace: bool) -> 
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
-    os.fsync(folder)
+    _sync(folder)
 
 
 def remove_temporaries(folder: Path, names: str) -> None:
@@ -220,7 +236,7 @@ def remove_temporaries(folder: Path, names: str) -> None:
         for name in stale:
             os.unlink(name, dir_fd=descriptor)
         if stale:
-            os.fsync(descriptor)
+            _sync(descriptor)
 
 
 def _temporary(names: str) -> str:
@@ -231,4 +247,4 @@ def _temporary(names: str) -> str:
 def sync_folder(folder: Path) -> None:
     """Make renames and deletions inside a folder durable."""
     with open_folder(folder, follow=True) as descriptor:
-        os.fsync(descriptor)
+        _sync(descriptor)

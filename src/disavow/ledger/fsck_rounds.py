@@ -29,7 +29,7 @@ from disavow.ledger.schema import (
 )
 from disavow.privacy.events import Event
 from disavow.proof.commitment import commit
-from disavow.proof.noise import noise_of
+from disavow.proof.noise import logged_tau
 
 _ANCHORS = "table anchors"
 _TOLERANCE = 1e-9
@@ -120,7 +120,7 @@ def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where
         due = max(row["spread"] for row in groups)
     if header.delta != due:
         yield Finding(where, f"Δ is {header.delta}, the policy makes it {due}")
-    tau = noise_of(policy, [(row["weight"], row["spread"]) for row in groups])
+    tau = logged_tau(policy, [(row["weight"], row["spread"]) for row in groups])
     if header.tau != tau:
         yield Finding(where, f"its noise is said to be {header.tau}; its clusters and the policy make it {tau}")
     if not (header.update_norm >= 0 and 0 <= header.pairs_within <= 1):

@@ -32,7 +32,18 @@ def has_tombstone_key(folder: Path) -> bool:
 
 
 def tombstone_key(folder: Path, *, run: Path) -> bytes:
-    """The key of the tombstones, made on first use; it never lies inside a run."""
+    """Read the key of the tombstones, or make it on first use.
+
+    Args:
+        folder: Where the operator's keys lie.
+        run: The run directory, inside which the key never lies.
+
+    Returns:
+        The key.
+
+    Raises:
+        ConfigError: The folder lies inside the run or cannot be used, or the key is damaged.
+    """
     if folder.resolve().is_relative_to(run.resolve()):
         raise ConfigError(f"{ENVIRONMENT} is {folder}; allowed: a folder outside the run directory {run}")
     path = folder / TOMBSTONE_KEY
@@ -56,15 +67,25 @@ def fingerprint(key: bytes) -> str:
 
 
 def participation_key(key: bytes, run_id: str) -> bytes:
-    """The key by which the clients of a run are ranked where fewer than all take part in a round.
+    """Derive the key by which the clients of a run are ranked where fewer than all take part in a round.
 
     A proof lists the rounds of a leaver who is not named; whoever could work out the schedules would know the name.
+
+    Args:
+        key: The key of the tombstones.
+        run_id: The run.
     """
     return hmac.digest(key, b"disavow/participation/v1\x00" + run_id.encode(), "sha256")
 
 
 def tombstone(key: bytes, run_id: str, client: str) -> bytes:
-    """The keyed hash that stands for a leaver of a run."""
+    """Compute the keyed hash that stands for a leaver of a run.
+
+    Args:
+        key: The key of the tombstones.
+        run_id: The run.
+        client: The leaver's id.
+    """
     return hmac.digest(key, b"disavow/tombstone/v1\x00" + run_id.encode() + b"\x00" + client.encode(), "sha256")
 
 

@@ -424,6 +424,7 @@ class Ledger(Reader):
                 yield connection, digest, sizes
                 if self._signer is not None:
                     log.sign_head(connection, self.run_id, self._signer)
+                # leaving `_begin` commits: from here on the round exists
         except BaseException:
             with suppress(DisavowError, OSError):  # then the next opening does it, and what failed first is told
                 self.remove_leftovers()  # the model of a round that was not recorded must not stay

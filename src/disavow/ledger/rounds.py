@@ -29,7 +29,7 @@ from disavow.ledger.schema import (
     withdrawals,
 )
 from disavow.privacy.events import Event
-from disavow.proof.noise import noise_of
+from disavow.proof.noise import logged_tau
 
 _RECENT = 10
 
@@ -244,7 +244,7 @@ def insert(
         "delta": record.delta,
         "update_norm": record.update_norm,
         "pairs_within": record.pairs_within,
-        "tau": noise_of(policy, [(cluster.weight, cluster.spread) for cluster in record.clusters]),
+        "tau": logged_tau(policy, [(cluster.weight, cluster.spread) for cluster in record.clusters]),
         "participants": len(record.slots),
         "clusters": len(record.clusters),
         "recorded_at": rows.time_to_text(record.recorded_at),

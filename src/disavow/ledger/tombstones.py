@@ -58,7 +58,19 @@ class Restored:
 
 
 def listed(keys: Path, run_id: str) -> tuple[str, tuple[bytes, ...]]:
-    """The fingerprint of the key that the tombstones of a run were made with, and those tombstones, in order."""
+    """Read the tombstones of a run that are listed beside the keys.
+
+    Args:
+        keys: Where the operator's keys lie.
+        run_id: The run.
+
+    Returns:
+        The fingerprint of the key that they were made with, and the tombstones in order.
+
+    Raises:
+        ConfigError: The list cannot be read, or is damaged.
+        LedgerError: The run's id is not one.
+    """
     path = _path(keys, run_id)
     try:
         return _parse(path, path.read_bytes())
@@ -69,7 +81,18 @@ def listed(keys: Path, run_id: str) -> tuple[str, tuple[bytes, ...]]:
 
 
 def remember(keys: Path, run_id: str, key: str, stones: Sequence[bytes]) -> None:
-    """List tombstones durably; what is listed already stays where it is. `key` is the fingerprint of their key."""
+    """List tombstones durably; what is listed already stays where it is.
+
+    Args:
+        keys: Where the operator's keys lie.
+        run_id: The run.
+        key: The fingerprint of the key that the tombstones were made with.
+        stones: The tombstones.
+
+    Raises:
+        ConfigError: The list cannot be written, or is damaged.
+        LedgerError: The list was made with another key, or the run's id is not one.
+    """
     path = _path(keys, run_id)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -121,11 +121,13 @@ def noise_in_words(odds: float | None) -> str | None:
 
     >>> noise_in_words(1.0), noise_in_words(25.0)[:26]
     (None, 'No protection by noise: wh')
+    >>> "no noise whose odds can be computed" in noise_in_words(None)
+    True
 
     """
     if odds is not None and odds <= NO_PROTECTION:
         return None
-    told = "there is no Gaussian noise"
+    told = "there is no noise whose odds can be computed"
     if odds is not None:
         told = f"odds up to 10^{odds:.0f}" if odds <= MOST_SHOWN else f"odds beyond 10^{MOST_SHOWN}"
     return (

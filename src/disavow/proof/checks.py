@@ -247,27 +247,33 @@ def _check_cluster(cluster: ShownCluster, leaf: RoundLeaf, policy: LoggedPolicy)
 
 
 def _check_maps(v: Verification) -> None:
-    """The withdrawn slots shown are in the maps of all withdrawals, the first as well as the last."""
+    """The withdrawn slots shown are in the maps of all withdrawals, the first as well as the last.
+
+    A map holds one value for each round before its withdrawal (docs/proof-format.md, "The map of withdrawals"). Of
+    rounds that are shown the values are computed from their entries, of all others they are given in `maps`.
+    """
     maps, history = v.predicate.maps, v.history
     if len(maps) != len(history.withdrawals):
         raise VerificationError("there is not one map for each withdrawal")
     ordinal = {place: i for i, place in enumerate(history.rounds)}
     shown = {cluster.leaf for cluster, _ in v.shown}
-    closed = [place for place in history.rounds if place not in shown]
-    changed: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
+    rounds_not_shown = [place for place in history.rounds if place not in shown]
+    values_shown: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
     for cluster, leaf in v.shown:
         for place, value in _withdrawn_values(cluster, leaf, history.withdrawals):
-            changed[place].append((cluster.leaf, value))
+            values_shown[place].append((cluster.leaf, value))
     tree, latest = Changing(), dict[int, bytes]()
     for (place, withdrawal), values in zip(history.withdrawals.items(), maps, strict=True):
-        if len(values) != bisect_left(closed, place):
+        if len(values) != bisect_left(rounds_not_shown, place):
             raise VerificationError(f"the map of leaf {place} does not have one value for each closed round")
         while tree.size < withdrawal.rounds:
             tree.put(tree.size, leaf_hash(UNTOUCHED))
-        given = [(at, value) for at, value in zip(closed, values, strict=False) if value is not None]
-        if any(value == latest.get(at, UNTOUCHED) for at, value in given):
+        values_given = [
+            (at, value) for at, value in zip(rounds_not_shown, values, strict=False) if value is not None
+        ]
+        if any(value == latest.get(at, UNTOUCHED) for at, value in values_given):
             raise VerificationError(f"the map of leaf {place} gives a value that has not changed")
-        for at, value in [*changed[place], *given]:
+        for at, value in [*values_shown[place], *values_given]:
             latest[at] = value
             tree.put(ordinal[at], leaf_hash(value))
         if tree.root != withdrawal.root:
@@ -279,6 +285,7 @@ def _withdrawn_values(
 ) -> Iterator[tuple[int, bytes]]:
     """Each withdrawal that took somebody out of the cluster's round, and the round's value in its map.
 
+    The value is that of docs/proof-format.md, "The map of withdrawals": over all entries up to this withdrawal.
     The entries of the round are shown in the order in which they were withdrawn; those of the cluster are open, so
     that nobody can be left out of it, and no map can forget what an earlier one knew.
     """

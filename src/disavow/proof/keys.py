@@ -74,7 +74,19 @@ def nobody_to_ask(path: Path) -> str | None:
 
 
 def generate(folder: Path, *, name: str, passphrase: str | None, at: str, rotate: bool = False) -> Generated:
-    """Make a signing key. An existing one is never overwritten; with `rotate` it is replaced, and destroyed."""
+    """Make a signing key. An existing one is never overwritten; with `rotate` it is replaced, and destroyed.
+
+    Args:
+        folder: Where the key's files are written.
+        name: The name that the key signs under.
+        passphrase: What the private key is encrypted with; None leaves it plain.
+        at: The moment from which the key is in use.
+        rotate: Replace the key that is there.
+
+    Raises:
+        ConfigError: There is a key already, or none to rotate, or the folder cannot be used.
+        Unreadable: No key can have this name, or the list of keys is damaged.
+    """
     check_name(name)
     private, public = folder / PRIVATE, folder / PUBLIC
     replaced = None
@@ -169,7 +181,18 @@ def _sync(folder: Path) -> None:
 
 
 def rewrap(folder: Path, ask: AskPassphrase = nobody_to_ask) -> PublicKey:
-    """Encrypt the private key anew with the same passphrase and `ITERATIONS`; its public key."""
+    """Encrypt the private key anew with the same passphrase and `ITERATIONS`.
+
+    Args:
+        folder: Where the key's files are.
+        ask: Asks a person for the passphrase where the environment has none.
+
+    Returns:
+        Its public key.
+
+    Raises:
+        ConfigError: There is no key, it is not encrypted, or the passphrase is wrong.
+    """
     try:
         private = folder / PRIVATE
         if not private.exists():
@@ -190,7 +213,16 @@ def rewrap(folder: Path, ask: AskPassphrase = nobody_to_ask) -> PublicKey:
 def revoke(folder: Path, key_id: str, *, at: str) -> PublicKey:
     """Mark a replaced key as revoked in the list: nothing that it signed is accepted any more.
 
-    `key_id` is the key's id, or as much of its beginning as tells it from the others.
+    Args:
+        folder: Where the list of keys is.
+        key_id: The key's id, or as much of its beginning as tells it from the others.
+        at: The moment of the revocation; an earlier one that is listed stays.
+
+    Returns:
+        The key that was revoked.
+
+    Raises:
+        ConfigError: No key, or more than one, has this id, or the key is in use.
     """
     known = read_list(folder / LIST)
     found = {each.key.id: each.key for each in known if each.key.id.startswith(key_id.lower())}
@@ -251,7 +283,19 @@ def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def load_signer(folder: Path, ask: AskPassphrase = nobody_to_ask) -> Signer | None:
-    """The signing key from the environment, or else from the folder; None where there is none."""
+    """Load the signing key from the environment, or else from the folder.
+
+    Args:
+        folder: Where the key's files are.
+        ask: Asks a person for the passphrase where the environment has none.
+
+    Returns:
+        The key, or None where there is none.
+
+    Raises:
+        ConfigError: The key cannot be opened, can be read by others, or was revoked.
+        Unreadable: Its public key or its name cannot be read.
+    """
     given = os.environ.get(KEY_VARIABLE)
     if given:
         name = check_name(os.environ.get(NAME_VARIABLE) or DEFAULT_NAME)
@@ -318,7 +362,7 @@ def _unlock(data: bytes, where: str, passphrase: str | None) -> Ed25519PrivateKe
 
 
 def read_public(path: Path) -> PublicKey:
-    """A public key from its file."""
+    """Read a public key from its file."""
     return _public(_read(path), str(path))
 
 
@@ -327,7 +371,7 @@ def _public(data: bytes, where: str) -> PublicKey:
 
 
 def read_list(path: Path) -> list[TrustedKey]:
-    """All keys of a list, with their dates."""
+    """Read all keys of a list, with their dates."""
     return _keys(_read(path), str(path))
 
 
@@ -367,7 +411,7 @@ def _keys(data: bytes, where: str) -> list[TrustedKey]:
 
 
 def trusted_keys(path: Path) -> list[TrustedKey]:
-    """The keys in a file that a verifier was given: one public key, or a list with dates.
+    """Read the keys in a file that a verifier was given: one public key, or a list with dates.
 
     The file is read once: it may be a pipe.
     """

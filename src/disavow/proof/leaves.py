@@ -40,7 +40,7 @@ from disavow.proof.validation import text
 
 VERSION = 3
 
-MECHANISMS = ("federaser",)
+APPROXIMATE_MECHANISMS = ("federaser",)
 """What rebuilds rounds approximately."""
 
 VERDICTS = ("never present", "deniable", "rollback")
@@ -85,7 +85,7 @@ class LoggedPolicy(Record):
     tau: Decimal | None
     draws: Annotated[str, word("fresh", "seeded")]
     mechanism: Annotated[
-        str, word("retrain", "retrain-from-scratch", *MECHANISMS, also=strategies.MECHANISMS.added)
+        str, word("retrain", "retrain-from-scratch", *APPROXIMATE_MECHANISMS, also=strategies.MECHANISMS.added)
     ]
 
     @property
@@ -166,7 +166,7 @@ class RebuiltLeaf(_Leaf):
     attempt: Positive
     before: Digest
     after: Digest
-    mechanism: Annotated[str, word(*MECHANISMS, also=_rebuilds)]
+    mechanism: Annotated[str, word(*APPROXIMATE_MECHANISMS, also=_rebuilds)]
     participants: Positive
     root: Hash
     at: Moment

@@ -14,15 +14,15 @@ from disavow.proof.statement import ShownCluster
 _ROUNDING = 1e-9
 
 
-def noise_of(policy: Policy | LoggedPolicy, clusters: Iterable[tuple[float, float]]) -> float:
-    """Compute the standard deviation τ of the Gaussian noise on a round's aggregate.
+def logged_tau(policy: Policy | LoggedPolicy, clusters: Iterable[tuple[float, float]]) -> float:
+    """Compute τ as the log has it: the standard deviation of the Gaussian noise on a round's aggregate.
 
     Args:
         policy: What the run promises.
         clusters: Weight and spread of each cluster of the round.
 
     Returns:
-        τ; 0 where there is no noise, or none that is Gaussian.
+        τ; 0 where there is no noise, none that is Gaussian, or one that somebody else registered.
 
     """
     if policy.noise == "calibrated":

@@ -35,7 +35,16 @@ _LABEL = "ENCRYPTED PRIVATE KEY"
 
 
 def encrypt(key: Ed25519PrivateKey, passphrase: bytes, *, iterations: int = ITERATIONS) -> bytes:
-    """Encrypt a private key with a passphrase; the file in PEM."""
+    """Encrypt a private key with a passphrase.
+
+    Args:
+        key: The private key.
+        passphrase: What it is encrypted with.
+        iterations: How many iterations of PBKDF2 a guess takes.
+
+    Returns:
+        The file in PEM.
+    """
     salt, vector = os.urandom(_SALT_BYTES), os.urandom(_BLOCK_BYTES)
     secret = PBKDF2HMAC(SHA256(), _KEY_BYTES, salt, iterations).derive(passphrase)
     padder = PKCS7(8 * _BLOCK_BYTES).padder()

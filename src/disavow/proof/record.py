@@ -70,8 +70,8 @@ def constant(value: str | int) -> Codec:
     return Codec(exactly(value))
 
 
-def word(*allowed: str, also: Callable[[str], bool] = lambda word: False) -> Codec:
-    """Make the codec of a field that holds one of a few words, or another one that is allowed here."""
+def word(*allowed: str, also: Callable[[str], bool] | None = None) -> Codec:
+    """Make the codec of a field that holds one of a few words, or another one that a package registered."""
     return Codec(one_of(*allowed, also=also))
 
 

@@ -26,6 +26,7 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LONGEST = 1 << 12
+_SHOWN = 40
 _DAY_LENGTH = len("2026-01-31")
 _RUN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -68,13 +69,18 @@ def exactly(expected: Any) -> Reader[Any]:
     return reader
 
 
-def one_of(*allowed: str, also: Callable[[str], bool] = lambda word: False) -> Reader[str]:
-    """A reader of one of a few words, or of another one that is allowed here."""
+def one_of(*allowed: str, also: Callable[[str], bool] | None = None) -> Reader[str]:
+    """A reader of one of a few words, or of another one that an installed package registered."""
 
     def reader(value: Any, where: str) -> str:
-        if not isinstance(value, str) or (value not in allowed and not also(value)):
-            raise Unreadable(f"{where} is none of {', '.join(allowed)}")
-        return value
+        if isinstance(value, str) and (value in allowed or (also is not None and also(value))):
+            return value
+        told = f"{where} is none of {', '.join(allowed)}"
+        if also is not None and isinstance(value, str):
+            # escaped and cut: it may be hostile
+            shown = ascii(value[:_SHOWN]) + "..." * (len(value) > _SHOWN)
+            told += f", but {shown}: a package that registers it may have to be installed here (docs/extending.md)"
+        raise Unreadable(told)
 
     return reader
 

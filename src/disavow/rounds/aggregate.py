@@ -7,7 +7,7 @@ import torch
 from disavow.domain import Policy
 from disavow.rounds.broadcast import Broadcast
 from disavow.rounds.cluster import Clusters
-from disavow.rounds.noise import noise_of
+from disavow.rounds.noise import noise_named
 from disavow.rounds.perturb import Perturbed
 from disavow.rounds.randomness import Secrets
 from disavow.rounds.vectors import Model, floor_variances
@@ -34,7 +34,7 @@ def aggregate(
     step = torch.zeros_like(perturbed.vectors[0])
     for weight, vector in zip(clusters.weights, perturbed.vectors, strict=True):
         step += weight * vector
-    noise = noise_of(policy)
+    noise = noise_named(policy)
     noise.perturb_aggregate(
         step, policy=policy, stream=secrets.stream(broadcast.number, broadcast.attempt, "noise")
     )

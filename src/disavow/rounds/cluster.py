@@ -94,7 +94,7 @@ def _cluster(
     method = cast(Clustering, CLUSTERINGS[policy.clustering])
 
     def partition(items: Tensor) -> list[Tensor]:
-        return method.partition(geometry, items, policy.k, stream)
+        return list(method.partition(geometry, items, policy.k, stream))
 
     norm = median(lengths_of(vectors).tolist())
     delta = policy.delta_at(norm)

@@ -65,8 +65,8 @@ def refuse_unfit(engine: Engine, model: Model, clients: Sequence[str], round_num
         clients: Who is in the run.
         round_number: The round that would be trained.
 
-    Returns:
-        | CannotRetrain: Its updates do not fit the model.
+    Raises:
+        CannotRetrain: Its updates do not fit the model.
 
     """
     if isinstance(engine, ChecksRuns):
@@ -99,8 +99,8 @@ def refuse_too_few(participants: int, *, k: int, round_number: int) -> None:
         k: How many must.
         round_number: Which round it is.
 
-    Returns:
-        | RoundRefused: They are too few.
+    Raises:
+        RoundRefused: They are too few.
 
     """
     if participants < k:
@@ -114,8 +114,8 @@ def refuse_overflow(model: Model, *, round_number: int) -> None:
         model: The aggregate.
         round_number: Which round it is.
 
-    Returns:
-        | RoundRefused: It holds NaN or infinity.
+    Raises:
+        RoundRefused: It holds NaN or infinity.
 
     """
     if not bool(torch.isfinite(model.vector).all()):

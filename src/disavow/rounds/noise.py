@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from disavow.domain import Layout, Policy
 from disavow.domain.strategies import DISTRIBUTIONS, NOISES, DistributionSpec, NoiseSpec
+from disavow.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +25,27 @@ _DRAWN = 1 << 18
 
 class Noise(NoiseSpec):
     """A noise: `noise.mode` of the settings names it. Either method may be left as it is, and adds nothing then."""
+
+    @classmethod
+    def check(cls) -> None:
+        """See `NoiseSpec`. A figure is that of noise on the aggregate, and of nothing else."""
+        super().check()
+        on_the_sum = cls.perturb_aggregate is not Noise.perturb_aggregate and cls.perturb is Noise.perturb
+        if not cls.no_figure and not on_the_sum:
+            raise ConfigError(
+                f'noise.mode {cls.name!r} has no_figure = ""; allowed where perturb_aggregate adds the noise, and '
+                "perturb is left as it is: the account counts on one Gaussian of tau on the aggregate"
+            )
+
+    @classmethod
+    def unusable(cls, method: str, arguments: tuple[Any, ...], result: Any) -> str:
+        """See `Strategy`."""
+        del arguments
+        if method.startswith("perturb") and result is not None:
+            return f"a {type(result).__name__}; allowed: nothing, the noise is added in place"
+        if method.startswith("tau") and not (isinstance(result, int | float) and 0 <= result < math.inf):
+            return f"{result!r}; allowed: a finite number from 0 on"
+        return ""
 
     def perturb(
         self, released: Tensor, spreads: Sequence[float], *, policy: Policy, layout: Layout, stream: Stream
@@ -57,6 +79,13 @@ class Noise(NoiseSpec):
 class Distribution(DistributionSpec):
     """A distribution of mean 0 and standard deviation 1: `noise.distribution` of the settings names it."""
 
+    @classmethod
+    def check(cls) -> None:
+        """See `DistributionSpec`. Refuse a class that does not say how to draw."""
+        super().check()
+        if cls.draw is Distribution.draw:
+            raise ConfigError(f"noise.distribution {cls.name!r} lacks draw")
+
     def draw(self, stream: Stream, count: int, device: torch.device | str) -> Tensor:
         """Draw independent numbers.
 
@@ -70,6 +99,13 @@ class Distribution(DistributionSpec):
 
         """
         raise NotImplementedError
+
+    @classmethod
+    def unusable(cls, method: str, arguments: tuple[Any, ...], result: Any) -> str:
+        """See `Strategy`."""
+        if method != "draw" or getattr(result, "shape", None) == (arguments[1],):
+            return ""
+        return f"no row of numbers; allowed: a tensor of {arguments[1]}"
 
 
 class Gaussian(Distribution):
@@ -183,7 +219,7 @@ class NoNoise(Noise):
     no_figure = "there is no noise"
 
 
-def noise_of(policy: Policy) -> Noise:
+def noise_named(policy: Policy) -> Noise:
     """Return the noise that a policy names.
 
     Args:

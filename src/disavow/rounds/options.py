@@ -246,8 +246,8 @@ def refuse_overspending(ledger: Ledger, budget: Budget, event: Event) -> None:
         budget: What may be spent.
         event: What the round would release.
 
-    Returns:
-        | BudgetSpent: It would.
+    Raises:
+        BudgetSpent: It would.
 
     """
     obstacle = room_in(budget, ledger.events(), [event]).obstacle

@@ -15,7 +15,7 @@ from torch import Tensor
 from disavow.domain import Layout, Policy
 from disavow.rounds.cluster import Clusters
 from disavow.rounds.clustering.distances import norms_of
-from disavow.rounds.noise import noise_of
+from disavow.rounds.noise import noise_named
 from disavow.rounds.randomness import Secrets, Stream
 from disavow.rounds.threads import one_thread
 from disavow.rounds.vectors import Updates
@@ -42,7 +42,7 @@ def clip(updates: Updates, policy: Policy) -> Updates:
         The updates, as they were where nothing is clipped.
 
     """
-    if not noise_of(policy).clips or policy.clip is None:
+    if not noise_named(policy).clips or policy.clip is None:
         return updates
     with one_thread():
         norms = norms_of(updates.vectors)
@@ -93,7 +93,7 @@ def choose_and_perturb(
         if policy.averages_statistics:
             _average_statistics(released, updates.vectors, clusters, layout)
     stream = secrets.stream(round_number, attempt, "noise")
-    noise_of(policy).perturb(released, clusters.spreads, policy=policy, layout=layout, stream=stream)
+    noise_named(policy).perturb(released, clusters.spreads, policy=policy, layout=layout, stream=stream)
     return Perturbed(released)
 
 

@@ -34,8 +34,8 @@ def train(
         on_round: Called with each new round, recorded and evaluated.
         between_rounds: Called before each round and after the last.
 
-    Returns:
-        | RoundRefused: A round must not be recorded.
+    Raises:
+        RoundRefused: A round must not be recorded.
 
     """
     from disavow.rounds.round import run_round

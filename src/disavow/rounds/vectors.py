@@ -41,8 +41,8 @@ def require_layout(models: Iterable[Model], layout: Layout) -> None:
         models: The models.
         layout: What they must have.
 
-    Returns:
-        | ModelMismatch: One has others.
+    Raises:
+        ModelMismatch: One has others.
 
     """
     for model in models:

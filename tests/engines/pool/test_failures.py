@@ -29,6 +29,7 @@ from tests.engines.pool.builders import (
     with_workers_ready,
     without_process,
 )
+from tests.refusals import refuses
 
 
 @pytest.mark.kill
@@ -50,7 +51,7 @@ def test_a_worker_that_is_killed_twice_over_ends_the_call_with_its_signal(
     for life in range(100):
         (tmp_path / str(life)).touch()
     workload = a_workload(KillsWorker(tmp_path))
-    with pytest.raises(DisavowError, match="SIGKILL") as caught:
+    with refuses(DisavowError, "SIGKILL") as caught:
         trainer.train([an_ask(workload)])
     assert caught.value.code == "DSV-100"
     assert os.getpid() not in trained_by(with_workers_ready(trainer))
@@ -58,7 +59,7 @@ def test_a_worker_that_is_killed_twice_over_ends_the_call_with_its_signal(
 
 @pytest.mark.kill
 def test_a_worker_that_ends_itself_ends_the_call_with_its_exit_code(trainer: PoolTrainer) -> None:
-    with pytest.raises(DisavowError, match="exit code 3") as caught:
+    with refuses(DisavowError, "exit code 3") as caught:
         trainer.train([an_ask(a_workload(ExitsWorker()))])
     assert caught.value.code == "DSV-100"
 
@@ -79,7 +80,7 @@ def test_workers_that_cannot_start_end_the_call(monkeypatch: pytest.MonkeyPatch,
     (tmp_path / "torch.py").write_text("raise SystemExit(7)\n")
     monkeypatch.syspath_prepend(tmp_path)
     told = "died while they started; the last one ended with exit code 7"
-    with closing(PoolTrainer(2, start_after=0.0)) as fresh, pytest.raises(DisavowError, match=told) as caught:
+    with closing(PoolTrainer(2, start_after=0.0)) as fresh, refuses(DisavowError, told) as caught:
         with_workers_ready(fresh)
     assert caught.value.code == "DSV-100"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,13 +11,14 @@ from typing import Any
 
 from disavow.proof import canonical
 from disavow.proof.envelope import PAYLOAD_TYPE, seal, to_be_signed
-from disavow.proof.leaves import UNTOUCHED, commit_rounds, map_root
+from disavow.proof.leaves import UNTOUCHED, commit_rounds, joined, map_root
 from disavow.proof.merkle import root_of
 from disavow.proof.notes import Checkpoint, Signer
 from disavow.proof.opening import Opening
 from disavow.proof.validation import to_base64
 from disavow.proof.verify import TrustedKey
 from tests.proof.vectors.valid import (
+    CALIBRATED,
     LEAVER,
     OTHER,
     RENAMED,
@@ -30,7 +32,7 @@ from tests.proof.vectors.valid import (
     several,
 )
 from tests.proof.vectors.vector import Vector
-from tests.proof.world import NEXT, SERVER, STRANGER, Made, World, client, moment, tell_bounds
+from tests.proof.world import NEXT, SERVER, STRANGER, Made, World, client, hash_of, moment, tell_bounds
 
 Edit = Callable[[dict[str, Any]], object]
 
@@ -717,12 +719,32 @@ def _clusters() -> Iterator[Vector]:
         "clusters",
         _in_predicate(clusters=[*back.predicate["clusters"], superseded]),
     )
+    alone = World("alone", clients=3, k=3, x=1, **CALIBRATED).train(1).leave(LEAVER)
+    yield _edited(
+        alone.proof(LEAVER),
+        "only-cluster-of-half-the-data",
+        "the round has one cluster, said to have half the data: the odds look smaller than they are",
+        "clusters",
+        _halved,
+        relogged=True,
+    )
 
 
 def mate_in_first(world: World) -> str:
     """Somebody who shared the leaver's cluster in round 1."""
     past = world.pasts[0]
     return next(name for name in past.group_of(past.slots[LEAVER]).clients if name not in world.gone)
+
+
+def _halved(statement: dict[str, Any]) -> None:
+    """Half the weight for the only cluster of round 1, in the log as in the proof."""
+    predicate = statement["predicate"]
+    (shown,) = predicate["clusters"]
+    shown["weight"] = "0.5"
+    slots = joined([base64.b64decode(slot) for slot in shown["slots"]])
+    plain = {name: shown[name] for name in ("first", "position", "size", "spread", "weight")}
+    predicate["leaves"][1]["root"] = to_base64(hash_of({**plain, "slots": to_base64(slots)}))
+    tell_bounds(predicate)
 
 
 def _retype(statement: dict[str, Any]) -> None:
