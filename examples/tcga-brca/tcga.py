@@ -30,6 +30,7 @@ class TcgaBrca(disavow.Task):
         )
         centers = pd.read_csv(Path(folder) / "centers.csv", keep_default_na=False)
         region = dict(zip(centers["TSS Code"], centers["Region"], strict=True))
+        patients["age_at_index"] /= 100  # all others are 0 or 1
         patients["region"] = patients["pid"].str[5:7].map(region)
         patients = patients[patients["region"].isin(REGIONS)].sort_values("pid")
         self._train = patients[patients["fold"] == "train"]
@@ -37,7 +38,7 @@ class TcgaBrca(disavow.Task):
         self._features = [c for c in patients if c not in ("pid", "E", "T", "fold", "fold2", "region")]
 
     def model(self) -> nn.Module:
-        return nn.Sequential(nn.BatchNorm1d(len(self._features)), nn.Linear(len(self._features), 1), nn.Flatten(0))
+        return nn.Sequential(nn.Linear(len(self._features), 1), nn.Flatten(0))
 
     def clients(self):
         return {name: self._tensors(rows) for name, rows in self._train.groupby("region")}

@@ -192,7 +192,11 @@ def test_a_declaration_that_could_not_work_is_refused(
     assert "incomplete" not in kind.registry
 
 
-@pytest.mark.parametrize("thing", [object, Strategy, Own(), "own", disavow.Policy], ids=repr)
+@pytest.mark.parametrize(
+    "thing",
+    [object, Strategy, Own(), "own", disavow.Policy],
+    ids=["object", "Strategy", "instance", "text", "Policy"],
+)
 def test_what_is_no_class_of_a_strategy_is_refused(thing: Any) -> None:
     with refuses(ConfigError, "disavow.Clustering"):
         register(thing)

@@ -46,7 +46,7 @@ def test_a_noise_like_the_calibrated_one_may_have_a_figure(base: type[Noise]) ->
         {"perturb": perturb},
         {"perturb_aggregate": Noise.perturb_aggregate},
     ],
-    ids=str,
+    ids=["clips", "may_average", "needs nothing", "needs tau", "perturb", "perturb_aggregate"],
 )
 def test_a_figure_for_what_the_account_does_not_cover_is_refused(other: dict[str, Any]) -> None:
     declared = type("Own", (Noise,), {**COVERED, **other})

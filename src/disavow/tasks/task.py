@@ -165,7 +165,7 @@ class PartsTask(Task):
 
     def __init__(self, model: nn.Module | Callable[[], nn.Module], clients: Mapping[str, Any], test: Any) -> None:
         self._model = model
-        self._clients = dict(clients)
+        self._clients = clients
         self._test = test
         self.loss_function: Callable[[Tensor, Tensor], Tensor] | None = None
         self.optimizer_function: Callable[[Any], Optimizer] | None = None
