@@ -242,6 +242,9 @@ def any_settings(draw: st.DrawFn) -> Settings:
     participants = config.participants_of(clients, share)
     k = draw(st.integers(2, participants))
     values["data"] |= {"clients": clients}
+    plain = st.text() | st.integers() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False)
+    nested = st.recursive(plain, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5)
+    values["task"] |= {"clients": None, "options": draw(st.dictionaries(st.text(), nested, max_size=3))}
     values["training"] |= {"fraction": share}
     drawn = draw(st.integers(1, k - 1))
     values["clustering"] |= {"k": k, "representatives": drawn} | (

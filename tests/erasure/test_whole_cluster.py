@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from disavow.domain import Verdict, VerdictKind
-from disavow.erasure import dry_run
+from disavow.erasure import judge
 from disavow.erasure.prove import renew
 from disavow.errors import IntegrityError
 from disavow.federation import Federation
@@ -85,7 +85,7 @@ def test_a_server_that_calls_all_of_them_deniable_has_no_proof_and_deletes_nothi
     with run_of(tmp_path / "run", "x = 1") as run:
         members = smallest_cluster(run)
         ask(run, *members)
-        monkeypatch.setattr(dry_run, "judge", lambda *_: Verdict(VerdictKind.DENIABLE))
+        monkeypatch.setattr(judge, "judge", lambda *_: Verdict(VerdictKind.DENIABLE))
         with pytest.raises(IntegrityError):
             run.answer()
         assert [request.client for request in run.ledger.requests()] == members

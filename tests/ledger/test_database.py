@@ -45,7 +45,7 @@ def test_the_pragmas_are_really_set_on_every_connection(tmp_path: Path, write: b
 
 
 def test_foreign_keys_are_enforced_for_writers_and_nothing_can_be_written_by_readers(tmp_path: Path) -> None:
-    orphan = "INSERT INTO evaluations (round_id, accuracy) VALUES (77, 0.5)"
+    orphan = "INSERT INTO evaluations (round_id, metrics) VALUES (77, '{}')"
     with create(tmp_path / "run") as ledger, pytest.raises(sa.exc.IntegrityError), ledger._engine.begin() as writer:
         writer.exec_driver_sql(orphan)
     with (

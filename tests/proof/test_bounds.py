@@ -88,7 +88,7 @@ def test_over_rounds_the_largest_displacement_counts_and_ratios_add_up_squared(
         (2.42, "10^3"),
         (25.0, "10^154"),
         (1e300, "10^1000"),
-        (None, "no Gaussian"),
+        (None, "no noise whose odds"),
     ],
 )
 def test_from_odds_of_a_thousand_on_noise_is_said_to_protect_nobody(ratio: float | None, said: str | None) -> None:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from disavow.config.declarations import MOST
+from disavow.config.declarations import MOST, TaskSettings
 from disavow.config.settings import CHANGEABLE, Settings
 from disavow.domain import Policy
 from disavow.domain.strategies import Registry, broken_plugins
@@ -227,7 +227,7 @@ def to_toml(settings: Settings, *, comments: bool = True, without: Collection[st
         f"# Once a run has started, only {', '.join(CHANGEABLE)} may be edited in its own config.toml.",
     ] * comments
     for name, about, fields in sections():
-        if name in without or (name == "task" and not comments and not settings.task.is_used):
+        if name in without or (name == "task" and not comments and settings.task == TaskSettings()):
             continue
         owner: BaseModel = getattr(settings, name) if name else settings
         if name:

@@ -79,7 +79,7 @@ class SequentialEngine(Generic[Measured_co]):
         """The client's model after its local epochs, as a vector."""
         put_model(self._network, model)
         self._workload.training_for(epochs).train(self._network, self._held[client], client, round_number)
-        return model_of(self._network).vector
+        return model_of(self._network).vector.to(model.vector.device)
 
     def evaluate(self, model: Model) -> Measured_co:
         """See `Engine`."""

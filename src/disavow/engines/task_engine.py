@@ -95,11 +95,10 @@ def build_for_task(loaded: LoadedTask, training: TrainingSettings, seed: int, se
 
 
 def _build_generic(workload: TaskWorkload, settings: EngineSettings, reason: str) -> Engine:
-    device = device_of(settings)
-    if settings.name == "sequential" or device.type != "cpu":
-        placed = TaskWorkload(workload.loaded, workload.settings, workload.seed, device)
-        return TaskEngine(placed, SequentialEngine(placed), f"one client after the other: {reason}")
-    return TaskEngine(workload, SequentialEngine(workload), f"one client after the other: {reason}")
+    # a user's own code may make tensors on the CPU: a GPU is used where it is asked for
+    device = device_of(settings) if settings.device == "cuda" else torch.device("cpu")
+    placed = TaskWorkload(workload.loaded, workload.settings, workload.seed, device)
+    return TaskEngine(placed, SequentialEngine(placed), f"one client after the other: {reason}")
 
 
 def has_own_evaluation(task: Task) -> bool:

@@ -7,7 +7,7 @@ import json
 import secrets
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any
@@ -180,8 +180,11 @@ def policy_to_json(policy: Policy) -> str:
 
 
 def policy_from_json(text: str) -> Policy:
-    """Read back what `policy_to_json` wrote."""
-    return Policy(**json.loads(text))
+    """Read back what `policy_to_json` wrote, every field of it: no default may take the place of a promise."""
+    found = json.loads(text)
+    if found.keys() != {field.name for field in fields(Policy)}:
+        raise ValueError("the policy lacks a field, or has one that is unknown")
+    return Policy(**found)
 
 
 def time_to_text(moment: datetime) -> str:

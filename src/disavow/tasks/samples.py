@@ -165,6 +165,19 @@ def _tensors(data: Sequence[Tensor | npt.NDArray[Any]], owner: str) -> TensorSam
     return TensorSamples(tensors)
 
 
+def moved(batch: Any, device: torch.device | None) -> Any:
+    """Give a batch with all of its tensors on a device; None leaves it where it is."""
+    if device is None or device.type == "cpu":
+        return batch
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {key: moved(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple | list):
+        return type(batch)(moved(each, device) for each in batch)
+    return batch
+
+
 def shapes_of(batch: Any) -> str:
     """Describe a batch by its shapes, for errors."""
     if isinstance(batch, Tensor):

@@ -15,7 +15,7 @@ from torch.optim import SGD, Optimizer
 
 from disavow.config import TrainingSettings
 from disavow.errors import TaskError
-from disavow.tasks.samples import Collate, samples_of
+from disavow.tasks.samples import Collate, moved, samples_of
 
 EVALUATION_BATCH = 1024
 """Samples that are evaluated at once."""
@@ -133,11 +133,13 @@ class Task(ABC):
             data: A dataset, or a tuple of tensors or arrays.
 
         Returns:
-            Outputs and targets, one row a sample.
+            Outputs and targets, one row a sample, on the CPU.
 
         """
-        pairs = [outputs_and_targets(model, batch) for batch in self.batches(data)]
-        return torch.cat([outputs for outputs, _ in pairs]), torch.cat([targets for _, targets in pairs])
+        device = next(model.parameters()).device
+        pairs = [outputs_and_targets(model, moved(batch, device)) for batch in self.batches(data)]
+        outputs, targets = (torch.cat([pair[i] for pair in pairs]) for i in (0, 1))
+        return outputs.cpu(), targets.cpu()
 
     def batches(self, data: Any) -> Iterator[Any]:
         """Read data batch by batch, in order.
@@ -189,7 +191,10 @@ class PartsTask(Task):
         """See `Task`."""
         if self.loss_function is None:
             return super().loss(model, batch)
-        return self.loss_function(*outputs_and_targets(model, batch))
+        outputs, targets = outputs_and_targets(model, batch)
+        if isinstance(self.loss_function, nn.Module):  # class weights go where the outputs are
+            self.loss_function.to(outputs.device)
+        return self.loss_function(outputs, targets)
 
     def optimizer(self, model: nn.Module) -> Optimizer:
         """See `Task`."""
@@ -206,6 +211,8 @@ class PartsTask(Task):
         if self.loss_function is None:
             measured["loss"] = float(default_loss(outputs, targets))
         else:
+            if isinstance(self.loss_function, nn.Module):
+                self.loss_function.to(outputs.device)
             measured["loss"] = float(self.loss_function(outputs, targets))
             if not self.metrics and not targets.is_floating_point() and outputs.dim() == targets.dim() + 1:
                 measured["accuracy"] = float((outputs.argmax(1) == targets).double().mean())

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from disavow.domain import escaped
 from disavow.errors import DisavowError, RoundRefused, TaskError
-from disavow.tasks.samples import Positions, Samples, shapes_of
+from disavow.tasks.samples import Positions, Samples, moved, shapes_of
 from disavow.tasks.task import Task
 
 _FRAMES = 2
@@ -78,19 +78,6 @@ def train_client(
             f"round {round_number} refused: the loss of client {escaped(client)} became NaN or infinite (is the "
             f"learning rate too high?){RoundRefused.UNCHANGED}"
         )
-
-
-def moved(batch: Any, device: torch.device | None) -> Any:
-    """Give a batch with all of its tensors on a device."""
-    if device is None or device.type == "cpu":
-        return batch
-    if isinstance(batch, Tensor):
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, Mapping):
-        return {key: moved(value, device) for key, value in batch.items()}
-    if isinstance(batch, tuple | list):
-        return type(batch)(moved(each, device) for each in batch)
-    return batch
 
 
 def own_frames(error: BaseException) -> str:

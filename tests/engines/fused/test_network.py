@@ -144,7 +144,7 @@ def test_frozen_and_tied_parameters_are_refused() -> None:
     tied = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 4))
     tied[2].weight = tied[1].weight
     for network in (frozen, tied):
-        with pytest.raises(NotFusable, match="frozen or tied"):
+        with pytest.raises(NotFusable):
             row_of(network, SHAPE)
 
 

@@ -122,8 +122,7 @@ def test_frozen_parameters_stay_as_they_are() -> None:
     assert deviation(updates.vectors, reference(ask).vectors) < AGREEMENT
     for row in updates.vectors:
         moved = Model(ask.model.layout, row).tensors()
-        assert not bool(moved["block1.conv1.weight"].any())
-        assert not bool(moved["fc.bias"].any())
+        assert not {"block1.conv1.weight", "fc.bias"} & moved.keys()
         assert bool(moved["fc.weight"].any())
 
 
