@@ -659,6 +659,15 @@ class Federation:
             raise CannotRetrain(str(error)) from error
 
     def _prospect(self, ledger: Ledger, clients: Sequence[str], key: bytes | None, *, retrain: bool) -> Prospect:
+        try:
+            return self._prospect_now(ledger, clients, key, retrain=retrain)
+        except UnknownClient:
+            # another process may have answered it between two reads: then it is found among the answered ones
+            return self._prospect_now(ledger, clients, key, retrain=retrain)
+
+    def _prospect_now(
+        self, ledger: Ledger, clients: Sequence[str], key: bytes | None, *, retrain: bool
+    ) -> Prospect:
         before: dict[str, ErasureRequest] = {}
         if key is not None:
             with ledger.snapshot() as snapshot:
