@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from disavow.domain import Layout, TensorSpec
+from disavow.domain import ConstantTensor, Layout, TensorSpec
 from disavow.errors import IntegrityError
 from disavow.ledger.models import ModelStore, Vector, from_safetensors, to_safetensors
 from tests.ledger.making import LAYOUT, vector
@@ -177,3 +177,19 @@ def test_the_model_written_last_is_recalled_as_a_copy_until_its_file_is_removed(
     store.remove([store.path(digest)])
     with pytest.raises(IntegrityError):
         store.recall(LAYOUT, digest)
+
+
+def test_whole_numbers_that_make_no_sense_are_damage() -> None:
+    for dtype, data in (("int64", "zz"), ("nothing", "00"), ("int64", "00")):
+        layout = Layout((TensorSpec("weight", (1,)),), (ConstantTensor("count", dtype, (1,), data),))
+        with pytest.raises(IntegrityError):
+            to_safetensors(layout, np.zeros(1, dtype=np.float32))
+
+
+def test_whole_numbers_travel_with_the_model_and_are_compared() -> None:
+    layout = Layout((TensorSpec("weight", (1,)),), (ConstantTensor("count", "int64", (1,), "07" + "00" * 7),))
+    other = Layout(layout.tensors, (ConstantTensor("count", "int64", (1,), "08" + "00" * 7),))
+    data = to_safetensors(layout, np.ones(1, dtype=np.float32))
+    assert from_safetensors(Layout.from_json(layout.to_json()), data).tolist() == [1.0]
+    with pytest.raises(IntegrityError):
+        from_safetensors(other, data)

@@ -99,6 +99,8 @@ class Layout:
     def from_json(cls, text: str) -> Layout:
         """Read back what `to_json` wrote."""
         found = json.loads(text)
+        if isinstance(found, dict) and found.keys() != {"tensors", "constants"}:
+            raise ValueError("a layout has tensors and constants, and nothing else")
         tensors, constants = (found["tensors"], found["constants"]) if isinstance(found, dict) else (found, ())
         return cls(
             tuple(TensorSpec(name, tuple(shape)) for name, shape in tensors),

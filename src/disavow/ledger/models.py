@@ -40,12 +40,15 @@ def to_safetensors(layout: Layout, vector: Vector) -> bytes:
 def _constants(layout: Layout) -> dict[str, npt.NDArray[Any]]:
     import numpy as np
 
-    return {
-        each.name: np.frombuffer(bytes.fromhex(each.data), np.dtype(each.dtype).newbyteorder("<"))
-        .astype(each.dtype)
-        .reshape(each.shape)
-        for each in layout.constants
-    }
+    try:
+        return {
+            each.name: np.frombuffer(bytes.fromhex(each.data), np.dtype(each.dtype).newbyteorder("<"))
+            .astype(each.dtype)
+            .reshape(each.shape)
+            for each in layout.constants
+        }
+    except (TypeError, ValueError) as error:
+        raise IntegrityError(f"the whole numbers of the layout make no sense: {error}") from None
 
 
 def from_safetensors(layout: Layout, data: bytes) -> Vector:

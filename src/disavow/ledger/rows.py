@@ -182,7 +182,7 @@ def policy_to_json(policy: Policy) -> str:
 def policy_from_json(text: str) -> Policy:
     """Read back what `policy_to_json` wrote, every field of it: no default may take the place of a promise."""
     found = json.loads(text)
-    if found.keys() != {field.name for field in fields(Policy)}:
+    if not isinstance(found, dict) or found.keys() != {field.name for field in fields(Policy)}:
         raise ValueError("the policy lacks a field, or has one that is unknown")
     return Policy(**found)
 
