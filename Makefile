@@ -28,7 +28,7 @@ $(VENV)/.flower: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.train  ## Train a federation of 20 clients on handwritten digits
 	$(BIN)/disavow demo
 
-test: $(VENV)/.dev  ## Run the test suite (13 to 23 minutes on two cores, as fast as they are)
+test: $(VENV)/.dev  ## Run the test suite (13 to 25 minutes on two cores, as fast as they are)
 	$(BIN)/python -m pytest -m 'not torture and not flower' --numprocesses 2 --dist worksteal
 
 test-fast: $(VENV)/.dev  ## Run the quick tests of the core: settings, clustering, judge, ledger, proofs (43 seconds on two cores)
