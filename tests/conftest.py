@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from disavow.ledger.tombstones import FOLDER
+from disavow.ledger.keyring import FOLDER
 from tests.cli import forked
 from tests.kill.erasure_driver import Driver
 
@@ -45,10 +45,24 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _forgotten() -> Iterator[None]:
-    """Tests copy one run again and again: to its tombstones each copy would be a backup that was restored."""
+def _keyrings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests copy one run again and again, and every copy goes by the run's keyring: so it is put back behind each."""
+    keyrings = Path(os.environ["DISAVOW_KEYS"]) / FOLDER
+    before = {folder: _content(folder) for folder in keyrings.glob("*")}
     yield
-    shutil.rmtree(Path(os.environ["DISAVOW_KEYS"]) / FOLDER, ignore_errors=True)
+    for folder in keyrings.glob("*"):
+        if _content(folder) != before.get(folder):
+            shutil.rmtree(folder)
+    for folder, files in before.items():
+        if not folder.exists():
+            folder.mkdir(mode=0o700)
+            for name, data in files.items():
+                (folder / name).touch(mode=0o600)
+                (folder / name).write_bytes(data)
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture(scope="session")

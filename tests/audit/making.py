@@ -62,7 +62,7 @@ def make_run(directory: Path, *changes: dict[str, Any], signed: bool = False) ->
 def leave(directory: Path, *clients: str) -> None:
     """Let clients leave a run, for good."""
     with Federation.open(directory, keys=keys_of(directory), write=True) as run:
-        run.ledger.place_requests(clients, key=run.tombstone_key(), at=run.options.clock())
+        run.ledger.place_requests(clients, at=run.options.clock())
         run.answer()
 
 

@@ -203,7 +203,7 @@ def test_a_run_that_somebody_asks_to_leave_meanwhile_is_refused(own_run: Path, a
         leave(own_run, "client-05")
     else:
         with Ledger.open(own_run, shared=True) as ledger:
-            ledger.place_requests(["client-05"], key=bytes(32), at=ledger.created_at)
+            ledger.place_requests(["client-05"], at=ledger.created_at)
     work = own_run.with_name("work")
     with (
         pytest.raises(ConfigError),

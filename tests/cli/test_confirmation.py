@@ -165,7 +165,7 @@ def test_what_cannot_be_cancelled_is_refused(command: Command, run_dir: Path) ->
 def undone(command: Command, run_dir: Path, pair: list[str]) -> Path:
     """A run whose rounds were undone and not one of them rebuilt yet."""
     with Federation.open(run_dir, write=True) as run:
-        run.ledger.place_requests(pair, key=run.tombstone_key(), at=now())
+        run.ledger.place_requests(pair, at=now())
         judge_waiting(run.ledger, run.options, run.mechanism, lambda verdict, requests: None)
     return run_dir
 

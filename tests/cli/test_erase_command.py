@@ -150,7 +150,7 @@ def test_no_requests(run: Path, disavow: Command) -> None:
 
 def test_a_client_who_never_took_part(run: Path, disavow: Command) -> None:
     with Federation.open(run, write=True) as opened:
-        opened.ledger.register(["newcomer"], key=opened.tombstone_key())
+        opened.ledger.register(["newcomer"])
     result = disavow("erase", run, "newcomer")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("newcomer: request 1: never present; answered ")
@@ -174,8 +174,8 @@ def test_too_few_to_retrain_is_said_first_and_afterwards(run: Path, disavow: Com
 @pytest.mark.parametrize("client", ["[/b]", "[bold]somebody", "[red]"])
 def test_an_id_that_looks_like_markup_is_an_id(run: Path, client: str, disavow: Command) -> None:
     with Federation.open(run, write=True) as opened:
-        opened.ledger.register([client], key=opened.tombstone_key())
-        opened.ledger.place_requests([client], key=opened.tombstone_key(), at=now())
+        opened.ledger.register([client])
+        opened.ledger.place_requests([client], at=now())
     for arguments in ([client, "--dry-run"], [], [client]):
         result = disavow("erase" if arguments else "requests", run, *arguments)
         assert (result.returncode, client in result.stdout) == (0, True), (arguments, result.stdout, result.stderr)

@@ -77,7 +77,7 @@ def test_no_command_prints_an_id_as_it_is(folder: Path) -> None:
     assert named(disavow("receipt", run, HOSTILE, "-o", folder / "receipts", "--json"), "client") == HOSTILE
     clean(disavow("verify", folder / "receipts" / "receipt-1.json", "--key", keys / "signing.pub"))
     with Ledger.open(run, shared=True) as ledger:
-        ledger.place_requests([HOSTILE], key=tombstone_key(keys, run=run), at=now())
+        ledger.place_requests([HOSTILE], at=now())
     clean(disavow("requests", run))
     assert named(disavow("requests", run, "--json"), "requests", 0, "client") == HOSTILE
     clean(disavow("erase", run, HOSTILE))

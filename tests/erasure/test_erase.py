@@ -277,12 +277,12 @@ def test_a_run_without_any_client_is_refused_like_one_with_too_few(real: Path) -
 def test_who_never_took_part_is_told_so_and_forgotten_all_the_same(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
         models = digests(run.ledger)
-        run.ledger.register(["newcomer"], key=run.tombstone_key())
+        run.ledger.register(["newcomer"])
         [request] = leave(run, "newcomer")
         assert (request.verdict, request.state) == (NEVER, RequestState.ANSWERED)
         assert digests(run.ledger) == models
         with refuses(LedgerError, "newcomer"):
-            run.ledger.register(["newcomer"], key=run.tombstone_key())
+            run.ledger.register(["newcomer"])
     assert files_with(tmp_path / "run", "newcomer") == []
     assert fsck(tmp_path / "run") == []
 
@@ -325,8 +325,8 @@ def test_a_leaver_takes_part_in_no_later_round_and_cannot_return(tmp_path: Path)
         assert [s.participants for s in standing(run.ledger)] == [9] * 4 + [8] * 3
         assert all("client-01" not in group for t in range(1, 8) for group in groups(run.ledger, t))
         with refuses(LedgerError, "client-01"):
-            run.ledger.register(["client-01"], key=run.tombstone_key())
-        run.ledger.register(["client-02", "client-1"], key=run.tombstone_key())  # others can come and stay
+            run.ledger.register(["client-01"])
+        run.ledger.register(["client-02", "client-1"])  # others can come and stay
 
 
 @pytest.mark.parametrize("lost", [True, False], ids=["lost", "another one"])
@@ -341,7 +341,7 @@ def test_another_key_is_refused_and_the_right_one_still_works(tmp_path: Path, lo
         with refuses(LedgerError, "DISAVOW_KEYS"):
             ask(run, "client-02")
         with refuses(LedgerError, "DISAVOW_KEYS"):
-            run.ledger.register(["client-01"], key=run.tombstone_key())
+            run.ledger.register(["client-01"])
         assert len(run.ledger.requests()) == 1
         key.write_bytes(right)
         assert leave(run, "client-01") == first

@@ -92,7 +92,7 @@ class Story:
 
     def withdraw(self, leavers: set[str], rollback_to: int | None, *, delete: bool) -> None:
         """As an erasure does it, whatever the verdict; half of the time also delete the rows that name them."""
-        self.ledger.place_requests(sorted(leavers), key=KEY, at=MOMENT)
+        self.ledger.place_requests(sorted(leavers), at=MOMENT)
         with self.ledger._connect() as connection:
             numbers = numbers_of(connection, leavers)
             if journal.never_present(connection, numbers) == set(numbers):
@@ -226,7 +226,7 @@ def test_the_ratio_is_that_of_the_proof(four: Ledger) -> None:
 
 
 def test_superseded_rounds_are_no_evidence(four: Ledger) -> None:
-    four.place_requests(["ed"], key=KEY, at=MOMENT)
+    four.place_requests(["ed"], at=MOMENT)
     with four._begin() as connection:
         verdict = Verdict(VerdictKind.ROLLBACK, 2)
         waiting = journal.waiting(connection)

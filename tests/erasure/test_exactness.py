@@ -123,7 +123,7 @@ def test_from_round_1_it_is_the_run_that_never_had_the_leavers(
         # whoever took part in round 1: its cluster cannot be deniable at this Δ
         first_round = sorted(client for group in run.ledger.membership(1) for client in group)
         leavers = {first_round[0], first_round[5]}
-        run.ledger.place_requests(sorted(leavers), key=run.tombstone_key(), at=now())
+        run.ledger.place_requests(sorted(leavers), at=now())
         [one, two] = run.answer()
         assert one.verdict == two.verdict
         assert one.verdict is not None
@@ -208,7 +208,7 @@ def test_any_history_of_leavers_ends_in_the_bits_of_the_naive_federation(
             oracle.train(until)
             leavers = set(history.sample(sorted(oracle.clients), history.choice([1, 1, 2])))
             kept = checkpoints_kept(run.ledger)
-            run.ledger.place_requests(sorted(leavers), key=run.tombstone_key(), at=now())
+            run.ledger.place_requests(sorted(leavers), at=now())
             answered = run.answer()
             scratch = settings.mechanism.name == "retrain-from-scratch"
             broken = oracle.erase(leavers, from_scratch=scratch, kept=kept)

@@ -50,7 +50,7 @@ def test_everybody_who_leaves_is_retrained_away_from_their_first_round_and_it_is
     with Federation.create(tmp_path / "run", config.from_values(SETTINGS, source="test"), keys=keys) as run:
         run.train()
         for client in ("client-02", "client-05"):
-            run.ledger.place_requests([client], key=run.tombstone_key(), at=now())
+            run.ledger.place_requests([client], at=now())
             [answered] = run.answer()
             assert str(answered.verdict) == "rollback to round 1"
             assert answered.cost is not None

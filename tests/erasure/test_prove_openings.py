@@ -293,8 +293,8 @@ def test_an_opening_goes_where_it_was_asked_for_whoever_answers(tmp_path: Path) 
         wish = tmp_path / "for client-04"
         wish.mkdir()
         key, told = run.tombstone_key(), dict[int, Path]()
-        [number] = run.ledger.place_requests(["client-04"], key=key, at=MOMENT, openings=wish)
-        [other] = run.ledger.place_requests(["client-01"], key=key, at=MOMENT)
+        [number] = run.ledger.place_requests(["client-04"], at=MOMENT, openings=wish)
+        [other] = run.ledger.place_requests(["client-01"], at=MOMENT)
         run.answer(Callbacks(on_opening=told.__setitem__))
         assert told == {
             number: opening_path(wish, run.ledger.run_id, number),
@@ -302,14 +302,14 @@ def test_an_opening_goes_where_it_was_asked_for_whoever_answers(tmp_path: Path) 
         }
         assert all(path.exists() for path in told.values())
         # asked again, nothing is noted of somebody who is gone
-        run.ledger.place_requests(["client-04"], key=key, at=MOMENT, openings=wish)
+        run.ledger.place_requests(["client-04"], at=MOMENT, openings=wish)
     assert files_with(tmp_path / "run", "for client-04") == []
 
 
 def test_a_wish_for_an_opening_may_be_placed_later_than_the_request(tmp_path: Path) -> None:
     with trained(tmp_path / "run", **CLUSTER) as run:
         [number] = ask(run, "client-04")
-        run.ledger.place_requests(["client-04"], key=run.tombstone_key(), at=MOMENT, openings=tmp_path)
+        run.ledger.place_requests(["client-04"], at=MOMENT, openings=tmp_path)
         run.answer()
         assert opening_path(tmp_path, run.ledger.run_id, number).exists()
 
@@ -321,7 +321,7 @@ def test_an_opening_goes_beside_the_run_where_the_folder_asked_for_cannot_be_use
     (tmp_path / "a file").touch()
     with trained(tmp_path / "run", **CLUSTER) as run:
         key = run.tombstone_key()
-        [number] = run.ledger.place_requests(["client-04"], key=key, at=MOMENT, openings=tmp_path / wish)
+        [number] = run.ledger.place_requests(["client-04"], at=MOMENT, openings=tmp_path / wish)
         run.answer()
         held(run, number, "client-04")
     assert not (tmp_path / "run" / "openings").exists()

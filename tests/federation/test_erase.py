@@ -93,7 +93,7 @@ def test_who_has_been_answered_before_is_not_foreseen_again(run: Path) -> None:
 def test_to_answer_what_is_deniable_loads_neither_data_nor_engine(run: Path) -> None:
     keys, written = run.with_name("keys"), []
     with Federation.open(run, keys=keys, ask=lambda path: PASSPHRASE, write=True) as federation:
-        federation.ledger.place_requests(["client-01"], key=federation.tombstone_key(), at=federation.clock())
+        federation.ledger.place_requests(["client-01"], at=federation.clock())
         callbacks = Callbacks(on_opening=lambda request, path: written.append((request, path.exists())))
         [request] = federation.answer(callbacks)
     assert request.state is RequestState.ANSWERED

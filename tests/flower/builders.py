@@ -83,7 +83,7 @@ def rounds_asked(node: Node) -> list[int]:
 def place(directory: Path, clients: Iterable[str]) -> None:
     """Place erasure requests as `disavow erase` does beside the process that holds the run."""
     with Ledger.open(directory, shared=True) as ledger:
-        ledger.place_requests(list(clients), key=tombstone_key(default_folder(), run=directory), at=MOMENT)
+        ledger.place_requests(list(clients), at=MOMENT)
 
 
 def placing(directory: Path, requests: dict[int, list[str]]) -> Callable[[int, ArrayRecord], MetricRecord]:

@@ -121,7 +121,6 @@ def rehearsed(driver: Driver, folder: Path, **changed: Any) -> Rehearsal:
     settings = toy_settings(clients=12, clustering=drawn, deniability={"x": 1}, **changed)
     with start_toy(folder / "prepared" / "run", settings) as run:
         run.train()
-        run.tombstone_key()
     shutil.copytree(folder / "prepared", folder / "undisturbed")
     ended = driver.run(folder / "undisturbed" / "run", task="crash")
     assert ended.status == 0, ended.stderr
@@ -257,7 +256,6 @@ def _undisturbed(driver: Driver, folder: Path, draws: str) -> Undisturbed:
         run.train()
         smallest = min((sorted(group) for group in run.ledger.membership(1)), key=len)
         leavers = tuple(smallest[: len(smallest) - 1])
-        run.tombstone_key()
     home = Path(shutil.copytree(folder / "prepared", folder / "undisturbed"))
     started = time.monotonic()
     ended = driver.run("erase", home / "run", *leavers, "--yes", keys=home / "keys")

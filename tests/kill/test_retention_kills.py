@@ -64,7 +64,6 @@ def rehearsal(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Rehea
     )
     with start_toy(folder / "prepared" / "run", settings) as run:
         run.train()
-        run.tombstone_key()
     shutil.copytree(folder / "prepared", folder / "undisturbed")
     ended = driver.run(folder / "undisturbed" / "run", task="crash")
     assert ended.status == 0, ended.stderr

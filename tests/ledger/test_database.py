@@ -215,4 +215,4 @@ def test_a_ledger_that_somebody_is_writing_is_in_use_not_damaged(
     with closing(sqlite3.connect(run_dir / database.NAME, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with Ledger.open(run_dir, shared=True) as ledger, refuses(RunInUse, "being written"):
-            ledger.place_requests(["client-01"], key=bytes(32), at=datetime.now(UTC))
+            ledger.place_requests(["client-01"], at=datetime.now(UTC))

@@ -26,7 +26,7 @@ class Book:
     ledger: Ledger
 
     def open(self, verdict: Verdict, *ids: str) -> int:
-        self.ledger.place_requests(ids, key=KEY, at=MOMENT)
+        self.ledger.place_requests(ids, at=MOMENT)
         with self.ledger._begin() as connection:
             waiting = journal.waiting(connection)
             erasure = journal.open_erasure(connection, waiting, verdict, mechanism="retrain", at=MOMENT)
@@ -223,7 +223,7 @@ def test_steps_of_different_erasures_do_not_mix(book: Book) -> None:
     book.delete()  # purging
     book.open(DENIABLE, "ada")  # deleting
     book.open(roll(2), "cleo")  # rebuilding
-    book.ledger.place_requests(["bela"], key=KEY, at=MOMENT)  # waiting
+    book.ledger.place_requests(["bela"], at=MOMENT)  # waiting
     assert book.states() == ["purging", "deleting", "rebuilding", "waiting"]
     assert book.faults() == []
     with book.ledger._connect() as connection:
@@ -235,7 +235,7 @@ def test_steps_of_different_erasures_do_not_mix(book: Book) -> None:
 
 def test_a_failure_inside_a_transaction_leaves_no_step_behind(book: Book) -> None:
     before = book.rows(sa.select(erasures.c.id))
-    book.ledger.place_requests(["cleo"], key=KEY, at=MOMENT)
+    book.ledger.place_requests(["cleo"], at=MOMENT)
 
     def fail_halfway() -> None:
         with book.ledger._begin() as connection:

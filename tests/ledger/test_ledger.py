@@ -176,16 +176,16 @@ def test_an_id_with_a_nul_is_refused_and_is_nobody_elses(tmp_path: Path) -> None
     with create(tmp_path / "run") as ledger:
         known = ledger.clients()[0]
         with refuses(LedgerError, "NUL"):
-            ledger.register([f"{known}\0x"], key=bytes(32))
+            ledger.register([f"{known}\0x"])
         assert ledger.strangers([f"{known}\0x", known, "nobody"]) == (f"{known}\0x", "nobody")
 
 
 def test_registering_twice_is_registering_once_and_an_empty_id_is_refused(tmp_path: Path) -> None:
     with create(tmp_path / "run") as ledger:
-        ledger.register(["ada", "eve", "eve"], key=bytes(32))
+        ledger.register(["ada", "eve", "eve"])
         assert ledger.clients() == ("ada", "bela", "cleo", "dora", "eve")
         with pytest.raises(LedgerError):
-            ledger.register(["zoe", ""], key=bytes(32))
+            ledger.register(["zoe", ""])
         assert "zoe" not in ledger.clients()
 
 

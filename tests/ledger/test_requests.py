@@ -19,7 +19,7 @@ KEY, OTHER = b"k" * 32, b"o" * 32
 
 
 def place(ledger: Ledger, *ids: str, key: bytes = KEY) -> tuple[int, ...]:
-    return ledger.place_requests(ids, key=key, at=MOMENT)
+    return ledger.place_requests(ids, at=MOMENT)
 
 
 def test_a_request_waits_until_somebody_answers_it(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_numbers_come_in_the_order_of_asking_and_are_listed_so(tmp_path: Path) -
 def test_asking_twice_keeps_the_first_time(tmp_path: Path) -> None:
     with create(tmp_path / "run") as ledger:
         first = place(ledger, "ada")
-        again = ledger.place_requests(["ada", "ada"], key=KEY, at=MOMENT + timedelta(days=1))
+        again = ledger.place_requests(["ada", "ada"], at=MOMENT + timedelta(days=1))
         assert again == first * 2
         assert [request.asked_at for request in ledger.requests()] == [MOMENT]
 
@@ -77,7 +77,7 @@ def test_another_key_is_refused_with_what_to_do(tmp_path: Path) -> None:
             with refuses(LedgerError, "another key", "DISAVOW_KEYS"):
                 place(ledger, attempt, key=OTHER)
         with refuses(LedgerError, "another key"):
-            ledger.register(["new"], key=OTHER)
+            ledger.register(["new"])
         assert len(ledger.requests()) == 1
         assert ledger.clients() == IDS
 
@@ -103,9 +103,9 @@ def test_who_has_asked_cannot_be_registered_again(tmp_path: Path) -> None:
     with create(tmp_path / "run") as ledger:
         place(ledger, "ada")
         with refuses(LedgerError, "'ada'", "cannot return"):
-            ledger.register(["new", "ada"], key=KEY)
+            ledger.register(["new", "ada"])
         assert ledger.clients() == IDS
-        ledger.register(["new", "bela"], key=KEY)
+        ledger.register(["new", "bela"])
         assert ledger.clients() == (*IDS[:4], "new")
 
 
@@ -156,7 +156,7 @@ def test_what_became_of_requests_is_told_with_the_verdict_of_each(tmp_path: Path
         # the id is gone, and the tombstone still knows it
         assert place(ledger, "ada") == (1,)
         with refuses(LedgerError, "'ada'", "cannot return"):
-            ledger.register(["ada"], key=KEY)
+            ledger.register(["ada"])
 
 
 # -- cancelled ---------------------------------------------------------------------------------------------------
@@ -181,8 +181,8 @@ def test_a_request_that_waits_can_be_cancelled_and_then_is_as_if_nobody_had_aske
         assert (cancelled.pending, cancelled.judged, waits.pending) == (False, False, True)
         with ledger._connect() as connection:
             assert list(journal.waiting(connection).clients) == [waits.number]
-            assert find(connection, "ada", key=KEY) is None
-        ledger.register(["ada"], key=KEY)  # no leaver: nobody refuses its return
+            assert find(connection, "ada") is None
+        ledger.register(["ada"])  # no leaver: nobody refuses its return
         assert ledger.clients() == IDS
     assert fsck(tmp_path / "run") == []
 
@@ -203,7 +203,7 @@ def test_whoever_cancelled_may_ask_again_and_leave(tmp_path: Path) -> None:
         assert (first.state, first.client, second.state) == (RequestState.CANCELLED, None, RequestState.ANSWERED)
         assert "bela" not in ledger.clients()
         with refuses(LedgerError, "'bela'"):
-            ledger.register(["bela"], key=KEY)
+            ledger.register(["bela"])
     assert [finding for finding in fsck(tmp_path / "run") if finding.fault] == []
     # not "ada": the random id of a run, which is hexadecimal, may contain it
     assert files_with(tmp_path / "run", "bela") == []

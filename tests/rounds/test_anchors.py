@@ -58,7 +58,7 @@ def book_of(directory: Path, policy: Policy = DENIABLE, clients: Sequence[str] =
 def leave(
     book: Ledger, clients: Sequence[str], tmp_path: Path, options: RoundOptions = OPTIONS
 ) -> set[VerdictKind]:
-    book.place_requests(sorted(clients), key=KEY, at=OPTIONS.clock())
+    book.place_requests(sorted(clients), at=OPTIONS.clock())
     answered = answer_requests(book, Engine(), options, Retrain(), openings=tmp_path / "openings")
     return {request.verdict.kind for request in answered if request.verdict is not None}
 
@@ -111,7 +111,7 @@ def test_a_newcomer_adds_a_place_and_a_share_to_the_cluster_of_its_hash(tmp_path
         run_round(book, Engine(), OPTIONS)
         anchors = anchors_of(book)
         leave(book, [CLIENTS[0]], tmp_path)
-        book.register(["new-50", "new-51"], key=KEY)
+        book.register(["new-50", "new-51"])
         record = run_round(book, Engine(away=["new-51"]), OPTIONS)
         grown = anchors_of(book)
         assert [anchor.until for anchor in grown.clusters] == [anchor.until for anchor in anchors.clusters]

@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from disavow.domain import Layout, Policy
+from disavow.ledger.members import Members
 from disavow.ledger.models import ModelStore
 from disavow.ledger.updates import UpdateStore
 
@@ -45,7 +46,13 @@ class Checked:
     initial_model: str
     store: ModelStore
     updates: UpdateStore
+    members: Members
     rounds: tuple[sa.Row[Any], ...]
+
+    @property
+    def identified(self) -> bool:
+        """Whether the keyring is there, so that members can be checked too."""
+        return self.members.keyring.exists
 
 
 def gaps(present: Collection[object], numbers: range) -> list[int]:

@@ -41,7 +41,7 @@ def check_proofs(checked: Checked) -> Iterator[Finding]:
 
 
 def _missing(checked: Checked, proved: set[int]) -> Iterator[Finding]:
-    done = (RequestState.PURGING.value, RequestState.ANSWERED.value)
+    done = (RequestState.ANSWERED.value,)
     query = sa.select(requests.c.id).join(erasures).where(erasures.c.state.in_(done)).order_by(requests.c.id)
     for request in checked.connection.execute(query).scalars():
         if request not in proved:

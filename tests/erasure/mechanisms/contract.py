@@ -131,7 +131,7 @@ def _assembled(settings: Settings, ledger: Ledger, keys: Path | None) -> Federat
 
 def ask(run: Federation, *clients: str) -> tuple[int, ...]:
     """Place requests and leave them waiting."""
-    return run.ledger.place_requests(clients, key=run.tombstone_key(), at=MOMENT)
+    return run.ledger.place_requests(clients, at=MOMENT)
 
 
 def leave(run: Federation, *clients: str) -> tuple[ErasureRequest, ...]:
