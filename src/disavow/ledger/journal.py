@@ -256,12 +256,19 @@ def give_up_contributions(connection: sa.Connection, members: Members, leavers: 
 
 
 def finish(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> tuple[int, ...]:
-    """Mark erasures as answered whose leavers have been forgotten; the numbers of their requests."""
-    mine = sa.select(erasures.c.id).where(erasures.c.state == RequestState.DELETING.value)
-    query = sa.select(requests.c.id).where(requests.c.erasure.in_(mine)).order_by(requests.c.id)
-    numbers = tuple(connection.execute(query).scalars())
-    connection.execute(requests.update().where(requests.c.erasure.in_(mine)).values(client=None))
-    done = {"state": RequestState.ANSWERED.value, "finished_at": time_to_text(at)}
-    connection.execute(erasures.update().where(erasures.c.state == RequestState.DELETING.value).values(done))
+    """Mark erasures as answered all of whose leavers have been forgotten; the numbers of their requests."""
+    query = (
+        sa.select(requests.c.id, requests.c.client, requests.c.erasure)
+        .join(erasures, erasures.c.id == requests.c.erasure)
+        .where(erasures.c.state == RequestState.DELETING.value)
+        .order_by(requests.c.id)
+    )
+    found = connection.execute(query).all()
+    known = keyring.by_number([row.client for row in found if row.client is not None])
+    done = {row.erasure for row in found} - {row.erasure for row in found if row.client in known}
+    for erasure in done:
+        connection.execute(requests.update().where(requests.c.erasure == erasure).values(client=None))
+        answered = {"state": RequestState.ANSWERED.value, "finished_at": time_to_text(at)}
+        connection.execute(erasures.update().where(erasures.c.id == erasure).values(answered))
     clients.note_generation(connection, keyring)
-    return numbers
+    return tuple(row.id for row in found if row.erasure in done)
