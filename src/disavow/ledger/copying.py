@@ -9,10 +9,10 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from disavow.errors import IntegrityError, RunMissing
-from disavow.ledger import database
+from disavow.ledger import database, log
 from disavow.ledger.creation import CONFIG, MODELS, refuse_existing
 from disavow.ledger.files import PRIVATE_FOLDER
-from disavow.ledger.keyring import Keyring
+from disavow.ledger.keyring import Head, Keyring
 from disavow.ledger.models import ModelStore
 from disavow.ledger.run_files import make_private, refuse_unsafe
 from disavow.ledger.schema import models, run
@@ -46,7 +46,6 @@ def copy_run(directory: Path, target: Path, *, keys: Path, target_keys: Path) ->
     shutil.copyfile(directory / CONFIG, target / CONFIG)
     here, there = ModelStore(directory / MODELS), ModelStore(target / MODELS)
     keyring = Keyring(keys, run_id_of(directory))
-    keyring.copy(target_keys).close()
     kept, copied = UpdateStore(directory / UPDATES, keyring), UpdateStore(target / UPDATES, keyring)
     for tries_left in reversed(range(_TRIES)):
         named, updates = _copy_ledger(directory, target)
@@ -57,9 +56,24 @@ def copy_run(directory: Path, target: Path, *, keys: Path, target_keys: Path) ->
         missing = [source for source, place in wanted if not _copy_file(source, place)]
         if not missing:
             make_private(target)
+            _copy_keyring(keyring, target, target_keys)
             return
         if not tries_left:
             raise IntegrityError(f"{missing[0].relative_to(directory)} of {directory} is missing")
+
+
+def _copy_keyring(keyring: Keyring, target: Path, keys: Path) -> None:
+    """Copy the keyring as it is now, for the state of the run that was copied: it must not take it for restored."""
+    engine = database.connect(target / database.NAME, write=False)
+    try:
+        with engine.connect() as connection:
+            head = log.head_of(connection, keyring.run_id)
+    finally:
+        engine.dispose()
+    copied = keyring.copy(keys)
+    copied.note_head(Head(head.size, head.root), None)
+    copied.close()
+    keyring.close()
 
 
 def run_id_of(directory: Path) -> str:
