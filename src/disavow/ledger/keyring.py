@@ -23,6 +23,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 
@@ -78,6 +79,14 @@ class ClientKey:
     def first(self) -> bytes:
         """The first key that it was given, which never changes."""
         return next(key for key in self.keys if key != _NO_KEY)
+
+
+class Age(Enum):
+    """How a run stands to its keyring."""
+
+    SAME = "same"
+    MAYBE_OLDER = "maybe older"
+    OLDER = "older"
 
 
 @dataclass(frozen=True)
@@ -174,11 +183,10 @@ class Keyring:
             )
         self._refuse_exposed()
         writable = os.access(self.folder, os.W_OK) and os.access(self.folder / TABLE, os.W_OK)
-        connection = _connect(self.folder / TABLE, "rw" if writable else "ro")
         try:
+            connection = _connect(self.folder / TABLE, "rw" if writable else "ro")
             facts = dict(connection.execute("SELECT name, value FROM facts"))
         except sqlite3.DatabaseError as error:
-            connection.close()
             raise self._unusable(error) from None
         if facts.get("format") != _FORMAT or facts.get("run") != self.run_id:
             connection.close()
@@ -242,7 +250,7 @@ class Keyring:
             told = {"head": _text(head), "head before": "" if before is None else _text(before)}
             connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", told.items())
 
-    def refuse_outdated(self, generation: int, head: Head) -> bool:
+    def compare(self, generation: int, head: Head) -> Age:
         """Compare the keyring with the run that it belongs to.
 
         Args:
@@ -250,7 +258,8 @@ class Keyring:
             head: The head of the run's log.
 
         Returns:
-            Whether the run is older than the keyring: then it was restored from a backup.
+            How the run stands to the keyring: `Age.OLDER` was restored from a backup. `Age.MAYBE_OLDER` is one step
+            behind, and keys have changed meanwhile: a crash may have kept the run from committing, or not.
 
         Raises:
             KeyringOutdated: The keyring is older than the run, or belongs to another history of it.
@@ -262,14 +271,16 @@ class Keyring:
                 f"the keyring {self.folder} is older than its run, as if restored from a backup: clients who were "
                 "forgotten since would be known again; restore the newest copy of it"
             )
-        if not heads or head in heads:
-            return False
+        if not heads or head == heads[0]:
+            return Age.SAME
+        if head in heads:
+            return Age.SAME if generation == self.generation else Age.MAYBE_OLDER
         if head.size >= heads[0].size:
             raise KeyringOutdated(
                 f"the keyring {self.folder} knows another history of this run: its log has another head of the "
                 "same length; bring run and keyring together that belong together"
             )
-        return True
+        return Age.OLDER
 
     # -- clients -------------------------------------------------------------------------------------------
 

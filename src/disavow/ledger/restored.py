@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from disavow.ledger import log
-from disavow.ledger.keyring import Head
+from disavow.ledger.keyring import Age, Head
 from disavow.ledger.members import Members
 from disavow.ledger.schema import run
 
@@ -53,13 +53,17 @@ def restored(connection: sa.Connection, members: Members) -> Restored:
         KeyringOutdated: The keyring is older than the run, or of another history.
 
     """
-    if not members.keyring.exists or not _is_older(connection, members):
+    if not members.keyring.exists:
         return Restored()
-    return Restored(older=True, slots=len(members.unknown_slots(connection)))
+    age = _age(connection, members)
+    if age is Age.SAME:
+        return Restored()
+    slots = len(members.unknown_slots(connection))
+    return Restored(older=age is Age.OLDER or slots > 0, slots=slots)
 
 
-def _is_older(connection: sa.Connection, members: Members) -> bool:
-    """Whether the run is older. Another process may be recording: what was read before and after must agree."""
+def _age(connection: sa.Connection, members: Members) -> Age:
+    """How the run stands to its keyring. Another process may be recording: what was read before and after must agree."""
     for _ in range(_TRIES):
         before = members.keyring.heads()
         head = log.head_of(connection, members.run_id)
@@ -67,4 +71,4 @@ def _is_older(connection: sa.Connection, members: Members) -> bool:
         if members.keyring.heads() == before:
             break
         connection.rollback()  # a new look at the run
-    return members.keyring.refuse_outdated(generation, Head(head.size, head.root))
+    return members.keyring.compare(generation, Head(head.size, head.root))
