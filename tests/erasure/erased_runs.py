@@ -46,8 +46,8 @@ def erasure_rows(ledger: Ledger) -> int:
         return connection.execute(sa.select(sa.func.count()).select_from(erasures)).scalar_one()
 
 
-def reopened(directory: Path) -> Federation:
-    return Federation.open(directory, keys=directory.with_name("keys"), write=True)
+def reopened(directory: Path, *, keys: Path | None = None) -> Federation:
+    return Federation.open(directory, keys=keys, write=True)
 
 
 class Interrupted(Exception):
