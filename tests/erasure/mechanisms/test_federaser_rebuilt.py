@@ -28,6 +28,7 @@ from tests.erasure.mechanisms.contract import (
     ToyEngine,
     ahead,
     ask,
+    brought,
     digests,
     faults,
     leave,
@@ -39,6 +40,7 @@ from tests.erasure.mechanisms.contract import (
     toy_settings,
 )
 from tests.erasure.mechanisms.federaser_runs import shown, toy
+from tests.ledger.making import files_of
 from tests.refusals import refuses
 
 # -- rebuilt rounds ----------------------------------------------------------------------------------------------
