@@ -167,7 +167,7 @@ def test_who_is_forgotten_while_another_process_reads_the_keyring_is_left_out(
     """Rows and keys are read one after the other."""
     with start_toy(tmp_path / "run", toy_settings()) as run, Ledger.open(tmp_path / "run") as reader:
         [number] = run.ledger.numbers_of(["client-04"]).values()
-        real, others = Keyring._read_keys, []
+        real, others = Keyring._read_keys, list[int]()
 
         def meanwhile(keyring: Keyring, epoch: int, start: int, count: int) -> list[bytes]:
             if start + count > 1 and not others:
