@@ -713,15 +713,15 @@ class Federation:
 
     def _obstacle(self, standing: int) -> str | None:
         """Why no more rounds can be trained, where some are wanted."""
-        left, k = len(self.ledger.clients()), self.ledger.policy.k
+        left, k = self.ledger.count_clients(), self.ledger.policy.k
         if standing >= self.settings.rounds:
             return None
-        if left < k:
+        if left is not None and left < k:
             return f"{left} clients are fewer than k"
         try:
             spent = room_for(self.ledger, self.options, standing + 1).obstacle is not None
         except DisavowError:
-            return None  # the key is not here that says who is in the next round
+            return None  # the keyring is not here that says who is in the next round
         return "the privacy budget is spent" if spent else None
 
     def check(

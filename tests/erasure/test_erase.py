@@ -348,9 +348,9 @@ def test_another_keyring_is_refused_and_the_right_one_still_works(
     keyring.folder.rename(tmp_path / "right")
     if instead is not None:
         shutil.copytree(before.folder if instead == "of before" else others, keyring.folder)
-    for write in ({"write": True}, {"shared": True}):
+    for write in (True, False):
         with refuses(refusal, keyring.run_id):
-            Ledger.open(tmp_path / "run", **write)
+            Ledger.open(tmp_path / "run", write=write, shared=not write)
     shutil.rmtree(keyring.folder, ignore_errors=True)
     (tmp_path / "right").rename(keyring.folder)
     with reopened(tmp_path / "run") as run:

@@ -118,7 +118,7 @@ def test_from_round_1_it_is_the_run_that_never_had_the_leavers(
         noise={"mode": noise},
         engine={"name": engine, "device": "cpu"},
     )
-    with Federation.create(tmp_path / "run", settings, keys=tmp_path / "keys") as run:
+    with Federation.create(tmp_path / "run", settings) as run:
         run.train()
         # whoever took part in round 1: its cluster cannot be deniable at this Δ
         first_round = sorted(client for group in run.ledger.membership(1) for client in group)
@@ -192,7 +192,7 @@ def test_any_history_of_leavers_ends_in_the_bits_of_the_naive_federation(
     """Several leavers, several rollbacks, requests in the middle and after the end, against the oracle."""
     settings = settings_of(14, seed=seed, **SCENARIOS[scenario])
     history = random.Random(1000 * scenario + seed)
-    with Federation.create(tmp_path / "run", settings, keys=tmp_path / "keys") as run:
+    with Federation.create(tmp_path / "run", settings) as run:
         oracle = Oracle(
             policy=run.ledger.policy,
             options=run.options,

@@ -25,7 +25,7 @@ from disavow.ledger.fsck_log import check_kept_head, check_log, check_round_leaf
 from disavow.ledger.fsck_proofs import check_proofs
 from disavow.ledger.fsck_rebuilt import check_interval, check_kept_rounds, check_rebuilt, check_updates
 from disavow.ledger.fsck_rounds import check_anchors, check_round
-from disavow.ledger.keyring import Keyring
+from disavow.ledger.keyring import Keyring, KeyringView
 from disavow.ledger.keys import default_folder
 from disavow.ledger.members import Members
 from disavow.ledger.models import ModelStore, from_safetensors
@@ -36,6 +36,7 @@ from disavow.ledger.schema import erasures, models, requests, rounds, run
 from disavow.ledger.updates import UPDATES, UpdateStore
 
 _SCHEMA = f"{database.NAME}, schema"
+_TRIES = 20
 
 Progress = Callable[[int, int], None]
 
@@ -128,6 +129,9 @@ def _keyring(checked: Checked) -> Iterator[Finding]:
         return
     for fault in keyring.faults():
         yield Finding("keyring", fault)
+    if keyring.unfinished():
+        what = "clients are being forgotten; where that was interrupted, the next command that writes completes it"
+        yield Finding("keyring", what, fault=False)
     try:
         told = str(restored(checked.connection, checked.members))
     except KeyringOutdated as error:
@@ -201,7 +205,7 @@ def _load(directory: Path, connection: sa.Connection, keys: Path) -> Checked:
     if len(found) != 1:
         raise LedgerError(f"holds {len(found)} rows instead of one")
     [row] = found
-    keyring = Keyring(keys, row.run_id)
+    keyring = _settled(connection, Keyring(keys, row.run_id))
     return Checked(
         directory=directory,
         connection=connection,
@@ -214,6 +218,20 @@ def _load(directory: Path, connection: sa.Connection, keys: Path) -> Checked:
         members=Members(keyring, row.run_id),
         rounds=tuple(connection.execute(sa.select(rounds).order_by(rounds.c.id))),
     )
+
+
+def _settled(connection: sa.Connection, keyring: Keyring) -> Keyring:
+    """Take one state of the keyring, and look anew at the run as it was then: both may be at work."""
+    try:
+        for _ in range(_TRIES):
+            view = KeyringView(keyring)
+            connection.rollback()
+            connection.execute(sa.select(run)).one()
+            if view.is_still(keyring):
+                break
+    except ConfigError:
+        return keyring  # there is none, or it is damaged: `_keyring` says so
+    return view
 
 
 def _promises(connection: sa.Connection) -> Iterator[Finding]:

@@ -38,6 +38,7 @@ _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _NUMBER_BITS = 63
 _NO_KEY = bytes(KEY_BYTES)
 _BUSY_SECONDS = 30
+_TRIES = 20
 _MARKED, _DESTROYED = 1, 2
 """How far forgetting has come: noted, so that a crash cannot lose it; done."""
 
@@ -77,8 +78,8 @@ class ClientKey:
 
     @property
     def first(self) -> bytes:
-        """The first key that it was given, which never changes."""
-        return next(key for key in self.keys if key != _NO_KEY)
+        """The first key that it was given, which never changes; zeros where it has been destroyed."""
+        return next((key for key in self.keys if key != _NO_KEY), _NO_KEY)
 
 
 class Age(Enum):
@@ -480,24 +481,40 @@ class Keyring:
             for (message,) in connection.execute("PRAGMA integrity_check"):
                 if message != "ok":
                     found.append(f"its table is damaged: {message}")
-            last = connection.execute("SELECT coalesce(max(place), 0) FROM clients").fetchone()[0]
-            files = [self._read_keys(epoch, 0, last + 1) for epoch in range(1, self.epoch + 1)]
-            for number, place, lookup, sealed, gone in connection.execute(
-                "SELECT number, place, lookup, sealed, gone FROM clients ORDER BY place"
-            ):
-                keys = tuple(file[place] for file in files)
-                if gone:
-                    if any(key != _NO_KEY for key in keys) or sealed is not None:
-                        found.append(f"the key at place {place} is still there, though its client was forgotten")
-                    continue
-                try:
-                    client = self._open_sealed(ClientKey(number, "", keys).first, number, "id", sealed)
-                except (StopIteration, ConfigError):
-                    found.append(f"the key at place {place} does not open the id of its client")
-                    continue
-                if self._lookup(client) != lookup:
-                    found.append(f"the client at place {place} has the hash of another id")
+            for _ in range(_TRIES):
+                before = self._fact("generation")
+                of_clients = self._faults_of_clients(connection)
+                if self._fact("generation") == before:  # or else somebody came or left meanwhile
+                    break
+        return found + of_clients
+
+    def _faults_of_clients(self, connection: sqlite3.Connection) -> list[str]:
+        # rows before keys: a key is there before its row says so, and overwritten before its row says that
+        query = "SELECT number, place, lookup, sealed, gone FROM clients ORDER BY place"
+        rows = connection.execute(query).fetchall()
+        count = max((row[1] for row in rows), default=0) + 1
+        files = [self._read_keys(epoch, 0, count) for epoch in range(1, self.epoch + 1)]
+        found = []
+        for number, place, lookup, sealed, gone in rows:
+            keys = tuple(file[place] for file in files)
+            if gone:
+                kept = gone == _DESTROYED and any(key != _NO_KEY for key in keys)
+                if kept or sealed is not None:
+                    found.append(f"the key at place {place} is still there, though its client was forgotten")
+                continue
+            try:
+                client = self._open_sealed(ClientKey(number, "", keys).first, number, "id", sealed)
+            except ConfigError:
+                found.append(f"the key at place {place} does not open the id of its client")
+                continue
+            if self._lookup(client) != lookup:
+                found.append(f"the client at place {place} has the hash of another id")
         return found
+
+    def unfinished(self) -> int:
+        """Count clients who are marked as forgotten and whose keys may still be there."""
+        with self._reading() as connection:
+            return int(connection.execute("SELECT count(*) FROM clients WHERE gone = 1").fetchone()[0])
 
     # -- the files -----------------------------------------------------------------------------------------
 
@@ -537,7 +554,14 @@ class Keyring:
         found = []
         for (number, _, sealed), mine in zip(rows, keys, strict=True):
             each = ClientKey(number, "", mine)
-            found.append(ClientKey(number, self._open_sealed(each.first, number, "id", sealed), mine))
+            try:
+                client = self._open_sealed(each.first, number, "id", sealed)
+            except ConfigError:
+                query = "SELECT gone FROM clients WHERE number = ?"
+                if connection.execute(query, [number]).fetchone()[0]:
+                    continue  # forgotten by another process since its row was read
+                raise
+            found.append(ClientKey(number, client, mine))
         return found
 
     def _lookup(self, client: str) -> bytes:
@@ -551,6 +575,46 @@ class Keyring:
         if found is None:
             raise ConfigError(f"the keyring {self.folder} is damaged: a key does not open the id of its client")
         return found.decode()
+
+
+class KeyringView(Keyring):
+    """One state of a keyring, for checks: whoever comes or leaves meanwhile changes nothing in it.
+
+    Args:
+        keyring: The keyring; it must be there.
+
+    """
+
+    def __init__(self, keyring: Keyring) -> None:
+        super().__init__(keyring.folder.parent.parent, keyring.run_id)
+        self._state = keyring.generation, keyring.heads()
+        self._clients = keyring.present()
+        self._numbers = {each.number: each for each in self._clients.values()}
+
+    def is_still(self, keyring: Keyring) -> bool:
+        """Say whether the keyring is still as it was."""
+        return self._state == (keyring.generation, keyring.heads())
+
+    @property
+    def generation(self) -> int:
+        """See `Keyring`."""
+        return self._state[0]
+
+    def heads(self) -> tuple[Head, ...]:
+        """See `Keyring`."""
+        return self._state[1]
+
+    def present(self) -> dict[str, ClientKey]:
+        """See `Keyring`."""
+        return dict(self._clients)
+
+    def find_all(self, ids: Sequence[str]) -> dict[str, ClientKey]:
+        """See `Keyring`."""
+        return {client: self._clients[client] for client in ids if client in self._clients}
+
+    def by_number(self, numbers: Sequence[int]) -> dict[int, ClientKey]:
+        """See `Keyring`."""
+        return {number: self._numbers[number] for number in numbers if number in self._numbers}
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
