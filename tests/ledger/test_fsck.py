@@ -236,10 +236,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "pairs within": (sql("UPDATE rounds SET pairs_within = 0.5"), OTHER_DIGEST),
     "tau": (sql("UPDATE rounds SET tau = 9.0"), OTHER_DIGEST),
     "commitment": (sql(f"UPDATE slots SET commitment = zeroblob(32) {OF_SLOT}"), OTHER_DIGEST),
-    "sealed": (
-        sql(f"UPDATE memberships SET sealed = substr(sealed, 1, 40) || x'00' || substr(sealed, 42) {OF_SLOT}"),
-        NOT_RECORDED,
-    ),
+    "sealed": (sql(f"UPDATE memberships SET sealed = zeroblob(length(sealed)) {OF_SLOT}"), NOT_RECORDED),
     "sealed cut short": (sql(f"UPDATE memberships SET sealed = x'00' {OF_SLOT}"), NOT_RECORDED),
     "what two members brought swapped": (swap("sealed"), NOT_RECORDED),
     "two members swapped": (swap("token"), NOT_RECORDED),
