@@ -26,7 +26,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from disavow.errors import ConfigError, KeyringMissing, KeyringOutdated, LeaverReturns, LedgerError
+from disavow.errors import (
+    ConfigError,
+    DisavowError,
+    KeyringMissing,
+    KeyringOutdated,
+    LeaverReturns,
+    LedgerError,
+    StorageError,
+    StorageFull,
+)
 from disavow.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, sync_file, sync_folder
 from disavow.ledger.pseudonyms import KEY_BYTES, open_sealed, seal
 
@@ -37,6 +46,7 @@ _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _NUMBER_BITS = 63
 _NO_KEY = bytes(KEY_BYTES)
 _BUSY_SECONDS = 30
+_OF_THE_DISK = ("SQLITE_FULL", "SQLITE_IOERR")
 _MARKED, _DESTROYED = 1, 2
 """How far forgetting has come: noted, so that a crash cannot lose it; done."""
 
@@ -194,7 +204,11 @@ class Keyring:
                     f"`chmod -R go= {self.folder}` takes it away from them"
                 )
 
-    def _unusable(self, error: Exception) -> ConfigError:
+    def _unusable(self, error: Exception) -> DisavowError:
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith(_OF_THE_DISK):
+            kind = StorageFull if name.startswith("SQLITE_FULL") else StorageError
+            return kind(f"the keyring {self.folder} cannot be read or written: {error} ({name}); look at the disk")
         return ConfigError(f"the keyring {self.folder} cannot be used: {error}; restore it from a backup")
 
     # -- facts about the run -------------------------------------------------------------------------------
@@ -448,14 +462,17 @@ class Keyring:
         made = Keyring(keys, self.run_id)
         try:
             made.folder.mkdir(parents=True, mode=PRIVATE_FOLDER)
-            with self._writing() as connection:  # nobody forgets or registers meanwhile
+            with self._writing():  # nobody forgets or registers meanwhile
                 for path in self._key_files():
                     shutil.copyfile(path, made.folder / path.name)
                     (made.folder / path.name).chmod(PRIVATE_FILE)
                     sync_file(made.folder / path.name)
-            with self._reading() as connection, closing(_connect(made.folder / TABLE, "rwc")) as target:
-                (made.folder / TABLE).chmod(PRIVATE_FILE)
-                connection.backup(target)
+                with (  # the connection that has locked the table cannot be copied from
+                    closing(_connect(self.folder / TABLE, "ro")) as source,
+                    closing(_connect(made.folder / TABLE, "rwc")) as target,
+                ):
+                    (made.folder / TABLE).chmod(PRIVATE_FILE)
+                    source.backup(target)
             sync_folder(made.folder)
         except OSError as error:
             raise ConfigError(f"the keyring cannot be copied to {made.folder}: {error.strerror}") from None

@@ -113,6 +113,8 @@ class Ledger(Reader):
         refuse_unsafe(directory)
         if not path.exists():
             raise RunMissing(f"{directory} holds no run; `disavow train CONFIG.toml --run {directory}` starts one")
+        if write or shared:
+            refuse_inside(default_folder() if keys is None else keys, directory)
         lock = Lock(directory) if write else None
         engine = None
         try:
@@ -185,8 +187,11 @@ class Ledger(Reader):
                 give_up_forgotten(connection, self.keyring, at=at)
                 if self.restored.slots:
                     place_for_unknown(connection, at=at)
-                head = log.head_of(connection, self.run_id)
-                self.keyring.note_head(Head(head.size, head.root), None)
+            with self._begin() as connection:  # after that commit: a crash must not lose that the run is older
+                found = log.head_of(connection, self.run_id)
+                head = Head(found.size, found.root)
+                if head not in self.keyring.heads():
+                    self.keyring.note_head(head, None)
 
     @property
     def signer(self) -> Signer | None:
@@ -310,9 +315,22 @@ class Ledger(Reader):
         """
         return derive(self.keyring.secret, "participation", self.run_id.encode())
 
+    def rotate_keys(self) -> int:
+        """Give every client a new key for the rounds recorded from now on; see `Keyring.rotate`.
+
+        Returns:
+            The new epoch.
+
+        """
+        with self._begin() as connection:  # nobody records a round meanwhile
+            epoch = self.keyring.rotate()
+            registry.note_generation(connection, self.keyring)
+        return epoch
+
     def forget(self, leavers: Mapping[int, int]) -> None:
         """Destroy the keys of clients, durably; see `Keyring.forget`."""
-        self.keyring.forget(leavers)
+        with database.room_to_write(self.directory):
+            self.keyring.forget(leavers)
 
     def record(self, new: NewRound) -> Round:
         """Store a round and its model: all of it, or nothing. Only the next round can be recorded.

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from disavow.ledger import log
 from disavow.ledger.keyring import Head
-from disavow.ledger.members import Members
-from disavow.ledger.schema import run
+from disavow.ledger.members import UNKNOWN, Members
+from disavow.ledger.schema import requests, run
 
 _TRIES = 20
 
@@ -53,9 +53,17 @@ def restored(connection: sa.Connection, members: Members) -> Restored:
         KeyringOutdated: The keyring is older than the run, or of another history.
 
     """
-    if not members.keyring.exists or not _is_older(connection, members):
+    if not members.keyring.exists or not (_is_older(connection, members) or _waits(connection)):
         return Restored()
     return Restored(older=True, slots=len(members.unknown_slots(connection)))
+
+
+def _waits(connection: sa.Connection) -> bool:
+    """Whether whoever was forgotten is still to be withdrawn, though the keyring has taken the run's head."""
+    waiting = sa.select(requests.c.id).where(
+        requests.c.client == UNKNOWN, requests.c.erasure.is_(None), requests.c.cancelled_at.is_(None)
+    )
+    return connection.execute(waiting).first() is not None
 
 
 def _is_older(connection: sa.Connection, members: Members) -> bool:
