@@ -54,7 +54,7 @@ def test_a_rollback_is_rehearsed_as_foreseen(broken: Path, tmp_path: Path) -> No
         assert digest(rehearsal, "before") != digest(rehearsal, "served")
         with Ledger.open(broken) as ledger:
             assert digest(rehearsal, "before") == ledger.digest_before(subject.rounds + 1)
-        assert [finding for finding in fsck(copy) if finding.fault] == []
+        assert [finding for finding in fsck(copy, keys=copy.with_name("keys")) if finding.fault] == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -89,10 +89,10 @@ def test_the_run_is_left_as_it_is(eventful: Path, tmp_path: Path) -> None:
 
 
 def test_an_unsigned_run_is_left_as_it_is_too(broken: Path, tmp_path: Path) -> None:
-    before = hashes_of(broken.parent)
+    before = hashes_of(broken.parent), hashes_of(keys_of(broken))
     with rehearse(subject_in(broken), tmp_path, keys=keys_of(broken), mechanism=Retrain()):
         pass
-    assert hashes_of(broken.parent) == before
+    assert (hashes_of(broken.parent), hashes_of(keys_of(broken))) == before
 
 
 def test_a_signed_run_needs_no_signing_key_to_be_rehearsed(eventful: Path, tmp_path: Path) -> None:
@@ -184,7 +184,8 @@ def test_a_run_that_is_being_trained_can_be_rehearsed(tmp_path: Path) -> None:
                 assert rehearsal.ledger.last_round == rehearsal.rounds
                 assert rehearsal.answer.cost is not None
                 assert rehearsal.answer.cost.rounds == rehearsal.rounds
-                assert [finding for finding in fsck(rehearsal.ledger.directory) if finding.fault] == []
+                copy = rehearsal.ledger.directory
+                assert [finding for finding in fsck(copy, keys=copy.with_name("keys")) if finding.fault] == []
             assert training.poll() is None
             assert int(training.stdout.readline()) > 0
         finally:

@@ -264,7 +264,7 @@ class Keyring:
             head: The head of the run's log.
 
         Returns:
-            Whether the run is older than the keyring: then it was restored from a backup.
+            Whether the run lacks what the keyring knows: it was restored from a backup, or stopped by a crash.
 
         Raises:
             KeyringOutdated: The keyring is older than the run, or belongs to another history of it.
@@ -276,7 +276,7 @@ class Keyring:
                 f"the keyring {self.folder} is older than its run, as if restored from a backup: clients who were "
                 "forgotten since would be known again; restore the newest copy of it"
             )
-        if not heads or head in heads:
+        if not heads or head == heads[0]:
             return False
         if head.size >= heads[0].size:
             raise KeyringOutdated(
