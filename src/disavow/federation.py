@@ -713,9 +713,11 @@ class Federation:
 
     def _obstacle(self, standing: int) -> str | None:
         """Why no more rounds can be trained, where some are wanted."""
-        left, k = len(self.ledger.clients()), self.ledger.policy.k
+        left, k = self.ledger.count_clients(), self.ledger.policy.k
         if standing >= self.settings.rounds:
             return None
+        if left is None:
+            return "the keyring is not here"
         if left < k:
             return f"{left} clients are fewer than k"
         try:
