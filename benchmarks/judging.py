@@ -65,7 +65,7 @@ def _id(client: int) -> str:
 
 
 def _build(directory: Path, keys: Path, clients: int, rounds: int) -> None:
-    """A ledger and a keyring with real tables and indexes, filled in bulk: training a million clients would take a while."""
+    """A ledger and its keyring, filled in bulk: training a million clients would take a while."""
     told = {"data": {"clients": 20}, "clustering": {"k": K}, "deniability": {"x": X}}
     settings = from_values(told, source="benchmark")
     Ledger.create(

@@ -45,7 +45,7 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _keyrings(_alone: Path) -> Iterator[None]:
-    """Tests copy one run again and again, and every copy goes by the run's keyring: so it is put back behind each."""
+    """Tests copy one run again and again, and every copy goes by its keyring: so it is put back behind each."""
     keyrings = _alone / FOLDER
     before = {folder: _content(folder) for folder in keyrings.glob("*")}
     yield

@@ -54,7 +54,9 @@ def keys_of(directory: Path) -> Path:
 def make_run(directory: Path, *changes: dict[str, Any], signed: bool = False) -> Path:
     """A complete run; a signed one has its keys beside it."""
     if signed:
-        generate(directory.with_name("keys"), name="operator", passphrase=None, at="2024-05-06T07:08:09.000000+00:00")
+        generate(
+            directory.with_name("keys"), name="operator", passphrase=None, at="2024-05-06T07:08:09.000000+00:00"
+        )
     settings = config.from_values(merged(*changes), source="tests")
     with Federation.create(directory, settings, keys=keys_of(directory)) as run:
         run.train()

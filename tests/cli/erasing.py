@@ -50,7 +50,7 @@ def launch(*arguments: str | Path) -> subprocess.Popen[str]:
 
 
 def own_keys(run: Path, keys: Path) -> Keyring:
-    """Copy the keyring of a run to keys of its own, so that what a copy of the run forgets stays known elsewhere."""
+    """Copy the keyring of a run to keys of its own: what a copy of the run forgets stays known elsewhere."""
     copied = Keyring(default_folder(), run_id_of(run)).copy(keys)
     copied.close()
     return copied

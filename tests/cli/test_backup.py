@@ -66,7 +66,6 @@ def restored(both_new: Restored) -> Restored:
     return both_new
 
 
-
 def test_status_and_fsck_find_it_and_change_nothing(restored: Restored) -> None:
     before = contents(restored.run)
     told = restored.told("status", restored.run)
@@ -89,7 +88,9 @@ def test_export_refuses_the_model_with_the_leaver_in_it(restored: Restored) -> N
 
 
 def test_a_request_that_only_waits_does_not_hide_it_and_cannot_be_cancelled(restored: Restored) -> None:
-    with Ledger.open(restored.run, shared=True, keys=restored.keys) as ledger:  # as a command does that then refuses
+    with Ledger.open(
+        restored.run, shared=True, keys=restored.keys
+    ) as ledger:  # as a command does that then refuses
         assert [(r.state, r.remark) for r in ledger.requests()] == [(RequestState.WAITING, RESTORED)]
     assert restored("export", restored.run, "-o", "model.safetensors").status == 11
     assert restored("fsck", restored.run).status == 1

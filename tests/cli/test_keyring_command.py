@@ -115,7 +115,8 @@ def test_rounds_after_a_rotation_go_by_new_keys_and_everything_else_goes_on(
     resumed = disavow("resume", run)
     assert resumed.returncode == 0, resumed.stderr
     with Ledger.open(run) as ledger:
-        assert [sorted(sum(map(list, ledger.membership(number)), [])) for number in (3, 4)] == [sorted(old)] * 2
+        for number in (3, 4):
+            assert {client for group in ledger.membership(number) for client in group} == set(old)
     assert disavow("erase", run, "client-03").returncode == 0
     assert (fsck(run), disavow("keyring", "check", run).returncode) == ([], 0)
 
@@ -127,7 +128,9 @@ def test_keys_from_before_a_rotation_are_refused(run: Path, disavow: Command) ->
     assert (refused.returncode, error_code(refused)) == (2, "DSV-107")
 
 
-def test_a_run_in_use_is_not_rotated_but_copied(run: Path, driver: Driver, keyring: Keyring, disavow: Command) -> None:
+def test_a_run_in_use_is_not_rotated_but_copied(
+    run: Path, driver: Driver, keyring: Keyring, disavow: Command
+) -> None:
     holder = driver.start(run, task="hold")
     holder.wait_until_told("held", "stdout")
     try:

@@ -75,7 +75,7 @@ def backup(directory: Path, folder: Path, *, as_json: bool) -> None:
         print_json({"run": str(directory), "copy": str(copied.folder)})
     else:
         results().print(
-            f"{copied.folder}\n\nIt can name everybody who is in the run now. Delete it as soon as there is a newer "
+            f"{copied.folder}\n\nIt can name everybody who is in the run now. Delete it once there is a newer "
             "one: whoever is forgotten meanwhile is not forgotten in it (docs/backup.md)."
         )
 
