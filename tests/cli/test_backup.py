@@ -122,6 +122,14 @@ def test_whoever_opens_it_for_writing_withdraws_the_leaver_and_says_so(restored:
     assert (again.status, "restored" in again.stderr) == (0, False)
 
 
+def test_a_leaver_who_asks_again_is_not_told_of_somebody_elses_request(restored: Restored) -> None:
+    """Requests are numbered again from the backup on."""
+    assert restored("resume", restored.run).status == 0
+    with Ledger.open(restored.run, keys=restored.keys) as ledger:
+        assert [request.number for request in ledger.requests()] == [1]
+        assert (ledger.find_request(LEAVER), ledger.has_left(LEAVER)) == (None, True)
+
+
 def test_a_request_that_waited_in_the_backup_is_given_up(run_dir: Path, tmp_path: Path, driver: Driver) -> None:
     own_keys(run_dir, tmp_path / "keys")
     with Ledger.open(run_dir, shared=True, keys=tmp_path / "keys") as ledger:

@@ -421,6 +421,16 @@ class Keyring:
                 connection.execute("UPDATE clients SET gone = ? WHERE gone = 1", [_DESTROYED])
             self._present = None
 
+    def drop_requests(self, after: int) -> None:
+        """Give up the numbers of leavers' requests that a run restored from a backup does not have.
+
+        Args:
+            after: The last request that the run has; numbers beyond it will be given to others.
+
+        """
+        with self._writing() as connection:
+            connection.execute("UPDATE clients SET request = NULL WHERE gone != 0 AND request > ?", [after])
+
     # -- rotation, copies ----------------------------------------------------------------------------------
 
     def rotate(self) -> int:

@@ -27,7 +27,7 @@ from disavow.ledger.models import Vector
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.pseudonyms import derive
 from disavow.ledger.reader import Reader, RunRecord
-from disavow.ledger.requests import cancel, give_up_forgotten, place, place_for_unknown
+from disavow.ledger.requests import cancel, give_up_forgotten, last_number, place, place_for_unknown
 from disavow.ledger.restored import Restored
 from disavow.ledger.rounds import NewRound
 from disavow.ledger.run_files import make_private, refuse_unsafe
@@ -184,6 +184,7 @@ class Ledger(Reader):
         if self.restored.older:
             at = datetime.now(UTC)
             with self._begin() as connection:
+                self.keyring.drop_requests(after=last_number(connection))
                 give_up_forgotten(connection, self.keyring, at=at)
                 if self.restored.slots:
                     place_for_unknown(connection, at=at)
