@@ -113,8 +113,6 @@ class Ledger(Reader):
         refuse_unsafe(directory)
         if not path.exists():
             raise RunMissing(f"{directory} holds no run; `disavow train CONFIG.toml --run {directory}` starts one")
-        if write or shared:
-            refuse_inside(default_folder() if keys is None else keys, directory)
         lock = Lock(directory) if write else None
         engine = None
         try:
@@ -179,6 +177,7 @@ class Ledger(Reader):
 
     def _compare_with_keyring(self) -> None:
         """Complete what a crash left of forgetting; let whoever was forgotten and is in the run again leave it."""
+        refuse_inside(self.keyring.folder.parent.parent, self.directory)
         self.keyring.finish_forgetting()
         self.restored = self.restored_from_backup()
         if self.restored.older:
