@@ -80,6 +80,7 @@ def from_a_ledger(signer: Signer, *, rounds: int, clients: int) -> Iterator[dict
             created_by="benchmark",
             at=now(),
             signer=signer,
+            keys=Path(folder) / "keys",
         )
         with ledger:
             options = RoundOptions(seed=1)

@@ -716,7 +716,9 @@ class Federation:
         left, k = self.ledger.count_clients(), self.ledger.policy.k
         if standing >= self.settings.rounds:
             return None
-        if left is not None and left < k:
+        if left is None:
+            return "the keyring is not here"
+        if left < k:
             return f"{left} clients are fewer than k"
         try:
             spent = room_for(self.ledger, self.options, standing + 1).obstacle is not None

@@ -122,7 +122,7 @@ def test_a_client_that_has_left_is_refused(tmp_path: Path, change: dict[str, obj
 
 def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
     settings = config.from_values(merged(), source="tests")
-    Federation.create(tmp_path / "run", settings, keys=tmp_path / "keys").close()
+    Federation.create(tmp_path / "run", settings).close()
     refusal(tmp_path / "run", CLIENT, ConfigError, "no round")
 
 

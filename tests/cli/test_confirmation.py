@@ -18,6 +18,7 @@ from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.database import NAME
 from disavow.rounds.options import now
+from tests.cli.erasing import own_keys
 from tests.cli.process import COMMAND, environment
 from tests.kill.erasure_driver import Driver, Ended
 
@@ -33,13 +34,14 @@ class Command:
 
 
 @pytest.fixture
-def command(driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+def command(run_dir: Path, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    own_keys(run_dir, tmp_path / "keys")
     monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "keys"))
     return Command(driver, tmp_path)
 
 
 @pytest.fixture
-def pair(run_dir: Path) -> list[str]:
+def pair(run_dir: Path, command: Command) -> list[str]:
     """Clients of one cluster, of which too few are left when they go."""
     with Ledger.open(run_dir) as ledger:
         smallest = min(ledger.membership(1), key=len)

@@ -11,7 +11,9 @@ import pytest
 from disavow.erasure.prove import default_openings
 from disavow.federation import Federation
 from disavow.ledger import fsck
+from disavow.ledger.copying import run_id_of
 from disavow.ledger.id_search import files_with
+from disavow.ledger.keyring import Keyring
 from disavow.rounds.options import now
 from tests.cli.erasing import Command, contents, models, states
 
@@ -50,8 +52,8 @@ def test_a_dry_run_says_what_it_costs_and_changes_no_byte(run: Path, pair: list[
     }
     assert told["cost"]["exchanged_bytes"] % (2 * 3 * left * 4) == 0
     assert contents(run) == before
-    # asking makes the key of the tombstones; asking what it would cost does not
-    assert not (run.parent / "keys").exists()
+    assert [path.name for path in (run.parent / "keys").iterdir()] == ["keyring"]
+    assert Keyring(run.parent / "keys", run_id_of(run)).tombstones() == 0
 
 
 def test_a_deniable_request_is_answered_in_a_sentence_and_asking_twice_repeats_it(
@@ -66,7 +68,9 @@ def test_a_deniable_request_is_answered_in_a_sentence_and_asking_twice_repeats_i
     second = disavow("erase", run, "client-03", "client-03")
     assert (second.returncode, second.stdout) == (0, first.stdout)
     assert models(run) == served
-    assert files_with(run, "client-03") == []
+    keyring = Keyring(run.parent / "keys", run_id_of(run))
+    assert (keyring.find("client-03"), keyring.left("client-03"), keyring.faults()) == (None, 1, [])
+    assert files_with(run, "client-03") + files_with(keyring.folder, "client-03") == []
     listed = disavow("requests", run)
     assert listed.returncode == 0
     assert "(erased)" in listed.stdout

@@ -21,7 +21,7 @@ from disavow.ledger.rows import time_to_text
 from disavow.proof.keys import generate
 from disavow.rounds.options import now
 from tests.cli.erasing import SETTINGS, Command, contents, models, states
-from tests.cli.process import only_error
+from tests.cli.process import error_code, only_error
 from tests.data.making import write
 
 # -- refusals ----------------------------------------------------------------------------------------------------
@@ -131,19 +131,22 @@ def test_a_run_of_own_code_is_never_retrained_on_something_else(
     assert states(run) == ["answered"] * len(pair)
 
 
-def test_another_key_is_exit_1_and_says_where_to_look(run: Path, disavow: Command) -> None:
+def test_a_missing_keyring_is_exit_2_and_says_where_to_look(run: Path, disavow: Command) -> None:
     assert disavow("erase", run, "client-01").returncode == 0
     result = disavow("erase", run, "client-02", keys=run.parent / "other keys")
-    assert result.returncode == 1
-    assert "another key: point DISAVOW_KEYS to the folder that holds it" in only_error(result)
+    assert (result.returncode, error_code(result)) == (2, "DSV-106")
+    assert "DISAVOW_KEYS" in only_error(result)
     assert states(run) == ["answered"]
+    assert not (run.parent / "other keys").exists()
 
 
 def test_keys_inside_the_run_are_exit_2(run: Path, disavow: Command) -> None:
+    shutil.copytree(run.parent / "keys", run / "keys")
+    before = contents(run)
     result = disavow("erase", run, "client-01", keys=run / "keys")
     assert result.returncode == 2
     assert "allowed: a folder outside the run directory" in only_error(result)
-    assert not (run / "keys").exists()
+    assert contents(run) == before
 
 
 def test_an_older_format_is_not_taken_for_damage(run: Path, disavow: Command) -> None:
@@ -163,7 +166,7 @@ def test_an_older_format_is_not_taken_for_damage(run: Path, disavow: Command) ->
     [
         (True, 40_000),  # too small for a model
         (True, 100_000),  # too small for the log of a rebuild
-        (False, 100_000),  # too small for the ledger file: the deletion cannot be moved into it
+        (False, 40_000),  # too small for the log of a withdrawal
     ],
 )
 def test_files_that_may_not_grow_are_exit_14_and_resume_completes_what_they_stopped(

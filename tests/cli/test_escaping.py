@@ -19,7 +19,6 @@ from disavow.domain import Layout, TensorSpec, escaped
 from disavow.errors import RoundRefused
 from disavow.federation import Federation
 from disavow.ledger import Ledger
-from disavow.ledger.keys import tombstone_key
 from disavow.ledger.rows import time_to_text
 from disavow.proof.keys import generate
 from disavow.rounds.local_training import accept

@@ -13,7 +13,6 @@ from flwr.clientapp import ClientApp
 from disavow.flower import KIPFedAvg
 from disavow.flower.client import answer, evidence_mod
 from disavow.ledger import Ledger
-from disavow.ledger.keys import default_folder, tombstone_key
 from tests.flower.loopback import LoopbackGrid, Node
 from tests.rounds.builders import MOMENT
 

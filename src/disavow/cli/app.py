@@ -5,10 +5,13 @@ from __future__ import annotations
 from disavow.cli import run_commands
 
 # isort: split
+from disavow.cli import keyring_commands
+
+# isort: split
 from disavow.cli import proof_commands
 
 # isort: split
 from disavow.cli import study_commands
 from disavow.cli.base import app
 
-__all__ = ["app", "proof_commands", "run_commands", "study_commands"]
+__all__ = ["app", "keyring_commands", "proof_commands", "run_commands", "study_commands"]

@@ -128,7 +128,7 @@ class Roster:
         """The number of the request by which a client left; -1 while it is not answered, None for who is in."""
         request = self._ledger.find_request(client)
         if request is None and self._ledger.has_left(client):
-            return -1  # this run was restored from a backup that is older than its first meeting with this client
+            return -1  # this run was restored from a backup made before it left
         if request is None or not request.judged:
             return None
         return request.number if request.state is RequestState.ANSWERED else -1

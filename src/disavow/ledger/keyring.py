@@ -23,11 +23,19 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from pathlib import Path
 
-from disavow.errors import ConfigError, KeyringMissing, KeyringOutdated, LeaverReturns, LedgerError
+from disavow.errors import (
+    ConfigError,
+    DisavowError,
+    KeyringMissing,
+    KeyringOutdated,
+    LeaverReturns,
+    LedgerError,
+    StorageError,
+    StorageFull,
+)
 from disavow.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, sync_file, sync_folder
 from disavow.ledger.pseudonyms import KEY_BYTES, open_sealed, seal
 
@@ -39,6 +47,7 @@ _NUMBER_BITS = 63
 _NO_KEY = bytes(KEY_BYTES)
 _BUSY_SECONDS = 30
 _TRIES = 20
+_OF_THE_DISK = ("SQLITE_FULL", "SQLITE_IOERR")
 _MARKED, _DESTROYED = 1, 2
 """How far forgetting has come: noted, so that a crash cannot lose it; done."""
 
@@ -80,14 +89,6 @@ class ClientKey:
     def first(self) -> bytes:
         """The first key that it was given, which never changes; zeros where it has been destroyed."""
         return next((key for key in self.keys if key != _NO_KEY), _NO_KEY)
-
-
-class Age(Enum):
-    """How a run stands to its keyring."""
-
-    SAME = "same"
-    MAYBE_OLDER = "maybe older"
-    OLDER = "older"
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,11 @@ class Keyring:
                     f"`chmod -R go= {self.folder}` takes it away from them"
                 )
 
-    def _unusable(self, error: Exception) -> ConfigError:
+    def _unusable(self, error: Exception) -> DisavowError:
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith(_OF_THE_DISK):
+            kind = StorageFull if name.startswith("SQLITE_FULL") else StorageError
+            return kind(f"the keyring {self.folder} cannot be read or written: {error} ({name}); look at the disk")
         return ConfigError(f"the keyring {self.folder} cannot be used: {error}; restore it from a backup")
 
     # -- facts about the run -------------------------------------------------------------------------------
@@ -251,7 +256,7 @@ class Keyring:
             told = {"head": _text(head), "head before": "" if before is None else _text(before)}
             connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", told.items())
 
-    def compare(self, generation: int, head: Head) -> Age:
+    def refuse_outdated(self, generation: int, head: Head) -> bool:
         """Compare the keyring with the run that it belongs to.
 
         Args:
@@ -259,8 +264,7 @@ class Keyring:
             head: The head of the run's log.
 
         Returns:
-            How the run stands to the keyring: `Age.OLDER` was restored from a backup. `Age.MAYBE_OLDER` is one step
-            behind, and keys have changed meanwhile: a crash may have kept the run from committing, or not.
+            Whether the run may lack what the keyring knows: it was restored from a backup, or stopped by a crash.
 
         Raises:
             KeyringOutdated: The keyring is older than the run, or belongs to another history of it.
@@ -273,15 +277,15 @@ class Keyring:
                 "forgotten since would be known again; restore the newest copy of it"
             )
         if not heads or head == heads[0]:
-            return Age.SAME
-        if head in heads:
-            return Age.SAME if generation == self.generation else Age.MAYBE_OLDER
+            return False
+        if head in heads and generation == self.generation:
+            return False  # one step behind, as a crash leaves it, and nobody was forgotten meanwhile
         if head.size >= heads[0].size:
             raise KeyringOutdated(
                 f"the keyring {self.folder} knows another history of this run: its log has another head of the "
                 "same length; bring run and keyring together that belong together"
             )
-        return Age.OLDER
+        return True
 
     # -- clients -------------------------------------------------------------------------------------------
 
@@ -419,6 +423,16 @@ class Keyring:
                 connection.execute("UPDATE clients SET gone = ? WHERE gone = 1", [_DESTROYED])
             self._present = None
 
+    def drop_requests(self, after: int) -> None:
+        """Give up the numbers of leavers' requests that a run restored from a backup does not have.
+
+        Args:
+            after: The last request that the run has; numbers beyond it will be given to others.
+
+        """
+        with self._writing() as connection:
+            connection.execute("UPDATE clients SET request = NULL WHERE gone != 0 AND request > ?", [after])
+
     # -- rotation, copies ----------------------------------------------------------------------------------
 
     def rotate(self) -> int:
@@ -460,14 +474,17 @@ class Keyring:
         made = Keyring(keys, self.run_id)
         try:
             made.folder.mkdir(parents=True, mode=PRIVATE_FOLDER)
-            with self._writing() as connection:  # nobody forgets or registers meanwhile
+            with self._writing():  # nobody forgets or registers meanwhile
                 for path in self._key_files():
                     shutil.copyfile(path, made.folder / path.name)
                     (made.folder / path.name).chmod(PRIVATE_FILE)
                     sync_file(made.folder / path.name)
-            with self._reading() as connection, closing(_connect(made.folder / TABLE, "rwc")) as target:
-                (made.folder / TABLE).chmod(PRIVATE_FILE)
-                connection.backup(target)
+                with (  # the connection that has locked the table cannot be copied from
+                    closing(_connect(self.folder / TABLE, "ro")) as source,
+                    closing(_connect(made.folder / TABLE, "rwc")) as target,
+                ):
+                    (made.folder / TABLE).chmod(PRIVATE_FILE)
+                    source.backup(target)
             sync_folder(made.folder)
         except OSError as error:
             raise ConfigError(f"the keyring cannot be copied to {made.folder}: {error.strerror}") from None

@@ -27,7 +27,7 @@ from disavow.ledger.models import Vector
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.pseudonyms import derive
 from disavow.ledger.reader import Reader, RunRecord
-from disavow.ledger.requests import cancel, give_up_forgotten, place, place_for_unknown
+from disavow.ledger.requests import cancel, give_up_forgotten, last_number, place, place_for_unknown
 from disavow.ledger.restored import Restored
 from disavow.ledger.rounds import NewRound
 from disavow.ledger.run_files import make_private, refuse_unsafe
@@ -177,16 +177,21 @@ class Ledger(Reader):
 
     def _compare_with_keyring(self) -> None:
         """Complete what a crash left of forgetting; let whoever was forgotten and is in the run again leave it."""
+        refuse_inside(self.keyring.folder.parent.parent, self.directory)
         self.keyring.finish_forgetting()
         self.restored = self.restored_from_backup()
         if self.restored.older:
             at = datetime.now(UTC)
             with self._begin() as connection:
+                self.keyring.drop_requests(after=last_number(connection))
                 give_up_forgotten(connection, self.keyring, at=at)
                 if self.restored.slots:
                     place_for_unknown(connection, at=at)
-                head = log.head_of(connection, self.run_id)
-                self.keyring.note_head(Head(head.size, head.root), None)
+            with self._begin() as connection:  # after that commit: a crash must not lose that the run is older
+                found = log.head_of(connection, self.run_id)
+                head = Head(found.size, found.root)
+                if head not in self.keyring.heads():
+                    self.keyring.note_head(head, None)
 
     @property
     def signer(self) -> Signer | None:
@@ -310,9 +315,22 @@ class Ledger(Reader):
         """
         return derive(self.keyring.secret, "participation", self.run_id.encode())
 
+    def rotate_keys(self) -> int:
+        """Give every client a new key for the rounds recorded from now on; see `Keyring.rotate`.
+
+        Returns:
+            The new epoch.
+
+        """
+        with self._begin() as connection:  # nobody records a round meanwhile
+            epoch = self.keyring.rotate()
+            registry.note_generation(connection, self.keyring)
+        return epoch
+
     def forget(self, leavers: Mapping[int, int]) -> None:
         """Destroy the keys of clients, durably; see `Keyring.forget`."""
-        self.keyring.forget(leavers)
+        with database.room_to_write(self.directory):
+            self.keyring.forget(leavers)
 
     def record(self, new: NewRound) -> Round:
         """Store a round and its model: all of it, or nothing. Only the next round can be recorded.

@@ -246,6 +246,11 @@ def numbers_to_judge(connection: sa.Connection, keyring: Keyring, ids: Sequence[
     return [number for number in numbers if number not in withdrawn]
 
 
+def last_number(connection: sa.Connection) -> int:
+    """The number of the newest request; 0 where there is none."""
+    return connection.execute(sa.select(sa.func.max(requests.c.id))).scalar() or 0
+
+
 def latest_stream_round(connection: sa.Connection) -> int:
     """The last round after which a request stream placed a request; 0 where there is none."""
     return connection.execute(sa.select(sa.func.max(requests.c.stream_round))).scalar() or 0

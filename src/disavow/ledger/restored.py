@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from disavow.ledger import log
-from disavow.ledger.keyring import Age, Head
-from disavow.ledger.members import Members
-from disavow.ledger.schema import run
+from disavow.ledger.keyring import Head
+from disavow.ledger.members import UNKNOWN, Members
+from disavow.ledger.schema import requests, run
 
 _TRIES = 20
 
@@ -43,7 +43,10 @@ class Restored:
 
 
 def restored(connection: sa.Connection, members: Members) -> Restored:
-    """Compare a run with its keyring. Where the run is older, every client is tried in every round.
+    """Compare a run with its keyring. Where the run may be older, every client is tried in every round.
+
+    A run whose log lacks the keyring's newest leaf alone may also have been stopped by a crash: it is older only if
+    somebody was forgotten since.
 
     Args:
         connection: The ledger.
@@ -53,22 +56,30 @@ def restored(connection: sa.Connection, members: Members) -> Restored:
         KeyringOutdated: The keyring is older than the run, or of another history.
 
     """
-    if not members.keyring.exists:
+    keyring, before = members.keyring, None
+    if not keyring.exists:
         return Restored()
-    age = _age(connection, members)
-    if age is Age.SAME:
-        return Restored()
-    slots = len(members.unknown_slots(connection))
-    return Restored(older=age is Age.OLDER or slots > 0, slots=slots)
-
-
-def _age(connection: sa.Connection, members: Members) -> Age:
-    """How the run stands to its keyring. Another process may be recording: what was read before and after must agree."""
-    for _ in range(_TRIES):
-        before = members.keyring.heads()
-        head = log.head_of(connection, members.run_id)
+    for _ in range(_TRIES):  # another process may be recording or forgetting: two looks at both must agree
+        known = keyring.heads(), keyring.generation
+        found = log.head_of(connection, members.run_id)
+        head = Head(found.size, found.root)
         generation: int = connection.execute(sa.select(run.c.keyring)).scalar_one()
-        if members.keyring.heads() == before:
-            break
+        if (keyring.heads(), keyring.generation) == known:
+            lacks = keyring.refuse_outdated(generation, head)
+            waiting = _waiting(connection)
+            if not lacks and UNKNOWN not in waiting:
+                return Restored()
+            slots = len(members.unknown_slots(connection))
+            forgotten = len({*waiting} - {*keyring.by_number(waiting)}) > 0
+            told = Restored(True, slots) if slots or forgotten or head not in known[0] else Restored()
+            if before == (known, told) or not told.older:
+                return told
+            before = known, told
         connection.rollback()  # a new look at the run
-    return members.keyring.compare(generation, Head(head.size, head.root))
+    return Restored() if before is None else before[1]
+
+
+def _waiting(connection: sa.Connection) -> list[int]:
+    """The clients, by their numbers, whose requests wait to be judged."""
+    query = sa.select(requests.c.client).where(requests.c.erasure.is_(None), requests.c.cancelled_at.is_(None))
+    return list(connection.execute(query).scalars())
