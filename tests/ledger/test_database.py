@@ -53,7 +53,7 @@ def test_foreign_keys_are_enforced_for_writers_and_nothing_can_be_written_by_rea
         ledger._engine.connect() as reader,
         refuses(RunError, "cannot be written"),
     ):
-        reader.exec_driver_sql("DELETE FROM clients")
+        reader.exec_driver_sql("DELETE FROM members")
 
 
 def test_a_reader_sees_a_recorded_round_while_the_writer_is_still_there(tmp_path: Path) -> None:
