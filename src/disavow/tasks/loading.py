@@ -121,7 +121,7 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - user code may draw from it
     devices = [] if device is None or device.type == "cpu" else [device]
     with torch.random.fork_rng(devices=devices):
-        # not torch.manual_seed: for every kind of device that is not in use it formats the stack, a millisecond a client
+        # not torch.manual_seed: for each kind of device that is absent it formats the stack, a millisecond a client
         torch.default_generator.manual_seed(seed)
         for each in devices:
             with torch.cuda.device(each):
