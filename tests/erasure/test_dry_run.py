@@ -245,8 +245,9 @@ def test_a_spent_budget_is_foretold_and_what_it_allows_is_rebuilt(
     assert faults(tmp_path / "run") == []
 
 
-@pytest.mark.parametrize("privacy", [{}, {"epsilon": 1e5}], ids=["no budget", "budget"])
-@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize(
+    ("privacy", "at"), [({}, 1), ({"epsilon": 1e5}, 2)], ids=["round 1, no budget", "round 2, budget"]
+)
 def test_a_round_whose_fixed_clusters_are_all_empty_ends_the_rebuild(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], privacy: dict[str, Any], at: int
 ) -> None:

@@ -6,6 +6,7 @@ import random
 import secrets
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -37,32 +38,33 @@ def secrets_of(ledger: Ledger, client: str) -> list[bytes]:
     return [*found, number.to_bytes(8, "big")]
 
 
-def files_holding(directory: Path, secret: bytes) -> list[str]:
-    return [name for name, data in files_of(directory).items() if secret in data]
+def files_holding(directory: Path, secrets: Sequence[bytes]) -> list[str]:
+    """The files that hold any of these bytes."""
+    return [name for name, data in files_of(directory).items() if any(secret in data for secret in secrets)]
 
 
-def test_all_forty_clients_leave_one_by_one_and_no_file_names_any(tmp_path: Path) -> None:
+def test_all_clients_leave_one_by_one_and_no_file_names_any(tmp_path: Path) -> None:
     """Tables, free pages, the log."""
     order = random.Random(5)
-    with start_toy(tmp_path / "run", toy_settings(clients=40, rounds=3, clustering={"k": 4})) as run:
+    with start_toy(tmp_path / "run", toy_settings(clients=24, rounds=2, clustering={"k": 4})) as run:
         run.train()
         left = list(run.ledger.clients())
         order.shuffle(left)
         for done, client in enumerate(left, start=1):
             [request] = leave(run, client)
             assert request.state is RequestState.ANSWERED
-            assert len(run.ledger.clients()) == 40 - done
+            assert len(run.ledger.clients()) == 24 - done
             # while the run is still open: the log counts
-            for gone in left[:done] if done % 8 == 0 else [client]:
+            for gone in left if done == len(left) else [client]:
                 assert files_with(tmp_path / "run", gone) == []
-            if done % 8 == 0:
+            if done % 12 == 0:
                 assert faults(tmp_path / "run") == []
         verdicts = {str(request.verdict) for request in run.ledger.requests()}
         assert {"deniable", "rollback to round 1"} <= verdicts
     assert fsck(tmp_path / "run") == []
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.torture) for seed in range(2, 12))])
 def test_nothing_that_ties_a_slot_to_a_leaver_is_left_in_any_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -75,7 +77,9 @@ def test_nothing_that_ties_a_slot_to_a_leaver_is_left_in_any_file(
     monkeypatch.setattr(secrets, "token_bytes", chance.randbytes)
     monkeypatch.setattr(secrets, "randbits", chance.getrandbits)
     remains: list[str] = []
-    with start_toy(tmp_path / "run", toy_settings(clients=36 + 3 * seed, rounds=3, clustering={"k": 4})) as run:
+    with start_toy(
+        tmp_path / "run", toy_settings(clients=36 + 3 * (seed % 6), rounds=3, clustering={"k": 4})
+    ) as run:
         run.train()
         left = list(run.ledger.clients())
         chance.shuffle(left)
@@ -83,7 +87,7 @@ def test_nothing_that_ties_a_slot_to_a_leaver_is_left_in_any_file(
             known = secrets_of(run.ledger, client)
             assert len(known) > 2
             leave(run, client)
-            remains += [client for secret in known if files_holding(tmp_path / "run", secret)]
+            remains += [client] * bool(files_holding(tmp_path / "run", known))
     assert remains == []
 
 
@@ -97,7 +101,7 @@ def test_leaving_together_nothing_is_left_of_any(tmp_path: Path, count: int) -> 
         leave(run, *leavers)
         for client in leavers:
             assert files_with(tmp_path / "run", client) == []
-        assert {name for secret in known for name in files_holding(tmp_path / "run", secret)} == set()
+        assert files_holding(tmp_path / "run", known) == []
     assert fsck(tmp_path / "run") == []
 
 

@@ -9,6 +9,8 @@ Run as `python -m tests.kill.erasure_driver`; `Driver` is the parent's side of i
 from __future__ import annotations
 
 import ctypes
+import gc
+import importlib
 import json
 import os
 import resource
@@ -162,10 +164,15 @@ def serve() -> None:
 
 def _warm_up() -> None:
     """Only imports: no tensor is touched before a fork, and no thread is running at one."""
-    import alembic.command  # noqa: F401
-    import sklearn.datasets  # noqa: F401
-
-    import tests.erasure.mechanisms.contract  # noqa: F401
+    for name in (
+        *("alembic.command", "sklearn.datasets", "dp_accounting", "typer.rich_utils"),
+        *("matplotlib.backends.backend_agg", "matplotlib.figure"),
+        *("disavow.cli.app", "disavow.cli.run_commands", "disavow.audit.audit", "disavow.federation"),
+        "tests.erasure.mechanisms.contract",
+    ):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # or every child that collects garbage copies the pages of all that is imported here
 
 
 def _child(message: Mapping[str, Any]) -> None:

@@ -1,31 +1,24 @@
-"""Every kind of damage is found, and named; fsck itself never breaks, and never changes anything."""
+"""Every kind of damage is found, and named; fsck never changes anything."""
 
 from __future__ import annotations
 
 import json
-import random
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from disavow.errors import DisavowError, RunError, RunMissing
+from disavow.errors import RunError
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.database import NAME
 from tests.cli import process
 from tests.cli.forked import disavow
-from tests.cli.process import only_error
-from tests.erasure.mechanisms.contract import leave, reopen_toy, start_toy, toy_settings
-from tests.ledger.making import TABLES, all_rows, by_hand, change, create, files_of, record_next
+from tests.ledger.making import by_hand, change, create, files_of, record_next
 from tests.refusals import refuses
 
 Damage = Callable[[Path], None]
-
-ROOT = Path(__file__).parents[2]
 
 
 def sql(*statements: str) -> Damage:
@@ -95,11 +88,22 @@ LAST_ROUND = [
         ("rounds", "id"),
     )
 ]
+
+
 MIDDLE_ROUND = [statement.replace("= 3", "= 2") for statement in LAST_ROUND]
+
+
 OF_SLOT = "WHERE round_id = 2 AND slot = 3"
+
+
 OF_CLUSTER = "WHERE round_id = 2 AND position = 1"
+
+
 OTHER_DIGEST = r"round 2: its rows are not those that were recorded"
+
+
 NOT_RECORDED = r"round 2: the membership row of slot 3 is not the one that was recorded"
+
 
 DAMAGES: dict[str, tuple[Damage, str]] = {
     # the model files
@@ -297,10 +301,19 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.parametrize(("damage", "named"), DAMAGES.values(), ids=DAMAGES.keys())
-def test_damage_is_found_and_named_and_exits_1(run_dir: Path, damage: Damage, named: str) -> None:
+def test_damage_is_found_and_named(run_dir: Path, damage: Damage, named: str) -> None:
     damage(run_dir)
     faults = [str(finding) for finding in fsck(run_dir) if finding.fault]
     assert any(re.match(named, fault) for fault in faults), faults
+
+
+@pytest.mark.parametrize(
+    "name", ["a model cut short", "the models folder gone", "run row deleted", "spread", "layout"]
+)
+def test_the_command_prints_the_same_faults_and_exits_1(run_dir: Path, name: str) -> None:
+    damage, _ = DAMAGES[name]
+    damage(run_dir)
+    faults = [str(finding) for finding in fsck(run_dir) if finding.fault]
     result = disavow("fsck", run_dir)
     assert result.returncode == 1
     assert result.stderr == ""
@@ -346,107 +359,6 @@ def test_no_run_is_no_finding_but_an_error(tmp_path: Path) -> None:
     assert disavow("fsck", tmp_path).returncode == 2
 
 
-# -- the database file itself ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kept", [0.99, 0.5, 0.1, 0.01])
-def test_a_database_cut_short_is_found(run_dir: Path, kept: float) -> None:
-    path = run_dir / NAME
-    data = path.read_bytes()
-    path.write_bytes(data[: int(len(data) * kept)])
-    [first, *_] = fsck(run_dir)
-    assert first.fault
-    assert str(first).startswith(f"{NAME}: is damaged")
-    assert disavow("fsck", run_dir).returncode == 1
-
-
-def test_an_empty_database_is_no_run(run_dir: Path) -> None:
-    (run_dir / NAME).write_bytes(b"")
-    with refuses(RunMissing, run_dir / NAME):
-        fsck(run_dir)
-
-
-def test_a_page_of_garbage_is_found_wherever_it_is(run_dir: Path) -> None:
-    path = run_dir / NAME
-    data, page = path.read_bytes(), 4096
-    chance = random.Random(3)
-    for start in range(0, len(data), page):
-        path.write_bytes(data[:start] + chance.randbytes(page) + data[start + page :])
-        found = fsck(run_dir)
-        assert any(finding.fault and finding.where == NAME for finding in found), (start, found)
-
-
-@pytest.mark.parametrize("command", ["status", "resume"])
-def test_other_commands_refuse_a_damaged_database_in_one_line(run_dir: Path, command: str) -> None:
-    path, page = run_dir / NAME, 4096
-    with by_hand(run_dir) as connection:
-        [(root,)] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'rounds'")
-    data = path.read_bytes()
-    garbage = random.Random(4).randbytes(page)
-    path.write_bytes(data[: (root - 1) * page] + garbage + data[root * page :])
-    result = disavow(command, run_dir)
-    assert result.returncode == 1
-    assert "damaged" in only_error(result)
-
-
-def _fuzz(*arguments: str | Path) -> dict[str, str]:
-    command = [sys.executable, "-m", "tests.ledger.fuzz", *map(str, arguments)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    complaints: dict[str, str] = json.loads(result.stdout)
-    return complaints
-
-
-@pytest.mark.parametrize("first", [0, 200])
-def test_fsck_survives_any_byte_flipped(trained: Path, first: int) -> None:
-    assert _fuzz("flips", trained, str(first), "200") == {}
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("first", range(10_000, 50_000, 5_000))
-def test_fsck_survives_any_byte_flipped_very_often(trained: Path, first: int) -> None:
-    assert _fuzz("flips", trained, str(first), "5000") == {}
-
-
-# what SQLite lets anyone write into any column, whatever type it was declared with
-STRANGE = ("x'00'", "x'ff'", "'text'", "''", "-1", "0", "1.5", "4611686018427387904", "1e999", "'[[1]]'", "'{}'")
-
-
-@pytest.mark.parametrize("table", [*TABLES, "sqlite_sequence", "alembic_version"])
-def test_fsck_survives_a_value_of_any_kind_in_any_column(trained: Path, table: str) -> None:
-    with by_hand(trained) as connection:
-        columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
-        count = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-    keys = ", ".join(name for _, name, _, _, _, key in columns if key) or "_rowid_"
-    # a row in the middle, found by its primary key: some of these tables have no row ids
-    row = f"({keys}) IN (SELECT {keys} FROM {table} LIMIT 1 OFFSET {count // 2})"
-    assert count > 0
-    statements = [
-        f"UPDATE OR IGNORE {table} SET {column[1]} = {value} WHERE {row}" for column in columns for value in STRANGE
-    ]
-    assert _fuzz("sql", trained, *statements) == {}
-
-
-def test_fsck_survives_any_one_character_changed_in_the_runs_json(trained: Path, run_dir: Path) -> None:
-    """A comma turned into a point makes a shape a fraction; no bit of the file is then wrong for SQLite."""
-    [row] = all_rows(trained)["run"]
-    texts = {"policy": row[3], "layout": row[4]}
-    chance = random.Random(11)
-    for column, text in texts.items():
-        for _ in range(75):
-            position = chance.randrange(len(text))
-            # characters that are likely to keep it JSON
-            changed = text[:position] + chance.choice('.,-09e"[]{}ntx ') + text[position + 1 :]
-            change(run_dir, f"UPDATE run SET {column} = :value", value=changed)
-            try:
-                fsck(run_dir)
-            except DisavowError:
-                pass
-            except Exception as error:
-                pytest.fail(f"{type(error).__name__}: {error} on {column} = {changed}")
-        change(run_dir, f"UPDATE run SET {column} = :value", value=text)
-
-
 # -- fsck changes nothing -----------------------------------------------------------------------------------------
 
 
@@ -473,49 +385,3 @@ def test_fsck_changes_no_byte_of_what_a_crash_left(tmp_path: Path) -> None:
     assert {n: d for n, d in after.items() if "-shm" not in n} == {
         n: d for n, d in before.items() if "-shm" not in n
     }
-
-
-# -- the schema ----------------------------------------------------------------------------------------------------
-
-KEEPER = (
-    "CREATE TABLE diary (id TEXT)",
-    "CREATE TRIGGER keeper BEFORE DELETE ON clients BEGIN INSERT INTO diary VALUES (old.id); END",
-)
-
-
-@pytest.mark.parametrize(
-    "statements",
-    [
-        ["CREATE TABLE diary (id TEXT)"],
-        ["CREATE TRIGGER keeper AFTER INSERT ON rounds BEGIN DELETE FROM evaluations; END"],
-        ["CREATE VIEW everybody AS SELECT id FROM clients"],
-        ["CREATE INDEX by_name ON clients (id, number)"],
-        ["ALTER TABLE clients ADD COLUMN address TEXT"],
-        ["ALTER TABLE rounds DROP COLUMN seconds"],
-        ["DROP INDEX ix_memberships_client_round_id"],
-        ["DROP TABLE evaluations"],
-        ["ALTER TABLE clients RENAME TO people", "CREATE VIEW clients AS SELECT * FROM people"],
-        ["ANALYZE"],
-        ["CREATE TABLE `\u202e` (id TEXT)"],
-    ],
-    ids=lambda statements: statements[-1][:40],
-)
-def test_whatever_the_format_does_not_have_is_a_fault(run_dir: Path, statements: list[str]) -> None:
-    with by_hand(run_dir) as connection:
-        for statement in statements:
-            connection.execute(statement)
-    found = [finding for finding in fsck(run_dir) if finding.fault]
-    assert found
-    assert {finding.where for finding in found} == {f"{NAME}, schema"}
-    assert all(str(finding).isascii() for finding in found)
-
-
-def test_a_trigger_that_keeps_who_was_erased_does_not_pass(tmp_path: Path) -> None:
-    with start_toy(tmp_path / "run", toy_settings(rounds=2)) as run:
-        run.train()
-    with by_hand(tmp_path / "run") as connection:
-        for statement in KEEPER:
-            connection.execute(statement)
-    with reopen_toy(tmp_path / "run") as run:
-        leave(run, "client-01")
-    assert {finding.where for finding in fsck(tmp_path / "run") if finding.fault} == {f"{NAME}, schema"}

@@ -14,7 +14,7 @@ from disavow.proof.envelope import seal
 from disavow.proof.verify import CHECKS, Asked, Report, TrustedKey, examine, verify
 from tests.cli.process import disavow
 from tests.proof import second_verifier
-from tests.proof.vectors.hostile import all_gone
+from tests.proof.vectors.hostile.clusters import all_gone
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
 from tests.proof.world import NEXT, SERVER, STRANGER, Made, World, moment
 from tests.refusals import refuses
