@@ -141,6 +141,10 @@ class Watch:
         work = f", {rebuilt(request)}" if cost and cost.rounds else ""
         self._console.print(f"       request {request.number} answered{work}")
 
+    def on_note(self, note: str) -> None:
+        """Something is not as it should be."""
+        self._console.print(f"note: {note}")
+
     def on_opening(self, request: int, path: Path) -> None:
         """The opening of a request was written."""
         self._console.print(f"       request {request}: its opening, for the leaver alone: {path}")

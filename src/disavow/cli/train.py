@@ -65,7 +65,10 @@ def go_on(federation: Federation) -> BudgetSpent | None:
     rounds = federation.settings.rounds
     try:
         with Watch.of(progress(), "training", federation.ledger, total=rounds) as watch:
-            federation.train(Callbacks(watch.on_round, watch.on_verdict, watch.on_answer, watch.on_opening))
+            heard = Callbacks(
+                watch.on_round, watch.on_verdict, watch.on_answer, watch.on_opening, on_note=watch.on_note
+            )
+            federation.train(heard)
     except KeyboardInterrupt:
         print(f"interrupted; `disavow resume {federation.directory}` goes on", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
