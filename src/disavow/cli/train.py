@@ -13,7 +13,7 @@ from disavow import config
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import Watch, show_metric
-from disavow.domain import model_name
+from disavow.domain import escaped, model_name
 from disavow.errors import BudgetSpent
 from disavow.federation import Callbacks, Federation
 
@@ -106,7 +106,7 @@ def _show(federation: Federation, *, as_json: bool) -> None:
         return
     last = standing[-1]
     measured = last.evaluation.metrics.items() if last.evaluation else ()
-    metrics = "".join(f"{name} {show_metric(name, value)}, " for name, value in measured)
+    metrics = "".join(f"{escaped(name)} {show_metric(name, value)}, " for name, value in measured)
     results().print(
         f"{len(standing)} rounds, {metrics}{size(ledger.stored_bytes())} in {directory}\nmodel {last.after}"
     )
