@@ -13,9 +13,9 @@ import pytest
 import safetensors.torch
 import torch
 from torch import nn
-from torch.nn import functional
 
 import disavow
+from disavow import config
 from disavow.domain import VerdictKind
 from disavow.errors import CannotRetrain, ConfigError, RoundRefused, TaskError
 from disavow.ledger import fsck
@@ -24,7 +24,8 @@ from disavow.proof.keys import generate
 from disavow.proof.verify import Asked, TrustedKey, verify
 from disavow.rounds.options import now
 from tests.cli.process import environment, run
-from tests.tasks.zoo import TASKS
+from tests.refusals import refuses
+from tests.tasks.zoo import TASKS, Regression
 
 ROOT = Path(__file__).parents[1]
 POLICY = disavow.Policy(k=2, x=1, draws="seeded")
@@ -171,39 +172,96 @@ def test_a_task_that_has_changed_is_refused_and_nothing_is_undone(
         assert all(not request.pending for request in federation.requests())
 
 
+class Fails(disavow.Task):
+    """A task whose own code raises."""
+
+    def model(self) -> nn.Module:
+        raise LookupError("no such weights")
+
+    def clients(self) -> dict[str, Any]:
+        return {}
+
+
 @pytest.mark.parametrize(
-    ("task", "policy", "code"),
+    ("task", "policy", "kind", "named"),
     [
-        (own_task(model=lambda: nn.Linear(6, 2).requires_grad_(False)), POLICY, "DSV-105"),
-        (own_task(model=lambda: 7), POLICY, "DSV-105"),
-        (own_task(clients={}), POLICY, "DSV-105"),
-        (own_task(clients={"a": ()}), POLICY, "DSV-105"),
-        (own_task(clients=[("a", rows(1)), ("a", rows(2))]), POLICY, "DSV-105"),
-        (own_task(), disavow.Policy(k=7, x=2), "DSV-101"),
-        (own_task(), disavow.Policy(k=0, x=2), "DSV-101"),
+        (own_task(model=lambda: nn.Linear(6, 2).requires_grad_(False)), POLICY, TaskError, ["model", "frozen"]),
+        (own_task(model=lambda: 7), POLICY, TaskError, ["model", "int"]),
+        (Fails(), POLICY, TaskError, ["Fails.model()", "LookupError", "no such weights", "test_task_runs.py:"]),
+        (own_task(clients={}), POLICY, TaskError, ["clients"]),
+        (own_task(clients={"a": (), "b": rows(1)}), POLICY, TaskError, ["client a"]),
+        (own_task(clients={"a": rows(1), "b": rows(2, 0)}), POLICY, TaskError, ["client b"]),
+        (own_task(clients=[("a", rows(1)), ("b", rows(3)), ("a", rows(2))]), POLICY, TaskError, ["id a twice"]),
+        (own_task(test=rows(1, 0)), POLICY, TaskError, ["test data"]),
+        (own_task(), disavow.Policy(k=7, x=2), ConfigError, ["clustering.k is 7", "6"]),
+        (own_task(), disavow.Policy(k=0, x=2), ConfigError, ["clustering.k", "0"]),
     ],
-    ids=["frozen", "no module", "nobody", "no samples", "an id twice", "k too large", "k = 0"],
-)
+    ids=[
+        "frozen", "no module", "model raises", "nobody", "no arrays", "no samples", "an id twice", "no test data",
+        "k too large", "k = 0",
+    ],
+)  # fmt: skip
 def test_what_cannot_be_trained_is_refused_and_nothing_is_written(
-    tmp_path: Path, keys: Path, task: Any, policy: disavow.Policy, code: str
+    tmp_path: Path, keys: Path, task: Any, policy: disavow.Policy, kind: type[ConfigError], named: list[str]
 ) -> None:
-    with pytest.raises(ConfigError) as refused:
+    with refuses(kind, *named):
         disavow.Federation.create(tmp_path / "run", task, policy=policy)
-    assert refused.value.code == code
     assert not (tmp_path / "run").exists()
 
 
-def test_a_loss_that_is_not_finite_leaves_the_run_usable(tmp_path: Path, keys: Path) -> None:
-    wild = own_task(
-        model=lambda: nn.Linear(6, 1),
-        clients={f"clinic-{i}": (rows(i)[0], np.full((12, 1), np.inf, np.float32)) for i in range(6)},
-        test=None,
-        loss=functional.mse_loss,
-    )
-    federation = disavow.Federation.create(tmp_path / "run", wild, policy=POLICY)
-    with federation, pytest.raises(RoundRefused):
-        federation.train()
+def _one_other(inputs: Any, targets: Any) -> dict[str, Any]:
+    """Everybody's data, of which that of clinic-4 is another."""
+    return {f"clinic-{i}": (inputs, targets) if i == 4 else rows(i) for i in range(6)}
+
+
+INPUTS, LABELS = rows(4)
+PLAIN: dict[str, Any] = {"model": lambda: nn.Linear(6, 2), "optimizer": None, "test": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "named"),
+    [
+        ({"clients": _one_other(INPUTS[:, :5], LABELS)}, TaskError, ["clinic-4", "round 1", "(4, 5)", "(4,)"]),
+        ({"clients": _one_other(INPUTS, LABELS + 7)}, TaskError, ["clinic-4", "round 1", "(4, 6)"]),
+        (PLAIN | {"clients": _one_other(INPUTS, LABELS + 7)}, TaskError, ["clinic-4", "round 1", "(4, 6)"]),
+        (PLAIN | {"model": lambda: nn.Linear(5, 2)}, TaskError, ["clinic-0", "round 1", "(4, 6)"]),
+        ({"clients": _one_other(INPUTS, INPUTS)}, TaskError, ["clinic-4", "float32(4, 6)", "a loss"]),
+        ({"loss": nn.CrossEntropyLoss(reduction="none")}, TaskError, ["clinic-0", "float32(4,)", "mean"]),
+        ({"clients": _one_other(INPUTS * np.nan, LABELS)}, RoundRefused, ["clinic-4", "round 1"]),
+        (PLAIN | {"clients": _one_other(INPUTS * np.nan, LABELS)}, RoundRefused, ["clinic-4", "round 1"]),
+    ],
+    ids=[
+        "another width", "no such class", "no such class, fast engine", "no such width, fast engine", "no class",
+        "a loss that is no number", "NaN", "NaN, fast engine",
+    ],
+)  # fmt: skip
+def test_what_fails_in_training_names_client_round_and_shapes_and_leaves_the_run_as_it_was(
+    tmp_path: Path, keys: Path, changes: dict[str, Any], kind: type[disavow.DisavowError], named: list[str]
+) -> None:
+    settings = config.from_values({"clustering": {"k": 2}, "engine": {"name": "sequential"}}, source="tests")
+    with disavow.Federation.create(tmp_path / "run", own_task(**changes), settings=settings) as federation:
+        with refuses(kind, *named):
+            federation.train(rounds=1)
+        assert federation.ledger.last_round == 0
+        assert not federation.erase("clinic-1").requests["clinic-1"].pending
     assert fsck(tmp_path / "run") == []
+
+
+def test_an_evaluation_that_is_no_mapping_is_refused_and_training_goes_on_once_it_is(
+    tmp_path: Path, keys: Path
+) -> None:
+    class Measured(Regression):
+        def evaluate(self, model: nn.Module, data: Any) -> Any:
+            return 0.5
+
+    federation = disavow.Federation.create(tmp_path / "run", Measured(), policy=POLICY, rounds=2)
+    with federation, refuses(TaskError, "Measured.evaluate()", "float"):
+        federation.train()
+    with disavow.Federation.open(tmp_path / "run", Regression()) as federation:
+        federation.train()
+        assert [sorted(each.evaluation.metrics) for each in federation.ledger.summaries() if each.evaluation] == [
+            ["bias", "rmse"]
+        ] * 2
 
 
 def test_a_task_that_takes_parts_which_exclude_each_other_is_refused() -> None:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from disavow.rounds.noise import Distribution, Noise
     from disavow.rounds.randomness import Stream
     from disavow.tasks.task import Task, task
+    from disavow.tracking.mlflow import MLflow
+    from disavow.tracking.tensorboard import TensorBoard
+    from disavow.tracking.tracker import Tracker
 
 _LAZY = {
     "Answer": "disavow.results",
@@ -44,12 +47,15 @@ _LAZY = {
     "ExportedModel": "disavow.results",
     "Federation": "disavow.federation",
     "Geometry": "disavow.rounds.clustering.geometry",
+    "MLflow": "disavow.tracking.mlflow",
     "Mechanism": "disavow.erasure.mechanisms",
     "Noise": "disavow.rounds.noise",
     "Prospect": "disavow.results",
     "Status": "disavow.results",
     "Stream": "disavow.rounds.randomness",
     "Task": "disavow.tasks.task",
+    "TensorBoard": "disavow.tracking.tensorboard",
+    "Tracker": "disavow.tracking.tracker",
     "check_run": "disavow.checks",
     "task": "disavow.tasks.task",
 }
@@ -70,6 +76,7 @@ __all__ = [
     "Federation",
     "Geometry",
     "Layout",
+    "MLflow",
     "Mechanism",
     "Member",
     "Noise",
@@ -80,7 +87,9 @@ __all__ = [
     "Status",
     "Stream",
     "Task",
+    "TensorBoard",
     "TensorSpec",
+    "Tracker",
     "Verdict",
     "__version__",
     "check_run",

@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ParamSpec, Self
 
 from disavow import config, runs
 from disavow.checks import check_run
@@ -78,8 +78,9 @@ from disavow.results import (
 )
 from disavow.rounds.options import Clock, RoundOptions, now, room_for
 from disavow.rounds.participation import participation_of
-from disavow.rounds.training import OnRound, settle, train
+from disavow.rounds.training import OnRound, settle_newest, train
 from disavow.runs import Loading
+from disavow.tracking import Follower, Tracker, from_settings, in_one_line
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from disavow.runs import Prepared, PreparedTask
     from disavow.tasks.task import Task
 
+_P = ParamSpec("_P")
 _POLL_SECONDS = 0.2
 _LIKE = 0.6
 """How alike two ids must be for one to be suggested in the place of the other; as `difflib` counts."""
@@ -165,6 +167,7 @@ class Federation:
     """An engine of the caller's own, in place of the one that the settings describe."""
     own_options: RoundOptions | None = None
     """How rounds are run, where that is not as the settings say."""
+    _follower: Follower | None = None
 
     # -- opening and closing ------------------------------------------------------------------------------------
 
@@ -209,6 +212,7 @@ class Federation:
         if isinstance(task, Settings):
             task, settings = None, task
         settings = config.with_policy(settings or Settings(), policy, rounds=rounds, seed=seed)
+        from_settings(settings.tracking)  # what is not installed is better known before there is a run
         ledger, settings, made = runs.start(
             settings, directory, keys=keys, clock=clock, ask=ask, loading=loading, prepared=prepared, task=task
         )
@@ -299,7 +303,10 @@ class Federation:
         return cls(directory, settings, ledger, keys, clock, ask, openings)
 
     def close(self) -> None:
-        """Let go of the run, its lock, its data and its workers. Closing twice is closing once."""
+        """Let go of the run, its lock, its data, its workers and its trackers. Closing twice is closing once."""
+        if self._follower is not None:
+            self._follower.close()
+            self._follower = None
         if self.own_engine is not None:
             self.own_engine.close()
         if self._prepared is not None:
@@ -363,6 +370,53 @@ class Federation:
         """Read the operator's key of the tombstones; make it where there is none."""
         return tombstone_key(self.keys, run=self.directory)
 
+    # -- tracking ----------------------------------------------------------------------------------------------
+
+    def track(self, tracker: Tracker) -> None:
+        """Write rounds, metrics, verdicts and costs to a tracker from now on, beside those that the settings name.
+
+        Args:
+            tracker: Such as `disavow.TensorBoard(folder)` or `disavow.MLflow(uri)`; closed with the federation.
+
+        """
+        self._tracked(_NOBODY, refuse=True)
+        if self._follower is None:
+            self._follower = Follower(lambda: self.ledger)
+        self._follower.add(tracker)
+
+    def _tracked(self, callbacks: Callbacks, *, refuse: bool = False) -> Callbacks:
+        """Let trackers hear what a caller hears.
+
+        Args:
+            callbacks: What the caller hears.
+            refuse: Refuse trackers of the settings that cannot be opened; otherwise they are left out, and that
+                is noted: no erasure waits for a tracker.
+
+        Raises:
+            ConfigError: One cannot be opened.
+
+        """
+        if self._follower is None and self.settings.tracking.is_used:
+            self._follower = Follower(lambda: self.ledger)
+            try:
+                for tracker in from_settings(self.settings.tracking):
+                    self._follower.add(tracker)
+            except Exception as error:  # whatever a tracker may raise
+                reason = str(error) if isinstance(error, DisavowError) else in_one_line(error)
+                if refuse:
+                    self._follower = None
+                    raise ConfigError(f"tracking is set, and cannot be used: {reason}") from error
+                callbacks.on_note(f"not tracked: {reason}")
+        if (follower := self._follower) is None:
+            return callbacks
+        follower.on_note = callbacks.on_note
+        return replace(
+            callbacks,
+            on_round=_both(callbacks.on_round, follower.on_round),
+            on_verdict=_both(callbacks.on_verdict, follower.on_verdict),
+            on_answer=_both(callbacks.on_answer, follower.on_answer),
+        )
+
     # -- training ----------------------------------------------------------------------------------------------
 
     def train(self, callbacks: Callbacks = _NOBODY, *, rounds: int | None = None) -> None:
@@ -380,11 +434,12 @@ class Federation:
         """
         self._take_lock()
         engine, options, rate = self.engine, self.options, self.settings.requests.rate
+        callbacks = self._tracked(callbacks, refuse=True)
 
         def between_rounds() -> None:
             if rate > 0:
                 place_from_stream(self.ledger, options, rate=rate, key=self.tombstone_key())
-            self.answer(callbacks)
+            self._answer(callbacks)
 
         train(
             self.ledger,
@@ -407,8 +462,9 @@ class Federation:
 
         self._take_lock()
         engine, options = self.engine, self.options
+        callbacks = self._tracked(callbacks, refuse=True)
         run_round(self.ledger, engine, options)
-        for summary in settle(self.ledger, engine, options):
+        for summary in settle_newest(self.ledger, engine, options):
             callbacks.on_round(summary)
 
     def _take_lock(self, patience: float | None = None) -> None:
@@ -436,6 +492,9 @@ class Federation:
 
         """
         self._take_lock()
+        return self._answer(self._tracked(callbacks))
+
+    def _answer(self, callbacks: Callbacks) -> tuple[ErasureRequest, ...]:
         ledger, options, mechanism = self.ledger, self.options, self.mechanism
         answered: tuple[ErasureRequest, ...] = ()
         loaded = self._prepared is not None or self.own_engine is not None
@@ -461,8 +520,7 @@ class Federation:
                 on_opening=callbacks.on_opening,
                 remark=self._remark,
             )
-        for request in answered:
-            callbacks.on_answer(request)
+        _tell_answered(callbacks, answered)
         return answered
 
     # -- erasure requests --------------------------------------------------------------------------------------
@@ -569,6 +627,7 @@ class Federation:
             _make_openings(openings)
         numbers = ledger.place_requests(clients, key=keys.tombstone, at=self.clock(), openings=openings)
         callbacks.on_placed(numbers)
+        callbacks = self._tracked(callbacks)
         deadline = time.monotonic() + wait
         refusal = self._see_to(numbers, keys, callbacks, retrain=retrain, deadline=deadline)
         found = {request.number: request for request in ledger.requests(numbers)}
@@ -625,15 +684,15 @@ class Federation:
         without_training = partial(
             answer_without_training, ledger, options, on_verdict=callbacks.on_verdict, remark=self._remark
         )
-        without_training(mechanism)
+        _tell_answered(callbacks, without_training(mechanism))
         if not training_due(ledger):
             return None
         if not retrain:
             if any(request.pending for request in ledger.requests(numbers)):
-                without_training(WithoutRetraining(mechanism), among=numbers)
+                _tell_answered(callbacks, without_training(WithoutRetraining(mechanism), among=numbers))
             return None
         try:
-            answer_requests(
+            answered = answer_requests(
                 ledger,
                 self._engine_to_retrain(),
                 options,
@@ -642,8 +701,9 @@ class Federation:
                 on_round=callbacks.on_round,
             )
         except CannotRetrain as refusal:
-            without_training(mechanism, apart=True)
+            _tell_answered(callbacks, without_training(mechanism, apart=True))
             return refusal
+        _tell_answered(callbacks, answered)
         return None
 
     @property
@@ -979,6 +1039,21 @@ def unknown_client(client: str, known: Sequence[str]) -> UnknownClient:
     like = get_close_matches(client, known, n=3, cutoff=_LIKE)
     hint = f"; did you mean {' or '.join(map(escaped, like))}?" if like else ""
     return UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed{hint}")
+
+
+def _tell_answered(callbacks: Callbacks, answered: Sequence[ErasureRequest]) -> None:
+    for request in answered:
+        callbacks.on_answer(request)
+
+
+def _both(first: Callable[_P, None], second: Callable[_P, None]) -> Callable[_P, None]:
+    """Give a function that calls two, in this order."""
+
+    def both(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        first(*args, **kwargs)
+        second(*args, **kwargs)
+
+    return both
 
 
 def _ids(clients: Sequence[str] | str) -> list[str]:

@@ -213,6 +213,7 @@ def _create(
     from disavow.engines.state import model_of
 
     model, trainer = model_of(prepared.network), prepared.trainer
+    settings = _tracked_anywhere(settings)
     clients: Iterable[str]
     digests: Mapping[str, str] = {}
     without: tuple[str, ...] = ()
@@ -516,6 +517,17 @@ def _bound_to_task(settings: Settings, loaded: LoadedTask) -> Settings:
     found = {"clients": len(loaded.samples), "path": str(Path(path).expanduser().absolute()) if path else None}
     bound = settings.model_copy(update={"task": settings.task.model_copy(update=found)})
     return config.from_values(bound.model_dump(exclude_unset=False), source="task")
+
+
+def _tracked_anywhere(settings: Settings) -> Settings:
+    """The settings with full paths of what is tracked to: an erasure may be asked for in another folder."""
+    tracking, full = settings.tracking, {}
+    if tracking.tensorboard is not None:
+        full["tensorboard"] = str(Path(tracking.tensorboard).expanduser().absolute())
+    scheme, _, database_file = (tracking.mlflow or "").partition("sqlite:///")
+    if not scheme and database_file:
+        full["mlflow"] = f"sqlite:///{Path(database_file).expanduser().absolute()}"
+    return settings.model_copy(update={"tracking": tracking.model_copy(update=full)})
 
 
 def _bound_to(settings: Settings, data: FederatedData) -> Settings:

@@ -78,14 +78,23 @@ def resume(run: RunDirectory, task: TaskFactory = None, json: Json = False) -> N
 
 
 @app.command(rich_help_panel="Runs and erasures")
-def status(run: RunDirectory, json: Json = False) -> None:
-    """Show what a run holds: its policy, its rounds, its accuracy, its size on disk.
+def status(
+    run: RunDirectory,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw every metric over the rounds: .png, .pdf or .svg."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show what a run holds: its policy, its rounds, what each of them scored, its size on disk.
 
     **Example:** `disavow status runs/first`
+
+    **Example:** `disavow status runs/first --plot rounds.png`
     """
     with needs("ledger"):
         from disavow.cli import status as command
-    command.status(run, as_json=json)
+    command.status(run, as_json=json, plot=plot)
 
 
 @app.command(rich_help_panel="Runs and erasures")

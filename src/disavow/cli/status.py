@@ -8,9 +8,11 @@ from pathlib import Path
 from rich.text import Text
 
 from disavow.cli import rounds
+from disavow.cli.options import check_plot, write_plot
 from disavow.cli.output import print_json, results, size
 from disavow.domain import Policy, escaped
 from disavow.domain.strategies import NOISES
+from disavow.errors import ConfigError
 from disavow.federation import Federation
 from disavow.ledger import RoundSummary
 from disavow.ledger.odds import Odds
@@ -19,14 +21,29 @@ from disavow.proof.summary import EXCLUDES_NOBODY, as_odds, rebuilt_in_words
 from disavow.results import KeptModels, Spending, Status
 
 
-def status(directory: Path, *, as_json: bool) -> None:
+def status(directory: Path, *, as_json: bool, plot: Path | None = None) -> None:
     """Show a run without touching it."""
+    if plot is not None:
+        check_plot(plot)
     with Federation.open(directory) as federation:
         found = federation.status()
+    if plot is not None:
+        _draw(plot, found)
     if as_json:
         print_json(found.to_json())
     else:
         _print(found)
+
+
+def _draw(plot: Path, found: Status) -> None:
+    from disavow.cli.curves import metrics_figure
+
+    superseded = len(found.rounds) - len(found.standing)
+    undone = f", {superseded} superseded" if superseded else ""
+    drawn = metrics_figure(found.rounds, f"{Path(found.run).name}: {len(found.standing)} rounds stand{undone}")
+    if drawn is None:
+        raise ConfigError(f"--plot is {plot}; allowed: no plot, because no round of this run was measured")
+    write_plot(plot, drawn)
 
 
 def clients(directory: Path, *, as_json: bool) -> None:
@@ -54,6 +71,8 @@ def _print(found: Status) -> None:
         console.print(f"\n{rounds.header(metrics)}", style="bold")
         for summary in standing:
             console.print(rounds.line(summary, metrics))
+        if more := rounds.metrics_of(standing, most=None)[len(metrics) :]:
+            console.print(f"not shown: {', '.join(map(escaped, more))}; `--json` and `--plot` have them")
 
 
 def _facts(found: Status) -> dict[str, str | None]:

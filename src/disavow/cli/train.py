@@ -13,7 +13,7 @@ from disavow import config
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import Watch, show_metric
-from disavow.domain import model_name
+from disavow.domain import escaped, model_name
 from disavow.errors import BudgetSpent
 from disavow.federation import Callbacks, Federation
 
@@ -65,7 +65,10 @@ def go_on(federation: Federation) -> BudgetSpent | None:
     rounds = federation.settings.rounds
     try:
         with Watch.of(progress(), "training", federation.ledger, total=rounds) as watch:
-            federation.train(Callbacks(watch.on_round, watch.on_verdict, watch.on_answer, watch.on_opening))
+            heard = Callbacks(
+                watch.on_round, watch.on_verdict, watch.on_answer, watch.on_opening, on_note=watch.on_note
+            )
+            federation.train(heard)
     except KeyboardInterrupt:
         print(f"interrupted; `disavow resume {federation.directory}` goes on", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
@@ -103,7 +106,7 @@ def _show(federation: Federation, *, as_json: bool) -> None:
         return
     last = standing[-1]
     measured = last.evaluation.metrics.items() if last.evaluation else ()
-    metrics = "".join(f"{name} {show_metric(name, value)}, " for name, value in measured)
+    metrics = "".join(f"{escaped(name)} {show_metric(name, value)}, " for name, value in measured)
     results().print(
         f"{len(standing)} rounds, {metrics}{size(ledger.stored_bytes())} in {directory}\nmodel {last.after}"
     )

@@ -6,6 +6,7 @@ and trained by them; every other one runs its own loss and optimizer.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,7 +24,7 @@ from disavow.engines.task_workload import TaskWorkload
 from disavow.engines.workload import Workload
 from disavow.rounds.local_training import Engine
 from disavow.rounds.vectors import Model, Updates
-from disavow.tasks.loading import LoadedTask
+from disavow.tasks.loading import LoadedTask, seeded
 from disavow.tasks.samples import TensorSamples
 from disavow.tasks.task import PartsTask, Task
 
@@ -136,6 +137,7 @@ def recognise(loaded: LoadedTask, training: TrainingSettings, seed: int) -> Work
         raise NotRecognised("the loss is not plain cross entropy")
     sgd = _sgd_of(task, loaded.network, training)
     inputs, labels, parts = _tensors_of(loaded)
+    _refuse_unfit_samples(loaded.network, inputs, labels)
     test_inputs, test_labels = _test_of(loaded, inputs, labels)
     return Workload(
         network=loaded.network,
@@ -198,6 +200,20 @@ def _tensors_of(loaded: LoadedTask) -> tuple[Tensor, Tensor, dict[str, np.ndarra
         start += len(samples)
     rows = _rows(held)
     return torch.cat([inputs for inputs, _ in rows]), torch.cat([labels for _, labels in rows]), parts
+
+
+def _refuse_unfit_samples(network: nn.Module, inputs: Tensor, labels: Tensor) -> None:
+    """Leave what cross entropy cannot take to the generic engine, which says whose batch it was, and its shapes."""
+    tried = copy.deepcopy(network).eval()
+    try:
+        with torch.no_grad(), seeded(0):
+            scores = tried(inputs[:1])
+    except Exception as error:
+        raise NotRecognised(f"the model does not take the inputs ({type(error).__name__})") from error
+    if not isinstance(scores, Tensor) or scores.dim() != 2:  # noqa: PLR2004 - samples, classes
+        raise NotRecognised("the model does not give one row of scores a sample")
+    if not 0 <= int(labels.min()) <= int(labels.max()) < scores.shape[1]:
+        raise NotRecognised("a label is none of the classes of the model")
 
 
 def _rows(held: dict[str, TensorSamples]) -> list[tuple[Tensor, ...]]:

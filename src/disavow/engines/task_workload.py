@@ -137,7 +137,12 @@ class TaskWorkload:
         with seeded(training_stream(self.seed, "evaluation").below(1 << 63), self.device):
             try:
                 measured: Any = task.evaluate(network, data)
-                return Evaluation(**{str(name): _finite_or_nan(value) for name, value in dict(measured).items()})
+                if not isinstance(measured, Mapping):
+                    raise TaskError(
+                        f"{type(task).__name__}.evaluate() returned a {type(measured).__name__}; allowed: a "
+                        "mapping from names to numbers"
+                    )
+                return Evaluation(**{str(name): _finite_or_nan(value) for name, value in measured.items()})
             except DisavowError:
                 raise
             except Exception as error:

@@ -22,7 +22,7 @@ from disavow.ledger import Ledger
 from disavow.ledger.journal import Rebuilding
 from disavow.proof.leaves import MOST_REQUESTS
 from disavow.rounds.options import RoundOptions
-from disavow.rounds.training import OnRound, settle
+from disavow.rounds.training import OnRound, settle, settle_newest
 
 if TYPE_CHECKING:
     from disavow.rounds.local_training import Engine
@@ -244,7 +244,7 @@ def rebuild_next(
         except RoundRefused as refusal:
             obstacle = refusal.reason  # it would be refused again and again: the earlier model is served instead
         else:
-            for summary in settle(ledger, engine, options):
+            for summary in settle_newest(ledger, engine, options):
                 on_round(summary)
             return True
     _finish(ledger, options, mechanism, wanted, obstacle, remark)

@@ -81,7 +81,10 @@ def _attribute(module: Any, factory: str, name: str) -> Any:
     found = module
     for part in name.split("."):
         if not hasattr(found, part):
-            raise TaskError(f"{factory}: {module.__name__} ({getattr(module, '__file__', None)}) has no {name!r}")
+            raise TaskError(
+                f"there is no {name!r} in the module {module.__name__} ({getattr(module, '__file__', None)}); "
+                f"task.factory is {factory!r}"
+            )
         found = getattr(found, part)
     return found
 

@@ -19,7 +19,8 @@ from disavow.domain import escaped
 from disavow.errors import DisavowError, TaskError
 from disavow.rounds.randomness import training_stream
 from disavow.tasks.samples import Samples, samples_of
-from disavow.tasks.task import Task
+from disavow.tasks.task import PartsTask, Task
+from disavow.tasks.training import own_frames
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,15 +66,21 @@ def load(task: Task, *, training: TrainingSettings, seed: int) -> LoadedTask:
     task.training = training
     network = _call(task, "model", seed)
     if not isinstance(network, nn.Module):
-        raise TaskError(f"{_name(task)}.model() returned a {type(network).__name__}; allowed: a torch.nn.Module")
+        raise TaskError(f"{_part(task, 'model')} is a {type(network).__name__}; allowed: a torch.nn.Module")
     if not any(parameter.requires_grad for parameter in network.parameters()):
-        raise TaskError(f"{_name(task)}.model() has no parameter that can be trained: all of them are frozen")
+        raise TaskError(
+            f"{_part(task, 'model')} has no parameter that can be trained: all of them are frozen; allowed: at "
+            "least one with requires_grad"
+        )
     data = _clients(task, seed)
     samples = {
         client: samples_of(held, owner=f"client {escaped(client)}", collate=task.collate)
         for client, held in data.items()
     }
-    return LoadedTask(task, network, data, samples, _call(task, "test_data", seed))
+    test = _call(task, "test_data", seed)
+    if test is not None and type(task).evaluate in (Task.evaluate, PartsTask.evaluate):
+        samples_of(test, owner="the test data", collate=task.collate)  # refused here, not after the first round
+    return LoadedTask(task, network, data, samples, test)
 
 
 def _clients(task: Task, seed: int) -> dict[str, Any]:
@@ -83,16 +90,16 @@ def _clients(task: Task, seed: int) -> dict[str, Any]:
         ids = [client for client, _ in pairs]
     except (TypeError, ValueError):
         raise TaskError(
-            f"{_name(task)}.clients() returned a {type(given).__name__}; allowed: a mapping from id to data"
+            f"{_part(task, 'clients')} is a {type(given).__name__}; allowed: a mapping from id to data"
         ) from None
     if not pairs:
-        raise TaskError(f"{_name(task)}.clients() is empty; allowed: at least one client")
+        raise TaskError(f"{_part(task, 'clients')} is empty; allowed: at least one client")
     for client in ids:
         if not isinstance(client, str) or not client:
-            raise TaskError(f"{_name(task)}.clients() has the id {client!r}; allowed: text that is not empty")
+            raise TaskError(f"{_part(task, 'clients')} has the id {client!r}; allowed: text that is not empty")
     if len(set(ids)) < len(ids):
         twice = next(client for client in ids if ids.count(client) > 1)
-        raise TaskError(f"{_name(task)}.clients() has the id {escaped(twice)} twice")
+        raise TaskError(f"{_part(task, 'clients')} has the id {escaped(twice)} twice; allowed: every id once")
     return dict(pairs)
 
 
@@ -106,7 +113,9 @@ def _call(task: Task, method: str, seed: int) -> Any:
     except DisavowError:
         raise
     except Exception as error:
-        raise TaskError(f"{_name(task)}.{method}() raised {type(error).__name__}: {error}") from error
+        raise TaskError(
+            f"{_name(task)}.{method}() raised {type(error).__name__}: {error}{own_frames(error)}"
+        ) from error
 
 
 @contextmanager
@@ -146,6 +155,13 @@ def _digest(task: Task, client: str, samples: Samples) -> str:
         data = str(part).encode()
         found.update(len(data).to_bytes(8, "big") + data)
     return found.hexdigest()
+
+
+def _part(task: Task, method: str) -> str:
+    """What a user calls a part of a task: an argument of `disavow.task`, or what a method of a class returned."""
+    return (
+        f"disavow.task({method}=...)" if isinstance(task, PartsTask) else f"what {_name(task)}.{method}() returned"
+    )
 
 
 def _name(task: Task) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +18,9 @@ from disavow.tasks.task import Task
 
 _FRAMES = 2
 """Innermost frames of the user's own traceback that an error shows."""
+
+_NOT_OWN = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, Path(__file__).parent) if file)
+"""Where code lies that is not the user's own."""
 
 
 def train_client(
@@ -56,6 +61,8 @@ def train_client(
     def closure() -> Any:
         optimizer.zero_grad(set_to_none=True)
         loss = task.loss(network, batch)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise TypeError(f"the loss is {shapes_of(loss)}; allowed: one number with a gradient, such as a mean")
         loss.backward()
         if task.clip_gradients is not None:
             nn.utils.clip_grad_norm_(parameters, task.clip_gradients)
@@ -83,5 +90,5 @@ def train_client(
 def own_frames(error: BaseException) -> str:
     """Name the lines of the user's own code that an exception came through, one a line."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "/torch/" not in frame.filename and "/disavow/" not in frame.filename]
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_OWN)]
     return "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in own[-_FRAMES:])
