@@ -12,10 +12,12 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from disavow.domain import Layout
+from disavow.domain import EngineChoice, Layout
 from disavow.engines.state import layout_of, model_of, put_model
 from disavow.rounds.threads import one_thread
 from disavow.rounds.vectors import Model, Updates, require_layout
+
+_REFERENCE = EngineChoice("sequential")
 
 Measured_co = TypeVar("Measured_co", covariant=True)
 
@@ -53,13 +55,15 @@ class LocalWorkload(Protocol[Measured_co]):
 class SequentialEngine(Generic[Measured_co]):
     """Trains clients one by one."""
 
-    def __init__(self, workload: LocalWorkload[Measured_co]) -> None:
+    def __init__(self, workload: LocalWorkload[Measured_co], choice: EngineChoice = _REFERENCE) -> None:
         """Prepare a network and the clients' samples.
 
         Args:
             workload: What is trained: images with labels, or any task.
+            choice: Why no faster engine trains.
 
         """
+        self.choice = choice
         self._network = workload.prepared(copy.deepcopy(workload.network))
         self._held: dict[str, Any] = {client: workload.samples_of(client) for client in workload.parts}
         self._workload = workload

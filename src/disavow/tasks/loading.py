@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from disavow.config import TrainingSettings
 from disavow.domain import escaped
 from disavow.errors import DisavowError, TaskError
 from disavow.rounds.randomness import training_stream
+from disavow.tasks.factory import Factory
 from disavow.tasks.samples import Samples, samples_of
 from disavow.tasks.task import Task
 
@@ -32,6 +34,8 @@ class LoadedTask:
         data: Every client's data, as the task gave it.
         samples: The same by position.
         test: The test data as the task gave it; None where there is none.
+        factory: What made the task; None where it was given as an object.
+        seconds: How long loading took.
 
     """
 
@@ -40,20 +44,27 @@ class LoadedTask:
     data: Mapping[str, Any]
     samples: Mapping[str, Samples]
     test: Any | None
+    factory: Factory | None = None
+    seconds: float = 0.0
 
     @cached_property
     def digests(self) -> dict[str, str]:
         """SHA-256 of what each client holds: its samples where they are tensors, else how many; and their keys."""
-        return {client: _digest(self.task, client, held) for client, held in self.samples.items()}
+        return {client: self.digest_of(client) for client in self.samples}
+
+    def digest_of(self, client: str) -> str:
+        """Compute the SHA-256 of what one client holds, as in `digests`."""
+        return _digest(self.task, client, self.samples[client])
 
 
-def load(task: Task, *, training: TrainingSettings, seed: int) -> LoadedTask:
+def load(task: Task, *, training: TrainingSettings, seed: int, factory: Factory | None = None) -> LoadedTask:
     """Build a task's model and read its clients, with every draw from the run's seed.
 
     Args:
         task: The task.
         training: How its clients train.
         seed: The run's seed.
+        factory: What made the task, where something did that can be imported.
 
     Returns:
         What engines are made from.
@@ -62,6 +73,7 @@ def load(task: Task, *, training: TrainingSettings, seed: int) -> LoadedTask:
         TaskError: Its own code raised, its model has nothing to train, or a client's data cannot be used.
 
     """
+    begun = time.monotonic()
     task.training = training
     network = _call(task, "model", seed)
     if not isinstance(network, nn.Module):
@@ -73,7 +85,8 @@ def load(task: Task, *, training: TrainingSettings, seed: int) -> LoadedTask:
         client: samples_of(held, owner=f"client {escaped(client)}", collate=task.collate)
         for client, held in data.items()
     }
-    return LoadedTask(task, network, data, samples, _call(task, "test_data", seed))
+    test = _call(task, "test_data", seed)
+    return LoadedTask(task, network, data, samples, test, factory, time.monotonic() - begun)
 
 
 def _clients(task: Task, seed: int) -> dict[str, Any]:

@@ -74,10 +74,15 @@ def train_client(
             f"{shapes_of(batch)}: {type(error).__name__}: {error}{own_frames(error)}"
         ) from error
     if not bool(torch.isfinite(total)):
-        raise RoundRefused(
-            f"round {round_number} refused: the loss of client {escaped(client)} became NaN or infinite (is the "
-            f"learning rate too high?){RoundRefused.UNCHANGED}"
-        )
+        raise not_finite(client, round_number)
+
+
+def not_finite(client: str, round_number: int) -> RoundRefused:
+    """Make the refusal of a round in which a client's loss became NaN or infinite."""
+    return RoundRefused(
+        f"round {round_number} refused: the loss of client {escaped(client)} became NaN or infinite (is the "
+        f"learning rate too high?){RoundRefused.UNCHANGED}"
+    )
 
 
 def own_frames(error: BaseException) -> str:
