@@ -676,8 +676,8 @@ class Federation:
     @property
     def _remark(self) -> Remark:
         """What the report of a rebuild says beyond its cost: whether nodes, or a user's code, trained as before."""
-        foreign = runs.on_nodes(self.settings) or self.ledger.trainer.kind == "task"
-        return repetition if foreign else lambda ledger: ""
+        own_task = self.ledger.trainer.kind == "task" and self.mechanism.exact
+        return repetition if own_task or runs.on_nodes(self.settings) else lambda ledger: ""
 
     def _engine_to_retrain(self) -> Engine:
         """What trained the run, with its data; or why it cannot be had."""
