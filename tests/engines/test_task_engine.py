@@ -187,6 +187,11 @@ class _Branches(nn.Linear):
         return super().forward(rows if rows.sum() > 0 else -rows)
 
 
+class _Precise(nn.Linear):
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return super().forward(rows.double())
+
+
 class _Counts(nn.Linear):
     def __init__(self) -> None:
         super().__init__(6, 2)
@@ -233,12 +238,13 @@ def _parts(**changes: Any) -> disavow.Task:
         ({"model": _Counts}, "steps"),
         ({"model": _Recurrent}, "lstm"),
         ({"model": lambda: nn.BatchNorm1d(6, momentum=None)}, "counter"),
-        ({"model": lambda: nn.Linear(6, 2).double()}, "float64"),
+        ({"model": lambda: _Precise(6, 2).double()}, "float64"),
+        ({"model": lambda: nn.Linear(5, 2)}, "does not run"),
         ({"optimizer": _scheduled}, "schedule"),
         ({"optimizer": lambda p: _OwnSGD(p, lr=0.1)}, "_OwnSGD"),
         ({"loss": lambda out, labels: out.mean() * float(np.random.rand())}, "random"),  # noqa: NPY002
     ],
-    ids=["branches", "counts", "LSTM", "cumulative", "float64", "schedule", "subclass", "NumPy"],
+    ids=["branches", "counts", "LSTM", "cumulative", "float64", "defect", "schedule", "subclass", "NumPy"],
 )
 def test_models_losses_and_optimizers_that_cannot_be_stacked(changes: dict[str, Any], named: str) -> None:
     loaded = load(_parts(**changes), training=TRAINING, seed=SEED)
@@ -356,6 +362,16 @@ def test_frozen_and_tied_parameters_are_where_they_belong() -> None:
     put_model(network, trained)
     assert network.head.weight is network.embedding.weight
     assert torch.equal(network.position, loaded.network.position)  # type: ignore[arg-type]
+
+
+def test_counters_of_a_client_are_not_those_of_the_one_before() -> None:
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 2), nn.BatchNorm1d(2, momentum=None))
+
+    engine = reference(load(_parts(model=model), training=TRAINING, seed=SEED))
+    broadcast = model_of(model())
+    [alone] = engine.train(broadcast, ("dan",), 1).vectors
+    assert torch.equal(engine.train(broadcast, ("bob", "dan"), 1).vectors[1], alone)
 
 
 def test_the_loop_is_the_one_that_anybody_would_write() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from disavow.domain import escaped
 from disavow.errors import DisavowError, RoundRefused, TaskError
@@ -50,11 +51,16 @@ def train_client(
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] * factor
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    own_zero_grad = type(optimizer).zero_grad is not Optimizer.zero_grad
     total = torch.zeros((), device=device)
     batch: Any = None
 
     def closure() -> Any:
-        optimizer.zero_grad(set_to_none=True)
+        if own_zero_grad:
+            optimizer.zero_grad()
+        else:  # what it does, without what it costs: as much as a tenth of a small model's step
+            for parameter in parameters:
+                parameter.grad = None
         loss = task.loss(network, batch)
         loss.backward()
         if task.clip_gradients is not None:

@@ -127,11 +127,12 @@ class StackedTasks:
         if hasattr(self._task, "train_client"):
             raise CannotStack("the task has a training loop of its own")
         self._layout = layout_of(workload.network)
-        self._network = _StackableLoss(self._task, workload.network, self._device)
-        self._rows = _Rows.of(workload)
-        with reproducible(self._device, precision):
+        with reproducible(self._device, precision), seeded(0, self._device):
+            trial = _Trial.of(workload)
             read_optimizer(self._task, workload.network, 1.0)
-            self._at_most = _try_out(workload, self._network)
+            self._network = _StackableLoss(self._task, workload.network, self._device)
+            self._at_most = trial.compare(workload, self._network)
+        self._rows = _Rows.of(workload)
 
     def train(
         self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
@@ -516,35 +517,49 @@ class _Tried:
     buffers: Tensors
 
 
-def _try_out(workload: TaskWorkload, network: _StackableLoss) -> int:
-    """Compare two clients in a stack with the same two alone; how many clients fit into memory.
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """A batch of each of two clients, and what they give alone."""
 
-    Raises:
-        CannotStack: They cannot be stacked, or come out otherwise.
+    batches: list[Any]
+    alone: list[_Tried]
 
-    """
-    largest = sorted(workload.parts, key=lambda client: -len(workload.parts[client]))[:2]
-    clients = [largest[0], largest[-1]]
-    size = min(workload.settings.batch_size, *(len(workload.parts[client]) for client in clients))
-    device = workload.device
-    with seeded(0, device):
+    @classmethod
+    def of(cls, workload: TaskWorkload) -> _Trial:
+        """Compute the losses of the two largest clients, each alone.
+
+        Raises:
+            CannotStack: A user's code does not run on this device.
+
+        """
+        largest = sorted(workload.parts, key=lambda client: -len(workload.parts[client]))[:2]
+        clients, device = [largest[0], largest[-1]], workload.device
+        size = min(workload.settings.batch_size, *(len(workload.parts[client]) for client in clients))
         try:
             batches = [moved(workload.parts[client].batch(np.arange(size)), device) for client in clients]
-            alone = [_alone(workload, batch, number) for number, batch in enumerate(batches)]
+            return cls(batches, [_alone(workload, batch, number) for number, batch in enumerate(batches)])
         except Exception as error:
             raise CannotStack(f"its code does not run on {device.type}: {_line(error)}", runs_here=False) from error
-        before = _generators(device)
+
+    def compare(self, workload: TaskWorkload, network: _StackableLoss) -> int:
+        """Compare with the same two in a stack; how many clients fit into memory.
+
+        Raises:
+            CannotStack: They cannot be stacked, or come out otherwise.
+
+        """
+        before = _generators(workload.device)
         try:
-            stacked, fits = _in_stack(workload, network, batches)
+            stacked, fits = _in_stack(workload, network, self.batches)
         except CannotStack:
             raise
         except Exception as error:
             raise CannotStack(f"torch.func cannot: {_line(error)}") from error
-        if _generators(device) != before:
+        if _generators(workload.device) != before:
             raise CannotStack("the model or the loss draws at random by itself")
-    for number, one in enumerate(alone):
-        _refuse_difference(one, stacked, number)
-    return fits
+        for number, one in enumerate(self.alone):
+            _refuse_difference(one, stacked, number)
+        return fits
 
 
 def _line(error: Exception) -> str:
