@@ -181,7 +181,7 @@ class TaskWorkload:
                 ) from error
 
 
-class CannotRebuild(DisavowError):
+class CannotRebuild(Exception):
     """A task that a worker process could not build again, or built otherwise. The process that trains has it."""
 
 
