@@ -35,9 +35,9 @@ def resume(directory: Path, *, as_json: bool, task: str | None = None) -> None:
     """Go on with a run."""
     with Federation.open(directory, task, write=True, ask=ask_passphrase, loading=_bar) as federation:
         federation.load()
+        standing = federation.ledger.last_round  # a damaged run is refused before anything is said
         show_engine(federation)
         show_notes(federation)
-        standing = federation.ledger.last_round
         progress().print(f"{directory} holds {standing} of {federation.settings.rounds} rounds")
         spent = go_on(federation)
         report(federation, as_json=as_json, spent=spent)
