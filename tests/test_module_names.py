@@ -10,9 +10,9 @@ SOURCES = ROOT / "src" / "disavow"
 
 ORDINARY = """
     accountants after aggregate alignment app attackers audit base batched batches batching before bounds
-    broadcast budget build by cache calibration canonical catalogue chain check checks cli clustering
+    broadcast budget build by cache calibration canonical catalogue chain check checks choice cli clustering
     commands commitment compiled config convnet copying creation cuda curves data database dataset
-    declarations decode demo difference digits distances domain dry env envelope epsilon erase errors
+    declarations decode demo difference digits distances domain dropout dry env envelope epsilon erase errors
     escaping evidence factory federaser files findings fixed flower folder follow forecast forging fsck fused game
     gaussian geometry graphs history hub id identity images init initial intervals journal judge keygen keys
     kmeans layers layout leaves lenet5 level limitations lira loading local lock log loss mdav memory merkle

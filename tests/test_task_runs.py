@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,9 @@ from torch import nn
 
 import disavow
 from disavow import config
-from disavow.domain import VerdictKind
+from disavow.domain import EngineChoice, VerdictKind
 from disavow.errors import CannotRetrain, ConfigError, RoundRefused, TaskError
+from disavow.federation import Callbacks
 from disavow.ledger import fsck
 from disavow.ledger.rows import time_to_text
 from disavow.proof.keys import generate
@@ -104,6 +106,70 @@ def test_a_rollback_retrains_to_the_bits_of_a_run_that_goes_on_without_the_leave
     with disavow.Federation.open(trained, rest) as federation:
         again = federation.state_dict()
     assert all(torch.equal(weights[name], again[name]) for name in weights)
+
+
+def _unseeded(model: nn.Module, data: Any, seed: int) -> None:
+    """Draws from a generator that the operating system seeds, as no other training of this client will."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.as_tensor(np.random.default_rng().normal(size=parameter.shape)))
+
+
+def _seeded(model: nn.Module, data: Any, seed: int) -> None:
+    """Draws from the global generator of NumPy, which is seeded by run, round and client."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.as_tensor(np.random.normal(size=parameter.shape)))  # noqa: NPY002
+
+
+@pytest.mark.parametrize("loop", [_unseeded, _seeded])
+def test_code_that_does_not_repeat_itself_is_reported_after_a_rollback(
+    tmp_path: Path, keys: Path, loop: Any
+) -> None:
+    task = disavow.task(
+        model=lambda: nn.Linear(6, 2), clients={f"clinic-{i}": rows(i) for i in range(6)}, train_client=loop
+    )
+    policy = replace(POLICY, x=2)
+    with disavow.Federation.create(tmp_path / "run", task, policy=policy, rounds=2) as federation:
+        federation.train()
+    with disavow.Federation.open(tmp_path / "run", task) as federation:
+        answer = federation.erase(["clinic-0", "clinic-1", "clinic-2"])
+        remarks = {request.remark or "" for request in answer.requests.values()}
+    if loop is _seeded:
+        assert remarks == {""}
+        return
+    [remark] = remarks
+    assert "retrained, not reproducible" in remark
+    assert "3 of 3" in remark
+
+
+@pytest.mark.parametrize("which", ["a task", "images"])
+def test_a_gpu_that_is_asked_for_and_absent_is_refused_before_anything_is_written(
+    tmp_path: Path, keys: Path, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    settings = config.from_values({"engine": {"device": "cuda"}}, source="test")
+    task = own_task() if which == "a task" else None
+    with refuses(ConfigError, "engine.device", "cuda"):
+        disavow.Federation.create(tmp_path / "run", task, settings=settings, policy=POLICY)
+    assert [path.name for path in tmp_path.iterdir()] == ["keys"]
+    assert not (keys / "tombstone.key").exists()
+
+
+def test_a_run_keeps_which_engine_trained_and_why_no_faster_one(trained: Path) -> None:
+    with disavow.Federation.open(trained) as federation:
+        status = federation.status()
+        assert status.engine is not None
+        told = status.to_json()["engine"]
+    assert status.engine.name == told["name"] == status.rounds[-1].trainer == "sequential"
+    assert list(told["passed_over"]) == ["pool", "compiled", "stacked"]
+    heard: list[EngineChoice] = []
+    with disavow.Federation.open(trained, own_task()) as federation:
+        federation.erase(["clinic-0", "clinic-1", "clinic-2"], callbacks=Callbacks(on_engine=heard.append))
+    assert heard == [status.engine]
+    with sqlite3.connect(trained / "ledger.sqlite3") as connection:
+        connection.execute("UPDATE run SET engine = ?", ('{"name": 3}',))
+    assert [finding.where for finding in fsck(trained)] == ["table run"]
 
 
 def test_metrics_of_the_task_are_kept_with_each_round(tmp_path: Path, keys: Path) -> None:
@@ -280,14 +346,21 @@ def test_a_task_is_trained_erased_from_and_resumed_by_commands(tmp_path: Path, k
     command("init", "config.toml", "--task", "own_module.py")
     config = tmp_path / "config.toml"
     config.write_text(config.read_text().replace("rounds = 20", "rounds = 2"))
-    assert "accuracy" in command("train", "config.toml", "--run", "run")
+    told = command("train", "config.toml", "--run", "run", "--json")
+    assert "accuracy" in told
+    [choice] = [line for line in told.splitlines() if line.startswith("engine: ")]
+    assert told.splitlines()[told.splitlines().index("}") + 1] == choice  # the first line of stderr
     (tmp_path / "own_module.py").rename(tmp_path / "away.py")
     assert "deniable" in command("erase", "run", "client-03", "--yes")
-    command("status", "run")
+    assert choice.removeprefix("engine: ") in command("status", "run")
     many = [f"client-{i:02d}" for i in (1, 2, 4, 5, 6, 7, 8)]
     assert "own_module" in command("erase", "run", *many, "--yes", status=10)
     (tmp_path / "away.py").rename(tmp_path / "own_module.py")
-    assert "retrained" in command("erase", "run", *many, "--yes")
+    told = command("erase", "run", *many, "--yes")
+    assert "retrained" in told
+    assert "not reproducible" not in told
+    assert choice in told.splitlines()
+    assert choice in command("resume", "run").splitlines()
     command("fsck", "run", "--absent", "client-03")
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ParamSpec, Self
 from disavow import config, runs
 from disavow.checks import check_run
 from disavow.config import Settings
-from disavow.domain import ErasureRequest, Policy, RequestState, Verdict, escaped
+from disavow.domain import EngineChoice, ErasureRequest, Policy, RequestState, Verdict, escaped
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.erase import Remark, answer_requests, answer_without_training, training_due
 from disavow.erasure.mechanisms import Mechanism, WithoutRetraining, refuse_another
@@ -113,6 +113,7 @@ class Callbacks:
         on_placed: The numbers of the requests that were placed.
         on_wait: Why the caller has to wait for another process.
         on_note: What is not as it should be with the run or its data.
+        on_engine: Which engine is about to train, and why no faster one.
 
     """
 
@@ -123,6 +124,7 @@ class Callbacks:
     on_placed: Callable[[tuple[int, ...]], None] = lambda numbers: None
     on_wait: Callable[[str], None] = lambda why: None
     on_note: Callable[[str], None] = lambda note: None
+    on_engine: Callable[[EngineChoice], None] = lambda choice: None
 
 
 _NOBODY = Callbacks()
@@ -348,6 +350,22 @@ class Federation:
         return self.prepared.engine if self.own_engine is None else self.own_engine
 
     @property
+    def engine_choice(self) -> EngineChoice | None:
+        """Which engine trains, and why no faster one; before it is built, which trained last. None: nobody says."""
+        if self._prepared is None and self.own_engine is None:
+            return self.ledger.engine_choice()
+        engine = self.engine
+        return getattr(engine, "choice", None)
+
+    def _note_engine(self, callbacks: Callbacks = _NOBODY) -> EngineChoice | None:
+        """Build the engine, say which one it is, and keep that with the run."""
+        choice: EngineChoice | None = getattr(self.engine, "choice", None)
+        if choice is not None:
+            callbacks.on_engine(choice)
+            self.ledger.note_engine(choice)
+        return choice
+
+    @property
     def options(self) -> RoundOptions:
         """How rounds are run, beyond the policy in the ledger."""
         if self.own_options is not None:
@@ -435,8 +453,10 @@ class Federation:
         self._take_lock()
         engine, options, rate = self.engine, self.options, self.settings.requests.rate
         callbacks = self._tracked(callbacks, refuse=True)
+        self._note_engine(callbacks)
 
         def between_rounds() -> None:
+            self._note_engine()  # it may have fallen back meanwhile
             if rate > 0:
                 place_from_stream(self.ledger, options, rate=rate, key=self.tombstone_key())
             self._answer(callbacks)
@@ -464,6 +484,7 @@ class Federation:
         engine, options = self.engine, self.options
         callbacks = self._tracked(callbacks, refuse=True)
         run_round(self.ledger, engine, options)
+        self._note_engine()
         for summary in settle_newest(self.ledger, engine, options):
             callbacks.on_round(summary)
 
@@ -508,7 +529,10 @@ class Federation:
                 on_opening=callbacks.on_opening,
                 remark=self._remark,
             )
-        if loaded or training_due(ledger):
+        if not loaded and training_due(ledger):
+            self._note_engine(callbacks)
+            loaded = True
+        if loaded:
             answered += answer_requests(
                 ledger,
                 self.engine,
@@ -692,13 +716,16 @@ class Federation:
                 _tell_answered(callbacks, without_training(WithoutRetraining(mechanism), among=numbers))
             return None
         try:
+            engine = self._engine_to_retrain()
+            self._note_engine(callbacks)
             answered = answer_requests(
                 ledger,
-                self._engine_to_retrain(),
+                engine,
                 options,
                 mechanism,
                 on_verdict=callbacks.on_verdict,
                 on_round=callbacks.on_round,
+                remark=self._remark,
             )
         except CannotRetrain as refusal:
             _tell_answered(callbacks, without_training(mechanism, apart=True))
@@ -708,8 +735,9 @@ class Federation:
 
     @property
     def _remark(self) -> Remark:
-        """What the report of a rebuild says beyond its cost: on nodes, whether they trained as before."""
-        return repetition if runs.on_nodes(self.settings) else lambda ledger: ""
+        """What the report of a rebuild says beyond its cost: whether nodes, or a user's code, trained as before."""
+        own_task = self.ledger.trainer.kind == "task" and self.mechanism.exact
+        return repetition if own_task or runs.on_nodes(self.settings) else lambda ledger: ""
 
     def _engine_to_retrain(self) -> Engine:
         """What trained the run, with its data; or why it cannot be had."""
@@ -796,6 +824,7 @@ class Federation:
             odds=ledger.odds(),
             rounds=summaries,
             obstacle=self._obstacle(standing),
+            engine=ledger.engine_choice(),
         )
 
     def _spending(self) -> Spending | None:

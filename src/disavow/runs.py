@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from disavow.privacy.budget import Budget
     from disavow.rounds.local_training import Engine
     from disavow.rounds.vectors import Model
+    from disavow.tasks.factory import Factory
     from disavow.tasks.loading import LoadedTask
     from disavow.tasks.task import Task
 
@@ -128,22 +129,33 @@ def prepare(settings: Settings, *, on_progress: OnProgress = show_nothing) -> Pr
 
 def _load_task(settings: Settings, task: Task | str | None) -> LoadedTask:
     """Load a task: the one that was given, or else the one that the settings name."""
+    return _load(settings, _build_task(settings, task), _factory_of(settings, task))
+
+
+def _load(settings: Settings, task: Task, factory: Factory | None) -> LoadedTask:
     from disavow.tasks.loading import load
 
-    return load(_build_task(settings, task), training=settings.training, seed=settings.seed)
+    return load(task, training=settings.training, seed=settings.seed, factory=factory)
 
 
 def _build_task(settings: Settings, task: Task | str | None) -> Task:
     """Build the task that was named, or else the one that the settings name."""
-    from disavow.tasks import build
-
     if task is not None and not isinstance(task, str):
         return task
-    factory = task or settings.task.factory
+    factory = _factory_of(settings, task)
     if factory is None:
         raise CannotRetrain(_UNNAMED_TASK)
-    path = settings.task.path
-    return build(factory, settings.task.options, Path(path) if path else None)
+    return factory.build()
+
+
+def _factory_of(settings: Settings, task: Task | str | None) -> Factory | None:
+    """Where a task can be imported from: the name that was given, or else the one of the settings."""
+    from disavow.tasks.factory import Factory
+
+    if task is not None and not isinstance(task, str):
+        return None
+    name, path = task or settings.task.factory, settings.task.path
+    return None if name is None else Factory(name, settings.task.options, Path(path) if path else None)
 
 
 def _prepare_task(settings: Settings, loaded: LoadedTask) -> PreparedTask:
@@ -181,6 +193,8 @@ def start(
     """Make the ledger of a new run; the ledger, the settings as the run keeps them, and what trains it."""
     refuse_on_nodes(settings, directory)
     refuse_existing(directory)
+    if prepared is None:
+        refuse_device(settings)
     signer = load_signer(keys, ask)
     if needs_participation_key(settings):
         tombstone_key(keys, run=directory)  # a folder that cannot be used is better known before there is a run
@@ -189,9 +203,9 @@ def start(
     if prepared is not None:
         made = prepared
     elif task is not None or settings.task.factory is not None:
-        task = _build_task(settings, task)
-        settings = settings_with(settings, task)
-        made = _prepare_task(settings, _load_task(settings, task))
+        built = _build_task(settings, task)
+        settings = settings_with(settings, built)
+        made = _prepare_task(settings, _load(settings, built, _factory_of(settings, task)))
     else:
         with loading() as on_progress:
             made = prepare(settings, on_progress=on_progress)
@@ -330,6 +344,7 @@ def prepare_again(
         CannotRetrain: What trained it is not to be had here, or is not the same.
 
     """
+    refuse_device(settings)
     if ledger.trainer.kind == "task":
         return _prepare_task(settings, find_task_again(ledger, settings, task))
     return _prepared(settings, *find_again(ledger, settings, on_progress=on_progress))
@@ -466,6 +481,14 @@ def refuse_changed(ledger: Ledger, settings: Settings) -> None:
 def on_nodes(settings: Settings) -> bool:
     """Whether the clients are Flower nodes, so that only the run's server app can train."""
     return settings.engine.name == "flower"
+
+
+def refuse_device(settings: Settings) -> None:
+    """Refuse a GPU that is asked for and not there, before data is loaded or anything is written."""
+    if settings.engine.device == "cuda":
+        from disavow.engines.factory import device_of
+
+        device_of(settings.engine)
 
 
 def refuse_on_nodes(settings: Settings, directory: Path) -> None:

@@ -18,7 +18,7 @@ from disavow.checks import refuse_damaged
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import Watch, rebuilt, verdict_line
-from disavow.domain import ErasureRequest, RequestState, Verdict, escaped, model_name
+from disavow.domain import EngineChoice, ErasureRequest, RequestState, Verdict, escaped, model_name
 from disavow.erasure.dry_run import Forecast
 from disavow.erasure.mechanisms import DECLINED
 from disavow.erasure.prove import proof_path, unsigned_path
@@ -81,12 +81,12 @@ def erase(
             progress().print(
                 f"removed {default_work(directory)}, which an interrupted audit left: it named clients"
             )
-        _show(federation, answer, as_json=as_json)
+        _show(federation, answer, shown.engine, as_json=as_json)
     if answer.refusal is not None:
         raise _not_here(answer)
 
 
-def _show(federation: Federation, answer: Answer, *, as_json: bool) -> None:
+def _show(federation: Federation, answer: Answer, engine: EngineChoice | None, *, as_json: bool) -> None:
     """Print what became of each request."""
     summaries = {client: federation.summary_of(each.number) for client, each in answer.requests.items()}
     if as_json:
@@ -99,7 +99,8 @@ def _show(federation: Federation, answer: Answer, *, as_json: bool) -> None:
             }
             for client, request in answer.requests.items()
         ]
-        print_json({"run": str(federation.directory), "requests": told_of})
+        trained = engine.to_json() if engine else None
+        print_json({"run": str(federation.directory), "engine": trained, "requests": told_of})
         return
     for client, request in answer.requests.items():
         results().print(f"{escaped(client)}: {sentence(request)}")
@@ -139,10 +140,12 @@ class _Shown:
         self._watch = ExitStack()
         self._rounds: Watch | None = None
         self.placed = False
+        self.engine: EngineChoice | None = None
         self.callbacks = Callbacks(
             on_placed=self._on_placed,
             on_wait=progress().print,
             on_note=lambda note: progress().print(f"note: {note}"),
+            on_engine=self._on_engine,
             on_verdict=self._on_verdict,
             on_round=lambda summary: self._watching().on_round(summary),
         )
@@ -164,6 +167,10 @@ class _Shown:
         self._stop_watching()
         with loading(progress()) as on_progress:
             yield on_progress
+
+    def _on_engine(self, choice: EngineChoice) -> None:
+        self.engine = choice
+        progress().print(f"engine: {choice}")
 
     def _on_verdict(self, verdict: Verdict, asked: int) -> None:
         if verdict.undoes is None:  # nothing is retrained: a line is enough

@@ -100,13 +100,22 @@ def _facts(found: Status) -> dict[str, str | None]:
         + (f"; {rebuilt_in_words(rebuilt)}" if rebuilt else ""),
         "rebuild": found.unsettled.unfinished,
         "restored": found.unsettled.forgotten,
-        "trainer": rounds.trainers(standing),
+        "engine": _engine(found),
         "mechanism": settings.mechanism.name,
         "log": found.log,
         "on disk": size(found.stored_bytes),
         "models": _models(found.models),
         "model": found.model,
     }
+
+
+def _engine(found: Status) -> str | None:
+    """What trained last and why nothing faster did; and what trained which rounds, where that was not one."""
+    trained = rounds.trainers(found.standing)
+    if found.engine is None:
+        return trained
+    several = len({summary.trainer for summary in found.standing} - {None}) > 1
+    return f"{found.engine}; {trained}" if several else str(found.engine)
 
 
 def _policy(policy: Policy) -> str:

@@ -24,6 +24,7 @@ def train(config_file: Path, directory: Path, *, as_json: bool) -> None:
     """Start a run and train it."""
     settings = config.load(config_file)
     with Federation.create(directory, settings, ask=ask_passphrase, loading=_bar) as federation:
+        show_engine(federation)
         show_notes(federation)
         _warn_unsigned(federation)
         spent = go_on(federation)
@@ -34,8 +35,9 @@ def resume(directory: Path, *, as_json: bool, task: str | None = None) -> None:
     """Go on with a run."""
     with Federation.open(directory, task, write=True, ask=ask_passphrase, loading=_bar) as federation:
         federation.load()
+        standing = federation.ledger.last_round  # a damaged run is refused before anything is said
+        show_engine(federation)
         show_notes(federation)
-        standing = federation.ledger.last_round
         progress().print(f"{directory} holds {standing} of {federation.settings.rounds} rounds")
         spent = go_on(federation)
         report(federation, as_json=as_json, spent=spent)
@@ -43,6 +45,12 @@ def resume(directory: Path, *, as_json: bool, task: str | None = None) -> None:
 
 def _bar() -> AbstractContextManager[Callable[[str, int, int | None], None]]:
     return loading(progress())
+
+
+def show_engine(federation: Federation) -> None:
+    """Which engine trains, and why no faster one."""
+    if (choice := federation.engine_choice) is not None:
+        progress().print(f"engine: {choice}")
 
 
 def show_notes(federation: Federation) -> None:
@@ -91,12 +99,14 @@ def report(federation: Federation, *, as_json: bool, spent: BudgetSpent | None =
 def _show(federation: Federation, *, as_json: bool) -> None:
     ledger, directory = federation.ledger, federation.directory
     standing = [summary for summary in ledger.summaries() if summary.standing]
+    choice = federation.engine_choice
     if as_json:
         print_json(
             {
                 "run": str(directory),
                 "run_id": ledger.run_id,
                 "initial_model": ledger.initial_model,
+                "engine": choice.to_json() if choice else None,
                 "rounds": [summary.to_json() for summary in standing],
             }
         )

@@ -88,8 +88,19 @@ def model_of(network: nn.Module) -> Model:
     Returns:
         Its parameters and floating buffers.
     """
-    tensors = [tensor.detach().to(torch.float32).reshape(-1) for tensor in _tensors(network).values()]
-    return Model(layout_of(network), torch.cat(tensors))
+    return Model(layout_of(network), vector_of(network))
+
+
+def vector_of(network: nn.Module) -> Tensor:
+    """Copy the network's state into one vector, for who knows its layout already.
+
+    Args:
+        network: Any module.
+
+    Returns:
+        Its parameters and floating buffers.
+    """
+    return torch.cat([tensor.detach().to(torch.float32).reshape(-1) for tensor in _tensors(network).values()])
 
 
 def put_model(network: nn.Module, model: Model) -> None:
@@ -103,6 +114,16 @@ def put_model(network: nn.Module, model: Model) -> None:
         ModelMismatch: It has other tensors.
     """
     require_layout([model], layout_of(network))
+    write_model(network, model)
+
+
+def write_model(network: nn.Module, model: Model) -> None:
+    """Make the network hold a model that is known to have its layout.
+
+    Args:
+        network: Is changed in place.
+        model: One of the same layout.
+    """
     tensors = _tensors(network)
     with torch.no_grad():
         for name, value in model.tensors().items():

@@ -14,6 +14,7 @@ from disavow.config import TrainingSettings
 from disavow.domain import Evaluation, Layout, escaped
 from disavow.engines.batches import batches
 from disavow.engines.objectives import EVALUATION_BATCH, Task, evaluation_of, task_of
+from disavow.engines.sequential import SequentialEngine
 from disavow.engines.sgd import layout_for, train_network
 from disavow.engines.state import layout_of
 from disavow.errors import CannotRetrain
@@ -73,6 +74,24 @@ class Workload:
         if lacking:
             more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
             raise CannotRetrain(f"the engine has no data of {escaped(lacking[0])}{more}, who take part in the run")
+
+    def shared_tensors(self) -> tuple[Tensor, ...]:
+        """List the samples, which worker processes map and are not sent."""
+        return self.images, self.labels, self.test_images, self.test_labels
+
+    def bare(self) -> Workload:
+        """Give the same without its samples, as it is sent to a worker process."""
+        none = torch.empty(0)
+        return replace(self, images=none, labels=none, test_images=none, test_labels=none)
+
+    def filled(self, tensors: Sequence[Tensor]) -> Workload:
+        """Undo `bare`, with the samples where they are now."""
+        images, labels, test_images, test_labels = tensors
+        return replace(self, images=images, labels=labels, test_images=test_images, test_labels=test_labels)
+
+    def engine_for(self, clients: Sequence[str]) -> SequentialEngine[Evaluation]:
+        """Build the reference engine for some clients, copying only their samples."""
+        return SequentialEngine(replace(self, parts={client: self.parts[client] for client in clients}))
 
     def prepared(self, network: nn.Module) -> nn.Module:
         """Give a network in the memory format in which it is trained on a CPU."""

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from disavow.domain import (
     Anchors,
     ClusterEvidence,
+    EngineChoice,
     ErasureRequest,
     Layout,
     Member,
@@ -188,6 +189,17 @@ class Reader(ABC):
     def summary(self, number: int) -> RoundSummary:
         """A standing round in one line."""
         return self._read(rounds.summary, number)
+
+    def engine_choice(self) -> EngineChoice | None:
+        """Which engine trained last, and why no faster one did; None where nobody has said."""
+        with self._connect() as connection:
+            text = connection.execute(sa.select(run.c.engine)).scalar_one()
+        try:
+            return None if text is None else EngineChoice.from_text(text)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LedgerError(
+                f"the ledger of {self.directory} is damaged; `disavow fsck {self.directory}` says more"
+            ) from error
 
     def unevaluated(self) -> tuple[int, ...]:
         """The numbers of the standing rounds whose model has not been evaluated."""

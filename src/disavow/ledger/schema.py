@@ -39,6 +39,7 @@ run = sa.Table(
     sa.Column("trainer", sa.Text, nullable=False, comment="JSON: what trains it, such as the digest of its data"),
     sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the above; see ledger/rows.py"),
     sa.Column("tombstone_key", sa.String, comment="fingerprint of the key, once it is used"),
+    sa.Column("engine", sa.Text, comment="JSON: which engine trained last, and why no faster one did"),
 )
 
 models = sa.Table(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from disavow.config import TrainingSettings
 from disavow.domain import escaped
 from disavow.errors import DisavowError, TaskError
 from disavow.rounds.randomness import training_stream
+from disavow.tasks.factory import Factory
 from disavow.tasks.samples import Samples, samples_of
 from disavow.tasks.task import PartsTask, Task
 from disavow.tasks.training import own_frames
@@ -33,6 +35,8 @@ class LoadedTask:
         data: Every client's data, as the task gave it.
         samples: The same by position.
         test: The test data as the task gave it; None where there is none.
+        factory: What made the task; None where it was given as an object.
+        seconds: How long loading took.
 
     """
 
@@ -41,20 +45,27 @@ class LoadedTask:
     data: Mapping[str, Any]
     samples: Mapping[str, Samples]
     test: Any | None
+    factory: Factory | None = None
+    seconds: float = 0.0
 
     @cached_property
     def digests(self) -> dict[str, str]:
         """SHA-256 of what each client holds: its samples where they are tensors, else how many; and their keys."""
-        return {client: _digest(self.task, client, held) for client, held in self.samples.items()}
+        return {client: self.digest_of(client) for client in self.samples}
+
+    def digest_of(self, client: str) -> str:
+        """Compute the SHA-256 of what one client holds, as in `digests`."""
+        return _digest(self.task, client, self.samples[client])
 
 
-def load(task: Task, *, training: TrainingSettings, seed: int) -> LoadedTask:
+def load(task: Task, *, training: TrainingSettings, seed: int, factory: Factory | None = None) -> LoadedTask:
     """Build a task's model and read its clients, with every draw from the run's seed.
 
     Args:
         task: The task.
         training: How its clients train.
         seed: The run's seed.
+        factory: What made the task, where something did that can be imported.
 
     Returns:
         What engines are made from.
@@ -63,6 +74,7 @@ def load(task: Task, *, training: TrainingSettings, seed: int) -> LoadedTask:
         TaskError: Its own code raised, its model has nothing to train, or a client's data cannot be used.
 
     """
+    begun = time.monotonic()
     task.training = training
     network = _call(task, "model", seed)
     if not isinstance(network, nn.Module):
@@ -80,7 +92,7 @@ def load(task: Task, *, training: TrainingSettings, seed: int) -> LoadedTask:
     test = _call(task, "test_data", seed)
     if test is not None and type(task).evaluate in (Task.evaluate, PartsTask.evaluate):
         samples_of(test, owner="the test data", collate=task.collate)  # refused here, not after the first round
-    return LoadedTask(task, network, data, samples, test)
+    return LoadedTask(task, network, data, samples, test, factory, time.monotonic() - begun)
 
 
 def _clients(task: Task, seed: int) -> dict[str, Any]:
@@ -130,7 +142,7 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - user code may draw from it
     devices = [] if device is None or device.type == "cpu" else [device]
     with torch.random.fork_rng(devices=devices):
-        # not torch.manual_seed: for each kind of device that is absent it formats the stack, a millisecond a client
+        # not torch.manual_seed: without a GPU it keeps a stack trace of every call, and takes 0.3 ms for it
         torch.default_generator.manual_seed(seed)
         for each in devices:
             with torch.cuda.device(each):

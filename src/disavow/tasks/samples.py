@@ -20,6 +20,8 @@ from disavow.errors import TaskError
 
 Positions = npt.NDArray[np.int64]
 Collate = Callable[[list[Any]], Any]
+Parts = dict[str, Positions]
+"""Which rows each client holds."""
 
 _ACCEPTED = (
     "allowed: a map-style torch Dataset, a tuple of tensors or NumPy arrays of one length, "
@@ -107,6 +109,36 @@ class TableSamples:
     def digest(self) -> None:
         """See `Samples`: its own fingerprint changes with the library's version."""
         return
+
+
+def join(held: Mapping[str, TensorSamples], device: torch.device | None = None) -> tuple[tuple[Tensor, ...], Parts]:
+    """Put the samples of all clients into the same tensors.
+
+    Args:
+        held: Each client's samples.
+        device: Where the tensors are to be; None for where they are.
+
+    Returns:
+        The tensors, and which rows are whose. Clients that hold rows of the same tensors already go on doing so.
+
+    Raises:
+        ValueError: Their samples have several shapes or types.
+
+    """
+    first = next(iter(held.values()))
+    if all(each.positions is not None and each.tensors[0] is first.tensors[0] for each in held.values()):
+        shared = {client: each.positions.numpy() for client, each in held.items() if each.positions is not None}
+        return tuple(tensor.to(device) for tensor in first.tensors), shared
+    rows = {client: each.batch(np.arange(len(each))) for client, each in held.items()}
+    if len({tuple((tensor.shape[1:], tensor.dtype) for tensor in each) for each in rows.values()}) > 1:
+        raise ValueError("clients hold samples of several shapes or types")
+    parts, start = {}, 0
+    for client, samples in held.items():
+        parts[client] = np.arange(start, start + len(samples))
+        start += len(samples)
+    return tuple(
+        torch.cat([tensor.to(device) for tensor in each]) for each in zip(*rows.values(), strict=True)
+    ), parts
 
 
 def samples_of(data: Any, *, owner: str, collate: Collate | None = None) -> Samples:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from disavow.domain import escaped
 from disavow.errors import DisavowError, RoundRefused, TaskError
@@ -55,11 +56,16 @@ def train_client(
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] * factor
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    own_zero_grad = type(optimizer).zero_grad is not Optimizer.zero_grad
     total = torch.zeros((), device=device)
     batch: Any = None
 
     def closure() -> Any:
-        optimizer.zero_grad(set_to_none=True)
+        if own_zero_grad:
+            optimizer.zero_grad()
+        else:  # what it does, without what it costs: as much as a tenth of a small model's step
+            for parameter in parameters:
+                parameter.grad = None
         loss = task.loss(network, batch)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise TypeError(f"the loss is {shapes_of(loss)}; allowed: one number with a gradient, such as a mean")
@@ -81,10 +87,15 @@ def train_client(
             f"{shapes_of(batch)}: {type(error).__name__}: {error}{own_frames(error)}"
         ) from error
     if not bool(torch.isfinite(total)):
-        raise RoundRefused(
-            f"round {round_number} refused: the loss of client {escaped(client)} became NaN or infinite (is the "
-            f"learning rate too high?){RoundRefused.UNCHANGED}"
-        )
+        raise not_finite(client, round_number)
+
+
+def not_finite(client: str, round_number: int) -> RoundRefused:
+    """Make the refusal of a round in which a client's loss became NaN or infinite."""
+    return RoundRefused(
+        f"round {round_number} refused: the loss of client {escaped(client)} became NaN or infinite (is the "
+        f"learning rate too high?){RoundRefused.UNCHANGED}"
+    )
 
 
 def own_frames(error: BaseException) -> str:
