@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sqlite3
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +17,18 @@ import safetensors.torch
 import torch
 from torch import nn
 from torch.nn import functional
+from typer.testing import CliRunner
 
 import disavow
+from disavow.cli.app import app
 from disavow.domain import VerdictKind
 from disavow.errors import CannotRetrain, ConfigError, RoundRefused, TaskError
 from disavow.ledger import fsck
-from disavow.ledger.rows import time_to_text
+from disavow.ledger.rows import RUN, run_digest, time_to_text
+from disavow.proof.envelope import Envelope
 from disavow.proof.keys import generate
+from disavow.proof.leaves import RunLeaf
+from disavow.proof.statement import Statement
 from disavow.proof.verify import Asked, TrustedKey, verify
 from disavow.rounds.options import now
 from tests.cli.process import environment, run
@@ -130,6 +138,30 @@ def test_an_export_loads_strictly_and_frozen_parameters_stay_out_of_it(tmp_path:
     assert "position" not in exported
     assert "head.weight" not in exported
     TASKS["transformer text"]().model().load_state_dict(complete)
+
+
+def test_the_digest_of_frozen_parameters_is_in_leaf_0_and_shown_by_proofs(tmp_path: Path, keys: Path) -> None:
+    task = TASKS["transformer text"]()
+    with disavow.Federation.create(tmp_path / "run", task, policy=POLICY, rounds=1) as federation:
+        federation.train()
+        answer = federation.erase("ada")
+        frozen = federation.ledger.trainer.frozen
+    assert answer.refusal is None
+    assert frozen is not None
+    proof = (tmp_path / "run" / "proofs" / "request-1.json").read_bytes()
+    statement = Statement.decode(Envelope.decode(proof).payload)
+    promised = statement.predicate.leaves[0]
+    assert isinstance(promised, RunLeaf)
+    assert promised.frozen == frozen
+    shown = CliRunner().invoke(app, ["show-proof", str(tmp_path / "run" / "proofs" / "request-1.json"), "--json"])
+    assert json.loads(shown.stdout)["frozen"] == frozen
+    assert fsck(tmp_path / "run") == []
+    with closing(sqlite3.connect(tmp_path / "run" / "ledger.sqlite3")) as connection, connection:
+        row = dict(zip(RUN, connection.execute(f"SELECT {', '.join(RUN)} FROM run").fetchone(), strict=True))
+        row["trainer"] = row["trainer"].replace(frozen, "ab" * 32)
+        connection.execute("UPDATE run SET trainer = ?, digest = ?", (row["trainer"], run_digest(row)))
+    [found] = fsck(tmp_path / "run")
+    assert (found.where, "leaf 0" in found.what) == ("table log", True)
 
 
 def test_train_takes_a_number_of_rounds_and_a_mean_of_models_can_be_had(trained: Path) -> None:

@@ -396,6 +396,18 @@ def _policies() -> Iterator[Vector]:
         ("criterion-in-the-policy", "a field of the version before", {"criterion": "neighbourhood"}),
     ):
         yield _edited(made, name, about, "statement", _in_leaf(0, policy={**promised, **changed}), relogged=True)
+    for name, about, frozen in (
+        ("frozen-parameters-of-null", "null, where the field is left out", None),
+        ("frozen-parameters-in-capitals", "a digest in capital letters", "AB" * 32),
+    ):
+        yield _edited(made, name, about, "statement", _in_leaf(0, frozen=frozen), relogged=True)
+    yield _edited(
+        made,
+        "frozen-parameters-added",
+        "frozen parameters that the log did not have, under the old head",
+        "log",
+        _in_leaf(0, frozen="ab" * 32),
+    )
     yield _edited(
         made,
         "statistics-changed",
