@@ -14,11 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
 
 from disavow import config, runs
 from disavow.audit.subject import subject_of
-from disavow.config import Settings
 from disavow.data import FederatedData
 from disavow.data import load as load_data
 from disavow.domain import Evaluation, RequestState, TrainedBy, VerdictKind
@@ -28,13 +26,14 @@ from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, database, fsck
 from disavow.ledger.id_search import files_with
 from disavow.ledger.rows import time_to_text
-from disavow.models import build
+from disavow.models import LeNet5
 from disavow.proof.keys import generate
 from disavow.results import Answer, Prospect
 from disavow.rounds.local_training import Engine
 from disavow.rounds.options import now
 from disavow.rounds.training import train
 from disavow.rounds.vectors import Model, Updates
+from disavow.tasks import ImageTask
 from tests.cli.process import environment
 from tests.cli.process import run as process_run
 from tests.data.making import write
@@ -308,7 +307,7 @@ def own(tmp_path: Path) -> Path:
         policy=settings.policy,
         layout=model_of(prepared.network).layout,
         initial=model_of(prepared.network).vector.numpy(),
-        clients=prepared.data.parts,
+        clients=prepared.loaded.samples,
         config=config.to_toml(settings),
         created_by="tests",
         at=now(),
@@ -425,9 +424,7 @@ def test_the_audit_trains_no_run_of_own_code_and_on_no_other_data(
 ) -> None:
     with pytest.raises(CannotRetrain):
         subject_of(own, "client-01")
-    monkeypatch.setattr(
-        "disavow.audit.subject.load_data", lambda *asked, **more: other_labels(load_data(*asked, **more))
-    )
+    monkeypatch.setattr("disavow.data.load", lambda *asked, **more: other_labels(load_data(*asked, **more)))
     with pytest.raises(CannotRetrain):
         subject_of(run, "client-01")
 
@@ -440,8 +437,9 @@ def test_a_run_records_the_data_of_its_settings(run: Path) -> None:
 
 def test_what_is_prepared_by_hand_counts_as_own_code(tmp_path: Path) -> None:
     settings = config.from_values({**SETTINGS, "data": {"clients": 8}}, source="tests")
-    made = runs.prepare(settings)
-    by_hand = runs.Prepared(other_labels(made.data), made.network, made.engine)
+    data = other_labels(load_data(settings.data, seed=settings.seed))
+    made = runs.prepare(settings, ImageTask(settings.data, settings.model, data))
+    by_hand = runs.Prepared(made.loaded, made.engine)
     with Federation.create(tmp_path / "run", settings, keys=tmp_path / "keys", prepared=by_hand) as started:
         assert started.ledger.trainer.kind == "python"
 
@@ -449,10 +447,7 @@ def test_what_is_prepared_by_hand_counts_as_own_code(tmp_path: Path) -> None:
 def test_a_network_of_another_layout_is_refused_before_anything_is_undone(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def other(settings: Settings, data: FederatedData) -> nn.Module:
-        return build("lenet5", data.train.shape, data.train.classes, seed=settings.seed)
-
-    monkeypatch.setattr(runs, "network_of", other)
+    monkeypatch.setattr(ImageTask, "model", lambda task: LeNet5(task.data.train.shape, task.data.train.classes))
     before = models(run)
     assert erase(run, *pair(run)).refusal is not None
     assert models(run) == before

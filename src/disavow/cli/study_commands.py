@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from disavow.cli.base import LARGEST_SEED, Json, RunDirectory, app
+from disavow.cli.base import LARGEST_SEED, Json, RunDirectory, TaskFactory, app
 from disavow.cli.options import needs
 
 
@@ -127,6 +127,7 @@ def audit(
         Path | None,
         typer.Option(metavar="DIR", help="Where worlds are kept until the audit ends. [default: RUN.audit]"),
     ] = None,
+    task: TaskFactory = None,
     json: Json = False,
 ) -> None:
     """Attack a run's models for traces of a client: before it is erased, as served after, and retrained without it.
@@ -147,4 +148,4 @@ def audit(
     if worlds is None:
         worlds = Effort.worlds if detect is None else worlds_to_detect(detect)
     effort = Effort(worlds=worlds, shadows=shadows, forgings=forgings, seed=seed, detect=detect)
-    command.audit_client(run, client, effort, plot=plot, work=work, as_json=json)
+    command.audit_client(run, client, effort, plot=plot, work=work, task=task, as_json=json)
