@@ -31,13 +31,14 @@ from disavow.audit.rehearsal import rehearse
 from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found, GivenAway, median, simultaneous
 from disavow.audit.roc import advantage, auc, tpr_at
 from disavow.audit.signals import client_losses, confidences, weights
-from disavow.audit.subject import Subject
+from disavow.audit.subject import Subject, subject_of
 from disavow.audit.trainers import trainer_of
 from disavow.audit.work import default_work
 from disavow.audit.worlds import Kind, OnRound, World, WorldKey, held_by, train_worlds, world_keys
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.errors import ConfigError, StorageError, StorageFull
+from disavow.federation import Federation
 from disavow.ledger.database import room_to_write
 from disavow.ledger.lock import Lock
 
@@ -149,6 +150,29 @@ def audit(
         with suppress(OSError):  # others may be at work in it
             work.rmdir()
     return report
+
+
+def audit_client(
+    federation: Federation, client: str, effort: Effort | None = None, *, work: Path | None = None
+) -> Audit:
+    """Audit a client of an open run, with the task that the run was opened with.
+
+    Args:
+        federation: The run.
+        client: Who is audited: a client still in.
+        effort: How much is tried; by default, what `disavow audit` does.
+        work: The folder that makes it resumable; by default one beside the run.
+
+    Raises:
+        UnknownClient: It is not in the run.
+        ConfigError: It cannot be audited, and why.
+        CannotRetrain: The run cannot be trained here.
+
+    """
+    effort = effort or Effort()
+    subject = subject_of(federation.directory, client, task=federation.task, seed=effort.seed)
+    work = work or default_work(federation.directory)
+    return audit(subject, effort, work=work, keys=federation.keys, mechanism=federation.mechanism)
 
 
 @contextmanager

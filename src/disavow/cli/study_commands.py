@@ -13,13 +13,22 @@ from disavow.cli.options import needs
 
 @app.command(rich_help_panel="Studies")
 def plan(
-    clients: Annotated[int, typer.Option(help="Clients that take part in every round.")],
-    rounds: Annotated[int, typer.Option(help="Rounds to train.")],
-    k: Annotated[list[int], typer.Option(help="Least members of a cluster; several times to compare.")],
-    x: Annotated[list[int], typer.Option(help="Survivors a cluster must keep; several times to compare.")],
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN", help="A run, whose own numbers take the place of those that are not given."),
+    ] = None,
+    clients: Annotated[int | None, typer.Option(help="Clients that take part in every round.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds to train.")] = None,
+    k: Annotated[
+        list[int] | None, typer.Option(help="Least members of a cluster; several times to compare.")
+    ] = None,
+    x: Annotated[
+        list[int] | None, typer.Option(help="Survivors a cluster must keep; several times to compare.")
+    ] = None,
     representatives: Annotated[
-        int, typer.Option(help="Members drawn of each cluster, s; then x + s - 1 survivors are needed.")
-    ] = 1,
+        int | None,
+        typer.Option(help="Members drawn of each cluster, s; then x + s - 1 survivors are needed. [default: 1]"),
+    ] = None,
     request_rate: Annotated[float, typer.Option(help="The chance of an erasure request after each round.")] = 0.2,
     simulations: Annotated[int, typer.Option(help="Simulated runs a row; more give narrower intervals.")] = 4000,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal numbers.")] = 1,
@@ -28,15 +37,20 @@ def plan(
 ) -> None:
     """Tell what erasures will cost before anything is trained, so that k and x can be chosen.
 
+    Without RUN, `--clients`, `--rounds`, `--k` and `--x` are needed. Neither the data nor the task of a run is.
+
     **Example:** `disavow plan --clients 50 --rounds 50 --k 4 --k 8 --x 2 --x 3 --request-rate 0.2`
+
+    **Example:** `disavow plan runs/first --k 4 --k 6`
     """
     with needs("train"):
         from disavow.cli import plan as command
     command.plan(
+        run,
         clients=clients,
         rounds=rounds,
-        ks=k,
-        xs=x,
+        ks=k or [],
+        xs=x or [],
         representatives=representatives,
         request_rate=request_rate,
         simulations=simulations,

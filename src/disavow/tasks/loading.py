@@ -121,7 +121,11 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - user code may draw from it
     devices = [] if device is None or device.type == "cpu" else [device]
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+        # not torch.manual_seed: where CUDA is not in use, that keeps a traceback of each call for later
+        torch.default_generator.manual_seed(seed)
+        for each in devices:
+            with torch.cuda.device(each):
+                torch.cuda.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed % (1 << 32))  # noqa: NPY002
         try:
