@@ -172,6 +172,13 @@ def test_train_takes_a_number_of_rounds_and_a_mean_of_models_can_be_had(trained:
     assert not torch.equal(mean["0.weight"], served["0.weight"])
 
 
+def _other_weights() -> nn.Module:
+    network = own_task().model()
+    with torch.no_grad():
+        next(network.parameters()).add_(0.5)
+    return network
+
+
 def _other_data() -> disavow.Task:
     return own_task(clients={f"clinic-{i}": rows(i + (i == 4)) for i in range(6)})
 
@@ -182,10 +189,11 @@ def _other_data() -> disavow.Task:
         (None, "--task"),
         ("nowhere:build", "nowhere"),
         (own_task(model=lambda: nn.Linear(6, 2)), "names or shapes"),
+        (own_task(model=_other_weights), "initial model"),
         (own_task(clients={f"clinic-{i}": rows(i) for i in range(5)}), "clinic-5"),
         (_other_data(), "clinic-4"),
     ],
-    ids=["no task", "no module", "another model", "a client is missing", "other data"],
+    ids=["no task", "no module", "another model", "other weights", "a client is missing", "other data"],
 )
 def test_a_task_that_has_changed_is_refused_and_nothing_is_undone(
     trained: Path, task: disavow.Task | str | None, named: str
@@ -255,6 +263,10 @@ def test_a_task_is_trained_erased_from_and_resumed_by_commands(tmp_path: Path, k
     config = tmp_path / "config.toml"
     config.write_text(config.read_text().replace("rounds = 20", "rounds = 2"))
     assert "accuracy" in command("train", "config.toml", "--run", "run")
+    plain = tmp_path / "plain.toml"
+    plain.write_text("rounds = 1")
+    command("train", "plain.toml", "--run", "other", "--task", "own_module:build")
+    assert 'factory = "own_module:build"' in (tmp_path / "other" / "config.toml").read_text()
     (tmp_path / "own_module.py").rename(tmp_path / "away.py")
     assert "deniable" in command("erase", "run", "client-03", "--yes")
     command("status", "run")

@@ -32,7 +32,7 @@ from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found, GivenAway
 from disavow.audit.roc import advantage, auc, tpr_at
 from disavow.audit.signals import client_losses, confidences, weights
 from disavow.audit.subject import Subject, subject_of
-from disavow.audit.trainers import trainer_of
+from disavow.audit.trainer import trainer_of
 from disavow.audit.work import default_work
 from disavow.audit.worlds import Kind, OnRound, World, WorldKey, held_by, train_worlds, world_keys
 from disavow.erasure.mechanisms import Mechanism

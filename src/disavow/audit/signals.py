@@ -15,7 +15,7 @@ from disavow.engines.objectives import EVALUATION_BATCH, losses_of, task_of
 from disavow.engines.trainer import Ask, Trainer
 from disavow.rounds.randomness import training_stream
 from disavow.rounds.vectors import Model, on_cpu
-from disavow.tasks.losses import mean_loss, record_losses
+from disavow.tasks.record_loss import mean_loss, record_losses
 from disavow.tasks.samples import moved
 from disavow.tasks.task import outputs_and_targets
 

@@ -33,7 +33,7 @@ from disavow.rounds.randomness import training_stream
 from disavow.rounds.vectors import Model
 from disavow.tasks import ImageTask, Task
 from disavow.tasks.loading import LoadedTask, load
-from disavow.tasks.losses import record_losses
+from disavow.tasks.record_loss import record_losses
 from disavow.tasks.samples import JoinedSamples, Samples, TensorSamples, samples_of
 from disavow.tasks.task import is_cross_entropy, targets_of
 
