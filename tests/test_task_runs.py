@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,20 @@ import pytest
 import safetensors.torch
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 import disavow
 from disavow import config
+from disavow.cli.app import app
 from disavow.domain import EngineChoice, VerdictKind
 from disavow.errors import CannotRetrain, ConfigError, RoundRefused, TaskError
 from disavow.federation import Callbacks
 from disavow.ledger import fsck
-from disavow.ledger.rows import time_to_text
+from disavow.ledger.rows import RUN, run_digest, time_to_text
+from disavow.proof.envelope import Envelope
 from disavow.proof.keys import generate
+from disavow.proof.leaves import RunLeaf
+from disavow.proof.statement import Statement
 from disavow.proof.verify import Asked, TrustedKey, verify
 from disavow.rounds.options import now
 from tests.cli.process import environment, run
@@ -199,12 +206,43 @@ def test_an_export_loads_strictly_and_frozen_parameters_stay_out_of_it(tmp_path:
     TASKS["transformer text"]().model().load_state_dict(complete)
 
 
+def test_the_digest_of_frozen_parameters_is_in_leaf_0_and_shown_by_proofs(tmp_path: Path, keys: Path) -> None:
+    task = TASKS["transformer text"]()
+    with disavow.Federation.create(tmp_path / "run", task, policy=POLICY, rounds=1) as federation:
+        federation.train()
+        answer = federation.erase("ada")
+        frozen = federation.ledger.trainer.frozen
+    assert answer.refusal is None
+    assert frozen is not None
+    proof = (tmp_path / "run" / "proofs" / "request-1.json").read_bytes()
+    statement = Statement.decode(Envelope.decode(proof).payload)
+    promised = statement.predicate.leaves[0]
+    assert isinstance(promised, RunLeaf)
+    assert promised.frozen == frozen
+    shown = CliRunner().invoke(app, ["show-proof", str(tmp_path / "run" / "proofs" / "request-1.json"), "--json"])
+    assert json.loads(shown.stdout)["frozen"] == frozen
+    assert fsck(tmp_path / "run") == []
+    with closing(sqlite3.connect(tmp_path / "run" / "ledger.sqlite3")) as connection, connection:
+        row = dict(zip(RUN, connection.execute(f"SELECT {', '.join(RUN)} FROM run").fetchone(), strict=True))
+        row["trainer"] = row["trainer"].replace(frozen, "ab" * 32)
+        connection.execute("UPDATE run SET trainer = ?, digest = ?", (row["trainer"], run_digest(row)))
+    [found] = fsck(tmp_path / "run")
+    assert (found.where, "leaf 0" in found.what) == ("table log", True)
+
+
 def test_train_takes_a_number_of_rounds_and_a_mean_of_models_can_be_had(trained: Path) -> None:
     with disavow.Federation.open(trained, own_task()) as federation:
         federation.train(rounds=5)
         assert federation.ledger.last_round == 5
         mean, served = federation.state_dict(average=3), federation.state_dict()
     assert not torch.equal(mean["0.weight"], served["0.weight"])
+
+
+def _other_weights() -> nn.Module:
+    network = own_task().model()
+    with torch.no_grad():
+        next(network.parameters()).add_(0.5)
+    return network
 
 
 def _other_data() -> disavow.Task:
@@ -217,10 +255,11 @@ def _other_data() -> disavow.Task:
         (None, "--task"),
         ("nowhere:build", "nowhere"),
         (own_task(model=lambda: nn.Linear(6, 2)), "names or shapes"),
+        (own_task(model=_other_weights), "initial model"),
         (own_task(clients={f"clinic-{i}": rows(i) for i in range(5)}), "clinic-5"),
         (_other_data(), "clinic-4"),
     ],
-    ids=["no task", "no module", "another model", "a client is missing", "other data"],
+    ids=["no task", "no module", "another model", "other weights", "a client is missing", "other data"],
 )
 def test_a_task_that_has_changed_is_refused_and_nothing_is_undone(
     trained: Path, task: disavow.Task | str | None, named: str
@@ -350,6 +389,10 @@ def test_a_task_is_trained_erased_from_and_resumed_by_commands(tmp_path: Path, k
     assert "accuracy" in told
     [choice] = [line for line in told.splitlines() if line.startswith("engine: ")]
     assert told.splitlines()[told.splitlines().index("}") + 1] == choice  # the first line of stderr
+    plain = tmp_path / "plain.toml"
+    plain.write_text("rounds = 1")
+    command("train", "plain.toml", "--run", "other", "--task", "own_module:build")
+    assert 'factory = "own_module:build"' in (tmp_path / "other" / "config.toml").read_text()
     (tmp_path / "own_module.py").rename(tmp_path / "away.py")
     assert "deniable" in command("erase", "run", "client-03", "--yes")
     assert choice.removeprefix("engine: ") in command("status", "run")

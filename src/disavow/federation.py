@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from disavow.data.progress import OnProgress
     from disavow.rounds.local_training import Engine
     from disavow.rounds.vectors import Model
-    from disavow.runs import Prepared, PreparedTask
+    from disavow.runs import Prepared
     from disavow.tasks.task import Task
 
 _P = ParamSpec("_P")
@@ -162,7 +162,7 @@ class Federation:
     ask: AskPassphrase = nobody_to_ask
     openings: Path | None = None
     loading: Loading = _load_silently
-    _prepared: Prepared | PreparedTask | None = None
+    _prepared: Prepared | None = None
     task: Task | str | None = None
     """A task, or module:callable that makes one, in place of the one that the settings name."""
     own_engine: Engine | None = None
@@ -326,7 +326,7 @@ class Federation:
     # -- what it is made of --------------------------------------------------------------------------------------
 
     @property
-    def prepared(self) -> Prepared | PreparedTask:
+    def prepared(self) -> Prepared:
         """Data, network and engine, loaded on first use exactly as they were when the run began.
 
         Raises:
@@ -592,11 +592,8 @@ class Federation:
         asked = self._prospect(self.ledger, clients, key, retrain=retrain)
         if self.own_engine is None and asked.refusal is None and asked.forecast and _trains(asked.forecast):
             try:
-                if self.ledger.trainer.kind == "task":
-                    runs.find_task_again(self.ledger, self.settings, self.task)
-                else:
-                    with self.loading() as on_progress:
-                        runs.find_again(self.ledger, self.settings, on_progress=on_progress)
+                with self.loading() as on_progress:
+                    runs.find_again(self.ledger, self.settings, self.task, on_progress=on_progress)
             except (CannotRetrain, ConfigError) as error:
                 return replace(asked, refusal=CannotRetrain(str(error)))
         return asked
@@ -772,9 +769,9 @@ class Federation:
         together = list(dict.fromkeys([*asking, *back]))
         mechanism = self.mechanism if retrain else WithoutRetraining(self.mechanism)
         told = foresee(ledger, together, self.options, mechanism)
-        if _trains(told) and self.own_engine is None and self.task is None:
+        if _trains(told) and self.own_engine is None:
             try:
-                runs.refuse_other_trainer(ledger, self.settings)
+                runs.refuse_other_trainer(ledger, self.settings, self.task)
             except (CannotRetrain, ConfigError) as error:
                 return Prospect(before, told, CannotRetrain(str(error)))
         return Prospect(before, told)

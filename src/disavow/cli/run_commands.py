@@ -55,6 +55,7 @@ def init(
 def train(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Settings in TOML; `disavow init` writes one.")],
     run: Annotated[Path, typer.Option("--run", metavar="DIR", help="Where to write the run; must be new.")],
+    task: TaskFactory = None,
     json: Json = False,
 ) -> None:
     """Train a federation and keep its ledger. Interrupt it at any moment; `disavow resume` goes on.
@@ -63,7 +64,7 @@ def train(
     """
     with needs("train"):
         from disavow.cli import train as command
-    command.train(config, run, as_json=json)
+    command.train(config, run, task=task, as_json=json)
 
 
 @app.command(rich_help_panel="Runs and erasures")

@@ -76,6 +76,7 @@ def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, A
         "approximate": rebuilt,
         "rebuilt_rounds": history.rebuilt,
         "model": statement.model,
+        "frozen": history.promised.frozen,
         "policy": {name: getattr(history.policy, name) for name in _PROMISED},
         "signed_late": history.promised.key is None,
         "standing_rounds": len(history.standing),
@@ -121,9 +122,11 @@ def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None
     policy, rebuilt = told["policy"], rebuilt_in_words(told["rebuilt_rounds"])
     delta = "" if report.history is None else delta_in_words(report.history.policy)
     limit = "" if policy["odds"] is None else f"odds of at most {policy['odds']:g}, "
+    frozen = "" if told["frozen"] is None else f"frozen     {told['frozen']} (parameters that no file holds)\n"
     console.print(
         f"verdict    {told['verdict']}{_afterwards(told)}\n"
         f"model      {told['model']}\n"
+        f"{frozen}"
         f"promised   k = {policy['k']}, x = {policy['x']}, {policy['representatives']} drawn of each cluster, "
         f"{limit}"
         f"Δ {delta}, noise {policy['noise']}, draws {policy['draws']}, "

@@ -16,7 +16,6 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.optim import SGD
 
 from disavow.config import EngineSettings, TrainingSettings
@@ -37,7 +36,7 @@ from disavow.rounds.threads import cores
 from disavow.rounds.vectors import Model, Updates
 from disavow.tasks.loading import LoadedTask, seeded
 from disavow.tasks.samples import Parts, TensorSamples, join
-from disavow.tasks.task import PartsTask, Task
+from disavow.tasks.task import PartsTask, Task, is_cross_entropy
 
 _log = logging.getLogger(__name__)
 
@@ -276,7 +275,7 @@ def recognise(loaded: LoadedTask, training: TrainingSettings, seed: int) -> Work
         raise NotRecognised("gradients are clipped")
     if type(task).learning_rate_factor is not Task.learning_rate_factor:
         raise NotRecognised("the learning rate has a schedule")
-    if not _is_cross_entropy(task):
+    if not is_cross_entropy(task):
         raise NotRecognised("the loss is not plain cross entropy")
     sgd = _sgd_of(task, loaded.network, training)
     inputs, labels, parts = _tensors_of(loaded)
@@ -292,16 +291,6 @@ def recognise(loaded: LoadedTask, training: TrainingSettings, seed: int) -> Work
         settings=sgd,
         seed=seed,
     )
-
-
-def _is_cross_entropy(task: Task) -> bool:
-    if not isinstance(task, PartsTask):
-        return type(task).loss is Task.loss
-    loss = task.loss_function
-    if isinstance(loss, nn.CrossEntropyLoss):
-        plain = loss.weight is None and loss.reduction == "mean" and loss.label_smoothing == 0.0
-        return plain and loss.ignore_index == nn.CrossEntropyLoss().ignore_index
-    return loss is None or loss is functional.cross_entropy
 
 
 def _sgd_of(task: Task, network: nn.Module, training: TrainingSettings) -> TrainingSettings:

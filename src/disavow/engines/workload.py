@@ -19,6 +19,7 @@ from disavow.engines.sgd import layout_for, train_network
 from disavow.engines.state import layout_of
 from disavow.errors import CannotRetrain
 from disavow.rounds.randomness import training_stream
+from disavow.tasks.images import ImageTask
 from disavow.tasks.loading import seeded
 
 
@@ -140,3 +141,26 @@ class Workload:
             round_number=round_number,
             client=client,
         )
+
+
+def image_workload(task: ImageTask, network: nn.Module, settings: TrainingSettings, seed: int) -> Workload:
+    """Describe the built-in images as what their engines train on.
+
+    Args:
+        task: The images, read.
+        network: The architecture.
+        settings: How clients train.
+        seed: The run's seed.
+
+    """
+    data = task.data
+    return Workload(
+        network=network,
+        images=data.train.images,
+        labels=data.train.labels,
+        parts=data.parts,
+        test_images=data.test.images,
+        test_labels=data.test.labels,
+        settings=settings,
+        seed=seed,
+    )

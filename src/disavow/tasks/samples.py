@@ -38,6 +38,9 @@ class Samples(Protocol):
     def batch(self, positions: Positions) -> Any:
         """Give the samples at these positions, collated."""
 
+    def rows(self, positions: Positions) -> list[Any]:
+        """Give the samples at these positions one by one, as they are before they are collated."""
+
     def digest(self) -> str | None:
         """Give the SHA-256 of all samples; None where reading them all would be needed for it."""
 
@@ -58,6 +61,10 @@ class TensorSamples:
         if self.positions is not None:
             chosen = self.positions[chosen]
         return tuple(tensor[chosen] for tensor in self.tensors)
+
+    def rows(self, positions: Positions) -> list[Any]:
+        """See `Samples`."""
+        return list(zip(*self.batch(positions), strict=True))
 
     def digest(self) -> str:
         """See `Samples`."""
@@ -81,9 +88,13 @@ class DatasetSamples:
 
     def batch(self, positions: Positions) -> Any:
         """See `Samples`."""
+        return self._collate(self.rows(positions))
+
+    def rows(self, positions: Positions) -> list[Any]:
+        """See `Samples`."""
         if self._read_many is not None:
-            return self._collate(self._read_many(positions.tolist()))
-        return self._collate([self._dataset[i] for i in positions.tolist()])
+            return list(self._read_many(positions.tolist()))
+        return [self._dataset[i] for i in positions.tolist()]
 
     def digest(self) -> None:
         """See `Samples`: a dataset of the user's own may read files, or draw at random."""
@@ -103,8 +114,12 @@ class TableSamples:
     def batch(self, positions: Positions) -> Any:
         """See `Samples`."""
         if self._collate is not None:
-            return self._collate([self._dataset[i] for i in positions.tolist()])
+            return self._collate(self.rows(positions))
         return self._dataset[positions.tolist()]
+
+    def rows(self, positions: Positions) -> list[Any]:
+        """See `Samples`."""
+        return [self._dataset[i] for i in positions.tolist()]
 
     def digest(self) -> None:
         """See `Samples`: its own fingerprint changes with the library's version."""
@@ -139,6 +154,44 @@ def join(held: Mapping[str, TensorSamples], device: torch.device | None = None) 
     return tuple(
         torch.cat([tensor.to(device) for tensor in each]) for each in zip(*rows.values(), strict=True)
     ), parts
+
+
+class JoinedSamples:
+    """Samples of several holders, one behind the other, or those of them at some positions."""
+
+    def __init__(self, parts: Sequence[Samples], collate: Collate, positions: Positions | None = None) -> None:
+        self._parts = tuple(parts)
+        self._collate = collate
+        self._starts = np.cumsum([0, *(len(part) for part in self._parts)])
+        self._positions = np.arange(self._starts[-1]) if positions is None else positions
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def select(self, positions: Positions) -> JoinedSamples:
+        """Give the samples at these positions alone."""
+        return JoinedSamples(self._parts, self._collate, self._positions[positions])
+
+    def batch(self, positions: Positions) -> Any:
+        """See `Samples`."""
+        chosen = self._positions[positions]
+        holders = np.searchsorted(self._starts, chosen, side="right") - 1
+        if len(chosen) and (holders == holders[0]).all():  # one holder's own way, where it is one
+            return self._parts[holders[0]].batch(chosen - self._starts[holders[0]])
+        return self._collate(self.rows(positions))
+
+    def rows(self, positions: Positions) -> list[Any]:
+        """See `Samples`."""
+        chosen = self._positions[positions]
+        holders = np.searchsorted(self._starts, chosen, side="right") - 1
+        return [
+            self._parts[holder].rows(np.array([position - self._starts[holder]]))[0]
+            for holder, position in zip(holders, chosen, strict=True)
+        ]
+
+    def digest(self) -> None:
+        """See `Samples`: each holder has its own."""
+        return
 
 
 def samples_of(data: Any, *, owner: str, collate: Collate | None = None) -> Samples:
