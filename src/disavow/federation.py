@@ -23,7 +23,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from disavow import config, runs
-from disavow.checks import check_run
 from disavow.config import Settings
 from disavow.domain import ErasureRequest, Policy, RequestState, Verdict, escaped
 from disavow.erasure.dry_run import Forecast, foresee
@@ -79,6 +78,7 @@ from disavow.results import (
 from disavow.rounds.options import Clock, RoundOptions, now, room_for
 from disavow.rounds.participation import participation_of
 from disavow.rounds.training import OnRound, settle, train
+from disavow.run_checks import check_run
 from disavow.runs import Loading
 
 if TYPE_CHECKING:

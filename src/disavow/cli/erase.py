@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Self
 import typer
 
 from disavow.audit.work import default_work, remove_work
-from disavow.checks import refuse_damaged
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import Watch, rebuilt, verdict_line
@@ -32,6 +31,7 @@ from disavow.proof.envelope import LARGEST
 from disavow.proof.keys import PUBLIC
 from disavow.proof.summary import Summary, summary_in_words
 from disavow.results import Answer, Prospect
+from disavow.run_checks import refuse_damaged
 
 if TYPE_CHECKING:
     from disavow.data.progress import OnProgress

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import typer
 
-from disavow.checks import check_run
 from disavow.cli.files import read_bytes
 from disavow.cli.output import bar, print_json, progress, results
 from disavow.ledger import Finding
+from disavow.run_checks import check_run
 
 
 def fsck(directory: Path, *, absent: list[str], checkpoint: Path | None, as_json: bool) -> None:
