@@ -1,7 +1,8 @@
 """The application layer: every use case of a run once, for the command line, Flower, audits and notebooks.
 
 A `Federation` is an open run. Its data and its engine are built on first use, so that whatever needs no training
-(status, a forecast, a deniable erasure, proofs, the account) works without the data and without torch.
+(status, a forecast, a deniable erasure, proofs, the account) works without the data and without torch. For the
+same reason each use case imports what only it needs: to look at a run takes neither the prover nor the verifier.
 
     request -> open keys -> forecast -> place -> judge ─┬─ deniable ───────────────────────────┐
                                                         └─ load data, engine -> retrain ───────┴─ prove, delete
@@ -26,22 +27,9 @@ from disavow import config, runs
 from disavow.config import Settings
 from disavow.domain import ErasureRequest, Policy, RequestState, Verdict, escaped
 from disavow.erasure.dry_run import Forecast, foresee
-from disavow.erasure.erase import Remark, answer_requests, answer_without_training, training_due
 from disavow.erasure.mechanisms import Mechanism, WithoutRetraining, refuse_another
 from disavow.erasure.mechanisms import build as build_mechanism
-from disavow.erasure.prove import (
-    OpenedProof,
-    check_openings,
-    default_openings,
-    opening_path,
-    prove_what_if,
-    renew,
-    sign_late,
-    what_if_path,
-)
-from disavow.erasure.receipts import receipts
-from disavow.erasure.reproducibility import repetition
-from disavow.erasure.stream import place_from_stream
+from disavow.erasure.proof_files import check_openings, default_openings, opening_path, what_if_path
 from disavow.errors import (
     CannotRetrain,
     ConfigError,
@@ -64,7 +52,6 @@ from disavow.proof.envelope import Envelope
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.notes import Signer
 from disavow.proof.statement import Statement
-from disavow.proof.summary import Summary, summarise
 from disavow.results import (
     Answer,
     ExportedModel,
@@ -77,15 +64,17 @@ from disavow.results import (
 )
 from disavow.rounds.options import Clock, RoundOptions, now, room_for
 from disavow.rounds.participation import participation_of
-from disavow.rounds.training import OnRound, settle, train
-from disavow.run_checks import check_run
 from disavow.runs import Loading
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from disavow.data.progress import OnProgress
+    from disavow.erasure.erase import Remark
+    from disavow.erasure.prove import OpenedProof
+    from disavow.proof.summary import Summary
     from disavow.rounds.local_training import Engine
+    from disavow.rounds.training import OnRound
     from disavow.rounds.vectors import Model
     from disavow.runs import Prepared, PreparedTask
     from disavow.tasks.task import Task
@@ -378,6 +367,9 @@ class Federation:
             RoundRefused: A round must not be recorded; the run stays as it was.
 
         """
+        from disavow.erasure.stream import place_from_stream
+        from disavow.rounds.training import train
+
         self._take_lock()
         engine, options, rate = self.engine, self.options, self.settings.requests.rate
 
@@ -404,6 +396,7 @@ class Federation:
 
         """
         from disavow.rounds.round import run_round
+        from disavow.rounds.training import settle
 
         self._take_lock()
         engine, options = self.engine, self.options
@@ -435,6 +428,8 @@ class Federation:
             CannotRetrain: Rounds must be trained, and what trained the run is not to be had here.
 
         """
+        from disavow.erasure.erase import answer_requests, answer_without_training, training_due
+
         self._take_lock()
         ledger, options, mechanism = self.ledger, self.options, self.mechanism
         answered: tuple[ErasureRequest, ...] = ()
@@ -621,6 +616,8 @@ class Federation:
         self, numbers: tuple[int, ...], callbacks: Callbacks, *, retrain: bool
     ) -> CannotRetrain | None:
         """Answer all who wait, and complete what was interrupted; why the rest cannot be trained here, if so."""
+        from disavow.erasure.erase import answer_requests, answer_without_training, training_due
+
         ledger, mechanism, options = self.ledger, self.mechanism, self.options
         without_training = partial(
             answer_without_training, ledger, options, on_verdict=callbacks.on_verdict, remark=self._remark
@@ -649,6 +646,8 @@ class Federation:
     @property
     def _remark(self) -> Remark:
         """What the report of a rebuild says beyond its cost: on nodes, whether they trained as before."""
+        from disavow.erasure.reproducibility import repetition
+
         return repetition if runs.on_nodes(self.settings) else lambda ledger: ""
 
     def _engine_to_retrain(self) -> Engine:
@@ -771,6 +770,8 @@ class Federation:
             RunInUse: This federation is open for training.
 
         """
+        from disavow.run_checks import check_run
+
         if self.ledger.writable:
             raise RunInUse(f"{self.directory} is open for training here: close it first, then check it")
         # closed meanwhile: reading the database as a file would drop the locks that SQLite has on it
@@ -874,6 +875,8 @@ class Federation:
             LedgerError: It is not deniable.
 
         """
+        from disavow.erasure.prove import prove_what_if
+
         signer = self._signer()
         self._refuse_other_key(signer)
         if client not in (known := self.ledger.clients()):
@@ -897,6 +900,8 @@ class Federation:
             UnknownClient: It is not in the run, or was not in that round.
 
         """
+        from disavow.erasure.receipts import receipts
+
         if client not in (known := self.ledger.clients()):
             raise unknown_client(client, known)
         signer = load_signer(self.keys, self.ask)
@@ -925,6 +930,8 @@ class Federation:
 
     def summary_of(self, request: int) -> Summary | None:
         """What the proof of a request says in numbers; None where there is no proof that can be read."""
+        from disavow.proof.summary import summarise
+
         proofs = ProofStore(self.directory)
         try:
             if (sealed := proofs.read(request)) is not None:
@@ -936,6 +943,8 @@ class Federation:
 
     def _kept_proof(self, number: int) -> bytes:
         """The proof as it was made with the answer; signed now, if there was no key then."""
+        from disavow.erasure.prove import sign_late
+
         proofs = ProofStore(self.directory)
         if (kept := proofs.read(number)) is not None:
             return kept
@@ -950,6 +959,8 @@ class Federation:
 
     def _renewed(self, kept: bytes) -> bytes | None:
         """The proof for the present head; None where there is no key to sign it with."""
+        from disavow.erasure.prove import renew
+
         signer = load_signer(self.keys, self.ask)
         if signer is None:
             return None

@@ -15,7 +15,7 @@ import pytest
 
 from disavow import config
 from disavow.domain import RequestState
-from disavow.erasure.prove import default_openings
+from disavow.erasure.proof_files import default_openings
 from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.id_search import files_with

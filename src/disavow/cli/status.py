@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.text import Text
-
 from disavow.cli import rounds
 from disavow.cli.output import print_json, results, size
 from disavow.domain import Policy, escaped
@@ -45,7 +43,7 @@ def _print(found: Status) -> None:
     console, odds, standing = results(), found.odds, found.standing
     for name, fact in _facts(found).items():
         if fact is not None:
-            console.print(Text.assemble((f"{name:>9}", "bold"), f"  {fact}"))
+            console.print(f"  {fact}", heading=f"{name:>9}")
     protection = None if odds is None else noise_in_words(odds.worst_composed)
     if protection is not None:
         console.print(f"\n{protection}")

@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import FedAvg, Result
 from disavow.config import Settings
 from disavow.domain import ErasureRequest, RequestState
 from disavow.erasure.mechanisms import Mechanism
-from disavow.erasure.prove import check_openings, default_openings
+from disavow.erasure.proof_files import check_openings, default_openings
 from disavow.errors import BudgetSpent, ConfigError
 from disavow.federation import Callbacks, Federation
 from disavow.flower.identity import Identity

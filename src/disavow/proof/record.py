@@ -89,22 +89,39 @@ Hash = Annotated[bytes, Codec(hashed, to_base64)]
 Base64 = Annotated[bytes, Codec(from_base64, to_base64)]
 
 
-class Record:
-    """An object with exactly the fields of a frozen dataclass, in the order in which they are checked."""
+@dataclass(frozen=True)
+class _Fields:
+    """The fields of a record: their names, how each is read by its key in JSON, and how it is written."""
 
-    _names: ClassVar[tuple[str, ...]]
-    _readers: ClassVar[dict[str, Reader[Any]]]
-    _writers: ClassVar[tuple[tuple[str, str, Writer | None], ...]]
+    names: tuple[str, ...]
+    readers: dict[str, Reader[Any]]
+    writers: tuple[tuple[str, str, Writer | None], ...]
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        hints = get_type_hints(cls, include_extras=True)
+    @classmethod
+    def of(cls, record: type) -> Self:
+        hints = get_type_hints(record, include_extras=True)
         declared = {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
         keys = {name: _key(hint) or name for name, hint in declared.items()}
         codecs = {name: _codec(hint) for name, hint in declared.items()}
-        cls._names = tuple(declared)
-        cls._readers = {keys[name]: codec.read for name, codec in codecs.items()}
-        cls._writers = tuple((name, keys[name], codec.write) for name, codec in codecs.items())
+        return cls(
+            tuple(declared),
+            {keys[name]: codec.read for name, codec in codecs.items()},
+            tuple((name, keys[name], codec.write) for name, codec in codecs.items()),
+        )
+
+
+class Record:
+    """An object with exactly the fields of a frozen dataclass, in the order in which they are checked."""
+
+    _fields: ClassVar[_Fields | None] = None
+
+    @classmethod
+    def _declared(cls) -> _Fields:
+        """The fields of this class, found on first use: most commands read and write few kinds of records."""
+        found = cls.__dict__.get("_fields")
+        if found is None:
+            found = cls._fields = _Fields.of(cls)
+        return found
 
     @classmethod
     def parse(cls, value: Any, where: str) -> Self:
@@ -119,13 +136,18 @@ class Record:
 
         """
         make: Any = cls
-        found: Self = make(**dict(zip(cls._names, fields(value, where, cls._readers).values(), strict=True)))
+        declared = cls._declared()
+        read = fields(value, where, declared.readers)
+        found: Self = make(**dict(zip(declared.names, read.values(), strict=True)))
         return found
 
     def to_json(self) -> dict[str, Any]:
         """Write what `parse` reads."""
         values = self.__dict__
-        return {key: values[name] if write is None else write(values[name]) for name, key, write in self._writers}
+        return {
+            key: values[name] if write is None else write(values[name])
+            for name, key, write in self._declared().writers
+        }
 
     def encode(self) -> bytes:
         """Write the record in canonical form: what is hashed, or signed, or a file."""
