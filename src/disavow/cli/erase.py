@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -27,7 +27,7 @@ from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger
 from disavow.ledger.files import kind_of
 from disavow.ledger.keys import default_folder
-from disavow.proof.bounds import noise_in_words
+from disavow.proof.bounds import as_odds, noise_in_words
 from disavow.proof.envelope import LARGEST
 from disavow.proof.keys import PUBLIC
 from disavow.results import Answer, Prospect
@@ -262,6 +262,8 @@ def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_jso
                 "verdict": forecast.verdict.kind.value,
                 "first_broken_round": forecast.verdict.round,
                 "rollback_to_round": forecast.verdict.undoes,
+                "criterion": forecast.verdict.criterion,
+                "log10_odds": dict(forecast.odds),
                 "cost": asdict(forecast.cost),
                 "served_round": forecast.served,
                 "obstacle": forecast.obstacle,
@@ -273,6 +275,13 @@ def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_jso
         )
         return
     results().print(f"{', '.join(map(escaped, clients))}: {foretold(forecast)}")
+    for client, odds in forecast.odds.items():
+        if odds is not None:
+            results().print(
+                f"  {escaped(client)}: odds of {as_odds(odds)} over its rounds that stand (95 % quantile)"
+            )
+    if forecast.odds and (noise := noise_in_words(_worst(forecast.odds.values()))) is not None:
+        results().print(f"  {noise}")
     if asked.refusal is not None:
         results().print(
             f"That cannot be trained here: {asked.refusal}. The request would wait, with nothing undone for it; "
@@ -281,6 +290,11 @@ def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_jso
     if forecast.too_large is not None:
         results().print(_too_large(forecast.too_large))
     results().print("Nothing was changed.")
+
+
+def _worst(odds: Collection[float | None]) -> float | None:
+    """The largest; None where one of them has no bound."""
+    return None if None in odds else max(each for each in odds if each is not None)
 
 
 def _too_large(size_of_proof: int) -> str:

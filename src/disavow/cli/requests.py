@@ -34,7 +34,7 @@ def requests(directory: Path, *, as_json: bool) -> None:
             f"{cost.client_epochs if cost else 0:13,d}  {f'{cost.seconds:.1f} s' if cost else '-':>10s}  "
             f"{_taken(request):>8s}  {escaped(request.client or '(erased)')}"
         )
-        if request.verdict is not None and request.verdict.back_to is not None:
+        if request.verdict is not None and request.verdict.in_full != str(request.verdict):
             console.print(f"         {request.verdict.in_full}")
         if request.remark:
             console.print(f"         {request.remark}")

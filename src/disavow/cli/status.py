@@ -12,8 +12,8 @@ from disavow.domain.strategies import NOISES
 from disavow.federation import Federation
 from disavow.ledger import RoundSummary
 from disavow.ledger.odds import Odds
-from disavow.proof.bounds import noise_in_words
-from disavow.proof.summary import EXCLUDES_NOBODY, as_odds, rebuilt_in_words
+from disavow.proof.bounds import as_odds, noise_in_words
+from disavow.proof.summary import EXCLUDES_NOBODY, rebuilt_in_words
 from disavow.results import KeptModels, Spending, Status
 
 

@@ -82,6 +82,7 @@ def open_erasure(
         "state": state.value,
         "rollback_to": verdict.undoes,
         "broken": verdict.round if verdict.back_to is not None else None,
+        "criterion": verdict.criterion,
         "target": connection.execute(newest).scalar() if verdict.round is not None else None,
         "rounds_before": connection.execute(sa.select(sa.func.max(rounds.c.id))).scalar() or 0,
         "mechanism": mechanism,
