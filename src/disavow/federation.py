@@ -705,7 +705,7 @@ class Federation:
     def status(self) -> Status:
         """Tell what the run holds, without touching it."""
         ledger, settings = self.ledger, self.settings
-        models, leaves, key = ledger.checkpoints(), ledger.log_length(), ledger.log_key()
+        models, leaves, key = ledger.round_models(), ledger.log_length(), ledger.log_key()
         summaries = ledger.summaries()
         standing = sum(summary.standing for summary in summaries)
         kept = [each for each in models if each.kept]

@@ -20,7 +20,7 @@ from disavow.engines.workload import Workload
 from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.models import digest_of, to_safetensors
-from disavow.ledger.retention import checkpoints
+from disavow.ledger.retention import round_models
 from disavow.models import build
 from disavow.rounds.options import RoundOptions, now
 from disavow.rounds.randomness import Secrets, Stream
@@ -182,7 +182,7 @@ FURTHER = {(20, 1), (21, 1)}
 
 def checkpoints_kept(ledger: Ledger) -> set[int]:
     with ledger._connect() as connection:
-        return {each.round for each in checkpoints(connection) if each.kept}
+        return {each.round for each in round_models(connection) if each.kept}
 
 
 @pytest.mark.parametrize(("scenario", "seed"), sorted({(i, 1) for i in range(len(SCENARIOS))} | LATER | FURTHER))

@@ -78,7 +78,7 @@ def judged(reader: Reader, leavers: Sequence[int], mechanism: Mechanism) -> Verd
     verdict = judge(reader.evidence(leavers), reader.policy)
     if verdict.round is None:
         return verdict
-    kept = reader.nearest_checkpoint(mechanism.goes_back_to(verdict.round))
+    kept = reader.nearest_kept_round(mechanism.goes_back_to(verdict.round))
     return replace(verdict, back_to=None if kept == verdict.round else kept)
 
 
