@@ -390,6 +390,9 @@ class Federation:
     def train_round(self, callbacks: Callbacks = _NOBODY) -> None:
         """Train one more round, whatever the settings say of how many.
 
+        Args:
+            callbacks: Who hears of the round.
+
         Raises:
             BudgetSpent: The privacy budget has no room for it.
             RoundRefused: It must not be recorded; the run stays as it was.
@@ -467,11 +470,22 @@ class Federation:
         return self.ledger.clients()
 
     def requests(self, numbers: Sequence[int] | None = None) -> tuple[ErasureRequest, ...]:
-        """List erasure requests in the order in which they were placed: all, or those of these numbers."""
+        """List erasure requests in the order in which they were placed: all, or those of these numbers.
+
+        Args:
+            numbers: Which requests; None for all.
+
+        """
         return self.ledger.requests(numbers) if numbers is not None else self.ledger.requests()
 
     def cancel(self, client: str) -> ErasureRequest:
         """Cancel the request of a client that waits; whoever holds the run is not disturbed.
+
+        Args:
+            client: Whose request it is.
+
+        Returns:
+            The request as it stands now.
 
         Raises:
             UnknownClient: It is not a client of the run.
@@ -766,6 +780,14 @@ class Federation:
     ) -> list[Finding]:
         """Check the run from its stored bytes: see `check_run`, which also takes one that cannot be opened.
 
+        Args:
+            absent: Ids that no file of the run may contain.
+            checkpoint: A signed head that was kept; the log must go on from it.
+            on_progress: Hears how many checks are done, of how many.
+
+        Returns:
+            Everything that was found, faults and notes; an empty list where there is nothing.
+
         Raises:
             RunInUse: This federation is open for training.
 
@@ -849,13 +871,27 @@ class Federation:
     # -- proofs ------------------------------------------------------------------------------------------------
 
     def request_of(self, client: str) -> ErasureRequest | None:
-        """Find the request of a client, if it has asked before and not cancelled it."""
+        """Find the request of a client, if it has asked before and not cancelled it.
+
+        Args:
+            client: Who may have asked.
+
+        Returns:
+            The request; None where there is none.
+
+        """
         if not self.ledger.requests():
             return None
         return self.ledger.find_request(client, key=self.tombstone_key())
 
     def proof(self, request: ErasureRequest) -> Proof:
         """Give the proof of an answered request, for the present head if there is a key to sign it with.
+
+        Args:
+            request: The request that was answered.
+
+        Returns:
+            The signed proof, and what a caller tells of it.
 
         Raises:
             LedgerError: The request is not answered yet.
@@ -869,6 +905,9 @@ class Federation:
 
     def what_if(self, client: str) -> tuple[bytes, OpenedProof]:
         """Prove what the answer would be if a client asked now; the signed proof, and what it was made from.
+
+        Args:
+            client: Who would ask.
 
         Raises:
             UnknownClient: It is not in the run.
@@ -885,7 +924,13 @@ class Federation:
         return proof.sealed(signer), proof
 
     def write_what_if_opening(self, client: str, proof: OpenedProof) -> Path:
-        """Write the opening of a what-if into the folder for openings; where it is now."""
+        """Write the opening of a what-if into the folder for openings; where it is now.
+
+        Args:
+            client: Who would ask.
+            proof: What `what_if` gave.
+
+        """
         folder = check_openings(self.openings or default_openings(self.directory), self.directory)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         opening = what_if_path(folder, self.ledger.run_id, client)
@@ -895,6 +940,13 @@ class Federation:
 
     def receipts(self, client: str, round_number: int | None = None) -> dict[int, bytes]:
         """Make a client's receipts of its standing rounds, by round.
+
+        Args:
+            client: Whose receipts they are.
+            round_number: The only round to make one for; None for all.
+
+        Returns:
+            The receipts as files, by round.
 
         Raises:
             UnknownClient: It is not in the run, or was not in that round.
@@ -923,13 +975,23 @@ class Federation:
         return head
 
     def opening_of(self, request: int) -> Path:
-        """Where the opening of an answered request lies: where it was asked for, or else beside the run."""
+        """Where the opening of an answered request lies: where it was asked for, or else beside the run.
+
+        Args:
+            request: The number of the request.
+
+        """
         folders = [*([self.openings] if self.openings else []), default_openings(self.directory)]
         found = [opening_path(folder, self.ledger.run_id, request) for folder in folders]
         return next((path for path in found if path.exists()), found[0])
 
     def summary_of(self, request: int) -> Summary | None:
-        """What the proof of a request says in numbers; None where there is no proof that can be read."""
+        """What the proof of a request says in numbers; None where there is no proof that can be read.
+
+        Args:
+            request: The number of the request.
+
+        """
         from disavow.proof.summary import summarise
 
         proofs = ProofStore(self.directory)

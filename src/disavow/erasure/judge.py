@@ -129,7 +129,12 @@ class Criterion(Strategy, ABC):
             raise ConfigError(f'criterion {cls.name!r} judges {cls.judges!r}; allowed: "cluster", "leaver"')
 
     def applies(self, policy: Policy) -> bool:
-        """Return whether runs of this policy are judged by it."""
+        """Return whether runs of this policy are judged by it.
+
+        Args:
+            policy: The promises of the run.
+
+        """
         del policy
         return True
 
@@ -197,6 +202,11 @@ def holds(cluster: ClusterEvidence, policy: Policy) -> bool:
 
     Only members of the cluster could have been drawn, so only they count. With s representatives, s - 1 others may
     have been drawn beside the leaver: x more must be left to take its place.
+
+    Args:
+        cluster: A cluster that held a leaver.
+        policy: The promises of the run.
+
     """
     return cluster.survivors >= policy.survivors_needed and cluster.spread <= cluster.delta
 

@@ -34,7 +34,12 @@ class Samples(Protocol):
         """Count the samples."""
 
     def batch(self, positions: Positions) -> Any:
-        """Give the samples at these positions, collated."""
+        """Give the samples at these positions, collated.
+
+        Args:
+            positions: Which samples of the client.
+
+        """
 
     def digest(self) -> str | None:
         """Give the SHA-256 of all samples; None where reading them all would be needed for it."""
