@@ -23,7 +23,6 @@ from disavow.errors import DisavowError
 if TYPE_CHECKING:
     __version__: str
     from disavow.audit.game import Attacker
-    from disavow.checks import check_run
     from disavow.erasure.judge import Criterion
     from disavow.erasure.mechanisms import Mechanism
     from disavow.federation import Callbacks, Federation
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from disavow.rounds.clustering.geometry import Geometry
     from disavow.rounds.noise import Distribution, Noise
     from disavow.rounds.randomness import Stream
+    from disavow.run_checks import check_run
     from disavow.tasks.task import Task, task
     from disavow.tracking.mlflow import MLflow
     from disavow.tracking.tensorboard import TensorBoard
@@ -56,7 +56,7 @@ _LAZY = {
     "Task": "disavow.tasks.task",
     "TensorBoard": "disavow.tracking.tensorboard",
     "Tracker": "disavow.tracking.tracker",
-    "check_run": "disavow.checks",
+    "check_run": "disavow.run_checks",
     "task": "disavow.tasks.task",
 }
 """What needs more than the base install, which is all that an auditor has; by where it is."""

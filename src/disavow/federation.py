@@ -1,7 +1,8 @@
 """The application layer: every use case of a run once, for the command line, Flower, audits and notebooks.
 
 A `Federation` is an open run. Its data and its engine are built on first use, so that whatever needs no training
-(status, a forecast, a deniable erasure, proofs, the account) works without the data and without torch.
+(status, a forecast, a deniable erasure, proofs, the account) works without the data and without torch. For the
+same reason each use case imports what only it needs: to look at a run takes neither the prover nor the verifier.
 
     request -> open keys -> forecast -> place -> judge ─┬─ deniable ───────────────────────────┐
                                                         └─ load data, engine -> retrain ───────┴─ prove, delete
@@ -23,26 +24,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, Self
 
 from disavow import config, runs
-from disavow.checks import check_run
 from disavow.config import Settings
 from disavow.domain import EngineChoice, ErasureRequest, Policy, RequestState, Verdict, escaped
 from disavow.erasure.dry_run import Forecast, foresee
-from disavow.erasure.erase import Remark, answer_requests, answer_without_training, training_due
 from disavow.erasure.mechanisms import Mechanism, WithoutRetraining, refuse_another
 from disavow.erasure.mechanisms import build as build_mechanism
-from disavow.erasure.prove import (
-    OpenedProof,
-    check_openings,
-    default_openings,
-    opening_path,
-    prove_what_if,
-    renew,
-    sign_late,
-    what_if_path,
-)
-from disavow.erasure.receipts import receipts
-from disavow.erasure.reproducibility import repetition
-from disavow.erasure.stream import place_from_stream
+from disavow.erasure.proof_files import check_openings, default_openings, opening_path, what_if_path
 from disavow.errors import (
     CannotRetrain,
     ConfigError,
@@ -65,7 +52,6 @@ from disavow.proof.envelope import Envelope
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.notes import Signer
 from disavow.proof.statement import Statement
-from disavow.proof.summary import Summary, summarise
 from disavow.results import (
     Answer,
     ExportedModel,
@@ -78,7 +64,6 @@ from disavow.results import (
 )
 from disavow.rounds.options import Clock, RoundOptions, now, room_for
 from disavow.rounds.participation import participation_of
-from disavow.rounds.training import OnRound, settle_newest, train
 from disavow.runs import Loading
 from disavow.tracking import Follower, Tracker, from_settings, in_one_line
 
@@ -86,7 +71,11 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from disavow.data.progress import OnProgress
+    from disavow.erasure.erase import Remark
+    from disavow.erasure.prove import OpenedProof
+    from disavow.proof.summary import Summary
     from disavow.rounds.local_training import Engine
+    from disavow.rounds.training import OnRound
     from disavow.rounds.vectors import Model
     from disavow.runs import Prepared
     from disavow.tasks.task import Task
@@ -450,6 +439,9 @@ class Federation:
             RoundRefused: A round must not be recorded; the run stays as it was.
 
         """
+        from disavow.erasure.stream import place_from_stream
+        from disavow.rounds.training import train
+
         self._take_lock()
         engine, options, rate = self.engine, self.options, self.settings.requests.rate
         callbacks = self._tracked(callbacks, refuse=True)
@@ -473,12 +465,16 @@ class Federation:
     def train_round(self, callbacks: Callbacks = _NOBODY) -> None:
         """Train one more round, whatever the settings say of how many.
 
+        Args:
+            callbacks: Who hears of the round.
+
         Raises:
             BudgetSpent: The privacy budget has no room for it.
             RoundRefused: It must not be recorded; the run stays as it was.
 
         """
         from disavow.rounds.round import run_round
+        from disavow.rounds.training import settle_newest
 
         self._take_lock()
         engine, options = self.engine, self.options
@@ -516,6 +512,8 @@ class Federation:
         return self._answer(self._tracked(callbacks))
 
     def _answer(self, callbacks: Callbacks) -> tuple[ErasureRequest, ...]:
+        from disavow.erasure.erase import answer_requests, answer_without_training, training_due
+
         ledger, options, mechanism = self.ledger, self.options, self.mechanism
         answered: tuple[ErasureRequest, ...] = ()
         loaded = self._prepared is not None or self.own_engine is not None
@@ -554,11 +552,22 @@ class Federation:
         return self.ledger.clients()
 
     def requests(self, numbers: Sequence[int] | None = None) -> tuple[ErasureRequest, ...]:
-        """List erasure requests in the order in which they were placed: all, or those of these numbers."""
+        """List erasure requests in the order in which they were placed: all, or those of these numbers.
+
+        Args:
+            numbers: Which requests; None for all.
+
+        """
         return self.ledger.requests(numbers) if numbers is not None else self.ledger.requests()
 
     def cancel(self, client: str) -> ErasureRequest:
         """Cancel the request of a client that waits; whoever holds the run is not disturbed.
+
+        Args:
+            client: Whose request it is.
+
+        Returns:
+            The request as it stands now.
 
         Raises:
             UnknownClient: It is not a client of the run.
@@ -701,6 +710,8 @@ class Federation:
         self, numbers: tuple[int, ...], callbacks: Callbacks, *, retrain: bool
     ) -> CannotRetrain | None:
         """Answer all who wait, and complete what was interrupted; why the rest cannot be trained here, if so."""
+        from disavow.erasure.erase import answer_requests, answer_without_training, training_due
+
         ledger, mechanism, options = self.ledger, self.mechanism, self.options
         without_training = partial(
             answer_without_training, ledger, options, on_verdict=callbacks.on_verdict, remark=self._remark
@@ -733,6 +744,8 @@ class Federation:
     @property
     def _remark(self) -> Remark:
         """What the report of a rebuild says beyond its cost: whether nodes, or a user's code, trained as before."""
+        from disavow.erasure.reproducibility import repetition
+
         own_task = self.ledger.trainer.kind == "task" and self.mechanism.exact
         return repetition if own_task or runs.on_nodes(self.settings) else lambda ledger: ""
 
@@ -791,7 +804,7 @@ class Federation:
     def status(self) -> Status:
         """Tell what the run holds, without touching it."""
         ledger, settings = self.ledger, self.settings
-        models, leaves, key = ledger.checkpoints(), ledger.log_length(), ledger.log_key()
+        models, leaves, key = ledger.round_models(), ledger.log_length(), ledger.log_key()
         summaries = ledger.summaries()
         standing = sum(summary.standing for summary in summaries)
         kept = [each for each in models if each.kept]
@@ -853,10 +866,20 @@ class Federation:
     ) -> list[Finding]:
         """Check the run from its stored bytes: see `check_run`, which also takes one that cannot be opened.
 
+        Args:
+            absent: Ids that no file of the run may contain.
+            checkpoint: A signed head that was kept; the log must go on from it.
+            on_progress: Hears how many checks are done, of how many.
+
+        Returns:
+            Everything that was found, faults and notes; an empty list where there is nothing.
+
         Raises:
             RunInUse: This federation is open for training.
 
         """
+        from disavow.run_checks import check_run
+
         if self.ledger.writable:
             raise RunInUse(f"{self.directory} is open for training here: close it first, then check it")
         # closed meanwhile: reading the database as a file would drop the locks that SQLite has on it
@@ -934,13 +957,27 @@ class Federation:
     # -- proofs ------------------------------------------------------------------------------------------------
 
     def request_of(self, client: str) -> ErasureRequest | None:
-        """Find the request of a client, if it has asked before and not cancelled it."""
+        """Find the request of a client, if it has asked before and not cancelled it.
+
+        Args:
+            client: Who may have asked.
+
+        Returns:
+            The request; None where there is none.
+
+        """
         if not self.ledger.requests():
             return None
         return self.ledger.find_request(client, key=self.tombstone_key())
 
     def proof(self, request: ErasureRequest) -> Proof:
         """Give the proof of an answered request, for the present head if there is a key to sign it with.
+
+        Args:
+            request: The request that was answered.
+
+        Returns:
+            The signed proof, and what a caller tells of it.
 
         Raises:
             LedgerError: The request is not answered yet.
@@ -955,11 +992,16 @@ class Federation:
     def what_if(self, client: str) -> tuple[bytes, OpenedProof]:
         """Prove what the answer would be if a client asked now; the signed proof, and what it was made from.
 
+        Args:
+            client: Who would ask.
+
         Raises:
             UnknownClient: It is not in the run.
             LedgerError: It is not deniable.
 
         """
+        from disavow.erasure.prove import prove_what_if
+
         signer = self._signer()
         self._refuse_other_key(signer)
         if client not in (known := self.ledger.clients()):
@@ -968,7 +1010,13 @@ class Federation:
         return proof.sealed(signer), proof
 
     def write_what_if_opening(self, client: str, proof: OpenedProof) -> Path:
-        """Write the opening of a what-if into the folder for openings; where it is now."""
+        """Write the opening of a what-if into the folder for openings; where it is now.
+
+        Args:
+            client: Who would ask.
+            proof: What `what_if` gave.
+
+        """
         folder = check_openings(self.openings or default_openings(self.directory), self.directory)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         opening = what_if_path(folder, self.ledger.run_id, client)
@@ -979,10 +1027,19 @@ class Federation:
     def receipts(self, client: str, round_number: int | None = None) -> dict[int, bytes]:
         """Make a client's receipts of its standing rounds, by round.
 
+        Args:
+            client: Whose receipts they are.
+            round_number: The only round to make one for; None for all.
+
+        Returns:
+            The receipts as files, by round.
+
         Raises:
             UnknownClient: It is not in the run, or was not in that round.
 
         """
+        from disavow.erasure.receipts import receipts
+
         if client not in (known := self.ledger.clients()):
             raise unknown_client(client, known)
         signer = load_signer(self.keys, self.ask)
@@ -1004,13 +1061,25 @@ class Federation:
         return head
 
     def opening_of(self, request: int) -> Path:
-        """Where the opening of an answered request lies: where it was asked for, or else beside the run."""
+        """Where the opening of an answered request lies: where it was asked for, or else beside the run.
+
+        Args:
+            request: The number of the request.
+
+        """
         folders = [*([self.openings] if self.openings else []), default_openings(self.directory)]
         found = [opening_path(folder, self.ledger.run_id, request) for folder in folders]
         return next((path for path in found if path.exists()), found[0])
 
     def summary_of(self, request: int) -> Summary | None:
-        """What the proof of a request says in numbers; None where there is no proof that can be read."""
+        """What the proof of a request says in numbers; None where there is no proof that can be read.
+
+        Args:
+            request: The number of the request.
+
+        """
+        from disavow.proof.summary import summarise
+
         proofs = ProofStore(self.directory)
         try:
             if (sealed := proofs.read(request)) is not None:
@@ -1022,6 +1091,8 @@ class Federation:
 
     def _kept_proof(self, number: int) -> bytes:
         """The proof as it was made with the answer; signed now, if there was no key then."""
+        from disavow.erasure.prove import sign_late
+
         proofs = ProofStore(self.directory)
         if (kept := proofs.read(number)) is not None:
             return kept
@@ -1036,6 +1107,8 @@ class Federation:
 
     def _renewed(self, kept: bytes) -> bytes | None:
         """The proof for the present head; None where there is no key to sign it with."""
+        from disavow.erasure.prove import renew
+
         signer = load_signer(self.keys, self.ask)
         if signer is None:
             return None

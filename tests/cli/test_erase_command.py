@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from disavow.erasure.prove import default_openings
+from disavow.erasure.proof_files import default_openings
 from disavow.federation import Federation
 from disavow.ledger import fsck
 from disavow.ledger.id_search import files_with

@@ -32,7 +32,7 @@ from tests.erasure.mechanisms.contract import (
 
 
 @pytest.mark.parametrize("same_process", [True, False])
-@pytest.mark.parametrize("step", ["remove_leftovers", "purge", "_checkpoint", "note_evaluation", "record"])
+@pytest.mark.parametrize("step", ["remove_leftovers", "purge", "_truncate_wal", "note_evaluation", "record"])
 def test_whatever_step_fails_the_next_call_goes_on_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, same_process: bool
 ) -> None:

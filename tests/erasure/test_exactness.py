@@ -21,7 +21,7 @@ from disavow.engines.workload import Workload
 from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.models import digest_of, to_safetensors
-from disavow.ledger.retention import checkpoints
+from disavow.ledger.retention import round_models
 from disavow.models import build
 from disavow.rounds.local_training import Engine
 from disavow.rounds.options import RoundOptions, now
@@ -216,7 +216,7 @@ class Remembering:
 
 def checkpoints_kept(ledger: Ledger) -> set[int]:
     with ledger._connect() as connection:
-        return {each.round for each in checkpoints(connection) if each.kept}
+        return {each.round for each in round_models(connection) if each.kept}
 
 
 @pytest.mark.parametrize(("scenario", "seed"), sorted({(i, 1) for i in range(len(SCENARIOS))} | LATER | FURTHER))

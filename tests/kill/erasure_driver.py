@@ -293,7 +293,7 @@ def _count_events(die_at: int | None) -> list[str]:
         (os, "fsync"),
         (os, "unlink"),
         (os, "replace"),
-        (Ledger, "_checkpoint"),
+        (Ledger, "_truncate_wal"),
         (Ledger, "purge"),
         (Ledger, "remove_leftovers"),
     )

@@ -15,7 +15,7 @@ import pytest
 
 from disavow import config
 from disavow.domain import RequestState
-from disavow.erasure.prove import default_openings
+from disavow.erasure.proof_files import default_openings
 from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.id_search import files_with
@@ -138,7 +138,7 @@ def test_the_story_has_a_deniable_request_and_a_rollback_of_several_at_once(rehe
     assert rehearsal.end.clients == tuple(f"client-{i:02d}" for i in range(1, 13) if f"client-{i:02d}" not in ALL)
     # all kinds of events are met, so that each can be died at
     kinds = " ".join(rehearsal.events)
-    for kind in ("commit", "INSERT INTO", "UPDATE", "DELETE FROM", "fsync", "replace", "unlink", "_checkpoint"):
+    for kind in ("commit", "INSERT INTO", "UPDATE", "DELETE FROM", "fsync", "replace", "unlink", "_truncate_wal"):
         assert kind in kinds
 
 
@@ -197,7 +197,8 @@ def test_killed_where_rebuilt_rounds_are_written_it_ends_as_one_that_never_was(
 
 
 @pytest.mark.parametrize(
-    "what", ["before purge", "after purge", "before remove_leftovers", "after _checkpoint", "before _checkpoint"]
+    "what",
+    ["before purge", "after purge", "before remove_leftovers", "after _truncate_wal", "before _truncate_wal"],
 )
 def test_killed_around_the_deletion_it_ends_as_one_that_never_was(
     driver: Driver, rehearsal: Rehearsal, tmp_path: Path, what: str

@@ -1,4 +1,4 @@
-"""Killed while checkpoints are thinned, a run ends with the models of one that never was."""
+"""Killed while models are thinned, a run ends with the models of one that never was."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import zstandard
 
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.models import to_safetensors
-from disavow.ledger.retention import checkpoints
+from disavow.ledger.retention import round_models
 from tests.erasure.mechanisms.contract import LAYOUT, start_toy, toy_settings
 from tests.kill.erasure_driver import Driver
 
@@ -28,7 +28,7 @@ MODEL = 4 + len(zstandard.compress(to_safetensors(LAYOUT, np.linspace(-1, 1, LAY
 
 @dataclass(frozen=True)
 class State:
-    """All that must not depend on a kill: rounds, answers, and which checkpoints are left."""
+    """All that must not depend on a kill: rounds, answers, and which models are left."""
 
     rounds: tuple[tuple[int, int, bool, str], ...]
     verdicts: tuple[str, ...]
@@ -51,7 +51,7 @@ def state_of(run: Path) -> State:
         return State(
             rounds=tuple((s.number, s.attempt, s.standing, s.after) for s in ledger.summaries()),
             verdicts=tuple(request.verdict.in_full if request.verdict else "" for request in ledger.requests()),
-            kept=tuple(each.round for each in checkpoints(connection) if each.kept),
+            kept=tuple(each.round for each in round_models(connection) if each.kept),
             files=frozenset(ledger.store.digests()),
         )
 

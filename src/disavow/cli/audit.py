@@ -22,7 +22,7 @@ from disavow.audit.roc import FALSE_POSITIVES_NEEDED, Measure
 from disavow.audit.subject import Subject, subject_of
 from disavow.audit.work import default_work
 from disavow.cli.options import check_plot
-from disavow.cli.output import advance, bar, loading, print_json, progress, results
+from disavow.cli.output import Bar, loading, print_json, progress, results
 from disavow.cli.rounds import rebuilt
 from disavow.domain import VerdictKind, escaped
 from disavow.erasure.mechanisms import build as build_mechanism
@@ -58,14 +58,14 @@ def audit_client(
     console = progress()
     console.print(_announcement(subject, effort))
     try:
-        with bar(console, "training worlds", len(effort.worlds_of(subject)) * subject.rounds) as shown:
+        with Bar(console, "training worlds", len(effort.worlds_of(subject)) * subject.rounds) as shown:
             report = audit(
                 subject,
                 effort,
                 work=work,
                 keys=default_folder(),
                 mechanism=build_mechanism(subject.settings.mechanism),
-                on_round=lambda rounds: advance(shown, rounds),
+                on_round=shown.advance,
             )
     except KeyboardInterrupt:
         print("interrupted; the same command goes on with the worlds that are left", file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from disavow.cli.options import check_plot, require, write_plot
-from disavow.cli.output import advance, bar, print_json, progress, results
+from disavow.cli.output import Bar, print_json, progress, results
 from disavow.erasure.plan import CLUSTERINGS, Clustering, Estimate, Federation, Plan
 from disavow.erasure.plan import plan as simulate
 from disavow.erasure.simulated import Fresh, Sticky
@@ -112,7 +112,7 @@ def _simulate(
     one must be left.
     """
     found = []
-    with bar(progress(), "simulating runs", 2 * len(choices) * simulations) as shown:
+    with Bar(progress(), "simulating runs", 2 * len(choices) * simulations) as shown:
         for k, x in choices:
             for clustering in CLUSTERINGS:
                 # each starts from the same seed, so that no row depends on which others were asked for
@@ -124,7 +124,7 @@ def _simulate(
                     clustering=clustering,
                     simulations=simulations,
                     rng=rng,
-                    on_progress=lambda runs: advance(shown, runs),
+                    on_progress=shown.advance,
                 )
                 found.append(replace(made, x=x))
     return found

@@ -8,9 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
-
-from disavow.cli.output import bar
+from disavow.cli.output import Bar, Console
 from disavow.domain import ErasureRequest, Verdict, escaped
 from disavow.ledger import Ledger, RoundSummary
 
@@ -99,7 +97,7 @@ class Watch:
     ) -> None:
         self._console = console
         self._trainer = trainer
-        self._bar = bar(console, what, total, done)
+        self._bar = Bar(console, what, total, done)
         self._metrics: tuple[str, ...] | None = None
 
     @classmethod
@@ -128,13 +126,13 @@ class Watch:
             self._console.print(f"       round {summary.number}: trained by {summary.trainer}{before}")
             self._trainer = summary.trainer
         self._console.print(line(summary, self._metrics))
-        self._bar.update(self._bar.task_ids[0], completed=summary.number)
+        self._bar.update(summary.number)
 
     def on_verdict(self, verdict: Verdict, requests: int) -> None:
         """Requests were judged."""
         self._console.print(verdict_line(verdict, requests), style="bold")
         if verdict.undoes is not None:
-            self._bar.update(self._bar.task_ids[0], completed=verdict.undoes - 1)
+            self._bar.update(verdict.undoes - 1)
 
     def on_answer(self, request: ErasureRequest) -> None:
         """A request was answered, and its client deleted."""

@@ -209,7 +209,7 @@ def cancel(
     **Example:** `disavow cancel runs/first client-07`
     """
     with needs("ledger"):
-        from disavow.cli import erase as command
+        from disavow.cli import requests as command
     command.cancel(run, client, as_json=json)
 
 
@@ -220,5 +220,5 @@ def requests(run: RunDirectory, json: Json = False) -> None:
     **Example:** `disavow requests runs/first`
     """
     with needs("ledger"):
-        from disavow.cli import erase as command
+        from disavow.cli import requests as command
     command.requests(run, as_json=json)

@@ -6,11 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from disavow.cli.files import read_bytes
 from disavow.cli.limitations import not_claimed, print_not_claimed
-from disavow.cli.output import print_json, results
+from disavow.cli.output import Console, print_json, results
 from disavow.errors import VerificationError
 from disavow.proof.bounds import NO_PROTECTION
 from disavow.proof.envelope import Envelope

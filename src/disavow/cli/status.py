@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.text import Text
-
 from disavow.cli import rounds
 from disavow.cli.options import check_plot, write_plot
 from disavow.cli.output import print_json, results, size
@@ -16,8 +14,8 @@ from disavow.errors import ConfigError
 from disavow.federation import Federation
 from disavow.ledger import RoundSummary
 from disavow.ledger.odds import Odds
-from disavow.proof.bounds import noise_in_words
-from disavow.proof.summary import EXCLUDES_NOBODY, as_odds, rebuilt_in_words
+from disavow.proof.bounds import as_odds, noise_in_words
+from disavow.proof.summary import EXCLUDES_NOBODY, rebuilt_in_words
 from disavow.results import KeptModels, Spending, Status
 
 
@@ -62,7 +60,7 @@ def _print(found: Status) -> None:
     console, odds, standing = results(), found.odds, found.standing
     for name, fact in _facts(found).items():
         if fact is not None:
-            console.print(Text.assemble((f"{name:>9}", "bold"), f"  {fact}"))
+            console.print(f"  {fact}", heading=f"{name:>9}")
     protection = None if odds is None else noise_in_words(odds.worst_composed)
     if protection is not None:
         console.print(f"\n{protection}")

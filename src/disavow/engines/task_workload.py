@@ -16,8 +16,8 @@ from disavow.config import TrainingSettings
 from disavow.domain import Evaluation, Layout, escaped
 from disavow.engines.batches import batches
 from disavow.engines.sequential import SequentialEngine
-from disavow.engines.state import frozen_digest, layout_of, model_of
-from disavow.errors import CannotRetrain, DisavowError, TaskError
+from disavow.engines.state import frozen_digest, model_of, refuse_run
+from disavow.errors import DisavowError, TaskError
 from disavow.rounds.randomness import training_stream
 from disavow.tasks.factory import Factory
 from disavow.tasks.loading import LoadedTask, load, seeded
@@ -98,14 +98,7 @@ class TaskWorkload:
 
     def refuse_run(self, layout: Layout, clients: Sequence[str]) -> None:
         """See `rounds.local_training.ChecksRuns`."""
-        if layout_of(self.network) != layout:
-            raise CannotRetrain(
-                "the run's models are not of the task's model: their tensors have other names or shapes"
-            )
-        lacking = [client for client in clients if client not in self.parts]
-        if lacking:
-            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-            raise CannotRetrain(f"the task has no data of {escaped(lacking[0])}{more}, who take part in the run")
+        refuse_run("task", self.network, self.parts, layout, clients)
 
     def train(self, network: nn.Module, samples: Samples, client: str, round_number: int) -> None:
         """Train a network in place for one client's round, with every draw from seed, round and client.

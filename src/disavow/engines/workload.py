@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from disavow.config import TrainingSettings
-from disavow.domain import Evaluation, Layout, escaped
+from disavow.domain import Evaluation, Layout
 from disavow.engines.batches import batches
 from disavow.engines.objectives import EVALUATION_BATCH, Task, evaluation_of, task_of
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.sgd import layout_for, train_network
-from disavow.engines.state import layout_of
-from disavow.errors import CannotRetrain
+from disavow.engines.state import refuse_run
 from disavow.rounds.randomness import training_stream
 from disavow.tasks.images import ImageTask
 from disavow.tasks.loading import seeded
@@ -67,14 +66,7 @@ class Workload:
 
     def refuse_run(self, layout: Layout, clients: Sequence[str]) -> None:
         """See `rounds.local_training.ChecksRuns`."""
-        if layout_of(self.network) != layout:
-            raise CannotRetrain(
-                "the run's models are not of the engine's network: their tensors have other names or shapes"
-            )
-        lacking = [client for client in clients if client not in self.parts]
-        if lacking:
-            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-            raise CannotRetrain(f"the engine has no data of {escaped(lacking[0])}{more}, who take part in the run")
+        refuse_run("engine", self.network, self.parts, layout, clients)
 
     def shared_tensors(self) -> tuple[Tensor, ...]:
         """List the samples, which worker processes map and are not sent."""

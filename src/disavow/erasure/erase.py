@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
 from disavow.erasure.judge import judged, work_after
 from disavow.erasure.mechanisms import Mechanism, Work, refuse_another
-from disavow.erasure.prove import OnOpening, check_openings, default_openings, prove_leavers, refuse_too_large
+from disavow.erasure.proof_files import check_openings, default_openings
+from disavow.erasure.prove import OnOpening, prove_leavers, refuse_too_large
 from disavow.errors import RoundRefused
 from disavow.ledger import Ledger
 from disavow.ledger.journal import Rebuilding

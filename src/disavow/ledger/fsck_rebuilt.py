@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from disavow.errors import IntegrityError
 from disavow.ledger import rows, updates
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
-from disavow.ledger.fsck_rounds import check_event, check_members
+from disavow.ledger.fsck_rounds import check_event, check_members, members_of
 from disavow.ledger.rebuilt import model_from
 from disavow.ledger.schema import clients, memberships, rebuilt, rounds, slots
 from disavow.ledger.schema import updates as updates_table
@@ -37,7 +37,7 @@ def check_rebuilt(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
     source = checked.connection.execute(sa.select(rounds).where(rounds.c.id == made.source)).one()
     if source.standing or source.number < header.number or source.id >= header.id:
         yield Finding(where, f"was rebuilt from round {source.number}, which was not undone before it")
-    yield from check_members(checked, header, places, where)
+    yield from check_members(checked, header, places, members_of(checked, header), where)
     event = event_of_rebuilt(checked.policy, number=header.number, attempt=header.attempt)
     yield from check_event(checked, header, event, where)
     if header.standing:

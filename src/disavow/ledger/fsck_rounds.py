@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -14,17 +15,15 @@ from disavow.domain import Policy, RequestState, size_class
 from disavow.domain.strategies import CLUSTERINGS
 from disavow.errors import LedgerError
 from disavow.ledger import rows
-from disavow.ledger.findings import Checked, Finding, gaps, name_of
+from disavow.ledger.findings import Checked, Finding, clusters_and_slots, gaps, name_of
 from disavow.ledger.rounds import membership
 from disavow.ledger.schema import (
     anchors,
     clients,
-    clusters,
     erasures,
     events,
     memberships,
     requests,
-    slots,
     withdrawals,
 )
 from disavow.privacy.events import Event
@@ -39,10 +38,7 @@ _DELETED = (RequestState.PURGING, RequestState.ANSWERED)
 def check_round(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
     """Everything that is wrong with one recorded round."""
     where = name_of(header)
-    mine = sa.select(clusters).where(clusters.c.round_id == header.id).order_by(clusters.c.position)
-    groups = [dict(row._mapping) for row in checked.connection.execute(mine)]
-    mine = sa.select(slots).where(slots.c.round_id == header.id).order_by(slots.c.slot)
-    places = [dict(row._mapping) for row in checked.connection.execute(mine)]
+    groups, places = clusters_and_slots(checked, header.id)
     complete = True
     for missing in gaps({row["position"] for row in groups}, range(header.clusters)):
         complete = False
@@ -56,8 +52,9 @@ def check_round(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
         yield Finding(where, "its rows are not those that were recorded: they have another digest")
         return
     yield from _clusters(checked.policy, header, groups, where)
-    yield from check_members(checked, header, places, where)
-    yield from _weights(checked, header, groups, where)
+    members = members_of(checked, header)
+    yield from check_members(checked, header, places, members, where)
+    yield from _weights(checked, header, groups, members, where)
     yield from check_event(
         checked, header, rows.event_of_round(dict(header._mapping), groups, checked.policy), where
     )
@@ -75,6 +72,7 @@ def _repeats(checked: Checked, header: sa.Row[Any], where: str) -> Iterator[Find
         yield Finding(where, "is said to repeat the clusters of the round before it, but has others")
 
 
+@lru_cache(maxsize=2)  # a round, and the one before it
 def _survivors(checked: Checked, number: int) -> set[frozenset[str]] | None:
     """Who is left in each cluster of a round; None where no such round stands, which is a gap and named as such."""
     try:
@@ -134,7 +132,8 @@ def _size_can_be(policy: Policy, row: rows.Row) -> bool:
     return bool(full and least <= row["size"] and (most is None or row["size"] <= most))
 
 
-def _members(checked: Checked, header: sa.Row[Any]) -> dict[int, sa.Row[Any]]:
+def members_of(checked: Checked, header: sa.Row[Any]) -> dict[int, sa.Row[Any]]:
+    """The membership rows of a round, with their clients' ids, by slot."""
     query = (
         sa.select(memberships, clients.c.id)
         .join(clients, clients.c.number == memberships.c.client)
@@ -143,9 +142,14 @@ def _members(checked: Checked, header: sa.Row[Any]) -> dict[int, sa.Row[Any]]:
     return {row.slot: row for row in checked.connection.execute(query)}
 
 
-def check_members(checked: Checked, header: sa.Row[Any], places: list[rows.Row], where: str) -> Iterator[Finding]:
+def check_members(
+    checked: Checked,
+    header: sa.Row[Any],
+    places: list[rows.Row],
+    members: Mapping[int, sa.Row[Any]],
+    where: str,
+) -> Iterator[Finding]:
     """Every slot has the member that was recorded, unless that has left; then it has none."""
-    members = _members(checked, header)
     withdrawn = _withdrawn(checked, header.id)
     for place in places:
         member = members.get(place["slot"])
@@ -160,8 +164,13 @@ def check_members(checked: Checked, header: sa.Row[Any], places: list[rows.Row],
             yield Finding(where, f"the membership row of slot {place['slot']} is not the one that was recorded")
 
 
-def _weights(checked: Checked, header: sa.Row[Any], groups: list[rows.Row], where: str) -> Iterator[Finding]:
-    members = _members(checked, header)
+def _weights(
+    checked: Checked,
+    header: sa.Row[Any],
+    groups: list[rows.Row],
+    members: Mapping[int, sa.Row[Any]],
+    where: str,
+) -> Iterator[Finding]:
     if checked.policy.anchored:
         return  # their weights are those of the anchors as they were then
     if len(members) < header.participants:

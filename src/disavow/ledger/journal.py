@@ -1,7 +1,20 @@
 """The journal of erasures: every step is one transaction, so that a crash resumes where it struck.
 
-open (withdrawn, judged, superseded) -> REBUILDING -> DELETING -> PURGING -> ANSWERED
--> DELETING (nothing to rebuild)
+    erasure opened ─┬─▶ REBUILDING ─▶ DELETING ─▶ PURGING ─▶ ANSWERED
+                    └──────────────────▲ deniable: nothing to rebuild
+
+What is written, in this order; each line is one transaction, or a file that is durable before the next one begins:
+
+    1  transaction   withdrawals, verdict, rounds superseded, leaf and signed head of the log   (`open_erasure`)
+    2  for each round to rebuild: its model file, then a transaction with its rows and its leaf  (`Ledger.record`)
+    3  transaction   cost and remark; models of superseded rounds marked as given up        (`finish_rebuilding`)
+    4  files         proof in the run, opening outside it, tombstone in the operator's folder   (`erasure.prove`)
+    5  transaction   ids, memberships and kept updates deleted                                 (`delete_leavers`)
+    6  files         given-up models removed, database rewritten, its WAL truncated              (`Ledger.purge`)
+    7  transaction   answered                                                                          (`finish`)
+
+A crash before 1 leaves a request that waits; after it, whoever opens the run for writing goes on with the state
+that is written down. 4 comes before 5, because a proof is made from what 5 deletes.
 """
 
 from __future__ import annotations
@@ -82,6 +95,7 @@ def open_erasure(
         "state": state.value,
         "rollback_to": verdict.undoes,
         "broken": verdict.round if verdict.back_to is not None else None,
+        "criterion": verdict.criterion,
         "target": connection.execute(newest).scalar() if verdict.round is not None else None,
         "rounds_before": connection.execute(sa.select(sa.func.max(rounds.c.id))).scalar() or 0,
         "mechanism": mechanism,

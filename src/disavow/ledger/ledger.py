@@ -346,13 +346,13 @@ class Ledger(Reader):
         """
         deadline = time.monotonic() + self._patience
         with database.room_to_write(self.directory):
-            if not self._checkpoint(deadline):
+            if not self._truncate_wal(deadline):
                 return False
             with closing(self._engine.raw_connection()) as connection:
                 connection.cursor().execute("VACUUM")
-            return self._checkpoint(deadline)
+            return self._truncate_wal(deadline)
 
-    def _checkpoint(self, deadline: float) -> bool:
+    def _truncate_wal(self, deadline: float) -> bool:
         """Empty the log into the file; False where somebody reads until the deadline."""
         with (
             closing(self._engine.raw_connection()) as connection,

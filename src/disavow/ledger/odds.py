@@ -6,7 +6,6 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import sqlalchemy as sa
@@ -34,6 +33,8 @@ class Odds:
 
 def odds(connection: sa.Connection, policy: Policy) -> Odds | None:
     """The odds and chances of the clients that are still in; None where none of them was in a standing round."""
+    from statistics import median  # loads decimal and fractions, which nothing else here needs
+
     ratios: list[float] = []
     squares: defaultdict[int, float] = defaultdict(float)
     log_left_out: defaultdict[int, float] = defaultdict(float)

@@ -215,6 +215,7 @@ erasures = sa.Table(
     sa.Column("seconds", sa.Float, nullable=False, server_default="0"),
     sa.Column("remark", sa.Text, nullable=False, server_default=""),
     sa.Column("broken", sa.Integer, comment="the first broken round; NULL where it is that of rollback_to"),
+    sa.Column("criterion", sa.String, comment="what does not hold there; NULL in a rebuilt round, or if deniable"),
     sqlite_autoincrement=True,
 )
 

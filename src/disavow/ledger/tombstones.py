@@ -16,7 +16,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from disavow.errors import ConfigError, LedgerError
-from disavow.ledger.files import sync_folder
+from disavow.ledger.files import sync, sync_folder
 from disavow.ledger.keys import ENVIRONMENT, another_key, fingerprint, has_tombstone_key, tombstone, tombstone_key
 from disavow.ledger.schema import clients, requests, run
 
@@ -109,7 +109,7 @@ def remember(keys: Path, run_id: str, key: str, stones: Sequence[bytes]) -> None
             lines = new if whole else [f"{_HEADER}{key}", *new]
             file.write("".join(f"{line}\n" for line in lines).encode())
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         sync_folder(path.parent)
     except OSError as error:
         raise _unusable(path, error) from None

@@ -97,22 +97,41 @@ Hash = Annotated[bytes, Codec(hashed, to_base64)]
 Base64 = Annotated[bytes, Codec(from_base64, to_base64)]
 
 
-class Record:
-    """An object with exactly the fields of a frozen dataclass, in the order in which they are checked."""
+@dataclass(frozen=True)
+class _Fields:
+    """The fields of a record: their names, how each is read by its key in JSON, and how it is written."""
 
-    _readers: ClassVar[dict[str, Reader[Any]]]
-    _writers: ClassVar[tuple[tuple[str, str, Writer | None], ...]]
-    _left_out: ClassVar[frozenset[str]]
+    names: tuple[str, ...]
+    readers: dict[str, Reader[Any]]
+    writers: tuple[tuple[str, str, Writer | None], ...]
+    left_out: frozenset[str]
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        hints = get_type_hints(cls, include_extras=True)
+    @classmethod
+    def of(cls, record: type) -> Self:
+        hints = get_type_hints(record, include_extras=True)
         declared = {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
         keys = {name: _key(hint) or name for name, hint in declared.items()}
         codecs = {name: _codec(hint) for name, hint in declared.items()}
-        cls._readers = {keys[name]: codec.read for name, codec in codecs.items()}
-        cls._writers = tuple((name, keys[name], codec.write) for name, codec in codecs.items())
-        cls._left_out = frozenset(keys[name] for name, hint in declared.items() if LEFT_OUT in _metadata(hint))
+        return cls(
+            tuple(declared),
+            {keys[name]: codec.read for name, codec in codecs.items()},
+            tuple((name, keys[name], codec.write) for name, codec in codecs.items()),
+            frozenset(keys[name] for name, hint in declared.items() if LEFT_OUT in _metadata(hint)),
+        )
+
+
+class Record:
+    """An object with exactly the fields of a frozen dataclass, in the order in which they are checked."""
+
+    _fields: ClassVar[_Fields | None] = None
+
+    @classmethod
+    def _declared(cls) -> _Fields:
+        """The fields of this class, found on first use: most commands read and write few kinds of records."""
+        found = cls.__dict__.get("_fields")
+        if found is None:
+            found = cls._fields = _Fields.of(cls)
+        return found
 
     @classmethod
     def parse(cls, value: Any, where: str) -> Self:
@@ -127,11 +146,12 @@ class Record:
 
         """
         make: Any = cls
-        readers, absent = cls._readers, cls._left_out
+        declared = cls._declared()
+        readers, absent = declared.readers, declared.left_out
         if absent and isinstance(value, dict):
             readers = {key: read for key, read in readers.items() if key in value or key not in absent}
         read = fields(value, where, readers)
-        found: Self = make(**{name: read.get(key) for name, key, _ in cls._writers})
+        found: Self = make(**{name: read.get(key) for name, key, _ in declared.writers})
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -139,8 +159,8 @@ class Record:
         values = self.__dict__
         return {
             key: values[name] if write is None else write(values[name])
-            for name, key, write in self._writers
-            if key not in self._left_out or values[name] is not None
+            for name, key, write in self._declared().writers
+            if key not in self._declared().left_out or values[name] is not None
         }
 
     def encode(self) -> bytes:

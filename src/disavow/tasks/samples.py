@@ -36,7 +36,12 @@ class Samples(Protocol):
         """Count the samples."""
 
     def batch(self, positions: Positions) -> Any:
-        """Give the samples at these positions, collated."""
+        """Give the samples at these positions, collated.
+
+        Args:
+            positions: Which samples of the client.
+
+        """
 
     def rows(self, positions: Positions) -> list[Any]:
         """Give the samples at these positions one by one, as they are before they are collated."""

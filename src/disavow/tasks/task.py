@@ -322,7 +322,13 @@ def is_cross_entropy(task: Task) -> bool:
 
 
 def default_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Compute the mean cross entropy of outputs, one row a sample, and targets, one class each."""
+    """Compute the mean cross entropy of outputs, one row a sample, and targets, one class each.
+
+    Args:
+        outputs: What the model returned.
+        targets: The right classes.
+
+    """
     if targets.is_floating_point():
         raise ValueError(
             f"targets are {targets.dtype}, and the default loss is the cross entropy of whole-number classes: give "
