@@ -168,8 +168,10 @@ def test_a_run_keeps_which_engine_trained_and_why_no_faster_one(trained: Path) -
         status = federation.status()
         assert status.engine is not None
         told = status.to_json()["engine"]
-    assert status.engine.name == told["name"] == status.rounds[-1].trainer == "sequential"
-    assert list(told["passed_over"]) == ["pool", "compiled", "stacked"]
+    assert status.engine.name == told["name"] == status.rounds[-1].trainer
+    if not torch.cuda.is_available():
+        assert told["name"] == "sequential"
+        assert list(told["passed_over"]) == ["pool", "compiled", "stacked"]
     heard: list[EngineChoice] = []
     with disavow.Federation.open(trained, own_task()) as federation:
         federation.erase(["clinic-0", "clinic-1", "clinic-2"], callbacks=Callbacks(on_engine=heard.append))

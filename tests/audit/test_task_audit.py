@@ -67,7 +67,8 @@ class Survival(disavow.Task):
         return self._patients(99, 20)
 
     def evaluate(self, model: nn.Module, data: Any) -> dict[str, float]:
-        inputs, days = (torch.as_tensor(each) for each in data)
+        device = next(model.parameters()).device
+        inputs, days = (torch.as_tensor(each, device=device) for each in data)
         return {"loss": float(self.loss(model, (inputs, days)))}
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:

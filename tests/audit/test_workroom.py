@@ -95,7 +95,7 @@ def test_a_model_that_overflowed_is_refused_before_worlds_are_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = make_run(tmp_path / "run", DENIABLE, {"rounds": 1, "training": {"learning_rate": 1e6}})
-    monkeypatch.setattr(audit_module, "trainer_for", lambda workload, settings: Forbidden())
+    monkeypatch.setattr(audit_module, "trainer_of", lambda subject: Forbidden())
     with refuses(ConfigError, "finite"):
         audited(subject_in(directory), tmp_path / "work")
 

@@ -99,9 +99,18 @@ def test_a_record_cannot_be_changed() -> None:
         Outer.parse(GOOD, AT).name = "b"  # type: ignore[misc]
 
 
-def test_an_annotation_that_says_nothing_of_reading_is_refused_when_the_class_is_made() -> None:
+def test_an_annotation_that_says_nothing_of_reading_is_refused_when_the_class_is_used() -> None:
+    silent: Any = type("Silent", (Record,), {"__annotations__": {"number": int}})
     with pytest.raises(TypeError, match="nothing says how"):
-        type("Silent", (Record,), {"__annotations__": {"number": int}})
+        silent.parse({"number": 1}, "a record")
+
+
+def test_every_kind_of_record_says_how_its_fields_are_read() -> None:
+    kinds = list(Record.__subclasses__())
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        assert kind._declared().names
+    assert len(kinds) > 10
 
 
 def _files() -> Iterator[tuple[bytes, Any]]:
