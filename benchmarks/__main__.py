@@ -20,7 +20,7 @@ from disavow.cli import run
 from disavow.cli.options import needs_requirements
 from disavow.proof.keys import child_environment
 
-NAMES = ("kernels", "clustering", "weights", "recording", "judging", "proofs", "retention", "tasks")
+NAMES = ("kernels", "clustering", "weights", "recording", "judging", "proofs", "retention", "tasks", "commands")
 ON_REQUEST = ("flower",)
 ENGINES = "engines"
 RESULTS = Path("bench-results")

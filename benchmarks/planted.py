@@ -100,9 +100,10 @@ def blend(share: float, *, only: Callable[[str], bool] = lambda tensor: True) ->
 
     def leak(honest: Model, history: History) -> Model:
         vector = honest.vector.clone()
+        old = history.old.vector.to(vector)  # read from the ledger, and not from where the clients were trained
         for spec, start, end in honest.layout.spans():
             if history.ends and only(spec.name):
-                vector[start:end] = (1 - share) * vector[start:end] + share * history.old.vector[start:end]
+                vector[start:end] = (1 - share) * vector[start:end] + share * old[start:end]
         return Model(honest.layout, vector)
 
     return leak

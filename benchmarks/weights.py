@@ -29,7 +29,7 @@ def main() -> None:
 def _measure(alpha: float) -> dict[str, object]:
     values = {"data": {"clients": 20, "partition": "quantity", "alpha": alpha}, "model": {"name": "lenet5"}}
     prepared = runs.prepare(config.from_values(values, source="benchmark"))
-    clients, model = sorted(prepared.data.parts), model_of(prepared.network)
+    clients, model = sorted(prepared.loaded.samples), model_of(prepared.network)
     updates = prepared.engine.train(model, clients, 1)
     exact, classes = _shares(updates.samples), _shares([size_class(samples) for samples in updates.samples])
     vectors = updates.vectors.double()

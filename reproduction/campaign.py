@@ -113,7 +113,7 @@ def _run_group(
         if not missing:
             return made
         prepared = runs.prepare(group[0].settings, on_progress=on_progress)
-        for note in prepared.data.notes:
+        for note in prepared.notes:
             observer.noted(f"{group[0].row}: {note}")
         engine = SharedEngine(prepared.engine, epochs=group[0].settings.training.epochs, room=room)
         reference = _Reference(group, places, observer)

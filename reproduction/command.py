@@ -10,11 +10,9 @@ from types import TracebackType
 from typing import Self, cast, get_args
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from disavow.cli.options import require
-from disavow.cli.output import advance, bar, loading, print_json, progress, results
+from disavow.cli.output import Bar, Console, loading, print_json, progress, results
 from disavow.config import EngineSettings
 from disavow.engines.factory import device_of
 from disavow.erasure.plan import Federation
@@ -114,7 +112,7 @@ def _run_odds(asked: Asked, kept: Results, workroom: Path, console: Console) -> 
     if asked.seeds:
         study = replace(study, seeds=asked.seeds)
     points = study.points(device=asked.device)
-    with loading(console) as on_progress, bar(console, "federations", len(points)) as shown:
+    with loading(console) as on_progress, Bar(console, "federations", len(points)) as shown:
         growth.run(
             points,
             kept.odds_file,
@@ -125,8 +123,8 @@ def _run_odds(asked: Asked, kept: Results, workroom: Path, console: Console) -> 
         )
 
 
-def _finished(point: growth.Point, console: Console, shown: Progress) -> None:
-    advance(shown)
+def _finished(point: growth.Point, console: Console, shown: Bar) -> None:
+    shown.advance()
     if not console.is_terminal:
         console.print(f"odds: {point}")
 
@@ -145,7 +143,7 @@ class Watch:
         self._effort = {point.key: campaign.effort(point) for point in points if point.key not in done}
         self._of, self._done = len(points), len(done)
         self._left = sum(self._effort.values())
-        self._bar = bar(console, "rounds", round(self._left))
+        self._bar = Bar(console, "rounds", round(self._left))
         self._started, self._worked = time.monotonic(), 0.0
         if done:
             console.print(f"{len(done)} of {len(points)} runs are finished already")
@@ -164,14 +162,14 @@ class Watch:
 
     def executed(self, done: Round) -> None:  # noqa: ARG002 - any round is one round
         """See `Observer`."""
-        advance(self._bar)
+        self._bar.advance()
 
     def ended(self, point: Point, line: Line) -> None:
         """See `Observer`."""
         self._done += 1
         self._left = max(0.0, self._left - self._effort[point.key])
         self._worked += self._effort[point.key]
-        self._bar.update(self._bar.task_ids[0], total=self._bar.tasks[0].completed + round(self._left))
+        self._bar.update(total=self._bar.done + round(self._left))
         seconds = (time.monotonic() - self._started) / self._worked * self._left
         self._console.print(
             f"{self._done} of {self._of}: {point}: accuracy {line.accuracy:.3f}, {len(line.requests)} requests, "

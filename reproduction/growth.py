@@ -224,7 +224,7 @@ def _line(point: Point, prepared: Prepared, outcome: _Outcome, plain: _Outcome, 
     return OddsLine(
         key=point.key,
         clients=point.clients,
-        samples_per_client=len(prepared.data.train) / point.clients,
+        samples_per_client=sum(map(len, prepared.loaded.samples.values())) / point.clients,
         k=K,
         sigma=point.sigma,
         seed=point.seed,

@@ -125,6 +125,9 @@ def test_a_run_with_the_examples_is_erased_from_proved_and_verified(world: World
     assert erased.returncode == 0, erased.stderr
     [first, second] = json.loads(world.call("requests", world.run, "--json").stdout)["requests"]
     assert {first["verdict"], second["verdict"]} == {"rollback"}
+    assert {first["criterion"], second["criterion"]} == {"one to spare"}
+    assert "by criterion one to spare" in erased.stdout
+    assert "by criterion one to spare" in world.call("requests", world.run).stdout
     assert first["rollback_to_round"] == max(1, first["first_broken_round"] - 1)  # the mechanism of the page
     assert len(everybody) == SETTINGS["data"]["clients"]
     checked = world.call("fsck", world.run)

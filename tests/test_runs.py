@@ -201,10 +201,9 @@ def test_settings_that_were_changed_after_the_start_are_refused_by_resume_and_by
     file.write_text(text.replace(old, new))
     with refuses(ConfigError, "changed since"):
         Federation.open(directory, write=True)
-    assert [str(finding) for finding in fsck(directory)] == [
-        "config.toml: was changed since the run was started (only rounds, requests, engine, data.dir, task.path, "
-        "ledger.retention may be)"
-    ]
+    [finding] = fsck(directory)
+    assert "config.toml" in str(finding)
+    assert ", ".join(config.CHANGEABLE) in str(finding)
     file.write_text(text.replace("rounds = ", "rounds = 1"))  # 3 becomes 13: more rounds are welcome
     assert fsck(directory) == []
     Federation.open(directory, write=True).close()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sqlite3
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,18 +16,25 @@ import pytest
 import safetensors.torch
 import torch
 from torch import nn
-from torch.nn import functional
+from typer.testing import CliRunner
 
 import disavow
-from disavow.domain import VerdictKind
+from disavow import config
+from disavow.cli.app import app
+from disavow.domain import EngineChoice, VerdictKind
 from disavow.errors import CannotRetrain, ConfigError, RoundRefused, TaskError
+from disavow.federation import Callbacks
 from disavow.ledger import fsck
-from disavow.ledger.rows import time_to_text
+from disavow.ledger.rows import RUN, run_digest, time_to_text
+from disavow.proof.envelope import Envelope
 from disavow.proof.keys import generate
+from disavow.proof.leaves import RunLeaf
+from disavow.proof.statement import Statement
 from disavow.proof.verify import Asked, TrustedKey, verify
 from disavow.rounds.options import now
 from tests.cli.process import environment, run
-from tests.tasks.zoo import TASKS
+from tests.refusals import refuses
+from tests.tasks.zoo import TASKS, Regression
 
 ROOT = Path(__file__).parents[1]
 POLICY = disavow.Policy(k=2, x=1, draws="seeded")
@@ -105,6 +115,72 @@ def test_a_rollback_retrains_to_the_bits_of_a_run_that_goes_on_without_the_leave
     assert all(torch.equal(weights[name], again[name]) for name in weights)
 
 
+def _unseeded(model: nn.Module, data: Any, seed: int) -> None:
+    """Draws from a generator that the operating system seeds, as no other training of this client will."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.as_tensor(np.random.default_rng().normal(size=parameter.shape)))
+
+
+def _seeded(model: nn.Module, data: Any, seed: int) -> None:
+    """Draws from the global generator of NumPy, which is seeded by run, round and client."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.as_tensor(np.random.normal(size=parameter.shape)))  # noqa: NPY002
+
+
+@pytest.mark.parametrize("loop", [_unseeded, _seeded])
+def test_code_that_does_not_repeat_itself_is_reported_after_a_rollback(
+    tmp_path: Path, keys: Path, loop: Any
+) -> None:
+    task = disavow.task(
+        model=lambda: nn.Linear(6, 2), clients={f"clinic-{i}": rows(i) for i in range(6)}, train_client=loop
+    )
+    policy = replace(POLICY, x=2)
+    with disavow.Federation.create(tmp_path / "run", task, policy=policy, rounds=2) as federation:
+        federation.train()
+    with disavow.Federation.open(tmp_path / "run", task) as federation:
+        answer = federation.erase(["clinic-0", "clinic-1", "clinic-2"])
+        remarks = {request.remark or "" for request in answer.requests.values()}
+    if loop is _seeded:
+        assert remarks == {""}
+        return
+    [remark] = remarks
+    assert "retrained, not reproducible" in remark
+    assert "3 of 3" in remark
+
+
+@pytest.mark.parametrize("which", ["a task", "images"])
+def test_a_gpu_that_is_asked_for_and_absent_is_refused_before_anything_is_written(
+    tmp_path: Path, keys: Path, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    settings = config.from_values({"engine": {"device": "cuda"}}, source="test")
+    task = own_task() if which == "a task" else None
+    with refuses(ConfigError, "engine.device", "cuda"):
+        disavow.Federation.create(tmp_path / "run", task, settings=settings, policy=POLICY)
+    assert [path.name for path in tmp_path.iterdir()] == ["keys"]
+    assert not (keys / "tombstone.key").exists()
+
+
+def test_a_run_keeps_which_engine_trained_and_why_no_faster_one(trained: Path) -> None:
+    with disavow.Federation.open(trained) as federation:
+        status = federation.status()
+        assert status.engine is not None
+        told = status.to_json()["engine"]
+    assert status.engine.name == told["name"] == status.rounds[-1].trainer
+    if not torch.cuda.is_available():
+        assert told["name"] == "sequential"
+        assert list(told["passed_over"]) == ["pool", "compiled", "stacked"]
+    heard: list[EngineChoice] = []
+    with disavow.Federation.open(trained, own_task()) as federation:
+        federation.erase(["clinic-0", "clinic-1", "clinic-2"], callbacks=Callbacks(on_engine=heard.append))
+    assert heard == [status.engine]
+    with sqlite3.connect(trained / "ledger.sqlite3") as connection:
+        connection.execute("UPDATE run SET engine = ?", ('{"name": 3}',))
+    assert [finding.where for finding in fsck(trained)] == ["table run"]
+
+
 def test_metrics_of_the_task_are_kept_with_each_round(tmp_path: Path, keys: Path) -> None:
     task = TASKS["regression"]()
     with disavow.Federation.create(tmp_path / "run", task, policy=POLICY, rounds=2) as federation:
@@ -132,12 +208,43 @@ def test_an_export_loads_strictly_and_frozen_parameters_stay_out_of_it(tmp_path:
     TASKS["transformer text"]().model().load_state_dict(complete)
 
 
+def test_the_digest_of_frozen_parameters_is_in_leaf_0_and_shown_by_proofs(tmp_path: Path, keys: Path) -> None:
+    task = TASKS["transformer text"]()
+    with disavow.Federation.create(tmp_path / "run", task, policy=POLICY, rounds=1) as federation:
+        federation.train()
+        answer = federation.erase("ada")
+        frozen = federation.ledger.trainer.frozen
+    assert answer.refusal is None
+    assert frozen is not None
+    proof = (tmp_path / "run" / "proofs" / "request-1.json").read_bytes()
+    statement = Statement.decode(Envelope.decode(proof).payload)
+    promised = statement.predicate.leaves[0]
+    assert isinstance(promised, RunLeaf)
+    assert promised.frozen == frozen
+    shown = CliRunner().invoke(app, ["show-proof", str(tmp_path / "run" / "proofs" / "request-1.json"), "--json"])
+    assert json.loads(shown.stdout)["frozen"] == frozen
+    assert fsck(tmp_path / "run") == []
+    with closing(sqlite3.connect(tmp_path / "run" / "ledger.sqlite3")) as connection, connection:
+        row = dict(zip(RUN, connection.execute(f"SELECT {', '.join(RUN)} FROM run").fetchone(), strict=True))
+        row["trainer"] = row["trainer"].replace(frozen, "ab" * 32)
+        connection.execute("UPDATE run SET trainer = ?, digest = ?", (row["trainer"], run_digest(row)))
+    [found] = fsck(tmp_path / "run")
+    assert (found.where, "leaf 0" in found.what) == ("table log", True)
+
+
 def test_train_takes_a_number_of_rounds_and_a_mean_of_models_can_be_had(trained: Path) -> None:
     with disavow.Federation.open(trained, own_task()) as federation:
         federation.train(rounds=5)
         assert federation.ledger.last_round == 5
         mean, served = federation.state_dict(average=3), federation.state_dict()
     assert not torch.equal(mean["0.weight"], served["0.weight"])
+
+
+def _other_weights() -> nn.Module:
+    network = own_task().model()
+    with torch.no_grad():
+        next(network.parameters()).add_(0.5)
+    return network
 
 
 def _other_data() -> disavow.Task:
@@ -150,10 +257,11 @@ def _other_data() -> disavow.Task:
         (None, "--task"),
         ("nowhere:build", "nowhere"),
         (own_task(model=lambda: nn.Linear(6, 2)), "names or shapes"),
+        (own_task(model=_other_weights), "initial model"),
         (own_task(clients={f"clinic-{i}": rows(i) for i in range(5)}), "clinic-5"),
         (_other_data(), "clinic-4"),
     ],
-    ids=["no task", "no module", "another model", "a client is missing", "other data"],
+    ids=["no task", "no module", "another model", "other weights", "a client is missing", "other data"],
 )
 def test_a_task_that_has_changed_is_refused_and_nothing_is_undone(
     trained: Path, task: disavow.Task | str | None, named: str
@@ -171,39 +279,96 @@ def test_a_task_that_has_changed_is_refused_and_nothing_is_undone(
         assert all(not request.pending for request in federation.requests())
 
 
+class Fails(disavow.Task):
+    """A task whose own code raises."""
+
+    def model(self) -> nn.Module:
+        raise LookupError("no such weights")
+
+    def clients(self) -> dict[str, Any]:
+        return {}
+
+
 @pytest.mark.parametrize(
-    ("task", "policy", "code"),
+    ("task", "policy", "kind", "named"),
     [
-        (own_task(model=lambda: nn.Linear(6, 2).requires_grad_(False)), POLICY, "DSV-105"),
-        (own_task(model=lambda: 7), POLICY, "DSV-105"),
-        (own_task(clients={}), POLICY, "DSV-105"),
-        (own_task(clients={"a": ()}), POLICY, "DSV-105"),
-        (own_task(clients=[("a", rows(1)), ("a", rows(2))]), POLICY, "DSV-105"),
-        (own_task(), disavow.Policy(k=7, x=2), "DSV-101"),
-        (own_task(), disavow.Policy(k=0, x=2), "DSV-101"),
+        (own_task(model=lambda: nn.Linear(6, 2).requires_grad_(False)), POLICY, TaskError, ["model", "frozen"]),
+        (own_task(model=lambda: 7), POLICY, TaskError, ["model", "int"]),
+        (Fails(), POLICY, TaskError, ["Fails.model()", "LookupError", "no such weights", "test_task_runs.py:"]),
+        (own_task(clients={}), POLICY, TaskError, ["clients"]),
+        (own_task(clients={"a": (), "b": rows(1)}), POLICY, TaskError, ["client a"]),
+        (own_task(clients={"a": rows(1), "b": rows(2, 0)}), POLICY, TaskError, ["client b"]),
+        (own_task(clients=[("a", rows(1)), ("b", rows(3)), ("a", rows(2))]), POLICY, TaskError, ["id a twice"]),
+        (own_task(test=rows(1, 0)), POLICY, TaskError, ["test data"]),
+        (own_task(), disavow.Policy(k=7, x=2), ConfigError, ["clustering.k is 7", "6"]),
+        (own_task(), disavow.Policy(k=0, x=2), ConfigError, ["clustering.k", "0"]),
     ],
-    ids=["frozen", "no module", "nobody", "no samples", "an id twice", "k too large", "k = 0"],
-)
+    ids=[
+        "frozen", "no module", "model raises", "nobody", "no arrays", "no samples", "an id twice", "no test data",
+        "k too large", "k = 0",
+    ],
+)  # fmt: skip
 def test_what_cannot_be_trained_is_refused_and_nothing_is_written(
-    tmp_path: Path, keys: Path, task: Any, policy: disavow.Policy, code: str
+    tmp_path: Path, keys: Path, task: Any, policy: disavow.Policy, kind: type[ConfigError], named: list[str]
 ) -> None:
-    with pytest.raises(ConfigError) as refused:
+    with refuses(kind, *named):
         disavow.Federation.create(tmp_path / "run", task, policy=policy)
-    assert refused.value.code == code
     assert not (tmp_path / "run").exists()
 
 
-def test_a_loss_that_is_not_finite_leaves_the_run_usable(tmp_path: Path, keys: Path) -> None:
-    wild = own_task(
-        model=lambda: nn.Linear(6, 1),
-        clients={f"clinic-{i}": (rows(i)[0], np.full((12, 1), np.inf, np.float32)) for i in range(6)},
-        test=None,
-        loss=functional.mse_loss,
-    )
-    federation = disavow.Federation.create(tmp_path / "run", wild, policy=POLICY)
-    with federation, pytest.raises(RoundRefused):
-        federation.train()
+def _one_other(inputs: Any, targets: Any) -> dict[str, Any]:
+    """Everybody's data, of which that of clinic-4 is another."""
+    return {f"clinic-{i}": (inputs, targets) if i == 4 else rows(i) for i in range(6)}
+
+
+INPUTS, LABELS = rows(4)
+PLAIN: dict[str, Any] = {"model": lambda: nn.Linear(6, 2), "optimizer": None, "test": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "named"),
+    [
+        ({"clients": _one_other(INPUTS[:, :5], LABELS)}, TaskError, ["clinic-4", "round 1", "(4, 5)", "(4,)"]),
+        ({"clients": _one_other(INPUTS, LABELS + 7)}, TaskError, ["clinic-4", "round 1", "(4, 6)"]),
+        (PLAIN | {"clients": _one_other(INPUTS, LABELS + 7)}, TaskError, ["clinic-4", "round 1", "(4, 6)"]),
+        (PLAIN | {"model": lambda: nn.Linear(5, 2)}, TaskError, ["clinic-0", "round 1", "(4, 6)"]),
+        ({"clients": _one_other(INPUTS, INPUTS)}, TaskError, ["clinic-4", "float32(4, 6)", "a loss"]),
+        ({"loss": nn.CrossEntropyLoss(reduction="none")}, TaskError, ["clinic-0", "float32(4,)", "mean"]),
+        ({"clients": _one_other(INPUTS * np.nan, LABELS)}, RoundRefused, ["clinic-4", "round 1"]),
+        (PLAIN | {"clients": _one_other(INPUTS * np.nan, LABELS)}, RoundRefused, ["clinic-4", "round 1"]),
+    ],
+    ids=[
+        "another width", "no such class", "no such class, fast engine", "no such width, fast engine", "no class",
+        "a loss that is no number", "NaN", "NaN, fast engine",
+    ],
+)  # fmt: skip
+def test_what_fails_in_training_names_client_round_and_shapes_and_leaves_the_run_as_it_was(
+    tmp_path: Path, keys: Path, changes: dict[str, Any], kind: type[disavow.DisavowError], named: list[str]
+) -> None:
+    settings = config.from_values({"clustering": {"k": 2}, "engine": {"name": "sequential"}}, source="tests")
+    with disavow.Federation.create(tmp_path / "run", own_task(**changes), settings=settings) as federation:
+        with refuses(kind, *named):
+            federation.train(rounds=1)
+        assert federation.ledger.last_round == 0
+        assert not federation.erase("clinic-1").requests["clinic-1"].pending
     assert fsck(tmp_path / "run") == []
+
+
+def test_an_evaluation_that_is_no_mapping_is_refused_and_training_goes_on_once_it_is(
+    tmp_path: Path, keys: Path
+) -> None:
+    class Measured(Regression):
+        def evaluate(self, model: nn.Module, data: Any) -> Any:
+            return 0.5
+
+    federation = disavow.Federation.create(tmp_path / "run", Measured(), policy=POLICY, rounds=2)
+    with federation, refuses(TaskError, "Measured.evaluate()", "float"):
+        federation.train()
+    with disavow.Federation.open(tmp_path / "run", Regression()) as federation:
+        federation.train()
+        assert [sorted(each.evaluation.metrics) for each in federation.ledger.summaries() if each.evaluation] == [
+            ["bias", "rmse"]
+        ] * 2
 
 
 def test_a_task_that_takes_parts_which_exclude_each_other_is_refused() -> None:
@@ -222,14 +387,25 @@ def test_a_task_is_trained_erased_from_and_resumed_by_commands(tmp_path: Path, k
     command("init", "config.toml", "--task", "own_module.py")
     config = tmp_path / "config.toml"
     config.write_text(config.read_text().replace("rounds = 20", "rounds = 2"))
-    assert "accuracy" in command("train", "config.toml", "--run", "run")
+    told = command("train", "config.toml", "--run", "run", "--json")
+    assert "accuracy" in told
+    [choice] = [line for line in told.splitlines() if line.startswith("engine: ")]
+    assert told.splitlines()[told.splitlines().index("}") + 1] == choice  # the first line of stderr
+    plain = tmp_path / "plain.toml"
+    plain.write_text("rounds = 1")
+    command("train", "plain.toml", "--run", "other", "--task", "own_module:build")
+    assert 'factory = "own_module:build"' in (tmp_path / "other" / "config.toml").read_text()
     (tmp_path / "own_module.py").rename(tmp_path / "away.py")
     assert "deniable" in command("erase", "run", "client-03", "--yes")
-    command("status", "run")
+    assert choice.removeprefix("engine: ") in command("status", "run")
     many = [f"client-{i:02d}" for i in (1, 2, 4, 5, 6, 7, 8)]
     assert "own_module" in command("erase", "run", *many, "--yes", status=10)
     (tmp_path / "away.py").rename(tmp_path / "own_module.py")
-    assert "retrained" in command("erase", "run", *many, "--yes")
+    told = command("erase", "run", *many, "--yes")
+    assert "retrained" in told
+    assert "not reproducible" not in told
+    assert choice in told.splitlines()
+    assert choice in command("resume", "run").splitlines()
     command("fsck", "run", "--absent", "client-03")
 
 

@@ -10,8 +10,6 @@ from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from benchmarks.engines import PEERS, Asked, compare
 from benchmarks.engines.contestants.task import BATCH, EPOCHS, LEARNING_RATE
@@ -21,7 +19,7 @@ from benchmarks.engines.report import Report, as_json, machine, remarks, rows
 from benchmarks.engines.table import table
 from disavow.cli.base import new_app
 from disavow.cli.options import check_file, require
-from disavow.cli.output import advance, bar, progress, results
+from disavow.cli.output import Bar, Console, progress, results
 from disavow.models import NETWORKS
 
 _INTERRUPTED = 130
@@ -116,7 +114,7 @@ def _run(asked: Asked, cache: Path) -> Report:
     console = progress()
     total = asked.passes * (len(asked.peers) + len(asked.engines))
     try:
-        with bar(console, "benchmark", total) as shown:
+        with Bar(console, "benchmark", total) as shown:
             return compare(
                 asked,
                 cache=cache,
@@ -129,12 +127,12 @@ def _run(asked: Asked, cache: Path) -> Report:
         raise typer.Exit(_INTERRUPTED) from None
 
 
-def _begin(shown: Progress, contestant: Contestant, number: int) -> None:
-    shown.update(shown.task_ids[0], description=f"pass {number}: {contestant.name}")
+def _begin(shown: Bar, contestant: Contestant, number: int) -> None:
+    shown.update(what=f"pass {number}: {contestant.name}")
 
 
-def _tell(console: Console, shown: Progress, done: Pass) -> None:
-    advance(shown)
+def _tell(console: Console, shown: Bar, done: Pass) -> None:
+    shown.advance()
     if done.failure is not None:
         console.print(f"pass {done.number}  {done.contestant}: failed, {done.failure}")
         return
@@ -151,6 +149,6 @@ def _print(report: Report) -> None:
         f"median of {asked['passes']} passes of {asked['rounds']} rounds after {asked['warmup']} to warm up; "
         "x: times as fast as\n"
     )
-    console.print(table(report))
+    console.rich.print(table(report))
     for remark in remarks(report):
         console.print(remark)

@@ -23,7 +23,6 @@ from disavow.errors import DisavowError
 if TYPE_CHECKING:
     __version__: str
     from disavow.audit.game import Attacker
-    from disavow.checks import check_run
     from disavow.erasure.judge import Criterion
     from disavow.erasure.mechanisms import Mechanism
     from disavow.federation import Callbacks, Federation
@@ -32,7 +31,11 @@ if TYPE_CHECKING:
     from disavow.rounds.clustering.geometry import Geometry
     from disavow.rounds.noise import Distribution, Noise
     from disavow.rounds.randomness import Stream
+    from disavow.run_checks import check_run
     from disavow.tasks.task import Task, task
+    from disavow.tracking.mlflow import MLflow
+    from disavow.tracking.tensorboard import TensorBoard
+    from disavow.tracking.tracker import Tracker
 
 _LAZY = {
     "Answer": "disavow.results",
@@ -44,13 +47,16 @@ _LAZY = {
     "ExportedModel": "disavow.results",
     "Federation": "disavow.federation",
     "Geometry": "disavow.rounds.clustering.geometry",
+    "MLflow": "disavow.tracking.mlflow",
     "Mechanism": "disavow.erasure.mechanisms",
     "Noise": "disavow.rounds.noise",
     "Prospect": "disavow.results",
     "Status": "disavow.results",
     "Stream": "disavow.rounds.randomness",
     "Task": "disavow.tasks.task",
-    "check_run": "disavow.checks",
+    "TensorBoard": "disavow.tracking.tensorboard",
+    "Tracker": "disavow.tracking.tracker",
+    "check_run": "disavow.run_checks",
     "task": "disavow.tasks.task",
 }
 """What needs more than the base install, which is all that an auditor has; by where it is."""
@@ -70,6 +76,7 @@ __all__ = [
     "Federation",
     "Geometry",
     "Layout",
+    "MLflow",
     "Mechanism",
     "Member",
     "Noise",
@@ -80,7 +87,9 @@ __all__ = [
     "Status",
     "Stream",
     "Task",
+    "TensorBoard",
     "TensorSpec",
+    "Tracker",
     "Verdict",
     "__version__",
     "check_run",

@@ -1,7 +1,8 @@
 """The application layer: every use case of a run once, for the command line, Flower, audits and notebooks.
 
 A `Federation` is an open run. Its data and its engine are built on first use, so that whatever needs no training
-(status, a forecast, a deniable erasure, proofs, the account) works without the data and without torch.
+(status, a forecast, a deniable erasure, proofs, the account) works without the data and without torch. For the
+same reason each use case imports what only it needs: to look at a run takes neither the prover nor the verifier.
 
     request -> open keys -> forecast -> place -> judge ─┬─ deniable ───────────────────────────┐
                                                         └─ load data, engine -> retrain ───────┴─ prove, delete
@@ -20,29 +21,15 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ParamSpec, Self
 
 from disavow import config, runs
-from disavow.checks import check_run
 from disavow.config import Settings
-from disavow.domain import ErasureRequest, Policy, Verdict, escaped
+from disavow.domain import EngineChoice, ErasureRequest, Policy, Verdict, escaped
 from disavow.erasure.dry_run import Forecast, foresee
-from disavow.erasure.erase import Remark, answer_requests, answer_without_training, training_due
 from disavow.erasure.mechanisms import Mechanism, WithoutRetraining, refuse_another
 from disavow.erasure.mechanisms import build as build_mechanism
-from disavow.erasure.prove import (
-    OpenedProof,
-    check_openings,
-    default_openings,
-    opening_path,
-    prove_what_if,
-    renew,
-    sign_late,
-    what_if_path,
-)
-from disavow.erasure.receipts import receipts
-from disavow.erasure.reproducibility import repetition
-from disavow.erasure.stream import place_from_stream
+from disavow.erasure.proof_files import check_openings, default_openings, opening_path, what_if_path
 from disavow.errors import (
     CannotRetrain,
     ConfigError,
@@ -63,7 +50,6 @@ from disavow.proof.envelope import Envelope
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.notes import Signer
 from disavow.proof.statement import Statement
-from disavow.proof.summary import Summary, summarise
 from disavow.results import (
     Answer,
     ExportedModel,
@@ -76,18 +62,23 @@ from disavow.results import (
 )
 from disavow.rounds.options import Clock, RoundOptions, now, room_for
 from disavow.rounds.participation import participation_of
-from disavow.rounds.training import OnRound, settle, train
 from disavow.runs import Loading
+from disavow.tracking import Follower, Tracker, from_settings, in_one_line
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from disavow.data.progress import OnProgress
+    from disavow.erasure.erase import Remark
+    from disavow.erasure.prove import OpenedProof
+    from disavow.proof.summary import Summary
     from disavow.rounds.local_training import Engine
+    from disavow.rounds.training import OnRound
     from disavow.rounds.vectors import Model
-    from disavow.runs import Prepared, PreparedTask
+    from disavow.runs import Prepared
     from disavow.tasks.task import Task
 
+_P = ParamSpec("_P")
 _POLL_SECONDS = 0.2
 _LIKE = 0.6
 """How alike two ids must be for one to be suggested in the place of the other; as `difflib` counts."""
@@ -109,6 +100,7 @@ class Callbacks:
         on_placed: The numbers of the requests that were placed.
         on_wait: Why the caller has to wait for another process.
         on_note: What is not as it should be with the run or its data.
+        on_engine: Which engine is about to train, and why no faster one.
 
     """
 
@@ -119,6 +111,7 @@ class Callbacks:
     on_placed: Callable[[tuple[int, ...]], None] = lambda numbers: None
     on_wait: Callable[[str], None] = lambda why: None
     on_note: Callable[[str], None] = lambda note: None
+    on_engine: Callable[[EngineChoice], None] = lambda choice: None
 
 
 _NOBODY = Callbacks()
@@ -148,13 +141,14 @@ class Federation:
     ask: AskPassphrase = nobody_to_ask
     openings: Path | None = None
     loading: Loading = _load_silently
-    _prepared: Prepared | PreparedTask | None = None
+    _prepared: Prepared | None = None
     task: Task | str | None = None
     """A task, or module:callable that makes one, in place of the one that the settings name."""
     own_engine: Engine | None = None
     """An engine of the caller's own, in place of the one that the settings describe."""
     own_options: RoundOptions | None = None
     """How rounds are run, where that is not as the settings say."""
+    _follower: Follower | None = None
 
     # -- opening and closing ------------------------------------------------------------------------------------
 
@@ -199,6 +193,7 @@ class Federation:
         if isinstance(task, Settings):
             task, settings = None, task
         settings = config.with_policy(settings or Settings(), policy, rounds=rounds, seed=seed)
+        from_settings(settings.tracking)  # what is not installed is better known before there is a run
         ledger, settings, made = runs.start(
             settings, directory, keys=keys, clock=clock, ask=ask, loading=loading, prepared=prepared, task=task
         )
@@ -289,7 +284,10 @@ class Federation:
         return cls(directory, settings, ledger, keys, clock, ask, openings)
 
     def close(self) -> None:
-        """Let go of the run, its lock, its data and its workers. Closing twice is closing once."""
+        """Let go of the run, its lock, its data, its workers and its trackers. Closing twice is closing once."""
+        if self._follower is not None:
+            self._follower.close()
+            self._follower = None
         if self.own_engine is not None:
             self.own_engine.close()
         if self._prepared is not None:
@@ -307,7 +305,7 @@ class Federation:
     # -- what it is made of --------------------------------------------------------------------------------------
 
     @property
-    def prepared(self) -> Prepared | PreparedTask:
+    def prepared(self) -> Prepared:
         """Data, network and engine, loaded on first use exactly as they were when the run began.
 
         Raises:
@@ -331,6 +329,22 @@ class Federation:
         return self.prepared.engine if self.own_engine is None else self.own_engine
 
     @property
+    def engine_choice(self) -> EngineChoice | None:
+        """Which engine trains, and why no faster one; before it is built, which trained last. None: nobody says."""
+        if self._prepared is None and self.own_engine is None:
+            return self.ledger.engine_choice()
+        engine = self.engine
+        return getattr(engine, "choice", None)
+
+    def _note_engine(self, callbacks: Callbacks = _NOBODY) -> EngineChoice | None:
+        """Build the engine, say which one it is, and keep that with the run."""
+        choice: EngineChoice | None = getattr(self.engine, "choice", None)
+        if choice is not None:
+            callbacks.on_engine(choice)
+            self.ledger.note_engine(choice)
+        return choice
+
+    @property
     def options(self) -> RoundOptions:
         """How rounds are run, beyond the policy in the ledger."""
         if self.own_options is not None:
@@ -349,6 +363,53 @@ class Federation:
         of_data = () if self._prepared is None else self._prepared.notes
         return (*of_data, *self.ledger.restored.notes)
 
+    # -- tracking ----------------------------------------------------------------------------------------------
+
+    def track(self, tracker: Tracker) -> None:
+        """Write rounds, metrics, verdicts and costs to a tracker from now on, beside those that the settings name.
+
+        Args:
+            tracker: Such as `disavow.TensorBoard(folder)` or `disavow.MLflow(uri)`; closed with the federation.
+
+        """
+        self._tracked(_NOBODY, refuse=True)
+        if self._follower is None:
+            self._follower = Follower(lambda: self.ledger)
+        self._follower.add(tracker)
+
+    def _tracked(self, callbacks: Callbacks, *, refuse: bool = False) -> Callbacks:
+        """Let trackers hear what a caller hears.
+
+        Args:
+            callbacks: What the caller hears.
+            refuse: Refuse trackers of the settings that cannot be opened; otherwise they are left out, and that
+                is noted: no erasure waits for a tracker.
+
+        Raises:
+            ConfigError: One cannot be opened.
+
+        """
+        if self._follower is None and self.settings.tracking.is_used:
+            self._follower = Follower(lambda: self.ledger)
+            try:
+                for tracker in from_settings(self.settings.tracking):
+                    self._follower.add(tracker)
+            except Exception as error:  # whatever a tracker may raise
+                reason = str(error) if isinstance(error, DisavowError) else in_one_line(error)
+                if refuse:
+                    self._follower = None
+                    raise ConfigError(f"tracking is set, and cannot be used: {reason}") from error
+                callbacks.on_note(f"not tracked: {reason}")
+        if (follower := self._follower) is None:
+            return callbacks
+        follower.on_note = callbacks.on_note
+        return replace(
+            callbacks,
+            on_round=_both(callbacks.on_round, follower.on_round),
+            on_verdict=_both(callbacks.on_verdict, follower.on_verdict),
+            on_answer=_both(callbacks.on_answer, follower.on_answer),
+        )
+
     # -- training ----------------------------------------------------------------------------------------------
 
     def train(self, callbacks: Callbacks = _NOBODY, *, rounds: int | None = None) -> None:
@@ -364,13 +425,19 @@ class Federation:
             RoundRefused: A round must not be recorded; the run stays as it was.
 
         """
+        from disavow.erasure.stream import place_from_stream
+        from disavow.rounds.training import train
+
         self._take_lock()
         engine, options, rate = self.engine, self.options, self.settings.requests.rate
+        callbacks = self._tracked(callbacks, refuse=True)
+        self._note_engine(callbacks)
 
         def between_rounds() -> None:
+            self._note_engine()  # it may have fallen back meanwhile
             if rate > 0:
                 place_from_stream(self.ledger, options, rate=rate)
-            self.answer(callbacks)
+            self._answer(callbacks)
 
         train(
             self.ledger,
@@ -384,17 +451,23 @@ class Federation:
     def train_round(self, callbacks: Callbacks = _NOBODY) -> None:
         """Train one more round, whatever the settings say of how many.
 
+        Args:
+            callbacks: Who hears of the round.
+
         Raises:
             BudgetSpent: The privacy budget has no room for it.
             RoundRefused: It must not be recorded; the run stays as it was.
 
         """
         from disavow.rounds.round import run_round
+        from disavow.rounds.training import settle_newest
 
         self._take_lock()
         engine, options = self.engine, self.options
+        callbacks = self._tracked(callbacks, refuse=True)
         run_round(self.ledger, engine, options)
-        for summary in settle(self.ledger, engine, options):
+        self._note_engine()
+        for summary in settle_newest(self.ledger, engine, options):
             callbacks.on_round(summary)
 
     def _take_lock(self) -> None:
@@ -422,6 +495,11 @@ class Federation:
 
         """
         self._take_lock()
+        return self._answer(self._tracked(callbacks))
+
+    def _answer(self, callbacks: Callbacks) -> tuple[ErasureRequest, ...]:
+        from disavow.erasure.erase import answer_requests, answer_without_training, training_due
+
         ledger, options, mechanism = self.ledger, self.options, self.mechanism
         answered: tuple[ErasureRequest, ...] = ()
         loaded = self._prepared is not None or self.own_engine is not None
@@ -435,7 +513,10 @@ class Federation:
                 on_opening=callbacks.on_opening,
                 remark=self._remark,
             )
-        if loaded or training_due(ledger):
+        if not loaded and training_due(ledger):
+            self._note_engine(callbacks)
+            loaded = True
+        if loaded:
             answered += answer_requests(
                 ledger,
                 self.engine,
@@ -447,8 +528,7 @@ class Federation:
                 on_opening=callbacks.on_opening,
                 remark=self._remark,
             )
-        for request in answered:
-            callbacks.on_answer(request)
+        _tell_answered(callbacks, answered)
         return answered
 
     # -- erasure requests --------------------------------------------------------------------------------------
@@ -458,11 +538,22 @@ class Federation:
         return self.ledger.clients()
 
     def requests(self, numbers: Sequence[int] | None = None) -> tuple[ErasureRequest, ...]:
-        """List erasure requests in the order in which they were placed: all, or those of these numbers."""
+        """List erasure requests in the order in which they were placed: all, or those of these numbers.
+
+        Args:
+            numbers: Which requests; None for all.
+
+        """
         return self.ledger.requests(numbers) if numbers is not None else self.ledger.requests()
 
     def cancel(self, client: str) -> ErasureRequest:
         """Cancel the request of a client that waits; whoever holds the run is not disturbed.
+
+        Args:
+            client: Whose request it is.
+
+        Returns:
+            The request as it stands now.
 
         Raises:
             UnknownClient: It is not a client of the run.
@@ -489,11 +580,8 @@ class Federation:
         asked = self._prospect(self.ledger, clients, retrain=retrain)
         if self.own_engine is None and asked.refusal is None and asked.forecast and _trains(asked.forecast):
             try:
-                if self.ledger.trainer.kind == "task":
-                    runs.find_task_again(self.ledger, self.settings, self.task)
-                else:
-                    with self.loading() as on_progress:
-                        runs.find_again(self.ledger, self.settings, on_progress=on_progress)
+                with self.loading() as on_progress:
+                    runs.find_again(self.ledger, self.settings, self.task, on_progress=on_progress)
             except (CannotRetrain, ConfigError) as error:
                 return replace(asked, refusal=CannotRetrain(str(error)))
         return asked
@@ -547,6 +635,7 @@ class Federation:
             _make_openings(openings)
         numbers = ledger.place_requests(clients, at=self.clock(), openings=openings)
         callbacks.on_placed(numbers)
+        callbacks = self._tracked(callbacks)
         deadline = time.monotonic() + wait
         refusal = self._see_to(numbers, signer, callbacks, retrain=retrain, deadline=deadline)
         found = {request.number: request for request in ledger.requests(numbers)}
@@ -595,35 +684,44 @@ class Federation:
         self, numbers: tuple[int, ...], callbacks: Callbacks, *, retrain: bool
     ) -> CannotRetrain | None:
         """Answer all who wait, and complete what was interrupted; why the rest cannot be trained here, if so."""
+        from disavow.erasure.erase import answer_requests, answer_without_training, training_due
+
         ledger, mechanism, options = self.ledger, self.mechanism, self.options
         without_training = partial(
             answer_without_training, ledger, options, on_verdict=callbacks.on_verdict, remark=self._remark
         )
-        without_training(mechanism)
+        _tell_answered(callbacks, without_training(mechanism))
         if not training_due(ledger):
             return None
         if not retrain:
             if any(request.pending for request in ledger.requests(numbers)):
-                without_training(WithoutRetraining(mechanism), among=numbers)
+                _tell_answered(callbacks, without_training(WithoutRetraining(mechanism), among=numbers))
             return None
         try:
-            answer_requests(
+            engine = self._engine_to_retrain()
+            self._note_engine(callbacks)
+            answered = answer_requests(
                 ledger,
-                self._engine_to_retrain(),
+                engine,
                 options,
                 mechanism,
                 on_verdict=callbacks.on_verdict,
                 on_round=callbacks.on_round,
+                remark=self._remark,
             )
         except CannotRetrain as refusal:
-            without_training(mechanism, apart=True)
+            _tell_answered(callbacks, without_training(mechanism, apart=True))
             return refusal
+        _tell_answered(callbacks, answered)
         return None
 
     @property
     def _remark(self) -> Remark:
-        """What the report of a rebuild says beyond its cost: on nodes, whether they trained as before."""
-        return repetition if runs.on_nodes(self.settings) else lambda ledger: ""
+        """What the report of a rebuild says beyond its cost: whether nodes, or a user's code, trained as before."""
+        from disavow.erasure.reproducibility import repetition
+
+        own_task = self.ledger.trainer.kind == "task" and self.mechanism.exact
+        return repetition if own_task or runs.on_nodes(self.settings) else lambda ledger: ""
 
     def _engine_to_retrain(self) -> Engine:
         """What trained the run, with its data; or why it cannot be had."""
@@ -650,9 +748,9 @@ class Federation:
             raise unknown_client(client, ledger.clients())
         mechanism = self.mechanism if retrain else WithoutRetraining(self.mechanism)
         told = foresee(ledger, asking, self.options, mechanism)
-        if _trains(told) and self.own_engine is None and self.task is None:
+        if _trains(told) and self.own_engine is None:
             try:
-                runs.refuse_other_trainer(ledger, self.settings)
+                runs.refuse_other_trainer(ledger, self.settings, self.task)
             except (CannotRetrain, ConfigError) as error:
                 return Prospect(before, told, CannotRetrain(str(error)))
         return Prospect(before, told)
@@ -672,7 +770,7 @@ class Federation:
     def status(self) -> Status:
         """Tell what the run holds, without touching it."""
         ledger, settings = self.ledger, self.settings
-        models, leaves, key = ledger.checkpoints(), ledger.log_length(), ledger.log_key()
+        models, leaves, key = ledger.round_models(), ledger.log_length(), ledger.log_key()
         summaries = ledger.summaries()
         standing = sum(summary.standing for summary in summaries)
         kept = [each for each in models if each.kept]
@@ -702,6 +800,7 @@ class Federation:
             odds=ledger.odds(),
             rounds=summaries,
             obstacle=self._obstacle(standing),
+            engine=ledger.engine_choice(),
         )
 
     def _spending(self) -> Spending | None:
@@ -735,10 +834,20 @@ class Federation:
     ) -> list[Finding]:
         """Check the run from its stored bytes: see `check_run`, which also takes one that cannot be opened.
 
+        Args:
+            absent: Ids that no file of the run may contain.
+            checkpoint: A signed head that was kept; the log must go on from it.
+            on_progress: Hears how many checks are done, of how many.
+
+        Returns:
+            Everything that was found, faults and notes; an empty list where there is nothing.
+
         Raises:
             RunInUse: This federation is open for training.
 
         """
+        from disavow.run_checks import check_run
+
         if self.ledger.writable:
             raise RunInUse(f"{self.directory} is open for training here: close it first, then check it")
         # closed meanwhile: reading the database as a file would drop the locks that SQLite has on it
@@ -816,11 +925,25 @@ class Federation:
     # -- proofs ------------------------------------------------------------------------------------------------
 
     def request_of(self, client: str) -> ErasureRequest | None:
-        """Find the request of a client, if it has asked before and not cancelled it."""
+        """Find the request of a client, if it has asked before and not cancelled it.
+
+        Args:
+            client: Who may have asked.
+
+        Returns:
+            The request; None where there is none.
+
+        """
         return self.ledger.find_request(client)
 
     def proof(self, request: ErasureRequest) -> Proof:
         """Give the proof of an answered request, for the present head if there is a key to sign it with.
+
+        Args:
+            request: The request that was answered.
+
+        Returns:
+            The signed proof, and what a caller tells of it.
 
         Raises:
             LedgerError: The request is not answered yet.
@@ -835,11 +958,16 @@ class Federation:
     def what_if(self, client: str) -> tuple[bytes, OpenedProof]:
         """Prove what the answer would be if a client asked now; the signed proof, and what it was made from.
 
+        Args:
+            client: Who would ask.
+
         Raises:
             UnknownClient: It is not in the run.
             LedgerError: It is not deniable.
 
         """
+        from disavow.erasure.prove import prove_what_if
+
         signer = self._signer()
         self._refuse_other_key(signer)
         if client not in (known := self.ledger.clients()):
@@ -848,7 +976,13 @@ class Federation:
         return proof.sealed(signer), proof
 
     def write_what_if_opening(self, client: str, proof: OpenedProof) -> Path:
-        """Write the opening of a what-if into the folder for openings; where it is now."""
+        """Write the opening of a what-if into the folder for openings; where it is now.
+
+        Args:
+            client: Who would ask.
+            proof: What `what_if` gave.
+
+        """
         folder = check_openings(self.openings or default_openings(self.directory), self.directory)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         opening = what_if_path(folder, self.ledger.run_id, client)
@@ -859,10 +993,19 @@ class Federation:
     def receipts(self, client: str, round_number: int | None = None) -> dict[int, bytes]:
         """Make a client's receipts of its standing rounds, by round.
 
+        Args:
+            client: Whose receipts they are.
+            round_number: The only round to make one for; None for all.
+
+        Returns:
+            The receipts as files, by round.
+
         Raises:
             UnknownClient: It is not in the run, or was not in that round.
 
         """
+        from disavow.erasure.receipts import receipts
+
         if client not in (known := self.ledger.clients()):
             raise unknown_client(client, known)
         signer = load_signer(self.keys, self.ask)
@@ -884,13 +1027,25 @@ class Federation:
         return head
 
     def opening_of(self, request: int) -> Path:
-        """Where the opening of an answered request lies: where it was asked for, or else beside the run."""
+        """Where the opening of an answered request lies: where it was asked for, or else beside the run.
+
+        Args:
+            request: The number of the request.
+
+        """
         folders = [*([self.openings] if self.openings else []), default_openings(self.directory)]
         found = [opening_path(folder, self.ledger.run_id, request) for folder in folders]
         return next((path for path in found if path.exists()), found[0])
 
     def summary_of(self, request: int) -> Summary | None:
-        """What the proof of a request says in numbers; None where there is no proof that can be read."""
+        """What the proof of a request says in numbers; None where there is no proof that can be read.
+
+        Args:
+            request: The number of the request.
+
+        """
+        from disavow.proof.summary import summarise
+
         proofs = ProofStore(self.directory)
         try:
             if (sealed := proofs.read(request)) is not None:
@@ -902,6 +1057,8 @@ class Federation:
 
     def _kept_proof(self, number: int) -> bytes:
         """The proof as it was made with the answer; signed now, if there was no key then."""
+        from disavow.erasure.prove import sign_late
+
         proofs = ProofStore(self.directory)
         if (kept := proofs.read(number)) is not None:
             return kept
@@ -916,6 +1073,8 @@ class Federation:
 
     def _renewed(self, kept: bytes) -> bytes | None:
         """The proof for the present head; None where there is no key to sign it with."""
+        from disavow.erasure.prove import renew
+
         signer = load_signer(self.keys, self.ask)
         if signer is None:
             return None
@@ -945,6 +1104,21 @@ def unknown_client(client: str, known: Sequence[str]) -> UnknownClient:
     like = get_close_matches(client, known, n=3, cutoff=_LIKE)
     hint = f"; did you mean {' or '.join(map(escaped, like))}?" if like else ""
     return UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed{hint}")
+
+
+def _tell_answered(callbacks: Callbacks, answered: Sequence[ErasureRequest]) -> None:
+    for request in answered:
+        callbacks.on_answer(request)
+
+
+def _both(first: Callable[_P, None], second: Callable[_P, None]) -> Callable[_P, None]:
+    """Give a function that calls two, in this order."""
+
+    def both(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        first(*args, **kwargs)
+        second(*args, **kwargs)
+
+    return both
 
 
 def _ids(clients: Sequence[str] | str) -> list[str]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from disavow.config import Settings
-from disavow.domain import ErasureRequest, Policy, model_name
+from disavow.domain import EngineChoice, ErasureRequest, Policy, model_name
 from disavow.erasure.dry_run import Forecast
 from disavow.errors import CannotRetrain
 from disavow.ledger import RoundSummary
@@ -112,7 +112,11 @@ class Spending:
 
 @dataclass(frozen=True)
 class Status:
-    """What a run holds. `obstacle` says why no more rounds can be trained, where more are wanted."""
+    """What a run holds.
+
+    `obstacle` says why no more rounds can be trained, where more are wanted; `engine` which engine trained last,
+    and why no faster one did.
+    """
 
     run: str
     run_id: str
@@ -130,6 +134,7 @@ class Status:
     odds: Odds | None
     rounds: tuple[RoundSummary, ...]
     obstacle: str | None
+    engine: EngineChoice | None = None
 
     @property
     def standing(self) -> list[RoundSummary]:
@@ -154,6 +159,7 @@ class Status:
             "models": asdict(self.models),
             "model": self.model,
             "budget": asdict(self.budget) if self.budget else None,
+            "engine": self.engine.to_json() if self.engine else None,
             "log10_odds": asdict(self.odds) if self.odds else None,
             "rounds": [summary.to_json() for summary in self.rounds],
         }

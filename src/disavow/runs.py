@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from disavow.privacy.budget import Budget
     from disavow.rounds.local_training import Engine
     from disavow.rounds.vectors import Model
+    from disavow.tasks.factory import Factory
     from disavow.tasks.loading import LoadedTask
     from disavow.tasks.task import Task
 
@@ -68,99 +69,109 @@ def show_nothing(what: str, done: int, total: int | None) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What runs have in common whose settings differ in neither data, network, training, engine nor seed.
+    """A task, loaded, and what trains it: what runs have in common that differ in neither of them.
 
     Args:
-        data: What the clients hold.
-        network: The model with its initial weights.
+        loaded: The task, its model with the initial weights, and its data.
         engine: What trains it.
-        trainer: What a run records of it: from the settings, or else made by whoever calls.
-
-    """
-
-    data: FederatedData
-    network: nn.Module
-    engine: Engine
-    trainer: TrainedBy = OWN_CODE
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is not as it should be with the data."""
-        return self.data.notes
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedTask:
-    """A task, loaded, and what trains it.
-
-    Args:
-        loaded: The task, its model and its data.
-        engine: What trains it.
-        trainer: What a run records of it.
+        trainer: What a run records of it; by default, that whoever calls made it.
 
     """
 
     loaded: LoadedTask
     engine: Engine
-    trainer: TrainedBy
-    notes: tuple[str, ...] = ()
+    trainer: TrainedBy = OWN_CODE
 
     @property
     def network(self) -> nn.Module:
         """The model with its initial weights."""
         return self.loaded.network
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not as it should be with the data."""
+        from disavow.tasks import ImageTask
 
-def prepare(settings: Settings, *, on_progress: OnProgress = show_nothing) -> Prepared:
-    """Load the built-in data, build the network and the engine.
+        return self.loaded.task.data.notes if isinstance(self.loaded.task, ImageTask) else ()
+
+
+def prepare(
+    settings: Settings,
+    task: Task | None = None,
+    *,
+    factory: Factory | None = None,
+    on_progress: OnProgress = show_nothing,
+) -> Prepared:
+    """Load a task and build its engine.
 
     Args:
         settings: The settings of the run.
+        task: What to train; by default the task, or the built-in images, that the settings name.
+        factory: Where the task was imported from, so that worker processes can do the same.
         on_progress: Hears how far the data is.
 
     """
-    from disavow.data import load as load_data
+    from disavow.engines.state import frozen_digest
+    from disavow.tasks import ImageTask
 
-    data = load_data(settings.data, seed=settings.seed, on_progress=on_progress)
-    return _prepared(settings, data, network_of(settings, data))
+    loaded = _load_task(settings, task, on_progress, factory)
+    if isinstance(loaded.task, ImageTask):
+        trainer = TrainedBy("settings", loaded.task.data.held)
+    else:
+        trainer = TrainedBy("task", frozen=frozen_digest(loaded.network))
+    return Prepared(loaded, _engine_of(settings, loaded), trainer)
 
 
-def _load_task(settings: Settings, task: Task | str | None) -> LoadedTask:
+def _load_task(
+    settings: Settings, task: Task | str | None, on_progress: OnProgress, factory: Factory | None = None
+) -> LoadedTask:
     """Load a task: the one that was given, or else the one that the settings name."""
+    from disavow.tasks import ImageTask
     from disavow.tasks.loading import load
 
-    return load(_build_task(settings, task), training=settings.training, seed=settings.seed)
+    made, factory = _build_task(settings, task), factory or _factory_of(settings, task)
+    if isinstance(made, ImageTask):
+        made = made.read(settings.seed, on_progress)
+    return load(made, training=settings.training, seed=settings.seed, factory=factory)
 
 
 def _build_task(settings: Settings, task: Task | str | None) -> Task:
-    """Build the task that was named, or else the one that the settings name."""
-    from disavow.tasks import build
+    """Build the task that was named, or else the one that the settings name: built-in images without a factory."""
+    from disavow.tasks import ImageTask
 
     if task is not None and not isinstance(task, str):
         return task
-    factory = task or settings.task.factory
+    factory = _factory_of(settings, task)
     if factory is None:
-        raise CannotRetrain(_UNNAMED_TASK)
-    path = settings.task.path
-    return build(factory, settings.task.options, Path(path) if path else None)
+        return ImageTask(settings.data, settings.model)
+    return factory.build()
 
 
-def _prepare_task(settings: Settings, loaded: LoadedTask) -> PreparedTask:
-    from disavow.engines.state import frozen_digest
-    from disavow.engines.task_engine import build_for_task
+def _factory_of(settings: Settings, task: Task | str | None) -> Factory | None:
+    """Where a task can be imported from: the name that was given, or else the one of the settings."""
+    from disavow.tasks.factory import Factory
 
-    engine = build_for_task(loaded, settings.training, settings.seed, settings.engine)
-    return PreparedTask(loaded, engine, TrainedBy("task", frozen=frozen_digest(loaded.network)))
+    if task is not None and not isinstance(task, str):
+        return None
+    name, path = task or settings.task.factory, settings.task.path
+    return None if name is None else Factory(name, settings.task.options, Path(path) if path else None)
 
 
 def settings_with(settings: Settings, task: Task) -> Settings:
-    """Write what a task says about its training into settings.
+    """Write what a task says about itself into settings.
 
     Args:
         settings: The settings.
-        task: The task; its epochs and its batch size count.
+        task: The task: its epochs and its batch size count, and of built-in images their sections.
+
+    Raises:
+        ConfigError: They do not fit together.
 
     """
+    from disavow.tasks import ImageTask
+
+    if isinstance(task, ImageTask):
+        settings = task.settings_with(settings)
     own = {"epochs": task.epochs, "batch_size": task.batch_size}
     changed = {name: value for name, value in own.items() if value is not None}
     return settings.model_copy(update={"training": settings.training.model_copy(update=changed)})
@@ -176,27 +187,25 @@ def start(
     loading: Loading,
     prepared: Prepared | None = None,
     task: Task | str | None = None,
-) -> tuple[Ledger, Settings, Prepared | PreparedTask]:
+) -> tuple[Ledger, Settings, Prepared]:
     """Make the ledger of a new run; the ledger, the settings as the run keeps them, and what trains it."""
     refuse_on_nodes(settings, directory)
     refuse_existing(directory)
+    if prepared is None:
+        refuse_device(settings)
     signer = load_signer(keys, ask)
     refuse_inside(keys, directory)
     CLUSTERINGS[settings.clustering.method].require()
-    made: Prepared | PreparedTask
-    if prepared is not None:
-        made = prepared
-    elif task is not None or settings.task.factory is not None:
+    if prepared is None:
+        factory = _factory_of(settings, task)
         task = _build_task(settings, task)
         settings = settings_with(settings, task)
-        made = _prepare_task(settings, _load_task(settings, task))
-    else:
         with loading() as on_progress:
-            made = prepare(settings, on_progress=on_progress)
+            prepared = prepare(settings, task, factory=factory, on_progress=on_progress)
     try:
-        return _create(settings, directory, keys, clock(), signer, made)
+        return _create(settings, directory, keys, clock(), signer, prepared)
     except BaseException:
-        made.engine.close()
+        prepared.engine.close()
         raise
 
 
@@ -206,21 +215,30 @@ def _create(
     keys: Path,
     at: datetime,
     signer: Signer | None,
-    prepared: Prepared | PreparedTask,
-) -> tuple[Ledger, Settings, Prepared | PreparedTask]:
+    prepared: Prepared,
+) -> tuple[Ledger, Settings, Prepared]:
     from disavow.engines.state import model_of
+    from disavow.tasks import ImageTask
 
-    model, trainer = model_of(prepared.network), prepared.trainer
-    clients: Iterable[str]
+    settings = _tracked_anywhere(settings)
+    loaded, model = prepared.loaded, model_of(prepared.network)
     digests: Mapping[str, str] = {}
     without: tuple[str, ...] = ()
-    if isinstance(prepared, Prepared):
-        settings, clients = _bound_to(settings, prepared.data), prepared.data.parts
+    if isinstance(loaded.task, ImageTask):
+        settings = _bound_to(settings, loaded.task.data)
     else:
-        settings, digests = _bound_to_task(settings, prepared.loaded), prepared.loaded.digests
-        clients, without = digests, ("data", "model")
+        settings, digests, without = _bound_to_task(settings, loaded), loaded.digests, ("data", "model")
     ledger = _new_ledger(
-        settings, directory, model, clients, trainer, keys=keys, at=at, signer=signer, without=without, data=digests
+        settings,
+        directory,
+        model,
+        loaded.samples,
+        prepared.trainer,
+        keys=keys,
+        at=at,
+        signer=signer,
+        without=without,
+        data=digests,
     )
     return ledger, settings, prepared
 
@@ -314,7 +332,7 @@ def _differences(kept: Settings, asked: Settings) -> list[str]:
 
 def prepare_again(
     ledger: Ledger, settings: Settings, *, task: Task | str | None = None, on_progress: OnProgress = show_nothing
-) -> Prepared | PreparedTask:
+) -> Prepared:
     """Load the data and build network and engine to train a run that exists, exactly as it was trained.
 
     Args:
@@ -327,31 +345,51 @@ def prepare_again(
         CannotRetrain: What trained it is not to be had here, or is not the same.
 
     """
-    if ledger.trainer.kind == "task":
-        return _prepare_task(settings, find_task_again(ledger, settings, task))
-    return _prepared(settings, *find_again(ledger, settings, on_progress=on_progress))
+    refuse_device(settings)
+    loaded = find_again(ledger, settings, task, on_progress=on_progress)
+    return Prepared(loaded, _engine_of(settings, loaded), ledger.trainer)
 
 
-def find_task_again(ledger: Ledger, settings: Settings, task: Task | str | None = None) -> LoadedTask:
+def find_again(
+    ledger: Ledger, settings: Settings, task: Task | str | None = None, *, on_progress: OnProgress = show_nothing
+) -> LoadedTask:
     """Load the task that a run was trained with.
 
     Args:
         ledger: The run.
         settings: Its settings.
         task: A task, or module:callable that makes one, in place of the one that the settings name.
+        on_progress: Hears how far the data is.
 
     Raises:
         CannotRetrain: It is not to be had here, or has changed since the run began.
 
     """
+    from disavow.tasks import ImageTask
+
+    refuse_other_trainer(ledger, settings, task)
+    try:
+        loaded = _load_task(settings, task, on_progress)
+    except TaskError as error:
+        raise CannotRetrain(f"the task of {ledger.directory} cannot be loaded: {error}") from error
+    images = isinstance(loaded.task, ImageTask)
+    if images != (ledger.trainer.kind == "settings"):
+        trained = "a task, and not built-in images" if images else "built-in images, and not a task"
+        raise CannotRetrain(f"{ledger.directory} was trained with {trained}: leave the task away, or give that one")
+    if isinstance(loaded.task, ImageTask):
+        refuse_other_data(ledger, loaded.task.data)
+        refuse_other_layout(ledger, loaded.network)
+    else:
+        refuse_other_layout(ledger, loaded.network)
+        _refuse_other_task(ledger, loaded)
+    return loaded
+
+
+def _refuse_other_task(ledger: Ledger, loaded: LoadedTask) -> None:
+    """Refuse a task whose model or data is not what the run began with."""
     from disavow.engines.state import frozen_digest, model_of
     from disavow.ledger.models import digest_of, to_safetensors
 
-    try:
-        loaded = _load_task(settings, task)
-    except TaskError as error:
-        raise CannotRetrain(f"the task of {ledger.directory} cannot be loaded: {error}") from error
-    refuse_other_layout(ledger, loaded.network)
     if frozen_digest(loaded.network) != ledger.trainer.frozen:
         raise CannotRetrain(f"the frozen parameters of the task's model are not those of {ledger.directory}")
     initial = model_of(loaded.network)
@@ -365,36 +403,17 @@ def find_task_again(ledger: Ledger, settings: Settings, task: Task | str | None 
             raise CannotRetrain(f"the task has no client {escaped(client)}, who takes part in {ledger.directory}")
         if client in kept and loaded.digests[client] != kept[client]:
             raise CannotRetrain(f"the data of {escaped(client)} has changed since {ledger.directory} began")
-    return loaded
 
 
-def find_again(
-    ledger: Ledger, settings: Settings, *, on_progress: OnProgress = show_nothing
-) -> tuple[FederatedData, nn.Module]:
-    """The data and the network that a run was trained with; `CannotRetrain` where they are not to be had here."""
-    from disavow.data import load as load_data
-
-    refuse_other_trainer(ledger, settings)
-    data = load_data(settings.data, seed=settings.seed, on_progress=on_progress)
-    refuse_other_data(ledger, data)
-    network = network_of(settings, data)
-    refuse_other_layout(ledger, network)
-    return data, network
-
-
-def _prepared(settings: Settings, data: FederatedData, network: nn.Module) -> Prepared:
-    return Prepared(data, network, _engine_of(settings, network, data), TrainedBy("settings", data.held))
-
-
-def refuse_other_trainer(ledger: Ledger, settings: Settings) -> None:
-    """Refuse to train a run that something else trains than its settings."""
+def refuse_other_trainer(ledger: Ledger, settings: Settings, task: Task | str | None = None) -> None:
+    """Refuse to train a run that something else trains than its settings, or than a task that is given for it."""
     refuse_on_nodes(settings, ledger.directory)
     if ledger.trainer.kind == "flower":
         raise CannotRetrain(
             f"{ledger.directory}: its clients are Flower nodes, and its Flower server app alone can train it "
             "(docs/flower.md)"
         )
-    if ledger.trainer.kind == "task" and settings.task.factory is None:
+    if ledger.trainer.kind == "task" and task is None and settings.task.factory is None:
         raise CannotRetrain(_UNNAMED_TASK)
     if ledger.trainer.kind == "python":
         raise CannotRetrain(
@@ -465,6 +484,14 @@ def on_nodes(settings: Settings) -> bool:
     return settings.engine.name == "flower"
 
 
+def refuse_device(settings: Settings) -> None:
+    """Refuse a GPU that is asked for and not there, before data is loaded or anything is written."""
+    if settings.engine.device == "cuda":
+        from disavow.engines.factory import device_of
+
+        device_of(settings.engine)
+
+
 def refuse_on_nodes(settings: Settings, directory: Path) -> None:
     """Nothing here can train clients that are elsewhere."""
     if on_nodes(settings):
@@ -501,19 +528,23 @@ def budget_of(settings: Settings) -> Budget | None:
     return Budget(privacy.epsilon, privacy.delta)
 
 
-def network_of(settings: Settings, data: FederatedData) -> nn.Module:
-    """The network of these settings, with its initial weights."""
-    from disavow.models import build
-
-    return build(settings.model.name, data.train.shape, data.train.classes, seed=settings.seed)
-
-
 def _bound_to_task(settings: Settings, loaded: LoadedTask) -> Settings:
     """The settings that a run with a task keeps: how many clients it has, and the full path of its module."""
     path = settings.task.path
     found = {"clients": len(loaded.samples), "path": str(Path(path).expanduser().absolute()) if path else None}
     bound = settings.model_copy(update={"task": settings.task.model_copy(update=found)})
     return config.from_values(bound.model_dump(exclude_unset=False), source="task")
+
+
+def _tracked_anywhere(settings: Settings) -> Settings:
+    """The settings with full paths of what is tracked to: an erasure may be asked for in another folder."""
+    tracking, full = settings.tracking, {}
+    if tracking.tensorboard is not None:
+        full["tensorboard"] = str(Path(tracking.tensorboard).expanduser().absolute())
+    scheme, _, database_file = (tracking.mlflow or "").partition("sqlite:///")
+    if not scheme and database_file:
+        full["mlflow"] = f"sqlite:///{Path(database_file).expanduser().absolute()}"
+    return settings.model_copy(update={"tracking": tracking.model_copy(update=full)})
 
 
 def _bound_to(settings: Settings, data: FederatedData) -> Settings:
@@ -526,20 +557,13 @@ def _bound_to(settings: Settings, data: FederatedData) -> Settings:
     )
 
 
-def _engine_of(settings: Settings, network: nn.Module, data: FederatedData) -> Engine:
+def _engine_of(settings: Settings, loaded: LoadedTask) -> Engine:
     from disavow.engines import build as build_engine
-    from disavow.engines.workload import Workload
+    from disavow.engines.task_engine import build_for_task
+    from disavow.engines.workload import image_workload
+    from disavow.tasks import ImageTask
 
-    return build_engine(
-        Workload(
-            network=network,
-            images=data.train.images,
-            labels=data.train.labels,
-            parts=data.parts,
-            test_images=data.test.images,
-            test_labels=data.test.labels,
-            settings=settings.training,
-            seed=settings.seed,
-        ),
-        settings.engine,
-    )
+    if isinstance(loaded.task, ImageTask):
+        workload = image_workload(loaded.task, loaded.network, settings.training, settings.seed)
+        return build_engine(workload, settings.engine)
+    return build_for_task(loaded, settings.training, settings.seed, settings.engine)

@@ -115,7 +115,12 @@ def test_what_is_put_back_into_the_served_model_is_found_in_its_parameters(clean
 
 
 @pytest.mark.parametrize(
-    ("leak", "effort"), [(PRETENDED, FEWEST), (WARM, FEWEST), ("full share added back", EFFORT)]
+    ("leak", "effort"),
+    [
+        (PRETENDED, FEWEST),
+        (WARM, FEWEST),
+        pytest.param("full share added back", EFFORT, marks=pytest.mark.torture),  # needs more worlds
+    ],
 )
 def test_a_server_that_leaks_is_caught(tmp_path: Path, clean: Clean, leak: str, effort: Effort) -> None:
     with sharing(clean.kept):

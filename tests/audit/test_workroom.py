@@ -59,7 +59,7 @@ def test_an_interrupted_audit_goes_on_and_leaves_nothing_behind(short: Path, tmp
     seen: list[int] = []
     resumed = audit(subject, LEAST, work=tmp_path / "one", keys=keys_of(short), on_round=seen.append)
     assert seen[0] == 8  # those that were there
-    assert sum(seen) == LEAST.trainings()
+    assert sum(seen) == len(LEAST.worlds_of(subject))
     assert list((tmp_path / "one").iterdir()) == []
     assert hashes_of(short.parent) == before
     assert (resumed.client, resumed.rounds, resumed.worlds, resumed.shadows) == (CLIENT, 1, 32, 4)
@@ -95,7 +95,7 @@ def test_a_model_that_overflowed_is_refused_before_worlds_are_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = make_run(tmp_path / "run", DENIABLE, {"rounds": 1, "training": {"learning_rate": 1e6}})
-    monkeypatch.setattr(audit_module, "trainer_for", lambda workload, settings: Forbidden())
+    monkeypatch.setattr(audit_module, "trainer_of", lambda subject: Forbidden())
     with refuses(ConfigError, "finite"):
         audited(subject_in(directory), tmp_path / "work")
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from disavow.errors import DisavowError
+
 COMMAND = [sys.executable, "-m", "disavow"]
 ROOT = Path(__file__).parents[2]
 """The repository, whose folders `reproduction` and `benchmarks` are not installed."""
@@ -70,6 +72,16 @@ def only_error(result: subprocess.CompletedProcess[str]) -> str:
     assert len(lines) == 1, result.stderr
     assert result.stdout == ""
     return without_code(lines[0])
+
+
+def assert_refused(result: subprocess.CompletedProcess[str], kind: type[DisavowError], *named: object) -> None:
+    """Expect one line on stderr with this error's code and exit code, which names these: clients, files, keys."""
+    assert result.returncode == kind.exit_code, result.stderr
+    [line] = result.stderr.splitlines()
+    assert result.stdout == ""
+    assert line.startswith(f"error {kind.code}: "), line
+    for each in named:
+        assert str(each) in line
 
 
 def without_code(line: str) -> str:

@@ -119,8 +119,13 @@ def test_noise_is_rounded_up(tau: float) -> None:
     assert len(f"{rounded_up(tau):.10g}".replace(".", "").lstrip("0").rstrip("0").split("e")[0]) <= 6
 
 
-@pytest.mark.parametrize("name", FIRST_BYTES)
-@pytest.mark.parametrize("question", [DESIGN, Asked(rounds=9, clients=50, k=10, epsilon=4.0, parameters=9)])
+BRIEF = Asked(rounds=3, clients=50, k=10, sigma=1.0, parameters=9)
+SOUGHT = Asked(rounds=3, clients=50, k=10, epsilon=4.0, parameters=9)
+
+
+@pytest.mark.parametrize(
+    ("question", "name"), [(BRIEF, "a.png"), (SOUGHT, "a.PDF"), (BRIEF, "a.svg")], ids=["png", "pdf", "svg"]
+)
 def test_a_plot_is_written_beside_the_table(
     question: Asked, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from disavow import config
 from disavow.data import client_ids
-from disavow.erasure.prove import default_openings, opening_path, proof_path
+from disavow.erasure.proof_files import default_openings, opening_path, proof_path
 from disavow.errors import how_to_install
 from disavow.federation import Federation
 from disavow.ledger import Ledger

@@ -52,7 +52,8 @@ def test_train_prints_json_on_stdout_and_its_rows_on_stderr(by_process: Trained)
     result = by_process.result
     assert result.returncode == 0
     told = json.loads(result.stdout)
-    assert told.keys() == {"run", "run_id", "initial_model", "rounds"}
+    assert told.keys() == {"run", "run_id", "initial_model", "engine", "rounds"}
+    assert told["engine"].keys() == {"name", "passed_over"}
     assert [one["number"] for one in told["rounds"]] == [1, 2, 3]
     assert len(ROW.findall(result.stderr)) == 3
     assert ESCAPE not in result.stdout + result.stderr

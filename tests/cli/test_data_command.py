@@ -60,7 +60,8 @@ def test_a_run_on_a_folder_trains_says_what_is_not_at_hand_and_goes_on(
     result = disavow("train", config_in(tmp_path, dir=str(images), partition="pathological"), "--run", run)
     assert result.returncode == 0, result.stderr
     note = "note: mnist is not all at hand: 500 of 60,000 training images and 100 of 10,000 test images are used"
-    assert result.stderr.splitlines()[0] == note
+    assert result.stderr.splitlines()[0].startswith("engine: ")
+    assert result.stderr.splitlines()[1] == note
     assert result.stdout.startswith("2 rounds, accuracy ")
     assert fsck(run) == []
     # on another machine the data is elsewhere; what it is may not change

@@ -24,6 +24,7 @@ from disavow.proof.keys import generate
 from disavow.rounds.local_training import accept
 from disavow.rounds.options import now
 from disavow.rounds.vectors import Updates
+from disavow.tasks import ImageTask
 from tests.audit.test_report import LESS, MORE, SAME, audit
 from tests.cli.forked import disavow
 from tests.conftest import SMALL
@@ -41,8 +42,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     data = load(settings.data, seed=settings.seed)
     names = [HOSTILE if name == "client-03" else name for name in data.parts]
     data = replace(data, parts=dict(zip(names, data.parts.values(), strict=True)))
-    network = runs.network_of(settings, data)
-    prepared = runs.Prepared(data, network, runs._engine_of(settings, network, data))
+    made = runs.prepare(settings, ImageTask(settings.data, settings.model, data))
+    prepared = runs.Prepared(made.loaded, made.engine)
     with Federation.create(folder / "run", settings, keys=folder / "keys", prepared=prepared) as run:
         run.train()
     with pytest.MonkeyPatch.context() as patch:

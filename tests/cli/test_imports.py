@@ -17,13 +17,20 @@ from disavow.rounds.options import now
 from tests.cli.process import environment, run
 from tests.conftest import SMALL
 
-NEVER = {"torch", "scipy", "sklearn", "dp_accounting", "alembic", "matplotlib", "sqlalchemy.dialects.postgresql"}
-"""What no command loads that neither trains nor draws."""
+NEVER = {
+    *("torch", "scipy", "sklearn", "pandas", "matplotlib", "dp_accounting", "flwr"),
+    *("alembic", "sqlalchemy.orm", "sqlalchemy.dialects.postgresql"),
+    "rich",
+}
+"""What no command loads that neither trains nor draws; Rich is for terminals."""
 
 ARRAYS = {"numpy", "safetensors"}
 """What only those load that read the numbers of a model."""
 
-VERIFIER = {"disavow.ledger.fsck_run", "disavow.ledger.id_search", "rich.progress"}
+CHECKS = {"disavow.run_checks", "disavow.ledger.fsck_run", "disavow.ledger.id_search"}
+
+VERIFIER = {"disavow.proof.checks", "disavow.proof.verify", "disavow.erasure.prove", "disavow.erasure.erase"}
+"""What only those load that answer, prove or check."""
 
 PROGRAM = """
 import json, sys
@@ -51,13 +58,13 @@ def signed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "unloaded"),
     [
-        (["status", "RUN"], NEVER | ARRAYS | VERIFIER),
-        (["requests", "RUN"], NEVER | ARRAYS | VERIFIER),
-        (["clients", "RUN"], NEVER | ARRAYS | VERIFIER),
-        (["erase", "RUN", "client-01", "--dry-run"], NEVER | ARRAYS | VERIFIER),
-        (["erase", "RUN", "client-01", "--yes"], NEVER | ARRAYS | VERIFIER),
-        (["receipt", "RUN", "client-01", "--output", "OUT"], NEVER | ARRAYS | VERIFIER),
-        (["export", "RUN", "--output", "OUT"], NEVER | ARRAYS | VERIFIER),
+        (["status", "RUN"], NEVER | ARRAYS | CHECKS | VERIFIER),
+        (["requests", "RUN"], NEVER | ARRAYS | CHECKS | VERIFIER),
+        (["clients", "RUN"], NEVER | ARRAYS | CHECKS | VERIFIER),
+        (["erase", "RUN", "client-01", "--dry-run"], NEVER | ARRAYS | CHECKS | VERIFIER),
+        (["erase", "RUN", "client-01", "--yes"], NEVER | ARRAYS | CHECKS),
+        (["receipt", "RUN", "client-01", "--output", "OUT"], NEVER | ARRAYS | CHECKS | VERIFIER),
+        (["export", "RUN", "--output", "OUT"], NEVER | ARRAYS | CHECKS | VERIFIER),
         (["fsck", "RUN"], NEVER),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -210,7 +210,8 @@ def values_of(kind: Any, metadata: Iterable[Any] = ()) -> st.SearchStrategy[Any]
     elif kind is str and (patterns := [m.pattern for m in metadata if getattr(m, "pattern", None)]):
         found = st.from_regex(patterns[0], fullmatch=True).filter(lambda text: len(text) <= 16)
     elif kind is str:
-        found = st.text(st.characters(codec="utf-8"))
+        shortest = max((getattr(m, "min_length", 0) for m in metadata), default=0)
+        found = st.text(st.characters(codec="utf-8"), min_size=shortest)
     elif kind is type(None):
         found = st.none()
     else:

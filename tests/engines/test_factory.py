@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from disavow.config import EngineSettings
+from disavow.domain import EngineChoice
 from disavow.engines import build, trainer_for
 from disavow.engines.compiled import CompiledTrainer
 from disavow.engines.factory import _on_gpu, device_of
@@ -93,7 +94,7 @@ def test_attributes_go_to_the_workers_because_the_kernels_know_classes_only(
 @pytest.mark.parametrize("network", ["convnet", "lenet5", "resnet-mini"])
 def test_every_network_of_ours_has_kernels_on_a_gpu(network: str) -> None:
     for case in (a_case(network), with_attributes(a_case(network))):
-        assert isinstance(_on_gpu(case, EngineSettings(), torch.device("cpu")), FusedTrainer)
+        assert isinstance(_on_gpu(case, EngineSettings(), torch.device("cpu"))[0], FusedTrainer)
 
 
 def test_a_network_that_the_kernels_do_not_know_goes_to_the_stack_on_a_gpu(
@@ -101,7 +102,8 @@ def test_a_network_that_the_kernels_do_not_know_goes_to_the_stack_on_a_gpu(
 ) -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(36, 5), nn.Tanh(), nn.Linear(5, 4))
     with caplog.at_level(logging.INFO):
-        trainer = _on_gpu(replace(case, network=network), EngineSettings(), torch.device("cpu"))
+        trainer, choice = _on_gpu(replace(case, network=network), EngineSettings(), torch.device("cpu"))
     assert isinstance(trainer, StackedTrainer)
     assert "no fused kernels for Sequential: 2 is a Tanh" in caplog.text
+    assert choice == EngineChoice("stacked", (("fused", "2 is a Tanh"),))
     trainer.close()

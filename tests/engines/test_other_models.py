@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from disavow.engines.trainer import VectorisedEngine
 from disavow.errors import ModelMismatch
 from disavow.rounds.local_training import Engine
 from disavow.rounds.vectors import Model
+from tests.cli import forked
 from tests.engines.contract import PARTS, SHAPE, Case, a_case
 from tests.engines.fused.emulator import COMPILER, Emulator
 
@@ -142,10 +142,7 @@ def test_a_model_that_is_not_the_networks_is_refused(name: str) -> None:
             load()
         except NoKernels as reason:
             pytest.skip(f"no kernels: {reason}")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.engines.test_other_models", name],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = forked.module("tests.engines.test_other_models", name, cwd=ROOT)
     said = [json.loads(line) for line in done.stdout.splitlines()]
     assert {(act, outcome) for act, outcome in said if outcome != "ModelMismatch"} == set()
     assert done.returncode == 0, done.stderr

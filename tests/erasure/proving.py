@@ -13,14 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from disavow import config, runs
 from disavow.data import client_ids
 from disavow.erasure.judge import judge
-from disavow.erasure.prove import (
-    default_openings,
-    opening_path,
-    proof_path,
-    prove_what_if,
-    sign_late,
-    unsigned_path,
-)
+from disavow.erasure.proof_files import default_openings, opening_path, proof_path, unsigned_path
+from disavow.erasure.prove import prove_what_if, sign_late
 from disavow.erasure.receipts import receipts
 from disavow.errors import LedgerError
 from disavow.federation import Federation

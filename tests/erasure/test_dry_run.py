@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,10 @@ def check_against_what_happens(run: Federation, leavers: list[str]) -> Forecast:
         told.cost.client_epochs,
         told.cost.exchanged_bytes,
     )
+    for client, request in zip(leavers, answered, strict=True):
+        summary = run.summary_of(request.number)
+        assert summary is not None
+        assert summary.composed == (pytest.approx(told.odds[client]) if summary.rounds else None)
     assert run.ledger.last_round == told.served
     assert bool(answered[0].remark) == (told.obstacle is not None)
     if told.obstacle is not None:
@@ -110,7 +114,8 @@ def test_a_deniable_request_costs_nothing(tmp_path: Path) -> None:
     with start_toy(tmp_path / "run", toy_settings()) as run:
         run.train()
         told = forecast(run, "client-01")
-        assert told == Forecast(Verdict(VerdictKind.DENIABLE), Cost(), served=4)
+        assert told.odds.keys() == {"client-01"}
+        assert replace(told, odds={}) == Forecast(Verdict(VerdictKind.DENIABLE), Cost(), served=4)
 
 
 def test_it_counts_rounds_epochs_and_bytes(tmp_path: Path) -> None:
@@ -245,8 +250,9 @@ def test_a_spent_budget_is_foretold_and_what_it_allows_is_rebuilt(
     assert faults(tmp_path / "run") == []
 
 
-@pytest.mark.parametrize("privacy", [{}, {"epsilon": 1e5}], ids=["no budget", "budget"])
-@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize(
+    ("privacy", "at"), [({}, 1), ({"epsilon": 1e5}, 2)], ids=["round 1, no budget", "round 2, budget"]
+)
 def test_a_round_whose_fixed_clusters_are_all_empty_ends_the_rebuild(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], privacy: dict[str, Any], at: int
 ) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from disavow import config
 from disavow.domain import size_class
-from disavow.erasure.prove import opening_path, proof_path
+from disavow.erasure.proof_files import opening_path, proof_path
 from disavow.federation import Federation
 from disavow.ledger import fsck
 from disavow.proof.keys import generate, trusted_keys

@@ -168,4 +168,6 @@ def test_a_registered_criterion_may_yield_rounds(monkeypatch: pytest.MonkeyPatch
         def broken(self, clusters: Any, policy: Any) -> Any:
             yield from (each.round for each in clusters)
 
-    assert judge([counted(9, number=4), counted(9, number=3)], POLICY) == rollback(3)
+    verdict = judge([counted(9, number=4), counted(9, number=3)], POLICY)
+    assert verdict == rollback(3)
+    assert verdict.criterion == "strict"

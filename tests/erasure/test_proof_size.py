@@ -11,8 +11,9 @@ from disavow.cli import erase as command
 from disavow.domain import RequestState
 from disavow.erasure import dry_run, prove
 from disavow.erasure.dry_run import foresee
+from disavow.erasure.proof_files import default_openings
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
-from disavow.erasure.prove import default_openings, prove_what_if
+from disavow.erasure.prove import prove_what_if
 from disavow.errors import ProofTooLarge
 from disavow.federation import Federation
 from disavow.ledger import fsck

@@ -13,13 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from disavow.domain import RequestState
-from disavow.erasure.prove import (
-    check_openings,
-    default_openings,
-    opening_path,
-    proof_path,
-    what_if_path,
-)
+from disavow.erasure.proof_files import check_openings, default_openings, opening_path, proof_path, what_if_path
 from disavow.errors import ConfigError, IntegrityError
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import fsck, journal

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from disavow.erasure.prove import (
-    renew,
-    unsigned_path,
-)
+from disavow.erasure.proof_files import unsigned_path
+from disavow.erasure.prove import renew
 from disavow.errors import IntegrityError, LedgerError, VerificationError
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import fsck

@@ -10,12 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from disavow.erasure.prove import (
-    proof_path,
-    prove_what_if,
-    sign_late,
-    unsigned_path,
-)
+from disavow.erasure.proof_files import proof_path, unsigned_path
+from disavow.erasure.prove import prove_what_if, sign_late
 from disavow.erasure.receipts import receipts, receipts_of_round
 from disavow.errors import ConfigError, IntegrityError, LedgerError, UnknownClient, VerificationError
 from disavow.federation import Callbacks, Federation

@@ -1,4 +1,4 @@
-"""A run that keeps few checkpoints trains as one that keeps all, and a rollback goes to the nearest it kept."""
+"""A run that keeps few models trains as one that keeps all, and a rollback goes to the nearest it kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from disavow.erasure.dry_run import Forecast, foresee
 from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.models import to_safetensors
-from disavow.ledger.retention import checkpoints
+from disavow.ledger.retention import round_models
 from disavow.ledger.schema import rounds
 from disavow.rounds.vectors import Model, Updates
 from tests.erasure.mechanisms.contract import (
@@ -48,7 +48,7 @@ def trained(directory: Path, models: int | None, **changed: Any) -> Federation:
 
 def kept_in(ledger: Ledger) -> list[int]:
     with ledger._connect() as connection:
-        return [each.round for each in checkpoints(connection) if each.kept]
+        return [each.round for each in round_models(connection) if each.kept]
 
 
 def repeating(ledger: Ledger) -> list[int]:

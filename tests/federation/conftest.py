@@ -71,7 +71,7 @@ def own_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
         policy=settings.policy,
         layout=model_of(prepared.network).layout,
         initial=model_of(prepared.network).vector.numpy(),
-        clients=prepared.data.parts,
+        clients=prepared.loaded.samples,
         config=config.to_toml(settings),
         created_by="tests",
         at=now(),

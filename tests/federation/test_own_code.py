@@ -7,11 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from torch import nn
 
 from disavow import config, runs
 from disavow.audit.subject import subject_of
-from disavow.config import Settings
 from disavow.data import FederatedData
 from disavow.data import load as load_data
 from disavow.domain import RequestState, TrainedBy, VerdictKind
@@ -19,8 +17,9 @@ from disavow.errors import CannotRetrain
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, fsck
 from disavow.ledger.id_search import files_with
-from disavow.models import build
+from disavow.models import LeNet5
 from disavow.rounds.options import now
+from disavow.tasks import ImageTask
 from tests.federation.making import (
     PASSPHRASE,
     SETTINGS,
@@ -110,9 +109,7 @@ def test_the_audit_trains_no_run_of_own_code_and_on_no_other_data(
 ) -> None:
     with pytest.raises(CannotRetrain):
         subject_of(own, "client-01")
-    monkeypatch.setattr(
-        "disavow.audit.subject.load_data", lambda *asked, **more: other_labels(load_data(*asked, **more))
-    )
+    monkeypatch.setattr("disavow.data.load", lambda *asked, **more: other_labels(load_data(*asked, **more)))
     with pytest.raises(CannotRetrain):
         subject_of(run, "client-01")
 
@@ -125,8 +122,9 @@ def test_a_run_records_the_data_of_its_settings(run: Path) -> None:
 
 def test_what_is_prepared_by_hand_counts_as_own_code(tmp_path: Path) -> None:
     settings = config.from_values({**SETTINGS, "data": {"clients": 8}}, source="tests")
-    made = runs.prepare(settings)
-    by_hand = runs.Prepared(other_labels(made.data), made.network, made.engine)
+    data = other_labels(load_data(settings.data, seed=settings.seed))
+    made = runs.prepare(settings, ImageTask(settings.data, settings.model, data))
+    by_hand = runs.Prepared(made.loaded, made.engine)
     with Federation.create(tmp_path / "run", settings, keys=tmp_path / "keys", prepared=by_hand) as started:
         assert started.ledger.trainer.kind == "python"
 
@@ -134,10 +132,7 @@ def test_what_is_prepared_by_hand_counts_as_own_code(tmp_path: Path) -> None:
 def test_a_network_of_another_layout_is_refused_before_anything_is_undone(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def other(settings: Settings, data: FederatedData) -> nn.Module:
-        return build("lenet5", data.train.shape, data.train.classes, seed=settings.seed)
-
-    monkeypatch.setattr(runs, "network_of", other)
+    monkeypatch.setattr(ImageTask, "model", lambda task: LeNet5(task.data.train.shape, task.data.train.classes))
     before = models(run)
     assert erase(run, *pair(run)).refusal is not None
     assert models(run) == before

@@ -42,12 +42,17 @@ def other_names(number: int) -> MetricRecord:
     return MetricRecord({"centralized_acc": 0.5, "step": number})
 
 
+def only_lists(number: int) -> MetricRecord:
+    return MetricRecord({"per_class": [0.5, float(number)]})
+
+
 def every_second(number: int) -> MetricRecord | None:
     return MetricRecord({"accuracy": 0.5, "loss": 1.0}) if number % 2 == 0 else None
 
 
 ANSWERS: list[tuple[Answer, list[int], list[int]]] = [
-    (other_names, [0, 1, 2, 3, 4], []),
+    (other_names, [0, 1, 2, 3, 4], [1, 2, 3, 4]),
+    (only_lists, [0, 1, 2, 3, 4], []),
     (every_second, [0, 2, 4], [2, 4]),
     (lambda number: None, [], []),
 ]
@@ -68,7 +73,7 @@ def test_every_round_is_asked_about_once_with_its_own_model(
         assert [summary.number for summary in ledger.summaries() if summary.evaluation] == noted
 
 
-@pytest.mark.parametrize("answer", [other_names, every_second])
+@pytest.mark.parametrize("answer", [other_names, only_lists, every_second])
 def test_rounds_that_are_retrained_are_asked_about_again(answer: Answer, tmp_path: Path) -> None:
     grid, run = make_grid(9), tmp_path / "run"
     leavers = leave_together(run, grid, strategy(run))
@@ -105,7 +110,7 @@ def test_nothing_is_told_of_a_model_that_was_undone(tmp_path: Path) -> None:
     assert 3 not in result.evaluate_metrics_serverapp
 
 
-@pytest.mark.parametrize("answer", [other_names, lambda number: MetricRecord({"accuracy": 0.5})])
+@pytest.mark.parametrize("answer", [only_lists, lambda number: MetricRecord({"accuracy": 0.5})])
 def test_a_start_begins_with_the_model_that_stands(answer: Answer, tmp_path: Path) -> None:
     grid, run = make_grid(6), tmp_path / "run"
     start(strategy(run), grid, 2, evaluate_fn=Judge(answer))
@@ -120,11 +125,11 @@ def test_a_start_begins_with_the_model_that_stands(answer: Answer, tmp_path: Pat
 
 def test_after_a_rollback_without_a_retraining_the_model_that_is_served_is_asked_about(tmp_path: Path) -> None:
     grid, run = make_grid(6), tmp_path / "run"
-    start(strategy(run), grid, 2, evaluate_fn=Judge(other_names))
+    start(strategy(run), grid, 2, evaluate_fn=Judge(only_lists))
     place(run, [f"c{i}" for i in range(1, 5)])
-    judge = Judge(other_names)
+    judge = Judge(only_lists)
     result = start(strategy(run), grid, 0, evaluate_fn=judge)
     with Ledger.open(run) as ledger:
         assert ledger.last_round == 0
     assert judge.rounds == [2, 0]
-    assert dict(result.evaluate_metrics_serverapp) == {0: other_names(0)}
+    assert dict(result.evaluate_metrics_serverapp) == {0: only_lists(0)}

@@ -9,6 +9,8 @@ Run as `python -m tests.kill.erasure_driver`; `Driver` is the parent's side of i
 from __future__ import annotations
 
 import ctypes
+import gc
+import importlib
 import json
 import os
 import resource
@@ -162,10 +164,15 @@ def serve() -> None:
 
 def _warm_up() -> None:
     """Only imports: no tensor is touched before a fork, and no thread is running at one."""
-    import alembic.command  # noqa: F401
-    import sklearn.datasets  # noqa: F401
-
-    import tests.erasure.mechanisms.contract  # noqa: F401
+    for name in (
+        *("alembic.command", "sklearn.datasets", "dp_accounting", "typer.rich_utils"),
+        *("matplotlib.backends.backend_agg", "matplotlib.figure"),
+        *("disavow.cli.app", "disavow.cli.run_commands", "disavow.audit.audit", "disavow.federation"),
+        "tests.erasure.mechanisms.contract",
+    ):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # or every child that collects garbage copies the pages of all that is imported here
 
 
 def _child(message: Mapping[str, Any]) -> None:
@@ -247,7 +254,8 @@ def _crash(message: Mapping[str, Any]) -> int:
     """Live the story and die at the given event; without one, live to the end and print what happened."""
     from tests.erasure.mechanisms.contract import reopen_toy
 
-    with reopen_toy(Path(message["arguments"][0])) as run:
+    directory = Path(message["arguments"][0])
+    with reopen_toy(directory, keys=directory.with_name("keys")) as run:
         events = _count_events(message.get("die_at"))
         story(run)
     print(json.dumps(events))
@@ -258,17 +266,19 @@ def _resume(message: Mapping[str, Any]) -> int:
     """What `disavow resume` does; then whoever had not even asked yet asks."""
     from tests.erasure.mechanisms.contract import reopen_toy
 
-    with reopen_toy(Path(message["arguments"][0])) as run:
+    directory = Path(message["arguments"][0])
+    with reopen_toy(directory, keys=directory.with_name("keys")) as run:
         run.train()
         story(run)
     return 0
 
 
 def _count_events(die_at: int | None) -> list[str]:
-    """From now on, list every statement, commit, sync, rename, deletion and step of a purge; die at one of them."""
+    """From now on, list every statement, commit, sync, rename, deletion, step of forgetting; die at one of them."""
     import sqlalchemy as sa
 
     from disavow.ledger import Ledger
+    from disavow.ledger.keyring import Keyring
 
     events: list[str] = []
 
@@ -286,8 +296,9 @@ def _count_events(die_at: int | None) -> list[str]:
         (os, "fsync"),
         (os, "unlink"),
         (os, "replace"),
-        (Ledger, "_checkpoint"),
-        (Ledger, "purge"),
+        (Keyring, "_write_keys"),
+        (Keyring, "note_head"),
+        (Keyring, "forget"),
         (Ledger, "remove_leftovers"),
     )
     for owner, name in places:

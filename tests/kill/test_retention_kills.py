@@ -1,4 +1,4 @@
-"""Killed while checkpoints are thinned, a run ends with the models of one that never was."""
+"""Killed while models are thinned, a run ends with the models of one that never was."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import zstandard
 
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.models import to_safetensors
-from disavow.ledger.retention import checkpoints
+from disavow.ledger.retention import round_models
 from tests.erasure.mechanisms.contract import LAYOUT, start_toy, toy_settings
 from tests.kill.erasure_driver import Driver
+from tests.kill.test_erasure_kills import faults_in_a_copy, keys_of
 
 pytestmark = pytest.mark.kill
 
@@ -28,7 +29,7 @@ MODEL = 4 + len(zstandard.compress(to_safetensors(LAYOUT, np.linspace(-1, 1, LAY
 
 @dataclass(frozen=True)
 class State:
-    """All that must not depend on a kill: rounds, answers, and which checkpoints are left."""
+    """All that must not depend on a kill: rounds, answers, and which models are left."""
 
     rounds: tuple[tuple[int, int, bool, str], ...]
     verdicts: tuple[str, ...]
@@ -46,12 +47,12 @@ class Rehearsal:
 
 
 def state_of(run: Path) -> State:
-    with Ledger.open(run) as ledger, ledger._connect() as connection:
+    with Ledger.open(run, keys=keys_of(run)) as ledger, ledger._connect() as connection:
         assert ledger.unevaluated() == ()
         return State(
             rounds=tuple((s.number, s.attempt, s.standing, s.after) for s in ledger.summaries()),
             verdicts=tuple(request.verdict.in_full if request.verdict else "" for request in ledger.requests()),
-            kept=tuple(each.round for each in checkpoints(connection) if each.kept),
+            kept=tuple(each.round for each in round_models(connection) if each.kept),
             files=frozenset(ledger.store.digests()),
         )
 
@@ -62,12 +63,12 @@ def rehearsal(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Rehea
     settings = toy_settings(
         clients=12, rounds=ROUNDS, clustering={"sticky": False}, ledger={"retention": 3 * MODEL}
     )
-    with start_toy(folder / "prepared" / "run", settings) as run:
+    with start_toy(folder / "prepared" / "run", settings, keys=folder / "prepared" / "keys") as run:
         run.train()
     shutil.copytree(folder / "prepared", folder / "undisturbed")
     ended = driver.run(folder / "undisturbed" / "run", task="crash")
     assert ended.status == 0, ended.stderr
-    assert fsck(folder / "undisturbed" / "run") == []
+    assert fsck(folder / "undisturbed" / "run", keys=folder / "undisturbed" / "keys") == []
     return Rehearsal(folder / "prepared", tuple(json.loads(ended.stdout)), state_of(folder / "undisturbed" / "run"))
 
 
@@ -86,12 +87,11 @@ def die_and_resume(driver: Driver, rehearsal: Rehearsal, folder: Path, at: int) 
     run = folder / "home" / "run"
     killed = driver.run(run, task="crash", die_at=at)
     assert killed.status == SIGKILLED, (at, killed.stderr)
-    shutil.copytree(run, folder / "looked at")
-    assert [finding for finding in fsck(folder / "looked at") if finding.fault] == [], rehearsal.events[at - 1]
+    assert faults_in_a_copy(run, folder) == [], rehearsal.events[at - 1]
     resumed = driver.run(run, task="resume")
     assert resumed.status == 0, (at, rehearsal.events[at - 1], resumed.stderr)
     assert state_of(run) == rehearsal.end, (at, rehearsal.events[at - 1])
-    assert fsck(run) == []
+    assert fsck(run, keys=keys_of(run)) == []
 
 
 @pytest.mark.parametrize("what", ["UPDATE models SET", "before unlink", "after unlink"])

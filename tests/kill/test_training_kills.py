@@ -154,7 +154,8 @@ def kill_again_and_again(
 
 
 @pytest.mark.parametrize(
-    ("seed", "draws", "launch"), [(1, "seeded", Started), (2, "seeded", fork), (3, "fresh", fork)]
+    ("seed", "draws", "launch"),
+    [(1, "seeded", Started), pytest.param(2, "seeded", fork, marks=pytest.mark.torture), (3, "fresh", fork)],
 )
 def test_killed_three_times_a_run_ends_as_one_that_never_was(
     tmp_path: Path, undisturbed: tuple[list[str], float], seed: int, draws: str, launch: Launch

@@ -73,9 +73,8 @@ def _fuzz(*arguments: str | Path) -> dict[str, str]:
     return complaints
 
 
-@pytest.mark.parametrize("first", [0, 200])
-def test_fsck_survives_any_byte_flipped(trained: Path, first: int) -> None:
-    assert _fuzz("flips", trained, str(first), "200") == {}
+def test_fsck_survives_any_byte_flipped(trained: Path) -> None:
+    assert _fuzz("flips", trained, "0", "150") == {}
 
 
 @pytest.mark.torture
@@ -88,8 +87,11 @@ def test_fsck_survives_any_byte_flipped_very_often(trained: Path, first: int) ->
 STRANGE = ("x'00'", "x'ff'", "'text'", "''", "-1", "0", "1.5", "4611686018427387904", "1e999", "'[[1]]'", "'{}'")
 
 
+@pytest.mark.parametrize(
+    "every", [pytest.param(4, id="some"), pytest.param(1, id="all", marks=pytest.mark.torture)]
+)
 @pytest.mark.parametrize("table", [*TABLES, "sqlite_sequence", "alembic_version"])
-def test_fsck_survives_a_value_of_any_kind_in_any_column(trained: Path, table: str) -> None:
+def test_fsck_survives_a_value_of_any_kind_in_any_column(trained: Path, table: str, every: int) -> None:
     with by_hand(trained) as connection:
         columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
         count = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
@@ -98,7 +100,9 @@ def test_fsck_survives_a_value_of_any_kind_in_any_column(trained: Path, table: s
     row = f"({keys}) IN (SELECT {keys} FROM {table} LIMIT 1 OFFSET {count // 2})"
     assert count > 0
     statements = [
-        f"UPDATE OR IGNORE {table} SET {column[1]} = {value} WHERE {row}" for column in columns for value in STRANGE
+        f"UPDATE OR IGNORE {table} SET {column[1]} = {value} WHERE {row}"
+        for place, column in enumerate(columns)
+        for value in STRANGE[place % every :: every]
     ]
     assert _fuzz("sql", trained, *statements) == {}
 
@@ -109,7 +113,7 @@ def test_fsck_survives_any_one_character_changed_in_the_runs_json(trained: Path,
     texts = {"policy": row[3], "layout": row[4]}
     chance = random.Random(11)
     for column, text in texts.items():
-        for _ in range(75):
+        for _ in range(40):
             position = chance.randrange(len(text))
             # characters that are likely to keep it JSON
             changed = text[:position] + chance.choice('.,-09e"[]{}ntx ') + text[position + 1 :]

@@ -10,7 +10,7 @@ from disavow.errors import IntegrityError, LedgerError
 from disavow.ledger import Ledger, fsck, journal
 from disavow.ledger.copying import copy_run
 from disavow.ledger.keys import default_folder
-from disavow.ledger.retention import checkpoints, nearest
+from disavow.ledger.retention import nearest, round_models
 from tests.ledger.making import all_rows, change, create, record_next, vector
 from tests.refusals import refuses
 
@@ -27,13 +27,13 @@ def ledger_of_rounds(directory: Path, rounds: int = ROUNDS) -> Ledger:
 def kept_in(ledger: Ledger) -> list[int]:
     """The rounds whose checkpoint is kept."""
     with ledger._connect() as connection:
-        return [each.round for each in checkpoints(connection) if each.kept]
+        return [each.round for each in round_models(connection) if each.kept]
 
 
 def budget_for(ledger: Ledger, models: int) -> int:
     """Bytes for so many of the largest models."""
     with ledger._connect() as connection:
-        return models * max(each.stored_bytes for each in checkpoints(connection))
+        return models * max(each.stored_bytes for each in round_models(connection))
 
 
 def test_thinned_models_are_gone_and_everything_else_is_as_before(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_one_byte_still_keeps_the_initial_model_and_the_newest(tmp_path: Path) -
     assert fsck(tmp_path / "run") == []
 
 
-def test_the_nearest_checkpoint_is_the_last_kept_at_or_before_the_round(tmp_path: Path) -> None:
+def test_the_nearest_kept_round_is_the_last_kept_at_or_before_the_round(tmp_path: Path) -> None:
     with ledger_of_rounds(tmp_path / "run") as ledger:
         ledger.thin(budget_for(ledger, 4))
         kept = kept_in(ledger)

@@ -31,8 +31,8 @@ from tests.rounds.builders import MOMENT, POLICY, layout_of_size, updates_of
 
 Floats = npt.NDArray[np.float64]
 
-DRAWS = 100_000
-REHEARSALS = 50_000
+DRAWS = 25_000
+REHEARSALS = 12_500
 """Draws that the threshold of a test is chosen on; it is then judged on others."""
 
 DELTA = 1e-3

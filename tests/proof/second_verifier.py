@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -261,13 +261,18 @@ def list_of(kind: Kind, most: int = MANY) -> Kind:
     return check
 
 
-def fields(kinds: Mapping[str, Kind]) -> Kind:
+def fields(kinds: Mapping[str, Kind], may_be_missing: Collection[str] = ()) -> Kind:
     """Exactly these fields ("Fields")."""
 
     def check(value: Any) -> None:
-        need(isinstance(value, dict) and value.keys() == kinds.keys(), "a field is missing or unknown")
-        for name, kind in kinds.items():
-            kind(value[name])
+        need(
+            isinstance(value, dict)
+            and value.keys() <= kinds.keys()
+            and kinds.keys() - value.keys() <= set(may_be_missing),
+            "a field is missing or unknown",
+        )
+        for name in value:
+            kinds[name](value[name])
 
     return check
 
@@ -556,7 +561,9 @@ LEAVES: dict[str, Kind] = {
             "initial_model": digest,
             "policy": POLICY,
             "key": optional(is_key),
-        }
+            "frozen": digest,
+        },
+        may_be_missing=["frozen"],
     ),
     "round": fields(
         {

@@ -36,10 +36,10 @@ def test_the_words_of_the_policy_are_the_names_of_the_registry(field: str) -> No
     row = re.search(rf"^\| `{field}` \| ([^|;]*)", FORMAT[FORMAT.index("| field of the policy") :], re.MULTILINE)
     assert row is not None
     kinds = getclosurevars(second.POLICY).nonlocals["kinds"]
-    assert own(REGISTRIES[field]) == words(LoggedPolicy._readers[field]) == words(kinds[field])
+    assert own(REGISTRIES[field]) == words(LoggedPolicy._declared().readers[field]) == words(kinds[field])
     assert own(REGISTRIES[field]) == set(re.findall(r'"([\w-]+)"', row[1]))
 
 
 def test_rebuilt_rounds_name_a_mechanism_that_is_not_exact() -> None:
     approximate = {name for name in own(strategies.MECHANISMS) if not strategies.MECHANISMS[name].exact}
-    assert words(RebuiltLeaf._readers["mechanism"]) == approximate
+    assert words(RebuiltLeaf._declared().readers["mechanism"]) == approximate

@@ -14,8 +14,9 @@ from disavow.proof.envelope import Envelope
 from disavow.proof.leaves import parse_leaf
 from disavow.proof.opening import Opening
 from disavow.proof.receipt import decode_receipt
-from disavow.proof.record import AtMost, Hash, Key, Positive, Record, Text, Whole, constant
+from disavow.proof.record import LEFT_OUT, AtMost, Codec, Hash, Key, Positive, Record, Text, Whole, constant
 from disavow.proof.statement import Statement
+from disavow.proof.validation import digest as read_digest
 from tests.proof.vectors.valid import LEAVER, mate, rebuilt, rolled_back
 from tests.refusals import refuses
 
@@ -38,6 +39,7 @@ class Outer(Record):
     name: Text
     salt: Hash | None
     inner: Annotated[tuple[Inner, ...], AtMost(2)]
+    digest: Annotated[str | None, Codec(read_digest), LEFT_OUT] = None
 
 
 GOOD: dict[str, Any] = {"type": "outer", "from": 7, "name": "a", "salt": None, "inner": [{"numbers": [1, 2]}]}
@@ -49,6 +51,16 @@ def test_a_record_reads_what_it_writes() -> None:
     assert read.to_json() == GOOD
     assert read.encode() == canonical.encode(GOOD)
     assert Outer.parse({**GOOD, "from": None}, AT).start is None
+
+
+def test_a_field_that_is_left_out_where_it_is_none_is_read_where_it_is_there() -> None:
+    assert Outer.parse(GOOD, AT).digest is None
+    there = {**GOOD, "digest": "ab" * 32}
+    assert Outer.parse(there, AT).digest == "ab" * 32
+    assert Outer.parse(there, AT).to_json() == there
+    for other in (None, "", "ab"):
+        with refuses(Unreadable, "digest"):
+            Outer.parse({**GOOD, "digest": other}, AT)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +99,18 @@ def test_a_record_cannot_be_changed() -> None:
         Outer.parse(GOOD, AT).name = "b"  # type: ignore[misc]
 
 
-def test_an_annotation_that_says_nothing_of_reading_is_refused_when_the_class_is_made() -> None:
+def test_an_annotation_that_says_nothing_of_reading_is_refused_when_the_class_is_used() -> None:
+    silent: Any = type("Silent", (Record,), {"__annotations__": {"number": int}})
     with pytest.raises(TypeError, match="nothing says how"):
-        type("Silent", (Record,), {"__annotations__": {"number": int}})
+        silent.parse({"number": 1}, "a record")
+
+
+def test_every_kind_of_record_says_how_its_fields_are_read() -> None:
+    kinds = list(Record.__subclasses__())
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        assert kind._declared().names
+    assert len(kinds) > 10
 
 
 def _files() -> Iterator[tuple[bytes, Any]]:

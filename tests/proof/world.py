@@ -309,6 +309,7 @@ class World:
         key: Signer | None = SERVER,
         watched: Collection[str] | None = None,
         minutes: int = 1,
+        frozen: str | None = None,
         **policy: Any,
     ) -> None:
         self.seed, self.signer, self.watched, self.minutes = seed, key, watched, minutes
@@ -329,6 +330,7 @@ class World:
                 initial_model=self.initial,
                 policy=LoggedPolicy(**self.policy),
                 key=None if key is None else key.public,
+                frozen=frozen,
             )
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -74,11 +75,11 @@ def _words(rng: np.random.Generator, samples: int) -> tuple[Any, ...]:
 
 
 def recurrent_text() -> Task:
-    """An embedding and an LSTM, trained by AdamW with clipped gradients."""
+    """An embedding and an LSTM, trained by RMSprop with clipped gradients."""
     return disavow.task(
         model=_Recurrent,
         clients=_rows(_words),
-        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.02),
+        optimizer=lambda parameters: torch.optim.RMSprop(parameters, lr=0.005),
         clip_gradients=0.5,
     )
 
@@ -93,18 +94,63 @@ def transformer_text() -> Task:
 
 
 def images_with_batch_norm() -> Task:
-    """A CNN with batch norm, trained by RMSprop."""
+    """A CNN with batch norm, trained by AdamW with clipped gradients."""
 
     def make(rng: np.random.Generator, samples: int) -> tuple[Any, ...]:
         return rng.normal(size=(samples, 1, 8, 8)).astype(np.float32), rng.integers(0, 4, size=samples)
 
     return disavow.task(
         model=lambda: nn.Sequential(
-            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 4)
+            # without a bias: its gradient would be rounding alone, of which Adam makes whole steps
+            nn.Conv2d(1, 4, 3, bias=False),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(144, 4),
         ),
         clients=_rows(make),
         test=make(np.random.Generator(np.random.PCG64(99)), 10),
-        optimizer=lambda parameters: torch.optim.RMSprop(parameters, lr=0.005),
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+        clip_gradients=0.5,
+    )
+
+
+def with_dropout() -> Task:
+    """An MLP with dropout, trained by Adam in two groups of parameters."""
+
+    def make(rng: np.random.Generator, samples: int) -> tuple[Any, ...]:
+        return rng.normal(size=(samples, 6)).astype(np.float32), rng.integers(0, 2, size=samples)
+
+    def optimizer(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        weights, biases = parameters[::2], parameters[1::2]
+        return torch.optim.Adam([{"params": weights, "weight_decay": 0.1}, {"params": biases, "lr": 0.02}], lr=0.01)
+
+    return disavow.task(
+        model=lambda: nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 2)),
+        clients=_rows(make),
+        optimizer=optimizer,
+    )
+
+
+class _TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        value: Tensor = self.layer(torch.cat([first, second], dim=1))
+        return value
+
+
+def squared_error() -> Task:
+    """Mean squared error of two inputs, trained by SGD with momentum and weight decay."""
+    return disavow.task(
+        model=_TwoInputs,
+        clients=_rows(
+            lambda rng, samples: tuple(rng.normal(size=(samples, width)).astype(np.float32) for width in (2, 1, 1))
+        ),
+        loss=functional.mse_loss,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=0.01),
     )
 
 
@@ -174,12 +220,58 @@ def own_loop() -> Task:
     return disavow.task(model=lambda: nn.Linear(6, 2), clients=_rows(make), train_client=train_client)
 
 
+def plain() -> Task:
+    """Images, cross entropy and SGD of the settings: what kernels know."""
+
+    def make(rng: np.random.Generator, samples: int) -> tuple[Any, ...]:
+        return rng.random(size=(samples, 1, 8, 8)).astype(np.float32), rng.integers(0, 4, size=samples)
+
+    return disavow.task(
+        model=lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 4)),
+        clients=_rows(make),
+        test=make(np.random.Generator(np.random.PCG64(99)), 10),
+    )
+
+
+class ReportsProcess(Task):
+    """Its updates hold the number of the process that trained them."""
+
+    def model(self) -> nn.Module:
+        return nn.Linear(1, 1, bias=False)
+
+    def clients(self) -> dict[str, Any]:
+        return _rows(lambda rng, samples: (np.zeros((samples, 1), np.float32),))
+
+    def train_client(self, model: nn.Module, data: Any, seed: int) -> None:
+        with torch.no_grad():
+            next(model.parameters()).add_(os.getpid())
+
+
+class OtherData(Task):
+    """Its clients hold other numbers in every process."""
+
+    def model(self) -> nn.Module:
+        return nn.Linear(1, 2)
+
+    def clients(self) -> dict[str, Any]:
+        value = float(os.getpid())
+        return _rows(lambda rng, samples: (np.full((samples, 1), value, np.float32), np.zeros(samples, int)))
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Adam(model.parameters())
+
+
 TASKS = {
     "tabular": tabular,
     "recurrent text": recurrent_text,
     "transformer text": transformer_text,
     "images with batch norm": images_with_batch_norm,
+    "dropout": with_dropout,
+    "squared error": squared_error,
     "regression": Regression,
     "multi-label": multi_label,
     "own loop": own_loop,
 }
+
+FACTORIES = {name: f"{__name__}:{make.__name__}" for name, make in {**TASKS, "plain": plain}.items()}
+"""The same tasks, as settings name them."""

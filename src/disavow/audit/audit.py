@@ -30,14 +30,15 @@ from disavow.audit.power import worlds_for
 from disavow.audit.rehearsal import rehearse
 from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found, GivenAway, median, simultaneous
 from disavow.audit.roc import advantage, auc, tpr_at
-from disavow.audit.signals import client_losses, confidences, losses, weights
-from disavow.audit.subject import Subject
+from disavow.audit.signals import client_losses, confidences, weights
+from disavow.audit.subject import Subject, subject_of
+from disavow.audit.trainer import trainer_of
 from disavow.audit.work import default_work
-from disavow.audit.worlds import Kind, OnRound, World, held_by, train_worlds, world_keys
-from disavow.engines.factory import trainer_for
+from disavow.audit.worlds import Kind, OnRound, World, WorldKey, held_by, train_worlds, world_keys
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.errors import ConfigError, StorageError, StorageFull
+from disavow.federation import Federation
 from disavow.ledger.database import room_to_write
 from disavow.ledger.lock import Lock
 
@@ -78,9 +79,31 @@ class Effort:
         """How many worlds it takes to see the advantage that is to be seen."""
         return None if self.detect is None else worlds_to_detect(self.detect)
 
-    def trainings(self) -> int:
-        """How many federations are trained."""
-        return len(world_keys(self.worlds, self.shadows))
+    def worlds_of(self, subject: Subject) -> list[WorldKey]:
+        """List the federations that are trained: shadows only where an attacker can use them.
+
+        Args:
+            subject: The client and its run.
+
+        """
+        used = any("shadows" in attacker.needs for attacker in able(subject))
+        return world_keys(self.worlds, self.shadows if used else 0)
+
+
+def able(subject: Subject) -> list[Attacker]:
+    """List the attackers who have all that they need.
+
+    Args:
+        subject: The client and its run.
+
+    """
+    return [attacker for attacker in ATTACKERS.complete() if not {*attacker.needs} & {*subject.lacking}]
+
+
+def left_out(subject: Subject) -> dict[str, str]:
+    """Tell which attackers are left out, and why, by name."""
+    missing = {each.name: [need for need in each.needs if need in subject.lacking] for each in ATTACKERS.complete()}
+    return {name: subject.lacking[needs[0]] for name, needs in missing.items() if needs}
 
 
 def worlds_to_detect(advantage: float) -> int:
@@ -112,7 +135,7 @@ def audit(
         work: The folder that makes it resumable.
         keys: The folder of the operator's keys.
         mechanism: How rounds are rebuilt.
-        on_round: Called with how many more of `effort.trainings() * subject.rounds` rounds are done.
+        on_round: Called with how many more rounds are done, of `subject.rounds` for each of `effort.worlds_of`.
 
     Raises:
         ConfigError: Nothing can be compared.
@@ -127,6 +150,29 @@ def audit(
         with suppress(OSError):  # others may be at work in it
             work.rmdir()
     return report
+
+
+def audit_client(
+    federation: Federation, client: str, effort: Effort | None = None, *, work: Path | None = None
+) -> Audit:
+    """Audit a client of an open run, with the task that the run was opened with.
+
+    Args:
+        federation: The run.
+        client: Who is audited: a client still in.
+        effort: How much is tried; by default, what `disavow audit` does.
+        work: The folder that makes it resumable; by default one beside the run.
+
+    Raises:
+        UnknownClient: It is not in the run.
+        ConfigError: It cannot be audited, and why.
+        CannotRetrain: The run cannot be trained here.
+
+    """
+    effort = effort or Effort()
+    subject = subject_of(federation.directory, client, task=federation.task, seed=effort.seed)
+    work = work or default_work(federation.directory)
+    return audit(subject, effort, work=work, keys=federation.keys, mechanism=federation.mechanism)
 
 
 @contextmanager
@@ -153,16 +199,16 @@ def _audit(
     subject: Subject, effort: Effort, folder: Path, keys: Path, mechanism: Mechanism, on_round: OnRound
 ) -> Audit:
     began = time.monotonic()
-    attackers = ATTACKERS.complete()  # before hours of work
+    attackers = able(subject)  # before hours of work
     with rehearse(subject, folder, keys=keys, mechanism=mechanism) as rehearsal:
         forgery = forge(rehearsal.ledger, recompute(rehearsal.engine), forgings=effort.forgings, seed=effort.seed)
         models = (rehearsal.before, rehearsal.served)
         before, served = (confidences(subject, model) for model in models)
         superseding = np.stack([client_losses(subject, model) for model in models])
+        _refuse_overflow(superseding, before.own, before.held_out, served.own, served.held_out)
         served_weights = weights(rehearsal.served)
         moved = float((rehearsal.served.vector.double() - rehearsal.before.vector.double()).norm())
         departed = sum(request.judged for request in rehearsal.ledger.requests()) - 1
-    _refuse_overflow(before, served)
     subject = replace(subject, rounds=rehearsal.rounds)  # a run that is being trained goes on
     worlds = _worlds(subject, effort, folder, mechanism, rehearsal.participation, on_round)
     handed = hand_out(subject, before, served, worlds, effort.seed)
@@ -184,8 +230,10 @@ def _audit(
         own=len(subject.own),
         held_out=len(subject.held_out),
         worlds=effort.worlds,
-        shadows=effort.shadows,
+        shadows=len(worlds[Kind.SHADOW]),
         found=found,
+        skipped=left_out(subject),
+        classes=subject.classes,
         forged=forgery.rounds,
         left_out=forgery.left_out,
         thinned=forgery.thinned,
@@ -207,10 +255,10 @@ def _worlds(
     participation: bytes | None,
     on_round: OnRound,
 ) -> dict[Kind, list[World]]:
-    with closing(trainer_for(subject.workload(), subject.settings.engine)) as trainer:
+    with closing(trainer_of(subject)) as trainer:
         return train_worlds(
             subject,
-            world_keys(effort.worlds, effort.shadows),
+            effort.worlds_of(subject),
             folder / f"{subject.rounds}-rounds",
             trainer=trainer,
             mechanism=mechanism,
@@ -236,9 +284,9 @@ def _identity(subject: Subject, effort: Effort, mechanism: Mechanism) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _refuse_overflow(*models: Records) -> None:
+def _refuse_overflow(*signals: Floats) -> None:
     """Before worlds are trained for models that nothing can be said about."""
-    if not all(np.isfinite(side).all() for records in models for side in (records.own, records.held_out)):
+    if not all(np.isfinite(each).all() for each in signals):
         raise ConfigError("the model's scores of some records are not finite numbers: nothing can be compared")
 
 
@@ -259,8 +307,8 @@ def hand_out(
 
     """
     shadows = Shadows(
-        confidence=np.stack([_confidence(world) for world in worlds[Kind.SHADOW]]),
-        held=np.stack([held_by(subject, world.key, seed) for world in worlds[Kind.SHADOW]]),
+        confidence=np.array([_confidence(world) for world in worlds[Kind.SHADOW]]),
+        held=np.array([held_by(subject, world.key, seed) for world in worlds[Kind.SHADOW]], dtype=np.bool_),
     )
     absent = _as_worlds(worlds[Kind.WITHOUT], Stage.RETRAINED)
     present = {stage: _as_worlds(worlds[Kind.WITH], stage) for stage in (Stage.BEFORE, Stage.SERVED)}
@@ -284,8 +332,8 @@ def _confidence(world: World) -> Floats:
 def _as_worlds(worlds: Sequence[World], stage: Stage) -> Worlds:
     seen = [world.seen[stage] for world in worlds]
     return Worlds(
-        own_loss=np.array([losses(each.records.own).mean() for each in seen]),
-        held_out_loss=np.array([losses(each.records.held_out).mean() for each in seen]),
+        own_loss=np.array([each.own_loss for each in seen]),
+        held_out_loss=np.array([each.held_out_loss for each in seen]),
         alignment=np.array([each.alignment for each in seen]),
         weights=np.stack([each.weights for each in seen]),
         client_loss=np.stack([each.client_loss for each in seen]),

@@ -122,7 +122,7 @@ def forge(ledger: Ledger, updates_of: UpdatesOf, *, forgings: int, seed: int) ->
     """
     forged, left_out, thinned = [], 0, 0
     standing = ledger.last_round
-    kept = {each.round for each in ledger.checkpoints() if each.kept}
+    kept = {each.round for each in ledger.round_models() if each.kept}
     for number in range(1, standing + 1):
         if not ledger.membership(number):  # rebuilt: nobody was drawn, so nobody else could have been
             left_out += 1

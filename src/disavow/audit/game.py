@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,10 @@ Floats = npt.NDArray[np.float64]
 Weights = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Unit = Literal["record", "world"]
+Need = Literal["record losses", "held-out records", "shadows"]
+"""What not every task has: a loss that says something of a single record, test data, and shadow federations that
+hold other records in the client's place.
+"""
 
 
 class Stage(StrEnum):
@@ -51,7 +55,11 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """How confident one model is of each record's true label: φ = log p - log(1 - p); its loss is log(1 + e^-φ)."""
+    """How confident one model is of each record's true label: φ = log p - log(1 - p); its loss is log(1 + e^-φ).
+
+    Where the loss is another one than that of classes or attributes, φ is minus the loss of the record by itself.
+    Both are empty where a task has no such loss.
+    """
 
     own: Floats
     held_out: Floats
@@ -107,10 +115,12 @@ class Attacker(Strategy, ABC):
 
     Attributes:
         unit: What it scores: records of one model, or whole worlds.
+        needs: What it cannot do without; where a task does not have it, it is left out, and the report says so.
 
     """
 
     unit: ClassVar[Unit]
+    needs: ClassVar[tuple[Need, ...]] = ("record losses", "held-out records", "shadows")
 
     @classmethod
     def check(cls) -> None:
@@ -119,6 +129,10 @@ class Attacker(Strategy, ABC):
         unit = getattr(cls, "unit", None)
         if unit not in ("record", "world"):
             raise ConfigError(f'attacker {cls.name!r} has the unit {unit!r}; allowed: "record", "world"')
+        if not isinstance(cls.needs, tuple) or not {*cls.needs} <= {*get_args(Need)}:
+            raise ConfigError(
+                f"attacker {cls.name!r} has needs = {cls.needs!r}; allowed: a tuple of some of {get_args(Need)}"
+            )
 
     @abstractmethod
     def scores(self, handed: Handed) -> Scores:

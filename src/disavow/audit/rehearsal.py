@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from disavow import runs
 from disavow.audit.subject import Subject
 from disavow.domain import ErasureRequest
-from disavow.engines import build as build_engine
 from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms import Mechanism
 from disavow.errors import ConfigError
@@ -71,7 +70,7 @@ def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism
         signer = Signer("rehearsal", Ed25519PrivateKey.generate())
         with (
             Ledger.open(scratch / "run", write=True, signer=signer, keys=scratch / "keys") as ledger,
-            closing(build_engine(subject.workload(), subject.settings.engine)) as engine,
+            closing(subject.engine()) as engine,
         ):
             _refuse_departures(ledger, subject)
             rounds, before = ledger.last_round, _served(ledger)

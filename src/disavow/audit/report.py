@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from disavow.audit.difference import Difference
 from disavow.audit.epsilon import EpsilonBound
@@ -64,7 +64,10 @@ class GivenAway:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """The whole of it. `detect` is the advantage that was to be seen, and `needed` how many worlds that takes."""
+    """The whole of it. `skipped` are attackers who lack something that the task does not have, and what; `classes`
+    says that held-out records have the labels of the client's. `detect` is the advantage that was to be seen, and
+    `needed` how many worlds that takes.
+    """
 
     client: str
     rounds: int
@@ -86,6 +89,8 @@ class Audit:
     departed: int
     bound: EpsilonBound | None
     seconds: float
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    classes: bool = True
 
     @property
     def remembering(self) -> tuple[Found, ...]:
@@ -105,7 +110,7 @@ class Audit:
     @property
     def level(self) -> float:
         """The level of each interval of a difference, so that they hold together."""
-        return simultaneous(LEVEL, len(self.found))
+        return simultaneous(LEVEL, len(self.found) + len(self.skipped))
 
     @property
     def power(self) -> float | None:
@@ -132,6 +137,7 @@ class Audit:
                 f"Served minus retrained, in AUC, contains 0 for all {number} attackers ({intervals}): none of "
                 f"them tells the model served after {client} is erased from models retrained without it.",
                 *self._sight(),
+                *self._left_out(),
             )
         sentences = [f"{_words(found)}: the served model still remembers {client}." for found in self.remembering]
         sentences += [f"{_words(found)}: the served model is told from retrained ones." for found in self.unlike]
@@ -150,7 +156,15 @@ class Audit:
                 f"The model went back to round {verdict.undoes}: the rounds before it stand, and in them the "
                 "client is deniable, not deleted."
             )
-        return tuple(sentences)
+        return (*sentences, *self._left_out())
+
+    def _left_out(self) -> Iterator[str]:
+        """Who could not attack."""
+        if self.skipped:
+            yield (
+                f"{len(self.skipped)} attackers were left out ({', '.join(self.skipped)}): what they would have "
+                "seen, nobody has looked for."
+            )
 
     def _sight(self) -> Iterator[str]:
         """What would have been seen, had it been there."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,11 +10,14 @@ from torch import Tensor
 
 from disavow.audit.game import Floats, Records, Weights
 from disavow.audit.subject import Subject
+from disavow.data.dataset import Indices
 from disavow.engines.objectives import EVALUATION_BATCH, losses_of, task_of
-from disavow.engines.state import put_model
 from disavow.engines.trainer import Ask, Trainer
 from disavow.rounds.randomness import training_stream
 from disavow.rounds.vectors import Model, on_cpu
+from disavow.tasks.record_loss import mean_loss, record_losses
+from disavow.tasks.samples import moved
+from disavow.tasks.task import outputs_and_targets
 
 MOST_WEIGHTS = 1 << 18
 """Numbers that are kept of each world's model: a megabyte. Of larger models so many are drawn, the same of all."""
@@ -24,7 +26,8 @@ MOST_WEIGHTS = 1 << 18
 def confidences(subject: Subject, model: Model) -> Records:
     """Compute φ of each record's true label in evaluation mode, in float64.
 
-    Attributes have no one label: there φ is what gives their mean loss, by the same formula.
+    Attributes have no one label: there φ is what gives their mean loss, by the same formula. Where a task has a
+    loss of its own, φ is minus that of each record by itself; there is none where that says nothing.
 
     Args:
         subject: The client and its run.
@@ -34,9 +37,36 @@ def confidences(subject: Subject, model: Model) -> Records:
         φ of own and of held-out records.
 
     """
-    chosen = torch.from_numpy(subject.records)
-    found = margin(_logits(subject, model, chosen), subject.labels[chosen]).numpy()
+    if subject.classes:
+        found = margin(*_scored(subject, model, subject.records)).numpy()
+    elif "record losses" in subject.lacking:
+        return Records(np.zeros(0), np.zeros(0))
+    else:
+        network = subject.holding(model)
+        found = -record_losses(subject.task, network, subject.samples, subject.records, subject.device).numpy()
     return Records(own=found[: len(subject.own)], held_out=found[len(subject.own) :])
+
+
+def group_losses(subject: Subject, model: Model, records: Records) -> tuple[float, float]:
+    """Compute the mean loss on the client's records, and on held-out ones.
+
+    Args:
+        subject: The client and its run.
+        model: The model.
+        records: What `confidences` gave.
+
+    Returns:
+        Both; 0 for held-out ones where there are none.
+
+    """
+    if subject.labelled:
+        return float(losses(records.own).mean()), float(losses(records.held_out).mean())
+    network = subject.holding(model)
+    own, held_out = (
+        mean_loss(subject.task, network, subject.samples, group, subject.device) if len(group) else 0.0
+        for group in (subject.own, subject.held_out)
+    )
+    return own, held_out
 
 
 def client_losses(subject: Subject, model: Model) -> Floats:
@@ -51,19 +81,25 @@ def client_losses(subject: Subject, model: Model) -> Floats:
 
     """
     order = [subject.client, *(client for client in subject.clients if client != subject.client)]
-    parts = [torch.from_numpy(np.asarray(subject.parts[client])) for client in order]
-    chosen = torch.cat(parts)
-    found = losses_of(_logits(subject, model, chosen), subject.labels[chosen])
+    parts = [np.asarray(subject.parts[client]) for client in order]
+    if not subject.labelled:
+        network = subject.holding(model)
+        return np.array([mean_loss(subject.task, network, subject.samples, part, subject.device) for part in parts])
+    found = losses_of(*_scored(subject, model, np.concatenate(parts)))
     return np.array([float(part.mean()) for part in found.split([len(part) for part in parts])])
 
 
-def _logits(subject: Subject, model: Model, chosen: Tensor) -> Tensor:
-    network = copy.deepcopy(subject.network)
-    put_model(network, model)
-    network.eval()
-    with torch.no_grad():
-        parts = [network(subject.images[part]) for part in chosen.split(EVALUATION_BATCH)]
-    return torch.cat(parts).double()
+def _scored(subject: Subject, model: Model, chosen: Indices) -> tuple[Tensor, Tensor]:
+    """Logits of records in float64, and their labels."""
+    network, device = subject.holding(model).eval(), subject.device
+    scores, labels = [], []
+    for start in range(0, len(chosen), EVALUATION_BATCH):
+        batch = subject.samples.batch(chosen[start : start + EVALUATION_BATCH])
+        with torch.no_grad():
+            outputs, targets = outputs_and_targets(network, batch if subject.labelled else moved(batch, device))
+        scores.append(outputs.cpu())
+        labels.append(targets.cpu())
+    return torch.cat(scores).double(), torch.cat(labels)
 
 
 def weights(model: Model) -> Weights:

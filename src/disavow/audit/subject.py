@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import default_collate
 
 from disavow import runs
+from disavow.audit.game import Need
 from disavow.config import Settings, participants_of
 from disavow.data import FederatedData, OnProgress
-from disavow.data import load as load_data
 from disavow.data.dataset import Indices
 from disavow.data.progress import nothing
 from disavow.domain import Anchors, Layout, Policy, escaped
-from disavow.engines.workload import Workload
-from disavow.errors import ConfigError, UnknownClient
+from disavow.engines import build as build_engine
+from disavow.engines.factory import device_of
+from disavow.engines.state import put_model
+from disavow.engines.task_engine import NotRecognised, build_for_task, recognise
+from disavow.engines.task_workload import TaskWorkload
+from disavow.engines.workload import Workload, image_workload
+from disavow.errors import ConfigError, TaskError, UnknownClient
 from disavow.ledger import Ledger
+from disavow.rounds.local_training import Engine
 from disavow.rounds.randomness import training_stream
 from disavow.rounds.vectors import Model
+from disavow.tasks import ImageTask, Task
+from disavow.tasks.loading import LoadedTask, load
+from disavow.tasks.record_loss import record_losses
+from disavow.tasks.samples import JoinedSamples, Samples, TensorSamples, samples_of
+from disavow.tasks.task import is_cross_entropy, targets_of
 
 FEWEST_RECORDS = 10
 """Records of either kind below which no attacker that scores records could be told from chance."""
@@ -28,11 +43,14 @@ FEWEST_RECORDS = 10
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A client still in, with its run's settings and state, and the data at hand.
+    """A client still in, with its run's settings and state, and the task at hand.
 
     `anchors` are those of its fixed clusters, which a world without the client shares: its place is a gap there.
-    `images` and `labels` are all samples, those to train on before those held out. `own` and `held_out` are the
-    numbers of the records that attackers score: the client's, and held-out ones with the same labels.
+    `samples` are all records, those to train on before those held out, and `parts` the numbers of those that each
+    client holds. `own` and `held_out` are the numbers of the records that attackers score: the client's, and
+    held-out ones with the same labels. `labelled` says that kernels know the task: samples are inputs and labels;
+    `classes` that its loss is the cross entropy of classes, or of attributes. `lacking` says of what the task does
+    not have why it does not.
     """
 
     directory: Path
@@ -44,23 +62,51 @@ class Subject:
     layout: Layout
     network: nn.Module
     initial: Model
-    images: Tensor
-    labels: Tensor
+    loaded: LoadedTask
+    samples: Samples
     parts: dict[str, Indices]
     anchors: Anchors | None
     own: Indices
     held_out: Indices
+    labelled: bool = True
+    classes: bool = True
+    lacking: Mapping[Need, str] = field(default_factory=dict)
 
     @property
     def records(self) -> Indices:
         """The own records, then the held-out ones."""
         return np.concatenate([self.own, self.held_out])
 
-    def workload(self, *, held: Indices | None = None) -> Workload:
-        """Return what engines train on; `held` takes the place of the client's own records.
+    @property
+    def task(self) -> Task:
+        """What is trained."""
+        return self.loaded.task
 
-        The test is one record: nobody looks at how well a world does on it, and a larger one would take time.
+    @property
+    def images(self) -> Tensor:
+        """The inputs of all records, where kernels know the task."""
+        return _tensors(self.samples)[0]
+
+    @property
+    def labels(self) -> Tensor:
+        """Their labels."""
+        return _tensors(self.samples)[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where a task that kernels do not know is trained: as its engine does."""
+        settings = self.settings.engine
+        return device_of(settings) if settings.device == "cuda" else torch.device("cpu")
+
+    def workload(self, *, held: Indices | None = None) -> Workload:
+        """Return what trainers train on; `held` takes the place of the client's own records.
+
+        The test is one record at most: nobody looks at how well a world does on it, and a larger one would take
+        time.
         """
+        if not self.labelled:
+            # what trains it is `TaskTrainer`, which asks no more of a workload than any task has
+            return cast("Workload", self._task_workload(held))
         parts = self.parts if held is None else {**self.parts, self.client: held}
         return Workload(
             network=self.network,
@@ -73,11 +119,37 @@ class Subject:
             seed=self.settings.seed,
         )
 
+    def _task_workload(self, held: Indices | None) -> TaskWorkload:
+        loaded = self.loaded
+        if held is not None and isinstance(self.samples, JoinedSamples):
+            loaded = replace(loaded, samples={**loaded.samples, self.client: self.samples.select(held)})
+        return TaskWorkload(loaded, self.settings.training, self.settings.seed, self.device)
+
+    def holding(self, model: Model) -> nn.Module:
+        """Copy the network, and give it the numbers of a model."""
+        network = copy.deepcopy(self.network)
+        put_model(network, model)
+        return network if self.labelled else network.to(self.device)
+
+    def engine(self) -> Engine:
+        """Build what trains the run itself; to be closed by the caller."""
+        settings = self.settings
+        if self.labelled:
+            return build_engine(self.workload(), settings.engine)
+        return build_for_task(self.loaded, settings.training, settings.seed, settings.engine)
+
+
+def _tensors(samples: Samples) -> tuple[Tensor, ...]:
+    if not isinstance(samples, TensorSamples):
+        raise TypeError("the records of this task are not inputs and labels")
+    return samples.tensors
+
 
 def subject_of(
     directory: Path,
     client: str,
     *,
+    task: Task | str | None = None,
     data: FederatedData | None = None,
     seed: int = 1,
     on_progress: OnProgress = nothing,
@@ -85,12 +157,13 @@ def subject_of(
 ) -> Subject:
     """Prepare a client to be audited.
 
-    `data` stands in for the data that the run's settings name. `seed` draws the held-out records. `on_progress`
+    `data` stands in for the images that the run's settings name. `seed` draws the held-out records. `on_progress`
     hears how far the data is, where it takes time to load.
 
     Args:
         directory: The run.
         client: Its id.
+        task: What trains it, where its settings do not name a task: one, or module:callable that makes one.
         data: What the clients hold; None: it is loaded.
         seed: That of the audit.
         on_progress: Called with how far the data is.
@@ -110,20 +183,23 @@ def subject_of(
     with Ledger.open(directory, keys=keys) as ledger:
         _refuse(ledger, client)
         runs.refuse_changed(ledger, settings)  # else records could be taken for the client's that are others'
-        runs.refuse_other_trainer(ledger, settings)
         if data is None:
-            data = load_data(settings.data, seed=settings.seed, on_progress=on_progress)
-            runs.refuse_other_data(ledger, data)
+            loaded = runs.find_again(ledger, settings, task, on_progress=on_progress)
         else:
+            runs.refuse_other_trainer(ledger, settings)
             runs.refuse_missing_data(ledger, data)
+            images = ImageTask(settings.data, settings.model, data)
+            loaded = load(images, training=settings.training, seed=settings.seed)
         clients, rounds = ledger.clients(), ledger.last_round
         policy, layout, anchors = ledger.policy, ledger.layout, ledger.anchors()
-        initial = Model(layout, torch.from_numpy(ledger.model_before(1)))
+        initial, served = (Model(layout, torch.from_numpy(ledger.model_before(t))) for t in (1, rounds + 1))
     _refuse_too_few_clients(client, len(clients), policy, settings)
-    own = np.asarray(data.parts[client])
-    held_out = _alike(data, own, seed)
-    _refuse_too_few_records(client, own, held_out)
-    return Subject(
+    known = _recognised(loaded, settings)
+    classes = is_cross_entropy(loaded.task) and _classes(loaded.samples[client]) is not None
+    records = _labelled_records(loaded, known, client, seed) if known else _records(loaded, client, seed)
+    if loaded.test is not None:
+        _refuse_too_few_records(client, records.own, records.held_out)
+    found = Subject(
         directory=directory,
         client=client,
         clients=clients,
@@ -131,15 +207,97 @@ def subject_of(
         settings=settings,
         policy=policy,
         layout=layout,
-        network=runs.network_of(settings, data),
+        network=loaded.network,
         initial=initial,
-        images=torch.cat([data.train.images, data.test.images]),
-        labels=torch.cat([data.train.labels, data.test.labels]),
-        parts={name: np.asarray(data.parts[name]) for name in clients},
+        loaded=loaded,
+        samples=records.samples,
+        parts={name: np.asarray(records.parts[name]) for name in clients},
         anchors=anchors,
-        own=own,
-        held_out=held_out + len(data.train),
+        own=records.own,
+        held_out=records.held_out,
+        labelled=known is not None,
+        classes=classes or known is not None,
     )
+    return replace(found, lacking=_lacking(found, served))
+
+
+@dataclass(frozen=True, eq=False)
+class _Records:
+    """All records, who holds which, and which of them attackers score."""
+
+    samples: Samples
+    parts: Mapping[str, Indices]
+    own: Indices
+    held_out: Indices
+
+
+def _recognised(loaded: LoadedTask, settings: Settings) -> Workload | None:
+    """The task as inputs with labels, where kernels know it."""
+    if isinstance(loaded.task, ImageTask):
+        return image_workload(loaded.task, loaded.network, settings.training, settings.seed)
+    try:
+        known = recognise(loaded, settings.training, settings.seed)
+    except NotRecognised:
+        return None
+    return known if len(known.test_labels) else None
+
+
+def _labelled_records(loaded: LoadedTask, known: Workload, client: str, seed: int) -> _Records:
+    train, test = known.labels, known.test_labels
+    if isinstance(loaded.task, ImageTask):  # where images have attributes, strata take the place of labels
+        train, test = loaded.task.data.train.groups, loaded.task.data.test.groups
+    own = np.asarray(known.parts[client])
+    held_out = _alike(train[torch.from_numpy(own)].numpy(), test.numpy(), seed)
+    tensors = (torch.cat([known.images, known.test_images]), torch.cat([known.labels, known.test_labels]))
+    return _Records(TensorSamples(tensors), known.parts, own, held_out + len(known.labels))
+
+
+def _records(loaded: LoadedTask, client: str, seed: int) -> _Records:
+    """Number the records of all clients one behind the other, and then the test data."""
+    parts, start = {}, 0
+    for name, held in loaded.samples.items():
+        parts[name] = np.arange(start, start + len(held))
+        start += len(held)
+    joined, own, held_out = list(loaded.samples.values()), parts[client], np.zeros(0, np.int64)
+    if loaded.test is not None:
+        test = samples_of(loaded.test, owner="the test data", collate=loaded.task.collate)
+        joined.append(test)
+        mine, theirs = _classes(loaded.samples[client]), _classes(test)
+        if mine is None or theirs is None:
+            held_out = np.sort(training_stream(seed, "audit, held out").permutation(len(test))[: len(own)]) + start
+        else:
+            held_out = _alike(mine, theirs, seed) + start
+    return _Records(JoinedSamples(joined, loaded.task.collate or default_collate), parts, own, held_out)
+
+
+def _classes(samples: Samples) -> Indices | None:
+    """The class of each record; None where targets are no classes."""
+    targets = targets_of(samples.batch(np.arange(len(samples))))
+    whole = isinstance(targets, Tensor) and targets.dim() == 1 and targets.dtype == torch.int64
+    return targets.numpy() if whole and int(targets.min()) >= 0 else None
+
+
+def _lacking(subject: Subject, served: Model) -> dict[Need, str]:
+    """What this task does not have, and why."""
+    found: dict[Need, str] = {}
+    if not len(subject.held_out):
+        found["held-out records"] = "the task has no test data, so no records are held out"
+        found["shadows"] = found["held-out records"]
+    elif hasattr(subject.task, "train_client"):
+        found["shadows"] = (
+            "the task has a training loop of its own, which is given a client's data as the task has it: no shadow "
+            "can hold other records"
+        )
+    if not subject.classes:
+        try:
+            network = subject.holding(served)
+            losses = record_losses(subject.task, network, subject.samples, subject.records, subject.device)
+        except TaskError as error:
+            found["record losses"] = f"the task's loss cannot be computed for one record: {error}"
+        else:
+            if not bool(losses.isfinite().all()) or float(losses.max() - losses.min()) == 0:
+                found["record losses"] = "the task's loss says nothing of a single record: it is the same for all"
+    return found
 
 
 def _refuse_too_few_clients(client: str, clients: int, policy: Policy, settings: Settings) -> None:
@@ -174,13 +332,10 @@ def _refuse(ledger: Ledger, client: str) -> None:
         )
 
 
-def _alike(data: FederatedData, own: Indices, seed: int) -> Indices:
+def _alike(own: Indices, labels: Indices, seed: int) -> Indices:
     """Held-out records with the labels of the own ones (their strata, where images have attributes), as many of
     each where there are so many.
     """
-    stream = training_stream(seed, "audit, held out")
-    wanted = np.bincount(data.train.groups[torch.from_numpy(own)].numpy())
-    labels = data.test.groups.numpy()
-    order = stream.permutation(len(labels))
-    chosen = [order[labels[order] == label][:count] for label, count in enumerate(wanted)]
+    order = training_stream(seed, "audit, held out").permutation(len(labels))
+    chosen = [order[labels[order] == label][:count] for label, count in enumerate(np.bincount(own))]
     return np.sort(np.concatenate(chosen))

@@ -24,7 +24,7 @@ import torch
 
 from disavow import __version__, runs
 from disavow.audit.game import Flags, Floats, Records, Stage, Weights
-from disavow.audit.signals import MOST_WEIGHTS, alignment, client_losses, confidences, weights
+from disavow.audit.signals import MOST_WEIGHTS, alignment, client_losses, confidences, group_losses, weights
 from disavow.audit.subject import Subject
 from disavow.engines.batched_rounds import BatchedRun, run_rounds
 from disavow.engines.trainer import Trainer, VectorisedEngine
@@ -69,11 +69,13 @@ class WorldKey:
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What can be seen of a world at one stage: its model's confidences, numbers and losses on every client's
-    records, and the alignment of its steps.
+    """What can be seen of a world at one stage: its model's confidences, numbers and losses on the client's
+    records, on held-out ones and on every client's, and the alignment of its steps.
     """
 
     records: Records
+    own_loss: float
+    held_out_loss: float
     alignment: float
     weights: Weights
     client_loss: Floats
@@ -249,9 +251,10 @@ def _look(subject: Subject, key: WorldKey, world: BatchedRun, mechanism: Mechani
 def _see(subject: Subject, trainer: Trainer, ledger: Ledger) -> Seen:
     models = standing_models(ledger)
     last = models[-1]
-    return Seen(
-        confidences(subject, last), alignment(subject, trainer, models), weights(last), client_losses(subject, last)
-    )
+    records = confidences(subject, last)
+    own, held_out = group_losses(subject, last, records)
+    aligned = alignment(subject, trainer, models)
+    return Seen(records, own, held_out, aligned, weights(last), client_losses(subject, last))
 
 
 def standing_models(ledger: Ledger) -> list[Model]:
@@ -269,6 +272,8 @@ def _to_json(world: World) -> dict[str, Any]:
         stage.value: {
             "own": seen.records.own.tolist(),
             "held_out": seen.records.held_out.tolist(),
+            "own_loss": seen.own_loss,
+            "held_out_loss": seen.held_out_loss,
             "alignment": seen.alignment,
             "weights": base64.b64encode(seen.weights.astype("<f4").tobytes()).decode(),
             "client_loss": seen.client_loss.tolist(),
@@ -291,7 +296,8 @@ def _read(subject: Subject, key: WorldKey, folder: Path) -> World | None:
     stages = {Stage.BEFORE, Stage.SERVED} if key.kind is Kind.WITH else {Stage.RETRAINED}
     shapes = {_shapes(each) for each in world.seen.values()}
     kept = (min(subject.layout.size, MOST_WEIGHTS),)
-    expected = (subject.own.shape, subject.held_out.shape, kept, (len(subject.clients),))
+    scored = ((0,), (0,)) if "record losses" in subject.lacking else (subject.own.shape, subject.held_out.shape)
+    expected = (*scored, kept, (len(subject.clients),))
     if world.seen.keys() != stages or shapes != {expected}:
         _log.warning("%s does not hold what it should; this world is trained again", path)
         return None
@@ -306,6 +312,8 @@ def _from_json(key: WorldKey, value: dict[str, Any]) -> World:
     seen = {
         Stage(stage): Seen(
             Records(np.array(each["own"], np.float64), np.array(each["held_out"], np.float64)),
+            float(each["own_loss"]),
+            float(each["held_out_loss"]),
             float(each["alignment"]),
             np.frombuffer(base64.b64decode(each["weights"], validate=True), "<f4"),
             np.array(each["client_loss"], np.float64),

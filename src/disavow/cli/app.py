@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+
+import typer
+
 from disavow.cli import run_commands
 
 # isort: split
@@ -14,4 +19,27 @@ from disavow.cli import proof_commands
 from disavow.cli import study_commands
 from disavow.cli.base import app
 
-__all__ = ["app", "keyring_commands", "proof_commands", "run_commands", "study_commands"]
+__all__ = ["app", "app_for", "keyring_commands", "proof_commands", "run_commands", "study_commands"]
+
+
+def app_for(arguments: Sequence[str]) -> typer.Typer:
+    """Return the application with the one command that is asked for; typer reads the options of all it is given.
+
+    Args:
+        arguments: What the command line says after `disavow`.
+
+    Returns:
+        All commands where the first argument names none of them: for a list, or to refuse it.
+
+    """
+    asked = [command for command in app.registered_commands if _name(command) in arguments[:1]]
+    if not asked:
+        return app
+    only = copy.copy(app)
+    only.registered_commands = asked
+    return only
+
+
+def _name(command: typer.models.CommandInfo) -> str:
+    assert command.callback is not None  # noqa: S101 - a command is declared by decorating a function
+    return command.name or command.callback.__name__.replace("_", "-")

@@ -22,7 +22,7 @@ from disavow.audit.roc import FALSE_POSITIVES_NEEDED, Measure
 from disavow.audit.subject import Subject, subject_of
 from disavow.audit.work import default_work
 from disavow.cli.options import check_plot
-from disavow.cli.output import advance, bar, loading, print_json, progress, results
+from disavow.cli.output import Bar, loading, print_json, progress, results
 from disavow.cli.rounds import rebuilt
 from disavow.domain import VerdictKind, escaped
 from disavow.erasure.mechanisms import build as build_mechanism
@@ -36,7 +36,14 @@ COULD_NOT_SEE = 16
 
 
 def audit_client(
-    directory: Path, client: str, effort: Effort, *, plot: Path | None, work: Path | None, as_json: bool
+    directory: Path,
+    client: str,
+    effort: Effort,
+    *,
+    plot: Path | None,
+    work: Path | None,
+    as_json: bool,
+    task: str | None = None,
 ) -> None:
     """Audit a client still in; exit 1 where an attacker tells the served model from retrained ones, 16 where none
     does and the advantage of `effort.detect` could not have been seen.
@@ -44,21 +51,21 @@ def audit_client(
     if plot is not None:
         check_plot(plot)
     with loading(progress()) as on_progress:
-        subject = subject_of(directory, client, seed=effort.seed, on_progress=on_progress)
+        subject = subject_of(directory, client, task=task, seed=effort.seed, on_progress=on_progress)
     work = work or default_work(directory)
     if work.resolve().is_relative_to(directory.resolve()):
         raise ConfigError(f"--work is {work}; allowed: a folder outside the run directory {directory}")
     console = progress()
     console.print(_announcement(subject, effort))
     try:
-        with bar(console, "training worlds", effort.trainings() * subject.rounds) as shown:
+        with Bar(console, "training worlds", len(effort.worlds_of(subject)) * subject.rounds) as shown:
             report = audit(
                 subject,
                 effort,
                 work=work,
                 keys=default_folder(),
                 mechanism=build_mechanism(subject.settings.mechanism),
-                on_round=lambda rounds: advance(shown, rounds),
+                on_round=shown.advance,
             )
     except KeyboardInterrupt:
         print("interrupted; the same command goes on with the worlds that are left", file=sys.stderr)
@@ -77,10 +84,10 @@ def audit_client(
 
 
 def _announcement(subject: Subject, effort: Effort) -> str:
-    half = effort.worlds // 2
+    half, trained = effort.worlds // 2, len(effort.worlds_of(subject))
     return _chosen(effort) + (
-        f"training {effort.trainings()} federations of {len(subject.clients)} clients for {subject.rounds} rounds: "
-        f"{half} with {escaped(subject.client)}, {half} without, {half} retrained, {effort.shadows} shadows"
+        f"training {trained} federations of {len(subject.clients)} clients for {subject.rounds} rounds: "
+        f"{half} with {escaped(subject.client)}, {half} without, {half} retrained, {trained - 3 * half} shadows"
     )
 
 
@@ -114,10 +121,14 @@ def lines(report: Audit, directory: Path) -> Iterator[str]:
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(report.verdicts.items()))
     yield f"Audit of {escaped(report.client)} in {directory}, {report.rounds} rounds"
     yield f"  rehearsed erasure  {_erasure(report)}"
-    yield f"  records            {report.own} own, {report.held_out} held out with the same labels"
+    alike = " with the same labels" if report.classes else ""
+    yield f"  records            {report.own} own, {report.held_out} held out{alike}"
     yield f"  worlds             {report.worlds}, half of them with the client ({verdicts})"
-    yield f"  shadows            {report.shadows}, whose seat holds a random half of the records"
+    if report.shadows:
+        yield f"  shadows            {report.shadows}, whose seat holds a random half of the records"
     yield "  attackers          know everything but the secret draws: all other data, batches, the initial model"
+    for name, why in report.skipped.items():
+        yield f"  left out           {name}: {why}"
     if report.departed:
         yield f"  earlier leavers    {report.departed}; their standing rounds are in the model, but in no world"
     yield ""
@@ -280,6 +291,7 @@ def to_json(report: Audit, directory: Path, effort: Effort) -> dict[str, Any]:
         "records": {"own": report.own, "held_out": report.held_out},
         "level": LEVEL,
         "attackers": [_found(found) for found in report.found],
+        "left_out": dict(report.skipped),
         "forged": {
             "rounds": [{**asdict(each), "within": each.within} for each in report.forged],
             "left_out": report.left_out,

@@ -11,16 +11,15 @@ import time
 from itertools import count
 from pathlib import Path
 
-from rich.console import Console
-
 from disavow import config
-from disavow.cli.erase import foretold, sentence
-from disavow.cli.output import progress, results, size
+from disavow.cli.erase import foretold
+from disavow.cli.output import Console, progress, results, size
+from disavow.cli.requests import sentence
 from disavow.cli.rounds import Watch
 from disavow.cli.train import go_on, report
 from disavow.domain import VerdictKind
 from disavow.erasure.dry_run import foresee
-from disavow.erasure.prove import OPENINGS_SUFFIX, opening_path, proof_path
+from disavow.erasure.proof_files import OPENINGS_SUFFIX, opening_path, proof_path
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.creation import refuse_existing

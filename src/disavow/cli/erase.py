@@ -1,10 +1,10 @@
-"""`disavow erase`, `disavow requests` and `disavow cancel`."""
+"""`disavow erase`."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, Self
 import typer
 
 from disavow.audit.work import default_work, remove_work
-from disavow.checks import refuse_damaged
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
-from disavow.cli.rounds import Watch, rebuilt, verdict_line
-from disavow.domain import ErasureRequest, RequestState, Verdict, escaped, model_name
+from disavow.cli.requests import sentence
+from disavow.cli.rounds import Watch, verdict_line
+from disavow.domain import EngineChoice, RequestState, Verdict, escaped, model_name
 from disavow.erasure.dry_run import Forecast
 from disavow.erasure.mechanisms import DECLINED
-from disavow.erasure.prove import proof_path, unsigned_path
+from disavow.erasure.proof_files import proof_path, unsigned_path
 from disavow.errors import CannotRetrain, NotConfirmed
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger
 from disavow.ledger.files import kind_of
 from disavow.ledger.keys import default_folder
-from disavow.proof.bounds import noise_in_words
+from disavow.proof.bounds import as_odds, noise_in_words
 from disavow.proof.envelope import LARGEST
 from disavow.proof.keys import PUBLIC
-from disavow.proof.summary import Summary, summary_in_words
 from disavow.results import Answer, Prospect
 
 if TYPE_CHECKING:
     from disavow.data.progress import OnProgress
+    from disavow.proof.summary import Summary
 
 _INTERRUPTED = 130
 
@@ -57,6 +57,8 @@ def erase(
         _show_forecast(directory, clients, retrain=retrain, as_json=as_json, task=task)
         return
     if check:
+        from disavow.run_checks import refuse_damaged
+
         refuse_damaged(directory)
     with (
         _Shown() as shown,
@@ -81,13 +83,15 @@ def erase(
             progress().print(
                 f"removed {default_work(directory)}, which an interrupted audit left: it named clients"
             )
-        _show(federation, answer, as_json=as_json)
+        _show(federation, answer, shown.engine, as_json=as_json)
     if answer.refusal is not None:
         raise _not_here(answer)
 
 
-def _show(federation: Federation, answer: Answer, *, as_json: bool) -> None:
+def _show(federation: Federation, answer: Answer, engine: EngineChoice | None, *, as_json: bool) -> None:
     """Print what became of each request."""
+    from disavow.proof.summary import summary_in_words
+
     summaries = {client: federation.summary_of(each.number) for client, each in answer.requests.items()}
     if as_json:
         told_of = [
@@ -99,7 +103,8 @@ def _show(federation: Federation, answer: Answer, *, as_json: bool) -> None:
             }
             for client, request in answer.requests.items()
         ]
-        print_json({"run": str(federation.directory), "requests": told_of})
+        trained = engine.to_json() if engine else None
+        print_json({"run": str(federation.directory), "engine": trained, "requests": told_of})
         return
     for client, request in answer.requests.items():
         results().print(f"{escaped(client)}: {sentence(request)}")
@@ -139,10 +144,12 @@ class _Shown:
         self._watch = ExitStack()
         self._rounds: Watch | None = None
         self.placed = False
+        self.engine: EngineChoice | None = None
         self.callbacks = Callbacks(
             on_placed=self._on_placed,
             on_wait=progress().print,
             on_note=lambda note: progress().print(f"note: {note}"),
+            on_engine=self._on_engine,
             on_verdict=self._on_verdict,
             on_round=lambda summary: self._watching().on_round(summary),
         )
@@ -164,6 +171,10 @@ class _Shown:
         self._stop_watching()
         with loading(progress()) as on_progress:
             yield on_progress
+
+    def _on_engine(self, choice: EngineChoice) -> None:
+        self.engine = choice
+        progress().print(f"engine: {choice}")
 
     def _on_verdict(self, verdict: Verdict, asked: int) -> None:
         if verdict.undoes is None:  # nothing is retrained: a line is enough
@@ -258,6 +269,8 @@ def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_jso
                 "verdict": forecast.verdict.kind.value,
                 "first_broken_round": forecast.verdict.round,
                 "rollback_to_round": forecast.verdict.undoes,
+                "criterion": forecast.verdict.criterion,
+                "log10_odds": dict(forecast.odds),
                 "cost": asdict(forecast.cost),
                 "served_round": forecast.served,
                 "obstacle": forecast.obstacle,
@@ -269,6 +282,13 @@ def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_jso
         )
         return
     results().print(f"{', '.join(map(escaped, clients))}: {foretold(forecast)}")
+    for client, odds in forecast.odds.items():
+        if odds is not None:
+            results().print(
+                f"  {escaped(client)}: odds of {as_odds(odds)} over its rounds that stand (95 % quantile)"
+            )
+    if forecast.odds and (noise := noise_in_words(_worst(forecast.odds.values()))) is not None:
+        results().print(f"  {noise}")
     if asked.refusal is not None:
         results().print(
             f"That cannot be trained here: {asked.refusal}. The request would wait, with nothing undone for it; "
@@ -277,6 +297,11 @@ def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_jso
     if forecast.too_large is not None:
         results().print(_too_large(forecast.too_large))
     results().print("Nothing was changed.")
+
+
+def _worst(odds: Collection[float | None]) -> float | None:
+    """The largest; None where one of them has no bound."""
+    return None if None in odds else max(each for each in odds if each is not None)
 
 
 def _too_large(size_of_proof: int) -> str:
@@ -310,66 +335,3 @@ def foretold(forecast: Forecast) -> str:
         f"{verdict.in_full}; {cost.rounds} rounds to {again}, {cost.client_epochs:,} client-epochs, "
         f"{size(cost.exchanged_bytes)} to exchange with clients, about {cost.seconds:.0f} s{stand}"
     )
-
-
-def sentence(request: ErasureRequest) -> str:
-    """What became of a request, in words."""
-    if request.cancelled_at is not None:
-        return f"request {request.number}: cancelled {request.cancelled_at:%Y-%m-%d %H:%M:%S} UTC"
-    cost = request.cost
-    parts = [request.verdict.in_full if request.verdict else request.state.value]
-    if cost is not None and cost.rounds:
-        parts.append(
-            f"{rebuilt(request)}, {cost.client_epochs:,} client-epochs, "
-            f"{size(cost.exchanged_bytes)} exchanged, {cost.seconds:.1f} s"
-        )
-    if request.remark:
-        parts.append(request.remark)
-    answered = f"; answered {request.answered_at:%Y-%m-%d %H:%M:%S} UTC" if request.answered_at else ""
-    return f"request {request.number}: " + "; ".join(parts) + answered
-
-
-def requests(directory: Path, *, as_json: bool) -> None:
-    """List all requests with state, verdict, cost and time taken."""
-    with Federation.open(directory) as federation:
-        found = federation.requests()
-    if as_json:
-        print_json({"run": str(directory), "requests": [{**r.to_json(), "client": r.client} for r in found]})
-        return
-    if not found:
-        results().print("no requests")
-        return
-    console = results()
-    console.print(
-        "request  asked at (UTC)       state       verdict               "
-        "rounds  client-epochs  retraining     taken  client",
-        style="bold",
-    )
-    for request in found:
-        cost = request.cost
-        console.print(
-            f"{request.number:7d}  {request.asked_at:%Y-%m-%d %H:%M:%S}  {request.state.value:10s}  "
-            f"{request.verdict or '-'!s:20s}  {cost.rounds if cost else 0:6d}  "
-            f"{cost.client_epochs if cost else 0:13,d}  {f'{cost.seconds:.1f} s' if cost else '-':>10s}  "
-            f"{_taken(request):>8s}  {escaped(request.client or '(erased)')}"
-        )
-        if request.verdict is not None and request.verdict.back_to is not None:
-            console.print(f"         {request.verdict.in_full}")
-        if request.remark:
-            console.print(f"         {request.remark}")
-
-
-def _taken(request: ErasureRequest) -> str:
-    if request.answered_at is None:
-        return "-"
-    return f"{(request.answered_at - request.asked_at).total_seconds():.1f} s"
-
-
-def cancel(directory: Path, client: str, *, as_json: bool) -> None:
-    """Cancel the request of a client that waits; whoever holds the run is not disturbed."""
-    with Federation.open(directory) as federation:
-        request = federation.cancel(client)
-    if as_json:
-        print_json({"run": str(directory), "request": {**request.to_json(), "client": client}})
-    else:
-        results().print(f"{escaped(client)}: {sentence(request)}; it stays a client, and may ask again")

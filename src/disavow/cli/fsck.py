@@ -7,19 +7,19 @@ from pathlib import Path
 
 import typer
 
-from disavow.checks import check_run
 from disavow.cli.files import read_bytes
-from disavow.cli.output import bar, print_json, progress, results
+from disavow.cli.output import Bar, print_json, progress, results
 from disavow.ledger import Finding
+from disavow.run_checks import check_run
 
 
 def fsck(directory: Path, *, absent: list[str], checkpoint: Path | None, as_json: bool) -> None:
     """Check a run, and that ids are absent from it; exit 1 when something is wrong."""
-    console, head = progress(), read_bytes(checkpoint) if checkpoint else None
-    with bar(console, "checking", 1) as shown:
+    head = read_bytes(checkpoint) if checkpoint else None
+    with Bar(progress(), "checking", 1) as shown:
 
         def on_progress(done: int, total: int) -> None:
-            shown.update(shown.task_ids[0], completed=done, total=total)
+            shown.update(done, total=total)
 
         found = check_run(directory, absent=absent, checkpoint=head, on_progress=on_progress)
     faults = [finding for finding in found if finding.fault]

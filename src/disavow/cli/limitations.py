@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-
+from disavow.cli.output import Console
 from disavow.proof.bounds import log10_odds, noise_in_words, total_ratio
 from disavow.proof.leaves import APPROXIMATE_MECHANISMS
 from disavow.proof.report import Report

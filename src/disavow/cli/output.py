@@ -4,35 +4,72 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    import rich.console
+    import rich.progress
 
 _PLAIN_WIDTH = 100
 _STEP = 1000
 
 
+class Console:
+    """A stream that people read: plain text, and by Rich where it is a terminal.
+
+    Rich is loaded on a terminal alone: it takes as long to load as a light command takes to work.
+    """
+
+    def __init__(self, *, stderr: bool) -> None:
+        self._stderr = stderr
+        self.is_terminal = self._stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
+
+    def print(self, text: str = "", *, style: str | None = None, heading: str = "") -> None:
+        """Print a line.
+
+        Args:
+            text: What it says.
+            style: How a terminal shows it, in Rich's words.
+            heading: What stands before it, bold on a terminal.
+
+        """
+        if not self.is_terminal:
+            print(f"{heading}{text}", file=self._stream, flush=True)
+            return
+        from rich.text import Text
+
+        self.rich.print(Text.assemble((heading, "bold"), text) if heading else text, style=style)
+
+    @cached_property
+    def rich(self) -> rich.console.Console:
+        """The same stream, as Rich writes to it."""
+        from rich.console import Console
+
+        # no markup: what is printed holds names of runs and clients, which may look like it
+        console = Console(stderr=self._stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
+        if not self.is_terminal:
+            console.width, console.no_color = _PLAIN_WIDTH, True
+        return console
+
+    @property
+    def _stream(self) -> Any:
+        return sys.stderr if self._stderr else sys.stdout
+
+
 def results() -> Console:
     """Where results go."""
-    return _console(stderr=False)
+    return Console(stderr=False)
 
 
 def progress() -> Console:
     """Where progress goes."""
-    return _console(stderr=True)
-
-
-def _console(*, stderr: bool) -> Console:
-    # no markup: what is printed holds names of runs and clients, which may look like it
-    console = Console(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width, console.no_color = _PLAIN_WIDTH, True
-    return console
+    return Console(stderr=True)
 
 
 def print_json(value: Any) -> None:
@@ -58,41 +95,73 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def bar(console: Console, what: str, total: int | None, done: int = 0) -> Progress:
-    """A progress bar with one task, on a terminal; elsewhere nothing. Use it as a context manager."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+class Bar:
+    """How far some work is, on a terminal; elsewhere nothing is shown. Use it as a context manager.
 
-    columns = (TextColumn(f"[bold]{what}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    shown.add_task(what, total=total, completed=done)
-    return shown
+    Args:
+        console: Where it is shown.
+        what: What the work is called.
+        total: How many steps it has; None where that is not known yet.
+        done: How many of them are done.
 
+    """
 
-def advance(shown: Progress, steps: int = 1) -> None:
-    """Move the bar on."""
-    shown.advance(shown.task_ids[0], steps)
+    def __init__(self, console: Console, what: str, total: int | None, done: int = 0) -> None:
+        self.done = done
+        self._shown: rich.progress.Progress | None = None
+        if not console.is_terminal:
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._shown = Progress(*columns, console=console.rich, transient=True)
+        self._shown.add_task(what, total=total, completed=done)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin to show it."""
+        if self._shown is not None:
+            self._shown.start()
+
+    def stop(self) -> None:
+        """Take it off the terminal."""
+        if self._shown is not None:
+            self._shown.stop()
+
+    def update(self, done: int | None = None, *, total: int | None = None, what: str | None = None) -> None:
+        """Show how many steps are done, how many there are, and what they are; None leaves each as it is."""
+        self.done = self.done if done is None else done
+        if self._shown is not None:
+            self._shown.update(self._shown.task_ids[0], completed=self.done, total=total, description=what)
+
+    def advance(self, steps: int = 1) -> None:
+        """Move the bar on."""
+        self.update(self.done + steps)
 
 
 @contextmanager
 def loading(console: Console) -> Iterator[Callable[[str, int, int | None], None]]:
     """A bar for whatever takes time to load and says how far it is; nothing is shown before its first word."""
-    shown: Progress | None = None
-    showing = ""
+    with ExitStack() as open_bars:
+        shown: Bar | None = None
+        showing = ""
 
-    def on_progress(what: str, done: int, total: int | None) -> None:
-        nonlocal shown, showing
-        if shown is None or what != showing:
-            if shown is not None:
-                shown.stop()
-            shown, showing = bar(console, what, total), what
-            shown.start()
-        shown.update(shown.task_ids[0], completed=done, total=total)
+        def on_progress(what: str, done: int, total: int | None) -> None:
+            nonlocal shown, showing
+            if shown is None or what != showing:
+                open_bars.close()
+                shown, showing = open_bars.enter_context(Bar(console, what, total)), what
+            shown.update(done, total=total)
 
-    try:
         yield on_progress
-    finally:
-        if shown is not None:
-            shown.stop()
 
 
 def size(count: int) -> str:

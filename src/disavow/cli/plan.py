@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from disavow.cli.options import check_plot, require, write_plot
-from disavow.cli.output import advance, bar, print_json, progress, results
+from disavow.cli.output import Bar, print_json, progress, results
 from disavow.erasure.plan import CLUSTERINGS, Clustering, Estimate, Federation, Plan
 from disavow.erasure.plan import plan as simulate
 from disavow.erasure.simulated import Fresh, Sticky
+from disavow.federation import Federation as OpenRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,20 +33,35 @@ _LOOKS: dict[Clustering, dict[str, Any]] = {
 
 
 def plan(
+    run: Path | None = None,
     *,
-    clients: int,
-    rounds: int,
+    clients: int | None,
+    rounds: int | None,
     ks: Sequence[int],
     xs: Sequence[int],
-    representatives: int = 1,
+    representatives: int | None = None,
     request_rate: float,
     simulations: int,
     seed: int,
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Simulate every choice with both kinds of clusters; print, and plot when asked to."""
-    federation = Federation(clients, rounds, request_rate)
+    """Simulate every choice with both kinds of clusters; print, and plot when asked to.
+
+    What is not given is that of the run.
+    """
+    if run is not None:
+        with OpenRun.open(run) as found:
+            policy = found.ledger.policy
+            clients = len(found.clients()) if clients is None else clients
+            rounds = found.settings.rounds if rounds is None else rounds
+        ks, xs = ks or [policy.k], xs or [policy.x]
+        representatives = policy.representatives if representatives is None else representatives
+    representatives = 1 if representatives is None else representatives
+    given = {"clients": clients, "rounds": rounds, "k": ks or None, "x": xs or None}
+    for option, value in given.items():
+        require(value is not None, option, "not given", "a number, or a RUN to take it from")
+    federation = Federation(clients or 0, rounds or 0, request_rate)
     _check(federation, ks, xs, representatives, simulations, seed)
     if plot is not None:
         check_plot(plot)
@@ -96,7 +112,7 @@ def _simulate(
     one must be left.
     """
     found = []
-    with bar(progress(), "simulating runs", 2 * len(choices) * simulations) as shown:
+    with Bar(progress(), "simulating runs", 2 * len(choices) * simulations) as shown:
         for k, x in choices:
             for clustering in CLUSTERINGS:
                 # each starts from the same seed, so that no row depends on which others were asked for
@@ -108,7 +124,7 @@ def _simulate(
                     clustering=clustering,
                     simulations=simulations,
                     rng=rng,
-                    on_progress=lambda runs: advance(shown, runs),
+                    on_progress=shown.advance,
                 )
                 found.append(replace(made, x=x))
     return found

@@ -9,7 +9,7 @@ from typing import Any
 from disavow.cli.output import print_json, results
 from disavow.cli.passphrase import ask_passphrase
 from disavow.domain import ErasureRequest, escaped
-from disavow.erasure.prove import check_openings, default_openings
+from disavow.erasure.proof_files import check_openings, default_openings
 from disavow.errors import ConfigError, LedgerError
 from disavow.federation import Federation
 from disavow.ledger.files import remove_temporaries, write_durably

@@ -8,33 +8,32 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
-
-from disavow.cli.output import bar
-from disavow.domain import ErasureRequest, Verdict
+from disavow.cli.output import Bar, Console
+from disavow.domain import ErasureRequest, Verdict, escaped
 from disavow.ledger import Ledger, RoundSummary
 
 _COLUMNS = 4
 """Metrics that a table of rounds has room for; `--json` has them all."""
 
 
-def metrics_of(summaries: Sequence[RoundSummary]) -> tuple[str, ...]:
+def metrics_of(summaries: Sequence[RoundSummary], *, most: int | None = _COLUMNS) -> tuple[str, ...]:
     """List the metrics that a table of these rounds shows.
 
     Args:
         summaries: The rounds.
+        most: How many; None for all.
 
     Returns:
         The names of what was measured, in order; none where nothing was.
 
     """
     names = dict.fromkeys(name for each in summaries if each.evaluation for name in each.evaluation.metrics)
-    return tuple(names)[:_COLUMNS]
+    return tuple(names)[:most]
 
 
 def header(metrics: Sequence[str]) -> str:
     """Give the heading of a table of rounds with these metrics."""
-    columns = "".join(f"{name:>{_width(name)}}" for name in metrics)
+    columns = "".join(f"{escaped(name):>{_width(name)}}" for name in metrics)
     return f" round {columns}   clusters   participants     spread"
 
 
@@ -56,7 +55,7 @@ def show_metric(name: str, value: float | None) -> str:
 
 
 def _width(name: str) -> int:
-    return max(10, len(name) + 2)
+    return max(10, len(escaped(name)) + 2)
 
 
 def trainers(summaries: Sequence[RoundSummary]) -> str | None:
@@ -98,7 +97,7 @@ class Watch:
     ) -> None:
         self._console = console
         self._trainer = trainer
-        self._bar = bar(console, what, total, done)
+        self._bar = Bar(console, what, total, done)
         self._metrics: tuple[str, ...] | None = None
 
     @classmethod
@@ -127,19 +126,23 @@ class Watch:
             self._console.print(f"       round {summary.number}: trained by {summary.trainer}{before}")
             self._trainer = summary.trainer
         self._console.print(line(summary, self._metrics))
-        self._bar.update(self._bar.task_ids[0], completed=summary.number)
+        self._bar.update(summary.number)
 
     def on_verdict(self, verdict: Verdict, requests: int) -> None:
         """Requests were judged."""
         self._console.print(verdict_line(verdict, requests), style="bold")
         if verdict.undoes is not None:
-            self._bar.update(self._bar.task_ids[0], completed=verdict.undoes - 1)
+            self._bar.update(verdict.undoes - 1)
 
     def on_answer(self, request: ErasureRequest) -> None:
         """A request was answered, and its client deleted."""
         cost = request.cost
         work = f", {rebuilt(request)}" if cost and cost.rounds else ""
         self._console.print(f"       request {request.number} answered{work}")
+
+    def on_note(self, note: str) -> None:
+        """Something is not as it should be."""
+        self._console.print(f"note: {note}")
 
     def on_opening(self, request: int, path: Path) -> None:
         """The opening of a request was written."""

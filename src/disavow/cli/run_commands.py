@@ -55,6 +55,7 @@ def init(
 def train(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Settings in TOML; `disavow init` writes one.")],
     run: Annotated[Path, typer.Option("--run", metavar="DIR", help="Where to write the run; must be new.")],
+    task: TaskFactory = None,
     json: Json = False,
 ) -> None:
     """Train a federation and keep its ledger. Interrupt it at any moment; `disavow resume` goes on.
@@ -63,7 +64,7 @@ def train(
     """
     with needs("train"):
         from disavow.cli import train as command
-    command.train(config, run, as_json=json)
+    command.train(config, run, task=task, as_json=json)
 
 
 @app.command(rich_help_panel="Runs and erasures")
@@ -78,14 +79,23 @@ def resume(run: RunDirectory, task: TaskFactory = None, json: Json = False) -> N
 
 
 @app.command(rich_help_panel="Runs and erasures")
-def status(run: RunDirectory, json: Json = False) -> None:
-    """Show what a run holds: its policy, its rounds, its accuracy, its size on disk.
+def status(
+    run: RunDirectory,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw every metric over the rounds: .png, .pdf or .svg."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show what a run holds: its policy, its rounds, what each of them scored, its size on disk.
 
     **Example:** `disavow status runs/first`
+
+    **Example:** `disavow status runs/first --plot rounds.png`
     """
     with needs("ledger"):
         from disavow.cli import status as command
-    command.status(run, as_json=json)
+    command.status(run, as_json=json, plot=plot)
 
 
 @app.command(rich_help_panel="Runs and erasures")
@@ -199,7 +209,7 @@ def cancel(
     **Example:** `disavow cancel runs/first client-07`
     """
     with needs("ledger"):
-        from disavow.cli import erase as command
+        from disavow.cli import requests as command
     command.cancel(run, client, as_json=json)
 
 
@@ -210,5 +220,5 @@ def requests(run: RunDirectory, json: Json = False) -> None:
     **Example:** `disavow requests runs/first`
     """
     with needs("ledger"):
-        from disavow.cli import erase as command
+        from disavow.cli import requests as command
     command.requests(run, as_json=json)

@@ -6,11 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from disavow.cli.files import read_bytes
 from disavow.cli.limitations import not_claimed, print_not_claimed
-from disavow.cli.output import print_json, results
+from disavow.cli.output import Console, print_json, results
 from disavow.errors import VerificationError
 from disavow.proof.bounds import NO_PROTECTION
 from disavow.proof.envelope import Envelope
@@ -76,6 +74,7 @@ def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, A
         "approximate": rebuilt,
         "rebuilt_rounds": history.rebuilt,
         "model": statement.model,
+        "frozen": history.promised.frozen,
         "policy": {name: getattr(history.policy, name) for name in _PROMISED},
         "signed_late": history.promised.key is None,
         "standing_rounds": len(history.standing),
@@ -121,9 +120,11 @@ def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None
     policy, rebuilt = told["policy"], rebuilt_in_words(told["rebuilt_rounds"])
     delta = "" if report.history is None else delta_in_words(report.history.policy)
     limit = "" if policy["odds"] is None else f"odds of at most {policy['odds']:g}, "
+    frozen = "" if told["frozen"] is None else f"frozen     {told['frozen']} (parameters that no file holds)\n"
     console.print(
         f"verdict    {told['verdict']}{_afterwards(told)}\n"
         f"model      {told['model']}\n"
+        f"{frozen}"
         f"promised   k = {policy['k']}, x = {policy['x']}, {policy['representatives']} drawn of each cluster, "
         f"{limit}"
         f"Δ {delta}, noise {policy['noise']}, draws {policy['draws']}, "

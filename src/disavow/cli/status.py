@@ -5,28 +5,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.text import Text
-
 from disavow.cli import rounds
+from disavow.cli.options import check_plot, write_plot
 from disavow.cli.output import print_json, results, size
 from disavow.domain import Policy, escaped
 from disavow.domain.strategies import NOISES
+from disavow.errors import ConfigError
 from disavow.federation import Federation
 from disavow.ledger import RoundSummary
 from disavow.ledger.odds import Odds
-from disavow.proof.bounds import noise_in_words
-from disavow.proof.summary import EXCLUDES_NOBODY, as_odds, rebuilt_in_words
+from disavow.proof.bounds import as_odds, noise_in_words
+from disavow.proof.summary import EXCLUDES_NOBODY, rebuilt_in_words
 from disavow.results import KeptModels, Spending, Status
 
 
-def status(directory: Path, *, as_json: bool) -> None:
+def status(directory: Path, *, as_json: bool, plot: Path | None = None) -> None:
     """Show a run without touching it."""
+    if plot is not None:
+        check_plot(plot)
     with Federation.open(directory) as federation:
         found = federation.status()
+    if plot is not None:
+        _draw(plot, found)
     if as_json:
         print_json(found.to_json())
     else:
         _print(found)
+
+
+def _draw(plot: Path, found: Status) -> None:
+    from disavow.cli.curves import metrics_figure
+
+    superseded = len(found.rounds) - len(found.standing)
+    undone = f", {superseded} superseded" if superseded else ""
+    drawn = metrics_figure(found.rounds, f"{Path(found.run).name}: {len(found.standing)} rounds stand{undone}")
+    if drawn is None:
+        raise ConfigError(f"--plot is {plot}; allowed: no plot, because no round of this run was measured")
+    write_plot(plot, drawn)
 
 
 def clients(directory: Path, *, as_json: bool) -> None:
@@ -45,7 +60,7 @@ def _print(found: Status) -> None:
     console, odds, standing = results(), found.odds, found.standing
     for name, fact in _facts(found).items():
         if fact is not None:
-            console.print(Text.assemble((f"{name:>9}", "bold"), f"  {fact}"))
+            console.print(f"  {fact}", heading=f"{name:>9}")
     protection = None if odds is None else noise_in_words(odds.worst_composed)
     if protection is not None:
         console.print(f"\n{protection}")
@@ -54,6 +69,8 @@ def _print(found: Status) -> None:
         console.print(f"\n{rounds.header(metrics)}", style="bold")
         for summary in standing:
             console.print(rounds.line(summary, metrics))
+        if more := rounds.metrics_of(standing, most=None)[len(metrics) :]:
+            console.print(f"not shown: {', '.join(map(escaped, more))}; `--json` and `--plot` have them")
 
 
 def _facts(found: Status) -> dict[str, str | None]:
@@ -81,13 +98,22 @@ def _facts(found: Status) -> dict[str, str | None]:
         + (f"; {rebuilt_in_words(rebuilt)}" if rebuilt else ""),
         "rebuild": found.unsettled.unfinished,
         "restored": found.unsettled.forgotten,
-        "trainer": rounds.trainers(standing),
+        "engine": _engine(found),
         "mechanism": settings.mechanism.name,
         "log": found.log,
         "on disk": size(found.stored_bytes),
         "models": _models(found.models),
         "model": found.model,
     }
+
+
+def _engine(found: Status) -> str | None:
+    """What trained last and why nothing faster did; and what trained which rounds, where that was not one."""
+    trained = rounds.trainers(found.standing)
+    if found.engine is None:
+        return trained
+    several = len({summary.trainer for summary in found.standing} - {None}) > 1
+    return f"{found.engine}; {trained}" if several else str(found.engine)
 
 
 def _policy(policy: Policy) -> str:

@@ -7,19 +7,28 @@ from typing import Annotated
 
 import typer
 
-from disavow.cli.base import LARGEST_SEED, Json, RunDirectory, app
+from disavow.cli.base import LARGEST_SEED, Json, RunDirectory, TaskFactory, app
 from disavow.cli.options import needs
 
 
 @app.command(rich_help_panel="Studies")
 def plan(
-    clients: Annotated[int, typer.Option(help="Clients that take part in every round.")],
-    rounds: Annotated[int, typer.Option(help="Rounds to train.")],
-    k: Annotated[list[int], typer.Option(help="Least members of a cluster; several times to compare.")],
-    x: Annotated[list[int], typer.Option(help="Survivors a cluster must keep; several times to compare.")],
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN", help="A run, whose own numbers take the place of those that are not given."),
+    ] = None,
+    clients: Annotated[int | None, typer.Option(help="Clients that take part in every round.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds to train.")] = None,
+    k: Annotated[
+        list[int] | None, typer.Option(help="Least members of a cluster; several times to compare.")
+    ] = None,
+    x: Annotated[
+        list[int] | None, typer.Option(help="Survivors a cluster must keep; several times to compare.")
+    ] = None,
     representatives: Annotated[
-        int, typer.Option(help="Members drawn of each cluster, s; then x + s - 1 survivors are needed.")
-    ] = 1,
+        int | None,
+        typer.Option(help="Members drawn of each cluster, s; then x + s - 1 survivors are needed. [default: 1]"),
+    ] = None,
     request_rate: Annotated[float, typer.Option(help="The chance of an erasure request after each round.")] = 0.2,
     simulations: Annotated[int, typer.Option(help="Simulated runs a row; more give narrower intervals.")] = 4000,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal numbers.")] = 1,
@@ -28,15 +37,20 @@ def plan(
 ) -> None:
     """Tell what erasures will cost before anything is trained, so that k and x can be chosen.
 
+    Without RUN, `--clients`, `--rounds`, `--k` and `--x` are needed. Neither the data nor the task of a run is.
+
     **Example:** `disavow plan --clients 50 --rounds 50 --k 4 --k 8 --x 2 --x 3 --request-rate 0.2`
+
+    **Example:** `disavow plan runs/first --k 4 --k 6`
     """
     with needs("train"):
         from disavow.cli import plan as command
     command.plan(
+        run,
         clients=clients,
         rounds=rounds,
-        ks=k,
-        xs=x,
+        ks=k or [],
+        xs=x or [],
         representatives=representatives,
         request_rate=request_rate,
         simulations=simulations,
@@ -127,6 +141,7 @@ def audit(
         Path | None,
         typer.Option(metavar="DIR", help="Where worlds are kept until the audit ends. [default: RUN.audit]"),
     ] = None,
+    task: TaskFactory = None,
     json: Json = False,
 ) -> None:
     """Attack a run's models for traces of a client: before it is erased, as served after, and retrained without it.
@@ -147,4 +162,4 @@ def audit(
     if worlds is None:
         worlds = Effort.worlds if detect is None else worlds_to_detect(detect)
     effort = Effort(worlds=worlds, shadows=shadows, forgings=forgings, seed=seed, detect=detect)
-    command.audit_client(run, client, effort, plot=plot, work=work, as_json=json)
+    command.audit_client(run, client, effort, plot=plot, work=work, task=task, as_json=json)

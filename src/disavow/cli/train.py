@@ -13,17 +13,21 @@ from disavow import config
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import Watch, show_metric
-from disavow.domain import model_name
+from disavow.domain import escaped, model_name
 from disavow.errors import BudgetSpent
 from disavow.federation import Callbacks, Federation
 
 _INTERRUPTED = 130
 
 
-def train(config_file: Path, directory: Path, *, as_json: bool) -> None:
-    """Start a run and train it."""
+def train(config_file: Path, directory: Path, *, as_json: bool, task: str | None = None) -> None:
+    """Start a run and train it; a task that is given takes the place of the one in the settings."""
     settings = config.load(config_file)
+    if task is not None:  # into the settings, so that the run names it
+        named = settings.task.model_copy(update={"factory": task})
+        settings = settings.model_copy(update={"task": named})
     with Federation.create(directory, settings, ask=ask_passphrase, loading=_bar) as federation:
+        show_engine(federation)
         show_notes(federation)
         _warn_unsigned(federation)
         spent = go_on(federation)
@@ -34,8 +38,9 @@ def resume(directory: Path, *, as_json: bool, task: str | None = None) -> None:
     """Go on with a run."""
     with Federation.open(directory, task, write=True, ask=ask_passphrase, loading=_bar) as federation:
         federation.load()
+        standing = federation.ledger.last_round  # a damaged run is refused before anything is said
+        show_engine(federation)
         show_notes(federation)
-        standing = federation.ledger.last_round
         progress().print(f"{directory} holds {standing} of {federation.settings.rounds} rounds")
         spent = go_on(federation)
         report(federation, as_json=as_json, spent=spent)
@@ -43,6 +48,12 @@ def resume(directory: Path, *, as_json: bool, task: str | None = None) -> None:
 
 def _bar() -> AbstractContextManager[Callable[[str, int, int | None], None]]:
     return loading(progress())
+
+
+def show_engine(federation: Federation) -> None:
+    """Which engine trains, and why no faster one."""
+    if (choice := federation.engine_choice) is not None:
+        progress().print(f"engine: {choice}")
 
 
 def show_notes(federation: Federation) -> None:
@@ -65,7 +76,10 @@ def go_on(federation: Federation) -> BudgetSpent | None:
     rounds = federation.settings.rounds
     try:
         with Watch.of(progress(), "training", federation.ledger, total=rounds) as watch:
-            federation.train(Callbacks(watch.on_round, watch.on_verdict, watch.on_answer, watch.on_opening))
+            heard = Callbacks(
+                watch.on_round, watch.on_verdict, watch.on_answer, watch.on_opening, on_note=watch.on_note
+            )
+            federation.train(heard)
     except KeyboardInterrupt:
         print(f"interrupted; `disavow resume {federation.directory}` goes on", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
@@ -88,12 +102,14 @@ def report(federation: Federation, *, as_json: bool, spent: BudgetSpent | None =
 def _show(federation: Federation, *, as_json: bool) -> None:
     ledger, directory = federation.ledger, federation.directory
     standing = [summary for summary in ledger.summaries() if summary.standing]
+    choice = federation.engine_choice
     if as_json:
         print_json(
             {
                 "run": str(directory),
                 "run_id": ledger.run_id,
                 "initial_model": ledger.initial_model,
+                "engine": choice.to_json() if choice else None,
                 "rounds": [summary.to_json() for summary in standing],
             }
         )
@@ -103,7 +119,7 @@ def _show(federation: Federation, *, as_json: bool) -> None:
         return
     last = standing[-1]
     measured = last.evaluation.metrics.items() if last.evaluation else ()
-    metrics = "".join(f"{name} {show_metric(name, value)}, " for name, value in measured)
+    metrics = "".join(f"{escaped(name)} {show_metric(name, value)}, " for name, value in measured)
     results().print(
         f"{len(standing)} rounds, {metrics}{size(ledger.stored_bytes())} in {directory}\nmodel {last.after}"
     )

@@ -16,6 +16,7 @@ from disavow.config.declarations import (
     PrivacySettings,
     RequestSettings,
     TaskSettings,
+    TrackingSettings,
     TrainingSettings,
 )
 from disavow.config.settings import CHANGEABLE, PROJECTION_LIMIT, Settings, participants_of
@@ -46,6 +47,7 @@ __all__ = [
     "RequestSettings",
     "Settings",
     "TaskSettings",
+    "TrackingSettings",
     "TrainingSettings",
     "allowed",
     "from_values",

@@ -248,6 +248,29 @@ class EngineSettings(Section):
     )
 
 
+class TrackingSettings(Section):
+    """Where rounds, metrics, verdicts and costs are also written, by every command that trains or answers."""
+
+    tensorboard: str | None = Field(
+        None,
+        min_length=1,
+        description="folder for TensorBoard's event files, one folder in it for each run; not set: none. Needs the "
+        "extra tensorboard. A run keeps the full path",
+    )
+    mlflow: str | None = Field(
+        None,
+        min_length=1,
+        description="MLflow's tracking URI, such as sqlite:///mlflow.db or http://localhost:5000; not set: none. "
+        "Needs the extra mlflow. A run keeps the full path of a database",
+    )
+    experiment: str = Field("disavow", description="MLflow's experiment; made where it is not there")
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything is written."""
+        return self.tensorboard is not None or self.mlflow is not None
+
+
 class LedgerSettings(Section):
     """What the run keeps on disk."""
 

@@ -21,6 +21,7 @@ from disavow.config.declarations import (
     RequestSettings,
     Section,
     TaskSettings,
+    TrackingSettings,
     TrainingSettings,
 )
 from disavow.domain import Policy
@@ -30,7 +31,7 @@ PROJECTION_LIMIT = 2000
 """Above this many participants, a random projection decides who is grouped with whom."""
 
 
-CHANGEABLE = ("rounds", "requests", "engine", "data.dir", "task.path", "ledger.retention")
+CHANGEABLE = ("rounds", "requests", "engine", "data.dir", "task.path", "ledger.retention", "tracking")
 """Settings that may be edited in a run's config.toml; the others are its data, its model, its training and its
 promises.
 """
@@ -60,6 +61,7 @@ class Settings(Section):
     engine: EngineSettings = EngineSettings()
     privacy: PrivacySettings = PrivacySettings()
     ledger: LedgerSettings = LedgerSettings()
+    tracking: TrackingSettings = TrackingSettings()
 
     @property
     def participants(self) -> int:

@@ -16,11 +16,16 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from disavow.config.declarations import MOST, TaskSettings
+from disavow.config.declarations import MOST
 from disavow.config.settings import CHANGEABLE, Settings
 from disavow.domain import Policy
 from disavow.domain.strategies import Registry, broken_plugins
 from disavow.errors import ConfigError
+
+_LATER = ("task", "tracking")
+"""Sections that earlier runs do not have: without a comment they are left out where they are not used, so that the
+digests of these runs stay what they were.
+"""
 
 _LONGEST = 80
 """Characters of a refused value that are repeated."""
@@ -227,7 +232,9 @@ def to_toml(settings: Settings, *, comments: bool = True, without: Collection[st
         f"# Once a run has started, only {', '.join(CHANGEABLE)} may be edited in its own config.toml.",
     ] * comments
     for name, about, fields in sections():
-        if name in without or (name == "task" and not comments and settings.task == TaskSettings()):
+        if name in without or (
+            name in _LATER and not comments and _value(settings, name) == _value(Settings(), name)
+        ):
             continue
         owner: BaseModel = getattr(settings, name) if name else settings
         if name:

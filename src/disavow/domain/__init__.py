@@ -5,6 +5,7 @@ cluster holds *slots*, and a slot is filled by one *member*. When a client leave
 """
 
 from disavow.domain.anchors import Anchor, Anchors, Place, TakingPart
+from disavow.domain.engine_choice import EngineChoice
 from disavow.domain.escaping import escaped
 from disavow.domain.evidence import ClusterEvidence, RebuiltEvidence
 from disavow.domain.layout import VARIANCE_FLOOR, VARIANCE_SUFFIX, ConstantTensor, Layout, TensorSpec
@@ -25,6 +26,7 @@ __all__ = [
     "ClusterEvidence",
     "ConstantTensor",
     "Cost",
+    "EngineChoice",
     "ErasureRequest",
     "Evaluation",
     "Layout",

@@ -72,6 +72,7 @@ class ErasureRequest:
             "verdict": self.verdict.kind.value if self.verdict else None,
             "first_broken_round": self.verdict.round if self.verdict else None,
             "rollback_to_round": self.verdict.undoes if self.verdict else None,
+            "criterion": self.verdict.criterion if self.verdict else None,
             "cost": asdict(self.cost) if self.cost else None,
             "asked_at": self.asked_at.isoformat(),
             "answered_at": self.answered_at.isoformat() if self.answered_at else None,

@@ -103,7 +103,7 @@ class Evaluation:
 
     metrics: dict[str, float]
 
-    def __init__(self, accuracy: float | None = None, loss: float | None = None, **others: float) -> None:
+    def __init__(self, /, accuracy: float | None = None, loss: float | None = None, **others: float) -> None:
         """Keep what was measured.
 
         Args:

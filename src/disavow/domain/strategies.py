@@ -92,6 +92,9 @@ class Registry(Mapping[str, S], Generic[S]):
     def add(self, strategy: type[S]) -> None:
         """Add a class under its name.
 
+        Args:
+            strategy: The class.
+
         Raises:
             ConfigError: It has no name, another class has that name, or its declaration cannot be.
 
@@ -121,11 +124,21 @@ class Registry(Mapping[str, S], Generic[S]):
         self._loaded[name] = _guarded(made, self.setting)
 
     def added(self, name: str) -> bool:
-        """Return whether somebody else than disavow registered this name."""
+        """Return whether somebody else than disavow registered this name.
+
+        Args:
+            name: The name of a strategy.
+
+        """
         return name not in self._own and name in self
 
     def summary(self, name: str) -> str:
-        """Return what the settings file says about a strategy."""
+        """Return what the settings file says about a strategy.
+
+        Args:
+            name: The name of a strategy.
+
+        """
         return self._own[name][1] if name in self._own else self[name].summary or name
 
     def complete(self) -> list[S]:
@@ -284,11 +297,20 @@ class ClusteringSpec(Strategy):
         """Return the fewest and the most members of a cluster; None: no limit.
 
         Verifiers refuse fewer than k and more than 2k - 1, except in anchored clusters.
+
+        Args:
+            k: The least members of a cluster by the policy.
+
         """
         return k, 2 * k - 1
 
     def fewest_participants(self, k: int) -> int:
-        """Return how many must take part in a round."""
+        """Return how many must take part in a round.
+
+        Args:
+            k: The least members of a cluster by the policy.
+
+        """
         return k
 
 
@@ -339,12 +361,22 @@ class NoiseSpec(Strategy):
         return 0.0
 
     def distribution(self, policy: Policy) -> str:
-        """Return the name of the distribution that it draws from."""
+        """Return the name of the distribution that it draws from.
+
+        Args:
+            policy: The promises of the run.
+
+        """
         del policy
         return "gaussian"
 
     def describe(self, policy: Policy) -> str:
-        """Return what `disavow status` says about it."""
+        """Return what `disavow status` says about it.
+
+        Args:
+            policy: The promises of the run.
+
+        """
         del policy
         return self.name
 

@@ -7,17 +7,22 @@ import logging
 import torch
 
 from disavow.config import EngineSettings
+from disavow.domain import EngineChoice, Evaluation
 from disavow.engines.compiled import CompiledTrainer, NoKernels, NotAChain
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.trainer import Trainer, VectorisedEngine
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError
-from disavow.rounds.local_training import Engine
 
 _log = logging.getLogger(__name__)
 
+NOT_COMPILED = 'engine.compile is "never"'
 
-def build(workload: Workload, settings: EngineSettings) -> Engine:
+ASKED_FOR = EngineChoice("sequential", (("others", 'engine.name is "sequential"'),))
+"""The reference engine, where the settings ask for it."""
+
+
+def build(workload: Workload, settings: EngineSettings) -> SequentialEngine[Evaluation] | VectorisedEngine:
     """Build the engine that the settings ask for.
 
     Args:
@@ -31,12 +36,17 @@ def build(workload: Workload, settings: EngineSettings) -> Engine:
         ConfigError: The device or precision is not to be had here.
     """
     if settings.name == "sequential":
-        return SequentialEngine(workload)
-    return VectorisedEngine(workload, trainer_for(workload, settings))
+        return SequentialEngine(workload, ASKED_FOR)
+    return VectorisedEngine(workload, *choose(workload, settings))
 
 
 def trainer_for(workload: Workload, settings: EngineSettings) -> Trainer:
-    """Build the fastest trainer for this network on this device.
+    """Build the fastest trainer for this network on this device: see `choose`."""
+    return choose(workload, settings)[0]
+
+
+def choose(workload: Workload, settings: EngineSettings) -> tuple[Trainer, EngineChoice]:
+    """Build the fastest trainer for this network on this device, and say why no faster one would do.
 
     On a GPU clients are stacked: by kernels of our own where they know all of the network, else by torch.func. On a
     CPU stacking is slower than training one client after the other: there the compiled kernels train chains, one
@@ -47,7 +57,7 @@ def trainer_for(workload: Workload, settings: EngineSettings) -> Trainer:
         settings: The section `engine` of the configuration.
 
     Returns:
-        The trainer, to be closed by the caller.
+        The trainer, to be closed by the caller, and its name with the reasons.
 
     Raises:
         ConfigError: The device or precision is not to be had here.
@@ -55,32 +65,57 @@ def trainer_for(workload: Workload, settings: EngineSettings) -> Trainer:
     device = device_of(settings)
     if device.type != "cpu":
         return _on_gpu(workload, settings, device)
-    if settings.precision != "float32":
-        raise ConfigError(f'engine.precision is "{settings.precision}"; allowed on a CPU: "float32"')
-    if settings.compile == "auto":
-        try:
-            _refuse_attributes(workload)
-            return CompiledTrainer(workload.network, _shape(workload))
-        except NotAChain as reason:
-            _log.info("no compiled kernels for %s: %s", type(workload.network).__name__, reason)
-        except NoKernels as reason:
-            _log.warning("no compiled kernels, so worker processes train: %s", reason)
+    refuse_precision(settings)
+    passed_over = [no_stack(settings)]
+    try:
+        if settings.compile != "auto":
+            raise NotAChain(NOT_COMPILED)
+        _refuse_attributes(workload)
+        return CompiledTrainer(workload.network, _shape(workload)), EngineChoice("compiled", tuple(passed_over))
+    except NotAChain as reason:
+        _log.info("no compiled kernels for %s: %s", type(workload.network).__name__, reason)
+        passed_over.insert(0, ("compiled", one_line(reason)))
+    except NoKernels as reason:
+        _log.warning("no compiled kernels, so worker processes train: %s", reason)
+        passed_over.insert(0, ("compiled", one_line(reason)))
     from disavow.engines.pool import PoolTrainer
 
-    return PoolTrainer()
+    return PoolTrainer(), EngineChoice("pool", tuple(passed_over))
 
 
-def _on_gpu(workload: Workload, settings: EngineSettings, device: torch.device) -> Trainer:
-    if settings.compile == "auto" and settings.precision == "float32":
-        from disavow.engines.fused import FusedTrainer, NotFusable
+def _on_gpu(workload: Workload, settings: EngineSettings, device: torch.device) -> tuple[Trainer, EngineChoice]:
+    from disavow.engines.fused import FusedTrainer, NotFusable
 
-        try:
-            return FusedTrainer(workload.network, _shape(workload), device)
-        except (NotFusable, NotAChain, NoKernels) as reason:
-            _log.info("no fused kernels for %s: %s", type(workload.network).__name__, reason)
+    try:
+        if settings.compile != "auto":
+            raise NotFusable(NOT_COMPILED)
+        if settings.precision != "float32":
+            raise NotFusable(f"they compute in float32, not in {settings.precision}")
+        return FusedTrainer(workload.network, _shape(workload), device), EngineChoice("fused")
+    except (NotFusable, NotAChain, NoKernels) as reason:
+        _log.info("no fused kernels for %s: %s", type(workload.network).__name__, reason)
+        passed_over = (("fused", one_line(reason)),)
     from disavow.engines.stacked import StackedTrainer
 
-    return StackedTrainer(device, precision=settings.precision)
+    return StackedTrainer(device, precision=settings.precision), EngineChoice("stacked", passed_over)
+
+
+def no_stack(settings: EngineSettings) -> tuple[str, str]:
+    """Say why clients are not stacked where a CPU trains."""
+    asked = settings.device == "cpu" and torch.cuda.is_available()
+    return "stacked", 'engine.device is "cpu"' if asked else "no GPU"
+
+
+def one_line(reason: Exception) -> str:
+    """Give the first line of an error, as part of a sentence."""
+    lines = str(reason).strip().splitlines()
+    return lines[0].rstrip(".;:") if lines else type(reason).__name__
+
+
+def refuse_precision(settings: EngineSettings) -> None:
+    """Refuse products of matrices that a CPU does not have."""
+    if settings.precision != "float32":
+        raise ConfigError(f'engine.precision is "{settings.precision}"; allowed on a CPU: "float32"')
 
 
 def device_of(settings: EngineSettings) -> torch.device:

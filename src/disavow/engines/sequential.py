@@ -12,10 +12,12 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from disavow.domain import Layout
-from disavow.engines.state import layout_of, model_of, put_model
+from disavow.domain import EngineChoice, Layout
+from disavow.engines.state import layout_of, put_model, vector_of, write_model
 from disavow.rounds.threads import one_thread
 from disavow.rounds.vectors import Model, Updates, require_layout
+
+_REFERENCE = EngineChoice("sequential")
 
 Measured_co = TypeVar("Measured_co", covariant=True)
 
@@ -53,14 +55,23 @@ class LocalWorkload(Protocol[Measured_co]):
 class SequentialEngine(Generic[Measured_co]):
     """Trains clients one by one."""
 
-    def __init__(self, workload: LocalWorkload[Measured_co]) -> None:
+    def __init__(self, workload: LocalWorkload[Measured_co], choice: EngineChoice = _REFERENCE) -> None:
         """Prepare a network and the clients' samples.
 
         Args:
             workload: What is trained: images with labels, or any task.
+            choice: Why no faster engine trains.
 
         """
+        self.choice = choice
         self._network = workload.prepared(copy.deepcopy(workload.network))
+        # counters and hidden buffers are not in the vector: each client must find them as the first one did
+        self._outside = [
+            (module, name, buffer.clone())
+            for module in self._network.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None and (not buffer.is_floating_point() or name in module._non_persistent_buffers_set)
+        ]
         self._held: dict[str, Any] = {client: workload.samples_of(client) for client in workload.parts}
         self._workload = workload
 
@@ -77,9 +88,11 @@ class SequentialEngine(Generic[Measured_co]):
 
     def _train_one(self, model: Model, client: str, round_number: int, epochs: int | None) -> Tensor:
         """The client's model after its local epochs, as a vector."""
-        put_model(self._network, model)
+        write_model(self._network, model)
+        for module, name, first in self._outside:
+            module._buffers[name] = first.clone()
         self._workload.training_for(epochs).train(self._network, self._held[client], client, round_number)
-        return model_of(self._network).vector.to(model.vector.device)
+        return vector_of(self._network).to(model.vector.device)
 
     def evaluate(self, model: Model) -> Measured_co:
         """See `Engine`."""

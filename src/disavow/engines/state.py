@@ -8,11 +8,13 @@ as `num_batches_tracked`, are constants of the layout: averaging or perturbing t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Container, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from disavow.domain import ConstantTensor, Layout, TensorSpec
+from disavow.domain import ConstantTensor, Layout, TensorSpec, escaped
+from disavow.errors import CannotRetrain
 from disavow.rounds.vectors import Model, require_layout
 
 
@@ -88,8 +90,19 @@ def model_of(network: nn.Module) -> Model:
     Returns:
         Its parameters and floating buffers.
     """
-    tensors = [tensor.detach().to(torch.float32).reshape(-1) for tensor in _tensors(network).values()]
-    return Model(layout_of(network), torch.cat(tensors))
+    return Model(layout_of(network), vector_of(network))
+
+
+def vector_of(network: nn.Module) -> Tensor:
+    """Copy the network's state into one vector, for who knows its layout already.
+
+    Args:
+        network: Any module.
+
+    Returns:
+        Its parameters and floating buffers.
+    """
+    return torch.cat([tensor.detach().to(torch.float32).reshape(-1) for tensor in _tensors(network).values()])
 
 
 def put_model(network: nn.Module, model: Model) -> None:
@@ -103,7 +116,43 @@ def put_model(network: nn.Module, model: Model) -> None:
         ModelMismatch: It has other tensors.
     """
     require_layout([model], layout_of(network))
+    write_model(network, model)
+
+
+def write_model(network: nn.Module, model: Model) -> None:
+    """Make the network hold a model that is known to have its layout.
+
+    Args:
+        network: Is changed in place.
+        model: One of the same layout.
+    """
     tensors = _tensors(network)
     with torch.no_grad():
         for name, value in model.tensors().items():
             tensors[name].copy_(value)
+
+
+def refuse_run(
+    holder: str, network: nn.Module, known: Container[str], layout: Layout, clients: Sequence[str]
+) -> None:
+    """Refuse to train a run whose models do not fit a network, or whose clients have no data here.
+
+    Args:
+        holder: What has the network and the data: "engine" or "task".
+        network: The network.
+        known: The clients that have data.
+        layout: That of the run's models.
+        clients: The clients of the run.
+
+    Raises:
+        CannotRetrain: The layouts differ, or a client has no data.
+
+    """
+    if layout_of(network) != layout:
+        raise CannotRetrain(
+            f"the run's models are not of the {holder}'s network: their tensors have other names or shapes"
+        )
+    lacking = [client for client in clients if client not in known]
+    if lacking:
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        raise CannotRetrain(f"the {holder} has no data of {escaped(lacking[0])}{more}, who take part in the run")

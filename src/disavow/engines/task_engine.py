@@ -1,68 +1,113 @@
 """The engine of any task: whatever trains its clients fastest, with the task's own evaluation.
 
-Kernels and stacks know plain SGD, cross entropy, and samples that are tensors. A task of these parts is recognised
-and trained by them; every other one runs its own loss and optimizer.
+Kernels know plain SGD, cross entropy, and samples that are tensors. A task of these parts is recognised and trained
+by them. Every other one runs its own loss and optimizer: on a GPU in one stack (`stacked/tasks.py`), on a CPU in
+worker processes, and where neither can be, one client after the other.
 """
 
 from __future__ import annotations
 
+import copy
+import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.optim import SGD
 
 from disavow.config import EngineSettings, TrainingSettings
-from disavow.domain import Evaluation, Layout
+from disavow.domain import EngineChoice, Evaluation, Layout
+from disavow.engines.factory import ASKED_FOR, device_of, no_stack, one_line, refuse_precision
 from disavow.engines.factory import build as build_for_images
-from disavow.engines.factory import device_of
+from disavow.engines.pool import START_SECONDS, PoolTrainer, why_unsendable
 from disavow.engines.sequential import SequentialEngine
-from disavow.engines.task_workload import TaskWorkload
+from disavow.engines.stacked import StackedTrainer
+from disavow.engines.stacked.precision import Precision
+from disavow.engines.stacked.tasks import CannotStack, StackedTasks, reproducible
+from disavow.engines.task_workload import CannotRebuild, TaskWorkload
+from disavow.engines.trainer import VectorisedEngine
 from disavow.engines.workload import Workload
+from disavow.errors import ConfigError
 from disavow.rounds.local_training import Engine
+from disavow.rounds.threads import cores
 from disavow.rounds.vectors import Model, Updates
-from disavow.tasks.loading import LoadedTask
-from disavow.tasks.samples import TensorSamples
-from disavow.tasks.task import PartsTask, Task
+from disavow.tasks.loading import LoadedTask, seeded
+from disavow.tasks.samples import Parts, TensorSamples, join
+from disavow.tasks.task import PartsTask, Task, is_cross_entropy
+
+_log = logging.getLogger(__name__)
 
 
 class NotRecognised(Exception):
     """A task that no kernel knows; the message says why."""
 
 
-class TaskEngine:
-    """Trains the clients of a task by one engine and evaluates as the task does.
+class Trains(Protocol):
+    """What trains the clients of a task: an engine without its evaluation, which is the task's."""
 
-    Attributes:
-        note: What trains, and why nothing faster does.
-
-    """
-
-    def __init__(self, workload: TaskWorkload, trained_by: Engine, note: str) -> None:
-        """Put an engine in front of a task.
-
-        Args:
-            workload: The task, which evaluates.
-            trained_by: What trains its clients.
-            note: What trains, and why nothing faster does.
-
-        """
-        self.note = note
-        self._workload = workload
-        self._engine = trained_by
-        self._evaluator = SequentialEngine(workload)
+    @property
+    def choice(self) -> EngineChoice:
+        """What trains, and why nothing faster does."""
 
     def train(
         self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
     ) -> Updates:
         """See `Engine`."""
-        return self._engine.train(model, clients, round_number, epochs=epochs)
+
+    def close(self) -> None:
+        """See `Engine`."""
+
+
+class TaskEngine:
+    """Trains the clients of a task by one engine and evaluates as the task does.
+
+    Where that engine finds out while it trains that it cannot, the reference takes over.
+
+    Args:
+        workload: The task, which evaluates.
+        trained_by: What trains its clients.
+        precision: How exact products are, on a GPU.
+
+    """
+
+    def __init__(self, workload: TaskWorkload, trained_by: Trains, precision: Precision = "float32") -> None:
+        self._workload = workload
+        self._precision = precision
+        self._trains = trained_by
+        self._reference = SequentialEngine(workload)
+
+    @property
+    def choice(self) -> EngineChoice:
+        """What trains, and why nothing faster does."""
+        return self._trains.choice
+
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
+        """See `Engine`."""
+        with reproducible(self._workload.device, self._precision):
+            try:
+                return self._trains.train(model, clients, round_number, epochs=epochs)
+            except (CannotRebuild, CannotStack) as reason:
+                self._fall_back(reason)
+                return self._trains.train(model, clients, round_number, epochs=epochs)
+
+    def _fall_back(self, reason: Exception) -> None:
+        """Let the reference train from now on."""
+        before = self.choice
+        _log.warning("clients train one after the other from now on, not by %s: %s", before.name, reason)
+        passed_over = ((before.name, one_line(reason)), *before.passed_over)
+        self._trains.close()
+        self._reference.choice = EngineChoice(_sequential_on(self._workload.device), passed_over)
+        self._trains = self._reference
 
     def evaluate(self, model: Model) -> Evaluation | None:
         """See `Engine`."""
-        return self._evaluator.evaluate(model)
+        with reproducible(self._workload.device, self._precision):
+            return self._reference.evaluate(model)
 
     def refuse_run(self, layout: Layout, clients: Sequence[str]) -> None:
         """See `ChecksRuns`."""
@@ -70,7 +115,50 @@ class TaskEngine:
 
     def close(self) -> None:
         """See `Engine`."""
-        self._engine.close()
+        self._trains.close()
+
+
+@dataclass(frozen=True, eq=False)
+class TaskAsk:
+    """Some clients of a task in one round, as the pool is asked for them."""
+
+    workload: TaskWorkload
+    model: Model
+    clients: tuple[str, ...]
+    round_number: int
+
+
+class PooledTasks:
+    """Trains the clients of a task in worker processes, bit for bit as the reference does.
+
+    Args:
+        workload: The task.
+        choice: Why no faster engine trains.
+        pool: The processes; by default one a core, started when it pays.
+
+    """
+
+    def __init__(self, workload: TaskWorkload, choice: EngineChoice, pool: PoolTrainer | None = None) -> None:
+        self.choice = choice
+        self._workload = workload
+        # a worker imports torch and loads the task before it trains: that must have been lost first
+        self._pool = pool or PoolTrainer(start_after=START_SECONDS + workload.loaded.seconds)
+
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
+        """See `Engine`.
+
+        Raises:
+            CannotRebuild: The task does not come out the same in a worker process.
+
+        """
+        ask = TaskAsk(self._workload.training_for(epochs), model, tuple(clients), round_number)
+        return self._pool.train([ask])[0]
+
+    def close(self) -> None:
+        """See `Engine`."""
+        self._pool.close()
 
 
 def build_for_task(loaded: LoadedTask, training: TrainingSettings, seed: int, settings: EngineSettings) -> Engine:
@@ -82,23 +170,78 @@ def build_for_task(loaded: LoadedTask, training: TrainingSettings, seed: int, se
         seed: The run's seed.
         settings: Which engine, on which device.
 
+    Returns:
+        The engine, to be closed by the caller. Its `choice` says what trains, and why nothing faster does.
+
+    Raises:
+        ConfigError: The device or precision is not to be had here.
+
     """
     own = TaskWorkload(loaded, training, seed)
+    device = device_of(settings)
     try:
         known = recognise(loaded, training, seed)
+        engine = build_for_images(known, settings)
+        if isinstance(engine, VectorisedEngine) and isinstance(engine.trainer, StackedTrainer):
+            _refuse_unstackable(engine, known)
     except NotRecognised as reason:
-        return _build_generic(own, settings, str(reason))
-    engine = build_for_images(known, settings)
+        if device.type == "cpu" or settings.name == "sequential":
+            return _on_cpu(own, settings, (("compiled", str(reason)), no_stack(settings)))
+        return _on_gpu(own, settings, device, str(reason))
     if has_own_evaluation(loaded.task) or loaded.test is None:
-        return TaskEngine(own, engine, type(engine).__name__)
+        return TaskEngine(own, engine)
     return engine
 
 
-def _build_generic(workload: TaskWorkload, settings: EngineSettings, reason: str) -> Engine:
-    # a user's own code may make tensors on the CPU: a GPU is used where it is asked for
-    device = device_of(settings) if settings.device == "cuda" else torch.device("cpu")
-    placed = TaskWorkload(workload.loaded, workload.settings, workload.seed, device)
-    return TaskEngine(placed, SequentialEngine(placed), f"one client after the other: {reason}")
+def _refuse_unstackable(engine: VectorisedEngine, known: Workload) -> None:
+    try:
+        engine.trainer.prepare(known)  # type: ignore[attr-defined]
+    except ConfigError as error:
+        engine.close()
+        raise NotRecognised(one_line(error).partition("; ")[0]) from error
+
+
+def _on_cpu(workload: TaskWorkload, settings: EngineSettings, passed_over: tuple[tuple[str, str], ...]) -> Engine:
+    """Let worker processes train a task, or else this one."""
+    if settings.name == "sequential":
+        return TaskEngine(workload, SequentialEngine(workload, ASKED_FOR))
+    refuse_precision(settings)
+    obstacle = why_unsendable(workload)
+    if obstacle is not None:
+        why = f"the task is only a Python object, which no other process can import ({obstacle})"
+    elif cores() == 1:
+        why = "there is one core"
+    else:
+        return TaskEngine(workload, PooledTasks(workload, EngineChoice("pool", passed_over)))
+    choice = EngineChoice("sequential", (("pool", why), *passed_over))
+    return TaskEngine(workload, SequentialEngine(workload, choice))
+
+
+def _on_gpu(workload: TaskWorkload, settings: EngineSettings, device: torch.device, unknown: str) -> Engine:
+    """Stack the clients of a task on a GPU, or else train them there one after the other.
+
+    Where the device was not asked for by name and a user's code does not run there, the CPU trains.
+    """
+    if settings.precision == "bf16":
+        raise ConfigError('engine.precision is "bf16"; allowed for this task: "float32", "tf32"')
+    placed = replace(workload, device=device)
+    fused = ("fused", unknown)
+    try:
+        choice = EngineChoice("stacked", (fused,))
+        stacked = StackedTasks(placed, precision=settings.precision, choice=choice)
+        return TaskEngine(placed, stacked, settings.precision)
+    except CannotStack as reason:
+        passed_over = (("stacked", one_line(reason)), fused)
+        # a training loop of the user's own cannot be tried: it may make tensors on the CPU
+        runs_here = reason.runs_here and not hasattr(workload.loaded.task, "train_client")
+    if settings.device == "cuda" or runs_here:
+        choice = EngineChoice(_sequential_on(device), passed_over)
+        return TaskEngine(placed, SequentialEngine(placed, choice), settings.precision)
+    return _on_cpu(workload, settings, (("compiled", unknown), *passed_over[:1]))
+
+
+def _sequential_on(device: torch.device) -> str:
+    return "sequential" if device.type == "cpu" else f"sequential on {device.type}"
 
 
 def has_own_evaluation(task: Task) -> bool:
@@ -132,10 +275,11 @@ def recognise(loaded: LoadedTask, training: TrainingSettings, seed: int) -> Work
         raise NotRecognised("gradients are clipped")
     if type(task).learning_rate_factor is not Task.learning_rate_factor:
         raise NotRecognised("the learning rate has a schedule")
-    if not _is_cross_entropy(task):
+    if not is_cross_entropy(task):
         raise NotRecognised("the loss is not plain cross entropy")
     sgd = _sgd_of(task, loaded.network, training)
     inputs, labels, parts = _tensors_of(loaded)
+    _refuse_unfit_samples(loaded.network, inputs, labels)
     test_inputs, test_labels = _test_of(loaded, inputs, labels)
     return Workload(
         network=loaded.network,
@@ -147,16 +291,6 @@ def recognise(loaded: LoadedTask, training: TrainingSettings, seed: int) -> Work
         settings=sgd,
         seed=seed,
     )
-
-
-def _is_cross_entropy(task: Task) -> bool:
-    if not isinstance(task, PartsTask):
-        return type(task).loss is Task.loss
-    loss = task.loss_function
-    if isinstance(loss, nn.CrossEntropyLoss):
-        plain = loss.weight is None and loss.reduction == "mean" and loss.label_smoothing == 0.0
-        return plain and loss.ignore_index == nn.CrossEntropyLoss().ignore_index
-    return loss is None or loss is functional.cross_entropy
 
 
 def _sgd_of(task: Task, network: nn.Module, training: TrainingSettings) -> TrainingSettings:
@@ -180,28 +314,27 @@ def _sgd_of(task: Task, network: nn.Module, training: TrainingSettings) -> Train
     )
 
 
-def _tensors_of(loaded: LoadedTask) -> tuple[Tensor, Tensor, dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]]:
+def _tensors_of(loaded: LoadedTask) -> tuple[Tensor, Tensor, Parts]:
     """Give all clients' inputs and labels as two tensors, and who holds which rows."""
-    held = {client: _pair(samples) for client, samples in loaded.samples.items()}
-    first = next(iter(held.values()))
-    if all(samples.tensors[0] is first.tensors[0] and samples.positions is not None for samples in held.values()):
-        shared = {
-            client: samples.positions.numpy() for client, samples in held.items() if samples.positions is not None
-        }
-        return *first.tensors, shared  # type: ignore[return-value]
-    shapes = {(each[0].shape[1:], each[0].dtype, each[1].shape[1:], each[1].dtype) for each in _rows(held)}
-    if len(shapes) > 1:
-        raise NotRecognised("clients hold samples of several shapes or types")
-    parts, start = {}, 0
-    for client, samples in held.items():
-        parts[client] = np.arange(start, start + len(samples))
-        start += len(samples)
-    rows = _rows(held)
-    return torch.cat([inputs for inputs, _ in rows]), torch.cat([labels for _, labels in rows]), parts
+    try:
+        (inputs, labels), parts = join({client: _pair(samples) for client, samples in loaded.samples.items()})
+    except ValueError as error:
+        raise NotRecognised(str(error)) from error
+    return inputs, labels, parts
 
 
-def _rows(held: dict[str, TensorSamples]) -> list[tuple[Tensor, ...]]:
-    return [samples.batch(np.arange(len(samples))) for samples in held.values()]
+def _refuse_unfit_samples(network: nn.Module, inputs: Tensor, labels: Tensor) -> None:
+    """Leave what cross entropy cannot take to the generic engine, which says whose batch it was, and its shapes."""
+    tried = copy.deepcopy(network).eval()
+    try:
+        with torch.no_grad(), seeded(0):
+            scores = tried(inputs[:1])
+    except Exception as error:
+        raise NotRecognised(f"the model does not take the inputs ({type(error).__name__})") from error
+    if not isinstance(scores, Tensor) or scores.dim() != 2:  # noqa: PLR2004 - samples, classes
+        raise NotRecognised("the model does not give one row of scores a sample")
+    if not 0 <= int(labels.min()) <= int(labels.max()) < scores.shape[1]:
+        raise NotRecognised("a label is none of the classes of the model")
 
 
 def _pair(samples: object) -> TensorSamples:

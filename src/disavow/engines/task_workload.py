@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from disavow.config import TrainingSettings
 from disavow.domain import Evaluation, Layout, escaped
 from disavow.engines.batches import batches
-from disavow.engines.state import layout_of
-from disavow.errors import CannotRetrain, DisavowError, TaskError
+from disavow.engines.sequential import SequentialEngine
+from disavow.engines.state import frozen_digest, model_of, refuse_run
+from disavow.errors import DisavowError, TaskError
 from disavow.rounds.randomness import training_stream
-from disavow.tasks.loading import LoadedTask, seeded
+from disavow.tasks.factory import Factory
+from disavow.tasks.loading import LoadedTask, load, seeded
 from disavow.tasks.samples import Positions, Samples
+from disavow.tasks.task import Task
 from disavow.tasks.training import own_frames, train_client
 
 
@@ -37,6 +42,7 @@ class TaskWorkload:
     settings: TrainingSettings
     seed: int
     device: torch.device = torch.device("cpu")
+    _others: dict[int, TaskWorkload] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def network(self) -> nn.Module:
@@ -60,18 +66,39 @@ class TaskWorkload:
         """Give the same with another number of local epochs; None for its own."""
         if epochs is None or epochs == self.settings.epochs:
             return self
-        return replace(self, settings=self.settings.model_copy(update={"epochs": epochs}))
+        if epochs not in self._others:  # made once: worker processes know a workload again by its identity
+            other = self.settings.model_copy(update={"epochs": epochs})
+            self._others[epochs] = replace(self, settings=other)
+        return self._others[epochs]
+
+    def shared_tensors(self) -> tuple[Tensor, ...]:
+        """List nothing: a worker process loads the task's data itself."""
+        return ()
+
+    def bare(self) -> TaskCopy:
+        """Give what a worker process builds the same from."""
+        loaded = self.loaded
+        return TaskCopy(
+            loaded.factory,
+            loaded.task if loaded.factory is None else None,
+            loaded.task.training,
+            self.settings,
+            self.seed,
+            _fingerprint(loaded.network),
+            loaded.digests,
+        )
+
+    @cached_property
+    def _engine(self) -> SequentialEngine[Evaluation | None]:
+        return SequentialEngine(self)
+
+    def engine_for(self, clients: Sequence[str]) -> SequentialEngine[Evaluation | None]:  # noqa: ARG002
+        """Give the reference engine, which copies no samples."""
+        return self._engine
 
     def refuse_run(self, layout: Layout, clients: Sequence[str]) -> None:
         """See `rounds.local_training.ChecksRuns`."""
-        if layout_of(self.network) != layout:
-            raise CannotRetrain(
-                "the run's models are not of the task's model: their tensors have other names or shapes"
-            )
-        lacking = [client for client in clients if client not in self.parts]
-        if lacking:
-            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-            raise CannotRetrain(f"the task has no data of {escaped(lacking[0])}{more}, who take part in the run")
+        refuse_run("task", self.network, self.parts, layout, clients)
 
     def train(self, network: nn.Module, samples: Samples, client: str, round_number: int) -> None:
         """Train a network in place for one client's round, with every draw from seed, round and client.
@@ -97,7 +124,7 @@ class TaskWorkload:
                     task,
                     network,
                     samples,
-                    self._batches(len(samples), client, round_number),
+                    self.batches_of(client, round_number),
                     client=client,
                     round_number=round_number,
                     device=self.device,
@@ -114,9 +141,10 @@ class TaskWorkload:
                     f"{type(error).__name__}: {error}{own_frames(error)}"
                 ) from error
 
-    def _batches(self, samples: int, client: str, round_number: int) -> Iterator[Positions]:
+    def batches_of(self, client: str, round_number: int) -> Iterator[Positions]:
+        """Order a client's samples in batches, as every engine takes them."""
         return batches(
-            samples,
+            len(self.parts[client]),
             epochs=self.settings.epochs,
             batch_size=self.settings.batch_size,
             seed=self.seed,
@@ -137,13 +165,80 @@ class TaskWorkload:
         with seeded(training_stream(self.seed, "evaluation").below(1 << 63), self.device):
             try:
                 measured: Any = task.evaluate(network, data)
-                return Evaluation(**{str(name): _finite_or_nan(value) for name, value in dict(measured).items()})
+                if not isinstance(measured, Mapping):
+                    raise TaskError(
+                        f"{type(task).__name__}.evaluate() returned a {type(measured).__name__}; allowed: a "
+                        "mapping from names to numbers"
+                    )
+                return Evaluation(**{str(name): _finite_or_nan(value) for name, value in measured.items()})
             except DisavowError:
                 raise
             except Exception as error:
                 raise TaskError(
                     f"{type(task).__name__}.evaluate() raised {type(error).__name__}: {error}{own_frames(error)}"
                 ) from error
+
+
+class CannotRebuild(Exception):
+    """A task that a worker process could not build again, or built otherwise. The process that trains has it."""
+
+
+@dataclass(frozen=True, eq=False)
+class TaskCopy:
+    """What a worker process builds a task from, and by what it knows that it is the same.
+
+    Args:
+        factory: What makes the task; None where the task itself is sent.
+        task: The task itself, whose class can be imported.
+        training: How clients train, as the task was told.
+        settings: The same, perhaps with another number of epochs.
+        seed: The run's seed.
+        network: The fingerprint of the model.
+        digests: What each client holds.
+
+    """
+
+    factory: Factory | None
+    task: Task | None
+    training: TrainingSettings
+    settings: TrainingSettings
+    seed: int
+    network: str
+    digests: Mapping[str, str]
+
+    def filled(self, tensors: Sequence[Tensor]) -> TaskWorkload:  # noqa: ARG002 - a task brings its own
+        """Build the task again, as it was in the process that trains.
+
+        Args:
+            tensors: None are needed.
+
+        Raises:
+            CannotRebuild: Its code raised, or it came out another.
+
+        """
+        try:
+            task = self.task if self.factory is None else self.factory.build()
+            if task is None:
+                raise CannotRebuild("neither it nor its factory was sent")
+            loaded = load(task, training=self.training, seed=self.seed, factory=self.factory)
+            digests = loaded.digests
+        except Exception as error:
+            raise CannotRebuild(f"it cannot be built in a worker process: {error}") from error
+        if _fingerprint(loaded.network) != self.network:
+            raise CannotRebuild("its model comes out another in a worker process")
+        changed = [client for client, digest in self.digests.items() if digests.get(client) != digest]
+        if changed:
+            raise CannotRebuild(f"the data of {escaped(changed[0])} comes out other in a worker process")
+        return TaskWorkload(loaded, self.settings, self.seed)
+
+
+def _fingerprint(network: nn.Module) -> str:
+    """Compute the SHA-256 of all that a model starts with: what is trained, what is frozen, and whole numbers."""
+    model = model_of(network)
+    found = hashlib.sha256(model.layout.to_json().encode())
+    found.update(model.vector.cpu().numpy().data)
+    found.update((frozen_digest(network) or "").encode())
+    return found.hexdigest()
 
 
 def _finite_or_nan(value: Any) -> float:

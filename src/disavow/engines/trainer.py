@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from disavow.domain import Evaluation, Layout
+from disavow.domain import EngineChoice, Evaluation, Layout
 from disavow.engines.workload import Workload
 from disavow.rounds.vectors import Model, Updates
 
@@ -77,11 +77,13 @@ class VectorisedEngine:
     Args:
         workload: The federation's network, samples and training settings.
         trainer: What trains its clients.
+        choice: Which trainer that is, and why no faster one; where nobody has chosen, its class says it.
     """
 
-    def __init__(self, workload: Workload, trainer: Trainer) -> None:
+    def __init__(self, workload: Workload, trainer: Trainer, choice: EngineChoice | None = None) -> None:
         self.workload = workload
         self.trainer = trainer
+        self.choice = choice or EngineChoice(type(trainer).__name__.removesuffix("Trainer").lower())
 
     def ask(self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None) -> Ask:
         """Make what the trainer is asked for this federation's round.

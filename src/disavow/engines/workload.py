@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from disavow.config import TrainingSettings
-from disavow.domain import Evaluation, Layout, escaped
+from disavow.domain import Evaluation, Layout
 from disavow.engines.batches import batches
 from disavow.engines.objectives import EVALUATION_BATCH, Task, evaluation_of, task_of
+from disavow.engines.sequential import SequentialEngine
 from disavow.engines.sgd import layout_for, train_network
-from disavow.engines.state import layout_of
-from disavow.errors import CannotRetrain
+from disavow.engines.state import refuse_run
 from disavow.rounds.randomness import training_stream
+from disavow.tasks.images import ImageTask
 from disavow.tasks.loading import seeded
 
 
@@ -65,14 +66,25 @@ class Workload:
 
     def refuse_run(self, layout: Layout, clients: Sequence[str]) -> None:
         """See `rounds.local_training.ChecksRuns`."""
-        if layout_of(self.network) != layout:
-            raise CannotRetrain(
-                "the run's models are not of the engine's network: their tensors have other names or shapes"
-            )
-        lacking = [client for client in clients if client not in self.parts]
-        if lacking:
-            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-            raise CannotRetrain(f"the engine has no data of {escaped(lacking[0])}{more}, who take part in the run")
+        refuse_run("engine", self.network, self.parts, layout, clients)
+
+    def shared_tensors(self) -> tuple[Tensor, ...]:
+        """List the samples, which worker processes map and are not sent."""
+        return self.images, self.labels, self.test_images, self.test_labels
+
+    def bare(self) -> Workload:
+        """Give the same without its samples, as it is sent to a worker process."""
+        none = torch.empty(0)
+        return replace(self, images=none, labels=none, test_images=none, test_labels=none)
+
+    def filled(self, tensors: Sequence[Tensor]) -> Workload:
+        """Undo `bare`, with the samples where they are now."""
+        images, labels, test_images, test_labels = tensors
+        return replace(self, images=images, labels=labels, test_images=test_images, test_labels=test_labels)
+
+    def engine_for(self, clients: Sequence[str]) -> SequentialEngine[Evaluation]:
+        """Build the reference engine for some clients, copying only their samples."""
+        return SequentialEngine(replace(self, parts={client: self.parts[client] for client in clients}))
 
     def prepared(self, network: nn.Module) -> nn.Module:
         """Give a network in the memory format in which it is trained on a CPU."""
@@ -121,3 +133,26 @@ class Workload:
             round_number=round_number,
             client=client,
         )
+
+
+def image_workload(task: ImageTask, network: nn.Module, settings: TrainingSettings, seed: int) -> Workload:
+    """Describe the built-in images as what their engines train on.
+
+    Args:
+        task: The images, read.
+        network: The architecture.
+        settings: How clients train.
+        seed: The run's seed.
+
+    """
+    data = task.data
+    return Workload(
+        network=network,
+        images=data.train.images,
+        labels=data.train.labels,
+        parts=data.parts,
+        test_images=data.test.images,
+        test_labels=data.test.labels,
+        settings=settings,
+        seed=seed,
+    )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from disavow.config import participants_of
-from disavow.domain import Cost, Verdict, VerdictKind
+from disavow.domain import ClusterEvidence, Cost, Verdict, VerdictKind
 from disavow.erasure.judge import judged, undone_by, work_after
 from disavow.erasure.mechanisms import Mechanism, Step, refuse_another
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
-from disavow.ledger import Ledger
+from disavow.ledger import Ledger, Reader
 from disavow.ledger.members import UNKNOWN
+from disavow.proof.bounds import Bounds, log10_odds, total_ratio
 from disavow.proof.envelope import LARGEST
 from disavow.rounds.options import RoundOptions
 
@@ -22,7 +24,9 @@ class Forecast:
 
     `served` is the round whose model is served in the end; `obstacle` says why nothing more can be rebuilt.
     `approximate`: what is rebuilt is not what training again would have come to. `too_large`: up to so many bytes
-    the proof of one of them may have; None where that is surely no more than a verifier reads.
+    the proof of one of them may have; None where that is surely no more than a verifier reads. `odds`: log10 of the
+    odds of each client over those of its rounds that would stand, as its proof would say; None where the noise has
+    none, and nothing of a client without such rounds.
     """
 
     verdict: Verdict
@@ -31,6 +35,7 @@ class Forecast:
     obstacle: str | None = None
     approximate: bool = False
     too_large: int | None = None
+    odds: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def foresee(ledger: Ledger, ids: Sequence[str], options: RoundOptions, mechanism: Mechanism) -> Forecast:
@@ -55,6 +60,7 @@ def foresee(ledger: Ledger, ids: Sequence[str], options: RoundOptions, mechanism
         first, last = undone_by(snapshot, verdict)
         work = work_after(snapshot, leavers, verdict, options, mechanism)
         sizes = ProofSizes.read(snapshot)
+        odds = _odds(snapshot, asked, leavers, verdict)
         proofs = [sizes.of(each, before=verdict.undoes, leavers=len(leavers)) for each in asked]
     size = max(proofs, default=0) + len(work.steps) * sealed_bytes(ROUND_LEAF)
     cost = _cost(ledger, options, work.steps)
@@ -66,7 +72,21 @@ def foresee(ledger: Ledger, ids: Sequence[str], options: RoundOptions, mechanism
         work.obstacle,
         approximate=first <= last and not mechanism.exact,
         too_large=size if size > LARGEST else None,
+        odds=odds,
     )
+
+
+def _odds(
+    reader: Reader, asked: Sequence[int], leavers: Sequence[int], verdict: Verdict
+) -> dict[str, float | None]:
+    """log10 of the composed odds of whoever asks, by id."""
+    ratios: defaultdict[int, list[Bounds]] = defaultdict(list)
+    for each in reader.evidence(leavers):
+        if isinstance(each, ClusterEvidence) and (verdict.undoes is None or each.round < verdict.undoes):
+            for leaver in each.leavers:
+                ratios[leaver].append(Bounds(0.0, each.ratio))
+    standing = [number for number in asked if number in ratios]
+    return {reader.names_of([number])[0]: log10_odds(total_ratio(ratios[number])) for number in standing}
 
 
 def _cost(ledger: Ledger, options: RoundOptions, steps: Sequence[Step]) -> Cost:

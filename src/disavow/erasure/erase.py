@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
 from disavow.erasure.judge import judged, work_after
 from disavow.erasure.mechanisms import Mechanism, Work, refuse_another
-from disavow.erasure.prove import OnOpening, check_openings, default_openings, prove_leavers, refuse_too_large
+from disavow.erasure.proof_files import check_openings, default_openings
+from disavow.erasure.prove import OnOpening, prove_leavers, refuse_too_large
 from disavow.errors import RoundRefused
 from disavow.ledger import Ledger
 from disavow.ledger.journal import Rebuilding
 from disavow.proof.leaves import MOST_REQUESTS
 from disavow.rounds.options import RoundOptions
-from disavow.rounds.training import OnRound, settle
+from disavow.rounds.training import OnRound, settle, settle_newest
 
 if TYPE_CHECKING:
     from disavow.rounds.local_training import Engine
@@ -244,7 +245,7 @@ def rebuild_next(
         except RoundRefused as refusal:
             obstacle = refusal.reason  # it would be refused again and again: the earlier model is served instead
         else:
-            for summary in settle(ledger, engine, options):
+            for summary in settle_newest(ledger, engine, options):
                 on_round(summary)
             return True
     _finish(ledger, options, mechanism, wanted, obstacle, remark)

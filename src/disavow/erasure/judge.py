@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from disavow.domain import ClusterEvidence, Policy, RebuiltEvidence, Verdict, VerdictKind
 from disavow.domain.strategies import Registry, Strategy
+from disavow.domain.verdict import SURVIVORS
 from disavow.errors import ConfigError
 from disavow.proof.bounds import Bounds, total_ratio, within_odds
 
@@ -29,13 +30,21 @@ def judge(evidence: Iterable[ClusterEvidence | RebuiltEvidence], policy: Policy)
 
     Deniable when the criterion holds for every one of them; otherwise a rollback to the first round in which it
     does not. A rebuilt round that a leaver contributed to never does.
+
+    Args:
+        evidence: What the ledger holds of these clusters and rounds.
+        policy: The promises of the run.
+
+    Returns:
+        The verdict, with the criterion that brought about a rollback.
+
     """
-    broken = []
+    broken: list[tuple[int, str | None]] = []
     every: list[ClusterEvidence] = []
     held: defaultdict[int, list[ClusterEvidence]] = defaultdict(list)
     for each in evidence:
         if isinstance(each, RebuiltEvidence):
-            broken.append(each.round)
+            broken.append((each.round, None))
             continue
         every.append(each)
         for leaver in each.leavers:
@@ -43,8 +52,15 @@ def judge(evidence: Iterable[ClusterEvidence | RebuiltEvidence], policy: Policy)
     judged = {"cluster": [[each] for each in every], "leaver": list(held.values())}
     for criterion in CRITERIA.complete():
         if criterion.applies(policy):
-            broken += [number for some in judged[criterion.judges] for number in criterion.broken(some, policy)]
-    return Verdict(VerdictKind.ROLLBACK, min(broken)) if broken else Verdict(VerdictKind.DENIABLE)
+            broken += [
+                (number, criterion.name)
+                for some in judged[criterion.judges]
+                for number in criterion.broken(some, policy)
+            ]
+    if not broken:
+        return Verdict(VerdictKind.DENIABLE)
+    number, by = min(broken, key=lambda each: each[0])  # the first of several that break the same round
+    return Verdict(VerdictKind.ROLLBACK, number, criterion=by)
 
 
 def judged(reader: Reader, leavers: Sequence[int], mechanism: Mechanism) -> Verdict:
@@ -62,7 +78,7 @@ def judged(reader: Reader, leavers: Sequence[int], mechanism: Mechanism) -> Verd
     verdict = judge(reader.evidence(leavers), reader.policy)
     if verdict.round is None:
         return verdict
-    kept = reader.nearest_checkpoint(mechanism.goes_back_to(verdict.round))
+    kept = reader.nearest_kept_round(mechanism.goes_back_to(verdict.round))
     return replace(verdict, back_to=None if kept == verdict.round else kept)
 
 
@@ -113,7 +129,12 @@ class Criterion(Strategy, ABC):
             raise ConfigError(f'criterion {cls.name!r} judges {cls.judges!r}; allowed: "cluster", "leaver"')
 
     def applies(self, policy: Policy) -> bool:
-        """Return whether runs of this policy are judged by it."""
+        """Return whether runs of this policy are judged by it.
+
+        Args:
+            policy: The promises of the run.
+
+        """
         del policy
         return True
 
@@ -144,7 +165,7 @@ class Criterion(Strategy, ABC):
 class Survivors(Criterion):
     """(x, Δ) within the drawn cluster."""
 
-    name = "survivors"
+    name = SURVIVORS
 
     def broken(self, clusters: Sequence[ClusterEvidence], policy: Policy) -> Iterable[int]:
         """See `Criterion`."""
@@ -181,6 +202,11 @@ def holds(cluster: ClusterEvidence, policy: Policy) -> bool:
 
     Only members of the cluster could have been drawn, so only they count. With s representatives, s - 1 others may
     have been drawn beside the leaver: x more must be left to take its place.
+
+    Args:
+        cluster: A cluster that held a leaver.
+        policy: The promises of the run.
+
     """
     return cluster.survivors >= policy.survivors_needed and cluster.spread <= cluster.delta
 

@@ -7,7 +7,6 @@ nobody; the opening is the leaver's alone and never lies inside the run.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.domain import VerdictKind
 from disavow.erasure.judge import judge
+from disavow.erasure.proof_files import check_openings, default_openings, opening_path, what_if_path
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
 from disavow.errors import ConfigError, IntegrityError, LedgerError, ProofTooLarge, UnknownClient, Unreadable
 from disavow.ledger import Ledger, Reader, database
@@ -45,8 +45,6 @@ from disavow.proof.statement import (
 )
 from disavow.proof.validation import write_figure
 from disavow.proof.verify import Asked, TrustedKey, examine
-
-OPENINGS_SUFFIX = ".openings"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,81 +77,6 @@ class OpenedProof(Proof):
     """The same, with the opening that goes with it."""
 
     opening: Opening
-
-
-def default_openings(run: Path) -> Path:
-    """Name the folder where openings go unless somebody says otherwise: beside the run, never in it.
-
-    Args:
-        run: The run directory.
-
-    """
-    run = run.resolve()
-    return run.with_name(run.name + OPENINGS_SUFFIX)
-
-
-def check_openings(folder: Path, run: Path) -> Path:
-    """Refuse a folder for openings or receipts that lies inside the run, or is no folder.
-
-    Args:
-        folder: The folder, which is returned.
-        run: The run directory.
-
-    Raises:
-        ConfigError: It cannot be used.
-
-    """
-    if (folder.exists() or folder.is_symlink()) and not folder.is_dir():
-        raise ConfigError(f"{folder} is not a folder; openings and receipts need one")
-    if folder.resolve().is_relative_to(run.resolve()):
-        raise ConfigError(f"{folder} lies inside {run}; openings and receipts are never kept in the run")
-    return folder
-
-
-def proof_path(run: Path, request: int) -> Path:
-    """Name the file of the proof of an answered request.
-
-    Args:
-        run: The run directory.
-        request: The request's number.
-
-    """
-    return ProofStore(run).path(request)
-
-
-def unsigned_path(run: Path, request: int) -> Path:
-    """Name the file of the statement of a request that was answered without a key.
-
-    Args:
-        run: The run directory.
-        request: The request's number.
-
-    """
-    return ProofStore(run).path(request, signed=False)
-
-
-def opening_path(openings: Path, run_id: str, request: int) -> Path:
-    """Name the file of the opening of a request; two runs may share the folder.
-
-    Args:
-        openings: The folder.
-        run_id: The run.
-        request: The request's number.
-
-    """
-    return openings / f"request-{request}-{run_id[:8]}.json"
-
-
-def what_if_path(openings: Path, run_id: str, client: str) -> Path:
-    """Name the file of the opening of a what-if: the erasure of that client finds it there, and removes it.
-
-    Args:
-        openings: The folder.
-        run_id: The run.
-        client: The client's id.
-
-    """
-    return openings / f"what-if-{hashlib.sha256(f'{run_id}/{client}'.encode()).hexdigest()[:12]}.json"
 
 
 OnOpening = Callable[[int, Path], None]

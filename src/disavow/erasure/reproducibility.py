@@ -2,7 +2,8 @@
 
 A rollback broadcasts the model of its first round a second time. A client whose training draws come from the seed
 alone returns, to the last bit, what it returned the first time, and the ledger holds the digests of both. Where
-clients train elsewhere, nobody has to take their word for it.
+clients train elsewhere, or by a user's own code, nobody has to take their word for it; and nothing is trained for
+it that is not trained anyway.
 """
 
 from __future__ import annotations

@@ -114,6 +114,15 @@ def evidence_mod(message: Message, context: Context, call_next: ClientAppCallabl
     It comes first in the list of mods, so that it sees the update as it leaves the node. Evidence that does not
     hold is no reason not to train: it is kept as a complaint, for a person to look at. Nor is a folder that cannot
     be used: the log says so, and the server hears nothing.
+
+    Args:
+        message: What came from the server.
+        context: That of the node.
+        call_next: The next mod, or the client app.
+
+    Returns:
+        The reply, with the confirmation.
+
     """
     kind = message.metadata.message_type.partition(".")[0]
     if kind == MessageType.QUERY:

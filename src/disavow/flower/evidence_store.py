@@ -14,6 +14,7 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context
 
 from disavow.errors import VerificationError
+from disavow.ledger.files import sync, sync_folder
 
 FOLDER = "evidence-dir"
 """The key of the node config that names the folder."""
@@ -83,7 +84,7 @@ def _make_private(folder: Path) -> None:
     """Make a folder, and those above it that are missing, for this user alone."""
     for missing in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
-        _sync_folder(missing.parent)
+        sync_folder(missing.parent)
 
 
 def _write_exclusively(path: Path, data: bytes) -> None:
@@ -94,17 +95,9 @@ def _write_exclusively(path: Path, data: bytes) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)

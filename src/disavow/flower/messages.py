@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from disavow.erasure.prove import opening_path
+from disavow.erasure.proof_files import opening_path
 from disavow.erasure.receipts import receipts, receipts_of_round
 from disavow.flower.identity import lacks_query
 from disavow.flower.log import inform, warn

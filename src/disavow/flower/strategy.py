@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import FedAvg, Result
 from disavow.config import Settings
 from disavow.domain import ErasureRequest, RequestState
 from disavow.erasure.mechanisms import Mechanism
-from disavow.erasure.prove import check_openings, default_openings
+from disavow.erasure.proof_files import check_openings, default_openings
 from disavow.errors import BudgetSpent, ConfigError
 from disavow.federation import Callbacks, Federation
 from disavow.flower.identity import Identity
@@ -213,13 +213,13 @@ class KIPFedAvg(FedAvg):
         self.summary()
         inform(f"{ledger.last_round} of {num_rounds} rounds stand in {self.directory}")
         training.evaluate_current()
-        evaluated = ledger.digest_before(ledger.last_round + 1)
+        evaluated = ledger.served_model_digest()
         while True:
             self._answer_requests(federation, training, delivery)
             training.roster.refresh()
             delivery.send_proofs()
             training.drop_metrics_after(ledger.last_round)
-            if (digest := ledger.digest_before(ledger.last_round + 1)) != evaluated:
+            if (digest := ledger.served_model_digest()) != evaluated:
                 evaluated = digest
                 training.evaluate_current()  # after a rollback it may be one that no evaluation was about
                 self._evaluate_on_nodes(training, evaluate_config)

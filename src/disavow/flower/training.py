@@ -189,8 +189,8 @@ class NodeTraining:
         """Pass the newest round on to `aggregate_train` if it was recorded just now, and evaluate its model.
 
         Returns:
-            What the app's `evaluate_fn` says; None where there is none, where it names no accuracy, and where it
-            was asked before about the round that waits for its evaluation.
+            What the app's `evaluate_fn` says; None where there is none, where it names no finite number, and where
+            it was asked before about the round that waits for its evaluation.
 
         """
         self._aggregate_train(model)
@@ -267,10 +267,10 @@ class NodeTraining:
         if metrics is None:
             return None
         self.result.evaluate_metrics_serverapp[number] = metrics
-        accuracy, loss = metrics.get("accuracy"), metrics.get("loss")
-        if not isinstance(accuracy, int | float) or not math.isfinite(accuracy):
-            return None
-        return Evaluation(float(accuracy), float(loss) if isinstance(loss, int | float) else math.nan)
+        # Flower also takes lists of numbers, of which a round keeps none
+        measured = {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
+        finite = {name: value for name, value in measured.items() if math.isfinite(value)}
+        return Evaluation(**finite) if finite else None
 
     def refuse_run(self, layout: Layout, clients: Sequence[str]) -> None:
         """See `ChecksRuns`. Whether a client is here is seen when it is asked."""

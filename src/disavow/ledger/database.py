@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor, ExceptionContext
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool, StaticPool
+from sqlalchemy.util import LRUCache
 
 from disavow.errors import (
     NO_ROOM,
@@ -48,6 +51,23 @@ _READ_ONLY = "SQLITE_READONLY"
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 
 
+class _Dialect(SQLiteDialect_pysqlite):
+    """SQLite's, one as good as another: statements compiled for one ledger serve the next one that is opened."""
+
+    supports_statement_cache = True
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
+sa.dialects.registry.register("disavow", __name__, "_Dialect")
+_COMPILED: LRUCache[Any, Any] = LRUCache(500)
+"""Statements that were compiled in this process: most of the time of a short command is compiling them."""
+
+
 def connect(path: Path, *, write: bool) -> sa.Engine:
     """An engine on a ledger file. Without `write`, nothing can be changed through it; with it, it may be new."""
     refuse_unsafe(path)
@@ -68,7 +88,13 @@ def connect(path: Path, *, write: bool) -> sa.Engine:
             raise unsafe(path, "no longer the same file")
         return opened
 
-    engine = sa.create_engine("sqlite://", creator=open_file, poolclass=QueuePool, hide_parameters=True)
+    engine = sa.create_engine(
+        "disavow://",
+        creator=open_file,
+        poolclass=QueuePool,
+        hide_parameters=True,
+        execution_options={"compiled_cache": _COMPILED},
+    )
 
     @sa.event.listens_for(engine, "handle_error")
     def translate(context: ExceptionContext) -> None:

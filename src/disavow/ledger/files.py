@@ -81,7 +81,7 @@ class Folder:
     def sync(self) -> None:
         """Make renames and deletions in the folder durable."""
         with open_folder(self.path) as folder:
-            _sync(folder)
+            sync(folder)
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete files of ours durably; no other name is ever deleted."""
@@ -92,10 +92,10 @@ class Folder:
             for name in ours:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
-            _sync(folder)
+            sync(folder)
 
 
-def _sync(descriptor: int) -> None:
+def sync(descriptor: int) -> None:
     """Make what was written durable. On macOS `fsync` leaves it in the drive's cache, which a power cut empties."""
     os.fsync(descriptor)
     flush_drive = getattr(fcntl, "F_FULLFSYNC", None)
@@ -212,7 +212,7 @@ def _write(folder: int, name: str, data: bytes, *, mode: int, replace: bool) -> 
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            _sync(descriptor)
+            sync(descriptor)
         if replace:
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         else:
@@ -223,7 +223,7 @@ def _write(folder: int, name: str, data: bytes, *, mode: int, replace: bool) -> 
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
-    _sync(folder)
+    sync(folder)
 
 
 def remove_temporaries(folder: Path, names: str) -> None:
@@ -236,7 +236,7 @@ def remove_temporaries(folder: Path, names: str) -> None:
         for name in stale:
             os.unlink(name, dir_fd=descriptor)
         if stale:
-            _sync(descriptor)
+            sync(descriptor)
 
 
 def _temporary(names: str) -> str:
@@ -247,13 +247,13 @@ def _temporary(names: str) -> str:
 def sync_folder(folder: Path) -> None:
     """Make renames and deletions inside a folder durable."""
     with open_folder(folder, follow=True) as descriptor:
-        _sync(descriptor)
+        sync(descriptor)
 
 
 def sync_file(path: Path) -> None:
     """Make what was written to a file durable."""
     descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        _sync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import sqlalchemy as sa
 from disavow.domain import Layout, Policy
 from disavow.ledger.members import Members
 from disavow.ledger.models import ModelStore
+from disavow.ledger.schema import clusters, slots
 from disavow.ledger.updates import UpdateStore
 
 _NAMED = 5
@@ -34,7 +36,7 @@ class Finding:
         return f"{self.where}: {self.what}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Checked:
     """What the checks look at: one consistent view of the ledger, and the files beside it."""
 
@@ -53,6 +55,17 @@ class Checked:
     def identified(self) -> bool:
         """Whether the keyring is there, so that members can be checked too."""
         return self.members.keyring.exists
+
+
+@lru_cache(maxsize=1)  # the rows of a round and then its leaf are checked against them
+def clusters_and_slots(checked: Checked, round_id: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The rows of a round's clusters and of its slots, in order."""
+    of_clusters = sa.select(clusters).where(clusters.c.round_id == round_id).order_by(clusters.c.position)
+    of_slots = sa.select(slots).where(slots.c.round_id == round_id).order_by(slots.c.slot)
+    return (
+        [dict(row._mapping) for row in checked.connection.execute(of_clusters)],
+        [dict(row._mapping) for row in checked.connection.execute(of_slots)],
+    )
 
 
 def gaps(present: Collection[object], numbers: range) -> list[int]:

@@ -12,9 +12,9 @@ import sqlalchemy as sa
 
 from disavow.errors import Unreadable, VerificationError
 from disavow.ledger import log
-from disavow.ledger.findings import Checked, Finding, gaps
+from disavow.ledger.findings import Checked, Finding, clusters_and_slots, gaps
 from disavow.ledger.leaves import cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
-from disavow.ledger.schema import clusters, erasures, rebuilt, requests, run, slots
+from disavow.ledger.schema import erasures, rebuilt, requests, run
 from disavow.ledger.schema import log as log_table
 from disavow.ledger.withdrawals import map_of, withdrawn_slots
 from disavow.proof.commitment import commit_client
@@ -192,10 +192,7 @@ def check_round_leaf(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]
     row = connection.execute(sa.select(log_table).where(log_table.c.round_id == header.id)).one_or_none()
     if row is None:
         return  # `check_log` says so
-    mine = sa.select(clusters).where(clusters.c.round_id == header.id).order_by(clusters.c.position)
-    groups = [dict(each._mapping) for each in connection.execute(mine)]
-    mine = sa.select(slots).where(slots.c.round_id == header.id).order_by(slots.c.slot)
-    places = [dict(each._mapping) for each in connection.execute(mine)]
+    groups, places = clusters_and_slots(checked, header.id)
     where = f"the leaf of round {header.number}, attempt {header.attempt}"
     if header.clusters == 0:
         mechanism = connection.execute(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -13,17 +14,15 @@ from disavow.domain import Policy, RequestState, size_class
 from disavow.domain.strategies import CLUSTERINGS
 from disavow.errors import IntegrityError, LedgerError
 from disavow.ledger import clients, pseudonyms, rows
-from disavow.ledger.findings import Checked, Finding, gaps, name_of
+from disavow.ledger.findings import Checked, Finding, clusters_and_slots, gaps, name_of
 from disavow.ledger.keyring import ClientKey
 from disavow.ledger.rounds import membership
 from disavow.ledger.schema import (
     anchors,
-    clusters,
     erasures,
     events,
     memberships,
     requests,
-    slots,
     withdrawals,
 )
 from disavow.privacy.events import Event
@@ -37,10 +36,7 @@ _TOLERANCE = 1e-9
 def check_round(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
     """Everything that is wrong with one recorded round."""
     where = name_of(header)
-    mine = sa.select(clusters).where(clusters.c.round_id == header.id).order_by(clusters.c.position)
-    groups = [dict(row._mapping) for row in checked.connection.execute(mine)]
-    mine = sa.select(slots).where(slots.c.round_id == header.id).order_by(slots.c.slot)
-    places = [dict(row._mapping) for row in checked.connection.execute(mine)]
+    groups, places = clusters_and_slots(checked, header.id)
     complete = True
     for missing in gaps({row["position"] for row in groups}, range(header.clusters)):
         complete = False
@@ -73,6 +69,7 @@ def _repeats(checked: Checked, header: sa.Row[Any], where: str) -> Iterator[Find
         yield Finding(where, "is said to repeat the clusters of the round before it, but has others")
 
 
+@lru_cache(maxsize=2)  # a round, and the one before it
 def _survivors(checked: Checked, number: int) -> set[frozenset[str]] | None:
     """Who is left in each cluster of a round; None where no such round stands, which is a gap and named as such."""
     try:

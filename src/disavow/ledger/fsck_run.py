@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from disavow.config import CHANGEABLE, settings_digest
 from disavow.config import load as load_settings
-from disavow.domain import Layout, RequestState, VerdictKind
+from disavow.domain import EngineChoice, Layout, RequestState, VerdictKind
 from disavow.domain.strategies import MECHANISMS
 from disavow.errors import ConfigError, IntegrityError, KeyringOutdated, LedgerError, LedgerVersion, RunError
 from disavow.ledger import database, rows, updates
@@ -238,6 +238,8 @@ def _promises(connection: sa.Connection) -> Iterator[Finding]:
     row = connection.execute(sa.select(run)).one()
     if rows.run_digest(dict(row._mapping)) != row.digest:
         yield Finding("table run", "is not what was recorded when the run was created: it has another digest")
+    if row.engine is not None:
+        EngineChoice.from_text(row.engine)  # what is not one is a finding of this table
 
 
 def _settings(path: Path, connection: sa.Connection) -> Iterator[Finding]:

@@ -1,10 +1,21 @@
 """The journal of erasures: every step is one transaction, so that a crash resumes where it struck.
 
-    open_erasure (withdrawn, judged, undone) ─┬─ REBUILDING ── finish_rebuilding ─┐
-                                              └───────────────────────────────────┴─ DELETING ─ finish ─ ANSWERED
+    erasure opened ─┬─▶ REBUILDING ─▶ DELETING ─▶ ANSWERED
+                    └──────────────────▲ deniable: nothing to rebuild
 
-While it is DELETING, proof and opening are written, `give_up_contributions` is called, and the keyring destroys the
-leavers' keys. Each may be done again after a crash; `finish` comes last, and needs nothing from the keyring.
+What is written, in this order; each line is one transaction, or a file that is durable before the next one begins:
+
+    1  transaction   withdrawals, verdict, rounds superseded, leaf and signed head of the log   (`open_erasure`)
+    2  for each round to rebuild: its model file, then a transaction with its rows and its leaf  (`Ledger.record`)
+    3  transaction   cost and remark; models of superseded rounds marked as given up        (`finish_rebuilding`)
+    4  files         proof in the run, opening outside it                                       (`erasure.prove`)
+    5  transaction   what the run knows of the leavers, their kept updates             (`give_up_contributions`)
+    6  files         given-up models and updates removed; the leavers' keys destroyed          (`Keyring.forget`)
+    7  transaction   answered                                                                          (`finish`)
+
+A crash before 1 leaves a request that waits; after it, whoever opens the run for writing goes on with the state
+that is written down. 4 comes before 6, because a proof is made from what the keys open. A head of the log is noted
+in the keyring before the transaction that writes it commits: a run is never newer than its keyring.
 """
 
 from __future__ import annotations
@@ -91,6 +102,7 @@ def open_erasure(
         "state": state.value,
         "rollback_to": verdict.undoes,
         "broken": verdict.round if verdict.back_to is not None else None,
+        "criterion": verdict.criterion,
         "target": connection.execute(newest).scalar() if verdict.round is not None else None,
         "rounds_before": connection.execute(sa.select(sa.func.max(rounds.c.id))).scalar() or 0,
         "mechanism": mechanism,

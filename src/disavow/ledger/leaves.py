@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from disavow.domain import TrainedBy
 from disavow.ledger import rows
 from disavow.proof.leaves import ClusterLeaf, LoggedPolicy, RebuiltLeaf, RoundLeaf, RunLeaf, joined
 from disavow.proof.merkle import HASH_BYTES, leaf_hash, root_of
@@ -22,6 +23,7 @@ def promises(row: sa.Row[Any], key: PublicKey | None) -> RunLeaf:
         initial_model=row.initial_model,
         policy=LoggedPolicy(**asdict(rows.policy_from_json(row.policy))),
         key=key,
+        frozen=TrainedBy.from_json(row.trainer).frozen,
     )
 
 

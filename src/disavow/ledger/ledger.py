@@ -14,7 +14,18 @@ from typing import Self
 
 import sqlalchemy as sa
 
-from disavow.domain import OWN_CODE, Anchors, Evaluation, Layout, Policy, Rebuilt, Round, Slot, TrainedBy
+from disavow.domain import (
+    OWN_CODE,
+    Anchors,
+    EngineChoice,
+    Evaluation,
+    Layout,
+    Policy,
+    Rebuilt,
+    Round,
+    Slot,
+    TrainedBy,
+)
 from disavow.domain.strategies import MECHANISMS
 from disavow.errors import DisavowError, LedgerError, RunMissing
 from disavow.ledger import clients as registry
@@ -440,6 +451,12 @@ class Ledger(Reader):
         """Remember how well a standing round's model does."""
         with self._begin() as connection:
             rounds.note_evaluation(connection, number, evaluation)
+
+    def note_engine(self, choice: EngineChoice) -> None:
+        """Remember which engine trains, and why no faster one does."""
+        if choice != self.engine_choice():
+            with self._begin() as connection:
+                connection.execute(run.update().values(engine=choice.to_text()))
 
     def thin(self, budget: int | None) -> None:
         """Give up checkpoints until those of standing rounds take at most `budget` bytes; None keeps all.

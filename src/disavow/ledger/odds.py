@@ -6,7 +6,6 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import sqlalchemy as sa
@@ -38,6 +37,8 @@ def odds(connection: sa.Connection, members: Members, policy: Policy) -> Odds | 
     """The odds and chances of the clients that are still in; None where none of them was in a standing round, or
     where there is no keyring to say which slots are of one client. Every client is tried in every round.
     """
+    from statistics import median  # loads decimal and fractions, which nothing else here needs
+
     if not members.keyring.exists:
         return None
     ratios: list[float] = []

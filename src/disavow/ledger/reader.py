@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from disavow.domain import (
     Anchors,
     ClusterEvidence,
+    EngineChoice,
     ErasureRequest,
     Layout,
     Member,
@@ -49,7 +50,7 @@ from disavow.ledger.models import ModelStore, Vector, mean_of
 from disavow.ledger.odds import Odds, odds
 from disavow.ledger.requests import JudgedRequest
 from disavow.ledger.restored import Restored, restored
-from disavow.ledger.retention import Checkpoint
+from disavow.ledger.retention import RoundModel
 from disavow.ledger.rounds import ClientRound, RoundSummary, StoredCluster
 from disavow.ledger.schema import models, run
 from disavow.ledger.updates import UPDATES, KeptRound, UpdateStore
@@ -196,6 +197,17 @@ class Reader(ABC):
         """A standing round in one line."""
         return self._read(rounds.summary, number)
 
+    def engine_choice(self) -> EngineChoice | None:
+        """Which engine trained last, and why no faster one did; None where nobody has said."""
+        with self._connect() as connection:
+            text = connection.execute(sa.select(run.c.engine)).scalar_one()
+        try:
+            return None if text is None else EngineChoice.from_text(text)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LedgerError(
+                f"the ledger of {self.directory} is damaged; `disavow fsck {self.directory}` says more"
+            ) from error
+
     def unevaluated(self) -> tuple[int, ...]:
         """The numbers of the standing rounds whose model has not been evaluated."""
         return self._read(rounds.unevaluated)
@@ -261,17 +273,21 @@ class Reader(ABC):
         """The digest of the model broadcast in a round."""
         return self._read(self._digest_before, number)
 
+    def served_model_digest(self) -> str:
+        """The digest of the model that is served: that of the newest standing round, or the initial one."""
+        return self._read(lambda connection: self._digest_before(connection, rounds.last_round(connection) + 1))
+
     def _digest_before(self, connection: sa.Connection, number: int) -> str:
         if number == 1:
             return self.initial_model
         after: str = rounds.standing_round(connection, number - 1).after
         return after
 
-    def checkpoints(self) -> tuple[Checkpoint, ...]:
+    def round_models(self) -> tuple[RoundModel, ...]:
         """The models of standing rounds, kept or thinned, from the initial one to the newest."""
-        return self._read(retention.checkpoints)
+        return self._read(retention.round_models)
 
-    def nearest_checkpoint(self, number: int) -> int:
+    def nearest_kept_round(self, number: int) -> int:
         """The round that a rollback to a round goes back to; see `retention.nearest`."""
         return self._read(retention.nearest, number)
 

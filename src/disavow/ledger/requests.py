@@ -268,7 +268,7 @@ def _request(row: sa.Row[Any], client: str | None) -> ErasureRequest:
         )
     kind = VerdictKind(row.verdict)
     back_to = row.rollback_to if row.broken is not None else None
-    rollback = Verdict(VerdictKind.ROLLBACK, row.broken or row.rollback_to, back_to)
+    rollback = Verdict(VerdictKind.ROLLBACK, row.broken or row.rollback_to, back_to, row.criterion)
     return ErasureRequest(
         number=row.id,
         client=client,

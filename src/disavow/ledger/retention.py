@@ -1,10 +1,10 @@
-"""The checkpoints of a run on disk: which are kept, and giving up those that a budget has no room for.
+"""The models of a run on disk: which are kept, and giving up those that a budget has no room for.
 
 A model that is given up this way is *thinned*: its file is deleted, its digest stays, its round stands as before.
 The row goes first: killed before its file is gone, the next opening for writing removes it as a left-over.
 
-Those go whose absence is expected to cost least. A checkpoint is the model broadcast in a round, and goes by that
-round's number. A rollback to a round goes back to the nearest kept checkpoint at or before it. So a checkpoint
+Those go whose absence is expected to cost least. A model is the model broadcast in a round, and goes by that
+round's number. A rollback to a round goes back to the nearest kept model at or before it. So a model
 serves the rounds from its own up to the next kept one, and without it each of them is reached from the one before
 it, with as many more rounds to retrain as lie between. docs/design/0013-retention.md says where the weights come
 from.
@@ -21,7 +21,7 @@ from disavow.ledger.schema import models, rounds, run
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class RoundModel:
     """The model broadcast in a round: a standing one, or the one that comes next."""
 
     round: int
@@ -30,19 +30,19 @@ class Checkpoint:
     kept: bool
 
 
-def checkpoints(connection: sa.Connection) -> tuple[Checkpoint, ...]:
+def round_models(connection: sa.Connection) -> tuple[RoundModel, ...]:
     """All of them, from the initial model, which round 1 starts from, to the newest."""
     initial = sa.select(sa.literal(1), models).join(run, run.c.initial_model == models.c.digest)
     later = sa.select(rounds.c.number + 1, models).join(rounds, rounds.c.after == models.c.digest)
     query = initial.union_all(later.where(rounds.c.standing)).order_by(sa.literal_column("1"))
     return tuple(
-        Checkpoint(number, digest, stored_bytes, bool(present))
+        RoundModel(number, digest, stored_bytes, bool(present))
         for number, digest, stored_bytes, present, _ in connection.execute(query)
     )
 
 
 def nearest(connection: sa.Connection, number: int) -> int:
-    """Where a rollback to this round goes back to: itself, or the nearest before it whose checkpoint is kept."""
+    """Where a rollback to this round goes back to: itself, or the nearest before it whose model is kept."""
     query = (
         sa.select(sa.func.max(rounds.c.number))
         .join(models, models.c.digest == rounds.c.after)
@@ -58,7 +58,7 @@ def mark_thinned(connection: sa.Connection, digests: Collection[str]) -> None:
 
 def beyond_budget(connection: sa.Connection, budget: int) -> set[str]:
     """The digests of the models to give up, so that those of standing rounds take at most `budget` bytes."""
-    found = [each for each in checkpoints(connection) if each.kept]
+    found = [each for each in round_models(connection) if each.kept]
     if sum(each.stored_bytes for each in found) <= budget:
         return set()
     query = sa.select(rounds.c.repeats).where(rounds.c.standing).order_by(rounds.c.number)
@@ -71,7 +71,7 @@ def beyond_budget(connection: sa.Connection, budget: int) -> set[str]:
 
 
 _REPEATED = 0.01
-"""What a round counts that cannot be the first to break: enough to spread checkpoints where nothing else does."""
+"""What a round counts that cannot be the first to break: enough to spread models where nothing else does."""
 
 
 def weights_of(repeats: Sequence[bool]) -> list[float]:
@@ -92,7 +92,7 @@ def weights_of(repeats: Sequence[bool]) -> list[float]:
 
 
 def superfluous(sizes: Mapping[int, int], weights: Sequence[float], budget: int) -> tuple[int, ...]:
-    """The checkpoints to give up, in the order in which they go, until those left take at most `budget` bytes.
+    """The models to give up, in the order in which they go, until those left take at most `budget` bytes.
 
     `sizes` gives the bytes of each one kept so far, `weights` those of the rounds from 1 on. The first and the last
     are never given up, even where they alone exceed the budget. Ties go to the earlier one.

@@ -40,6 +40,7 @@ run = sa.Table(
     sa.Column("trainer", sa.Text, nullable=False, comment="JSON: what trains it, such as the digest of its data"),
     sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the above; see ledger/rows.py"),
     sa.Column("keyring", sa.Integer, nullable=False, comment="generation of the keyring when last written"),
+    sa.Column("engine", sa.Text, comment="JSON: which engine trained last, and why no faster one did"),
 )
 
 models = sa.Table(
@@ -212,6 +213,7 @@ erasures = sa.Table(
     sa.Column("seconds", sa.Float, nullable=False, server_default="0"),
     sa.Column("remark", sa.Text, nullable=False, server_default=""),
     sa.Column("broken", sa.Integer, comment="the first broken round; NULL where it is that of rollback_to"),
+    sa.Column("criterion", sa.String, comment="what does not hold there; NULL in a rebuilt round, or if deniable"),
     sqlite_autoincrement=True,
 )
 

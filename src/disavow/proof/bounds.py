@@ -13,6 +13,8 @@ Z = 1.645
 NO_PROTECTION = 3.0
 """log10 of the odds above which a rendering says "no protection by noise"."""
 
+_FEW = 3
+"""Up to ten to this, odds are written out."""
 MOST_SHOWN = 1000
 
 
@@ -111,6 +113,19 @@ def chance_drawn(sizes: Iterable[int], representatives: int) -> float:
     for size in sizes:
         never *= 1 - min(1.0, representatives / size)
     return 1 - never
+
+
+def as_odds(log10: float | None) -> str:
+    """Odds from their logarithm.
+
+    >>> as_odds(0.9), as_odds(38.2), as_odds(None)
+    ('7.94', '10^38', 'unbounded')
+    """
+    if log10 is None:
+        return "unbounded"
+    if log10 > MOST_SHOWN:
+        return f"beyond 10^{MOST_SHOWN}"
+    return f"{10**log10:.3g}" if log10 <= _FEW else f"10^{log10:.0f}"
 
 
 def noise_in_words(odds: float | None) -> str | None:

@@ -171,7 +171,9 @@ def check_policy(v: Verification) -> str:
         raise VerificationError(f"the key that signed was not in use at {last}, the time of the last leaf")
     late = "; signed late: no key bound the server when the run began" if keys[0] is None else ""
     limit = "" if policy.odds is None else f", odds of at most {policy.odds:g}"
-    return f"k = {k}, x = {x}, {drawn} drawn of each cluster, Δ {delta_in_words(policy)}{limit}, from leaf 0{late}"
+    frozen = "" if v.promised.frozen is None else f"; frozen parameters {v.promised.frozen[:16]}"
+    told = f"k = {k}, x = {x}, {drawn} drawn of each cluster, Δ {delta_in_words(policy)}{limit}"
+    return f"{told}, from leaf 0{frozen}{late}"
 
 
 def check_rounds(v: Verification) -> str:

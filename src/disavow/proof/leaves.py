@@ -21,6 +21,7 @@ from disavow.proof import canonical
 from disavow.proof.merkle import leaf_hash, root_by_path, root_of
 from disavow.proof.notes import PublicKey
 from disavow.proof.record import (
+    LEFT_OUT,
     AtMost,
     Boolean,
     Codec,
@@ -36,7 +37,7 @@ from disavow.proof.record import (
     constant,
     word,
 )
-from disavow.proof.validation import text
+from disavow.proof.validation import digest, text
 
 VERSION = 3
 
@@ -122,7 +123,11 @@ class _Leaf(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RunLeaf(_Leaf):
-    """Leaf 0: what is promised before the first round, and who signs."""
+    """Leaf 0: what is promised before the first round, and who signs.
+
+    `frozen` is the SHA-256 of the model's frozen parameters, which are in no vector and no file of the run; it is
+    left out where there are none.
+    """
 
     type: Annotated[str, constant("run")] = "run"
     version: Annotated[int, constant(VERSION)] = VERSION
@@ -131,6 +136,7 @@ class RunLeaf(_Leaf):
     initial_model: Digest
     policy: LoggedPolicy
     key: Key | None
+    frozen: Annotated[str | None, Codec(digest), LEFT_OUT] = None
 
     @property
     def time(self) -> str:

@@ -2,8 +2,8 @@
 
 A field's annotation names a `Codec` (``number: Positive``), another record, ``Codec | None``, or a tuple of them
 with the most that are read (``Annotated[tuple[Hash, ...], AtMost(64)]``). `Record.parse` refuses a missing field,
-an unknown one, and one of another type or out of bounds. `Record.to_json` writes what `parse` reads, and nothing
-else reads as the same record.
+an unknown one, and one of another type or out of bounds; a field that is marked `LEFT_OUT` may be missing, and is
+None then. `Record.to_json` writes what `parse` reads, and nothing else reads as the same record.
 """
 
 from __future__ import annotations
@@ -65,6 +65,14 @@ class Key:
     name: str
 
 
+class _LeftOut:
+    """See `LEFT_OUT`."""
+
+
+LEFT_OUT = _LeftOut()
+"""Marks a field that is left out where it is None: records without it keep their bytes, and null is refused."""
+
+
 def constant(value: str | int) -> Codec:
     """Make the codec of a field that has one value only."""
     return Codec(exactly(value))
@@ -89,22 +97,41 @@ Hash = Annotated[bytes, Codec(hashed, to_base64)]
 Base64 = Annotated[bytes, Codec(from_base64, to_base64)]
 
 
-class Record:
-    """An object with exactly the fields of a frozen dataclass, in the order in which they are checked."""
+@dataclass(frozen=True)
+class _Fields:
+    """The fields of a record: their names, how each is read by its key in JSON, and how it is written."""
 
-    _names: ClassVar[tuple[str, ...]]
-    _readers: ClassVar[dict[str, Reader[Any]]]
-    _writers: ClassVar[tuple[tuple[str, str, Writer | None], ...]]
+    names: tuple[str, ...]
+    readers: dict[str, Reader[Any]]
+    writers: tuple[tuple[str, str, Writer | None], ...]
+    left_out: frozenset[str]
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        hints = get_type_hints(cls, include_extras=True)
+    @classmethod
+    def of(cls, record: type) -> Self:
+        hints = get_type_hints(record, include_extras=True)
         declared = {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
         keys = {name: _key(hint) or name for name, hint in declared.items()}
         codecs = {name: _codec(hint) for name, hint in declared.items()}
-        cls._names = tuple(declared)
-        cls._readers = {keys[name]: codec.read for name, codec in codecs.items()}
-        cls._writers = tuple((name, keys[name], codec.write) for name, codec in codecs.items())
+        return cls(
+            tuple(declared),
+            {keys[name]: codec.read for name, codec in codecs.items()},
+            tuple((name, keys[name], codec.write) for name, codec in codecs.items()),
+            frozenset(keys[name] for name, hint in declared.items() if LEFT_OUT in _metadata(hint)),
+        )
+
+
+class Record:
+    """An object with exactly the fields of a frozen dataclass, in the order in which they are checked."""
+
+    _fields: ClassVar[_Fields | None] = None
+
+    @classmethod
+    def _declared(cls) -> _Fields:
+        """The fields of this class, found on first use: most commands read and write few kinds of records."""
+        found = cls.__dict__.get("_fields")
+        if found is None:
+            found = cls._fields = _Fields.of(cls)
+        return found
 
     @classmethod
     def parse(cls, value: Any, where: str) -> Self:
@@ -119,22 +146,35 @@ class Record:
 
         """
         make: Any = cls
-        found: Self = make(**dict(zip(cls._names, fields(value, where, cls._readers).values(), strict=True)))
+        declared = cls._declared()
+        readers, absent = declared.readers, declared.left_out
+        if absent and isinstance(value, dict):
+            readers = {key: read for key, read in readers.items() if key in value or key not in absent}
+        read = fields(value, where, readers)
+        found: Self = make(**{name: read.get(key) for name, key, _ in declared.writers})
         return found
 
     def to_json(self) -> dict[str, Any]:
         """Write what `parse` reads."""
         values = self.__dict__
-        return {key: values[name] if write is None else write(values[name]) for name, key, write in self._writers}
+        return {
+            key: values[name] if write is None else write(values[name])
+            for name, key, write in self._declared().writers
+            if key not in self._declared().left_out or values[name] is not None
+        }
 
     def encode(self) -> bytes:
         """Write the record in canonical form: what is hashed, or signed, or a file."""
         return canonical.encode(self.to_json())
 
 
+def _metadata(hint: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = getattr(hint, "__metadata__", ())
+    return found
+
+
 def _key(hint: Any) -> str | None:
-    metadata = getattr(hint, "__metadata__", ())
-    return next((each.name for each in metadata if isinstance(each, Key)), None)
+    return next((each.name for each in _metadata(hint) if isinstance(each, Key)), None)
 
 
 def _codec(hint: Any) -> Codec:

@@ -6,27 +6,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from disavow.errors import VerificationError
-from disavow.proof.bounds import MOST_SHOWN, bounds_of, chance_drawn, log10_odds, total_ratio
+from disavow.proof.bounds import as_odds, bounds_of, chance_drawn, log10_odds, total_ratio
 from disavow.proof.history import History
 from disavow.proof.leaves import LoggedPolicy, RoundLeaf, RunLeaf
 from disavow.proof.statement import Statement
 
 EXCLUDES_NOBODY = "adaptive Δ excludes nobody"
-_FEW = 3
-"""Up to ten to this, odds are written out."""
-
-
-def as_odds(log10: float | None) -> str:
-    """Odds from their logarithm.
-
-    >>> as_odds(0.9), as_odds(38.2), as_odds(None)
-    ('7.94', '10^38', 'unbounded')
-    """
-    if log10 is None:
-        return "unbounded"
-    if log10 > MOST_SHOWN:
-        return f"beyond 10^{MOST_SHOWN}"
-    return f"{10**log10:.3g}" if log10 <= _FEW else f"10^{log10:.0f}"
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,12 @@ class Stream:
         self._cipher = Cipher(AES(key), CTR(bytes(16))).encryptor()
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
-        """Draw uniform 64-bit words."""
+        """Draw uniform 64-bit words.
+
+        Args:
+            count: How many.
+
+        """
         import numpy as np
 
         if 8 * count > len(_ZEROS):
@@ -79,7 +84,12 @@ class Stream:
         return drawn[:count].to(device, non_blocking=pinned)
 
     def below(self, bound: int) -> int:
-        """Draw a uniform whole number without bias."""
+        """Draw a uniform whole number without bias.
+
+        Args:
+            bound: What it is below.
+
+        """
         limit = (1 << 64) - (1 << 64) % bound
         while (word := int(self.words(1)[0])) >= limit:
             pass
@@ -133,7 +143,12 @@ class Stream:
         return -torch.sign(u) * torch.log1p(-2 * u.abs()) / math.sqrt(2)
 
     def permutation(self, count: int) -> Ints:
-        """Draw a random order."""
+        """Draw a random order.
+
+        Args:
+            count: Of how many things.
+
+        """
         import numpy as np
 
         return np.argsort(self.words(count), kind="stable").astype(np.int64, copy=False)

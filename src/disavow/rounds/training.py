@@ -40,11 +40,12 @@ def train(
     """
     from disavow.rounds.round import run_round
 
-    settle(ledger, engine, options)
+    for summary in settle(ledger, engine, options):  # an interruption may have come just after a record
+        on_round(summary)
     between_rounds()
     while ledger.last_round < rounds:
         run_round(ledger, engine, options)
-        for summary in settle(ledger, engine, options):
+        for summary in settle_newest(ledger, engine, options):
             on_round(summary)
         between_rounds()
 
@@ -65,6 +66,25 @@ def settle(ledger: Ledger, engine: Engine, options: RoundOptions) -> list[RoundS
     evaluated = evaluate_missing(ledger, engine)
     ledger.thin(options.retention)
     return evaluated
+
+
+def settle_newest(ledger: Ledger, engine: Engine, options: RoundOptions) -> list[RoundSummary]:
+    """Do what `settle` does after a record.
+
+    Args:
+        ledger: The run.
+        engine: What evaluates.
+        options: How much is retained.
+
+    Returns:
+        The rounds to report: those that had not been evaluated, and the newest also where nothing evaluates it.
+
+    """
+    settled = settle(ledger, engine, options)
+    newest = ledger.last_round
+    if settled and settled[-1].number == newest:
+        return settled
+    return [*settled, ledger.summary(newest)]
 
 
 def evaluate_missing(ledger: Ledger, engine: Engine) -> list[RoundSummary]:

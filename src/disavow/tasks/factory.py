@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,26 @@ from disavow.tasks.task import Task
 
 _FRAMES = 3
 """Innermost frames of a factory's own traceback that an error shows."""
+
+
+@dataclass(frozen=True)
+class Factory:
+    """Where a task comes from, so that another process can build it again.
+
+    Args:
+        name: `module:callable`.
+        options: Its keyword arguments.
+        path: A folder to look for the module in.
+
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    path: Path | None = None
+
+    def build(self) -> Task:
+        """Import the factory and call it: see `build`."""
+        return build(self.name, self.options, self.path)
 
 
 def build(factory: str, options: Mapping[str, Any], path: Path | None = None) -> Task:
@@ -81,7 +102,10 @@ def _attribute(module: Any, factory: str, name: str) -> Any:
     found = module
     for part in name.split("."):
         if not hasattr(found, part):
-            raise TaskError(f"{factory}: {module.__name__} ({getattr(module, '__file__', None)}) has no {name!r}")
+            raise TaskError(
+                f"there is no {name!r} in the module {module.__name__} ({getattr(module, '__file__', None)}); "
+                f"task.factory is {factory!r}"
+            )
         found = getattr(found, part)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from disavow.config import TrainingSettings
 from disavow.domain import escaped
 from disavow.errors import DisavowError, TaskError
 from disavow.rounds.randomness import training_stream
+from disavow.tasks.factory import Factory
 from disavow.tasks.samples import Samples, samples_of
-from disavow.tasks.task import Task
+from disavow.tasks.task import PartsTask, Task
+from disavow.tasks.training import own_frames
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,8 @@ class LoadedTask:
         data: Every client's data, as the task gave it.
         samples: The same by position.
         test: The test data as the task gave it; None where there is none.
+        factory: What made the task; None where it was given as an object.
+        seconds: How long loading took.
 
     """
 
@@ -40,20 +45,27 @@ class LoadedTask:
     data: Mapping[str, Any]
     samples: Mapping[str, Samples]
     test: Any | None
+    factory: Factory | None = None
+    seconds: float = 0.0
 
     @cached_property
     def digests(self) -> dict[str, str]:
         """SHA-256 of what each client holds: its samples where they are tensors, else how many; and their keys."""
-        return {client: _digest(self.task, client, held) for client, held in self.samples.items()}
+        return {client: self.digest_of(client) for client in self.samples}
+
+    def digest_of(self, client: str) -> str:
+        """Compute the SHA-256 of what one client holds, as in `digests`."""
+        return _digest(self.task, client, self.samples[client])
 
 
-def load(task: Task, *, training: TrainingSettings, seed: int) -> LoadedTask:
+def load(task: Task, *, training: TrainingSettings, seed: int, factory: Factory | None = None) -> LoadedTask:
     """Build a task's model and read its clients, with every draw from the run's seed.
 
     Args:
         task: The task.
         training: How its clients train.
         seed: The run's seed.
+        factory: What made the task, where something did that can be imported.
 
     Returns:
         What engines are made from.
@@ -62,18 +74,25 @@ def load(task: Task, *, training: TrainingSettings, seed: int) -> LoadedTask:
         TaskError: Its own code raised, its model has nothing to train, or a client's data cannot be used.
 
     """
+    begun = time.monotonic()
     task.training = training
     network = _call(task, "model", seed)
     if not isinstance(network, nn.Module):
-        raise TaskError(f"{_name(task)}.model() returned a {type(network).__name__}; allowed: a torch.nn.Module")
+        raise TaskError(f"{_part(task, 'model')} is a {type(network).__name__}; allowed: a torch.nn.Module")
     if not any(parameter.requires_grad for parameter in network.parameters()):
-        raise TaskError(f"{_name(task)}.model() has no parameter that can be trained: all of them are frozen")
+        raise TaskError(
+            f"{_part(task, 'model')} has no parameter that can be trained: all of them are frozen; allowed: at "
+            "least one with requires_grad"
+        )
     data = _clients(task, seed)
     samples = {
         client: samples_of(held, owner=f"client {escaped(client)}", collate=task.collate)
         for client, held in data.items()
     }
-    return LoadedTask(task, network, data, samples, _call(task, "test_data", seed))
+    test = _call(task, "test_data", seed)
+    if test is not None and type(task).evaluate in (Task.evaluate, PartsTask.evaluate):
+        samples_of(test, owner="the test data", collate=task.collate)  # refused here, not after the first round
+    return LoadedTask(task, network, data, samples, test, factory, time.monotonic() - begun)
 
 
 def _clients(task: Task, seed: int) -> dict[str, Any]:
@@ -83,16 +102,16 @@ def _clients(task: Task, seed: int) -> dict[str, Any]:
         ids = [client for client, _ in pairs]
     except (TypeError, ValueError):
         raise TaskError(
-            f"{_name(task)}.clients() returned a {type(given).__name__}; allowed: a mapping from id to data"
+            f"{_part(task, 'clients')} is a {type(given).__name__}; allowed: a mapping from id to data"
         ) from None
     if not pairs:
-        raise TaskError(f"{_name(task)}.clients() is empty; allowed: at least one client")
+        raise TaskError(f"{_part(task, 'clients')} is empty; allowed: at least one client")
     for client in ids:
         if not isinstance(client, str) or not client:
-            raise TaskError(f"{_name(task)}.clients() has the id {client!r}; allowed: text that is not empty")
+            raise TaskError(f"{_part(task, 'clients')} has the id {client!r}; allowed: text that is not empty")
     if len(set(ids)) < len(ids):
         twice = next(client for client in ids if ids.count(client) > 1)
-        raise TaskError(f"{_name(task)}.clients() has the id {escaped(twice)} twice")
+        raise TaskError(f"{_part(task, 'clients')} has the id {escaped(twice)} twice; allowed: every id once")
     return dict(pairs)
 
 
@@ -106,7 +125,9 @@ def _call(task: Task, method: str, seed: int) -> Any:
     except DisavowError:
         raise
     except Exception as error:
-        raise TaskError(f"{_name(task)}.{method}() raised {type(error).__name__}: {error}") from error
+        raise TaskError(
+            f"{_name(task)}.{method}() raised {type(error).__name__}: {error}{own_frames(error)}"
+        ) from error
 
 
 @contextmanager
@@ -121,7 +142,11 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - user code may draw from it
     devices = [] if device is None or device.type == "cpu" else [device]
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+        # not torch.manual_seed: without a GPU it keeps a stack trace of every call, and takes 0.3 ms for it
+        torch.default_generator.manual_seed(seed)
+        for each in devices:
+            with torch.cuda.device(each):
+                torch.cuda.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed % (1 << 32))  # noqa: NPY002
         try:
@@ -142,6 +167,13 @@ def _digest(task: Task, client: str, samples: Samples) -> str:
         data = str(part).encode()
         found.update(len(data).to_bytes(8, "big") + data)
     return found.hexdigest()
+
+
+def _part(task: Task, method: str) -> str:
+    """What a user calls a part of a task: an argument of `disavow.task`, or what a method of a class returned."""
+    return (
+        f"disavow.task({method}=...)" if isinstance(task, PartsTask) else f"what {_name(task)}.{method}() returned"
+    )
 
 
 def _name(task: Task) -> str:

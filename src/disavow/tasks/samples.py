@@ -20,6 +20,8 @@ from disavow.errors import TaskError
 
 Positions = npt.NDArray[np.int64]
 Collate = Callable[[list[Any]], Any]
+Parts = dict[str, Positions]
+"""Which rows each client holds."""
 
 _ACCEPTED = (
     "allowed: a map-style torch Dataset, a tuple of tensors or NumPy arrays of one length, "
@@ -34,7 +36,15 @@ class Samples(Protocol):
         """Count the samples."""
 
     def batch(self, positions: Positions) -> Any:
-        """Give the samples at these positions, collated."""
+        """Give the samples at these positions, collated.
+
+        Args:
+            positions: Which samples of the client.
+
+        """
+
+    def rows(self, positions: Positions) -> list[Any]:
+        """Give the samples at these positions one by one, as they are before they are collated."""
 
     def digest(self) -> str | None:
         """Give the SHA-256 of all samples; None where reading them all would be needed for it."""
@@ -56,6 +66,10 @@ class TensorSamples:
         if self.positions is not None:
             chosen = self.positions[chosen]
         return tuple(tensor[chosen] for tensor in self.tensors)
+
+    def rows(self, positions: Positions) -> list[Any]:
+        """See `Samples`."""
+        return list(zip(*self.batch(positions), strict=True))
 
     def digest(self) -> str:
         """See `Samples`."""
@@ -79,9 +93,13 @@ class DatasetSamples:
 
     def batch(self, positions: Positions) -> Any:
         """See `Samples`."""
+        return self._collate(self.rows(positions))
+
+    def rows(self, positions: Positions) -> list[Any]:
+        """See `Samples`."""
         if self._read_many is not None:
-            return self._collate(self._read_many(positions.tolist()))
-        return self._collate([self._dataset[i] for i in positions.tolist()])
+            return list(self._read_many(positions.tolist()))
+        return [self._dataset[i] for i in positions.tolist()]
 
     def digest(self) -> None:
         """See `Samples`: a dataset of the user's own may read files, or draw at random."""
@@ -101,11 +119,83 @@ class TableSamples:
     def batch(self, positions: Positions) -> Any:
         """See `Samples`."""
         if self._collate is not None:
-            return self._collate([self._dataset[i] for i in positions.tolist()])
+            return self._collate(self.rows(positions))
         return self._dataset[positions.tolist()]
+
+    def rows(self, positions: Positions) -> list[Any]:
+        """See `Samples`."""
+        return [self._dataset[i] for i in positions.tolist()]
 
     def digest(self) -> None:
         """See `Samples`: its own fingerprint changes with the library's version."""
+        return
+
+
+def join(held: Mapping[str, TensorSamples], device: torch.device | None = None) -> tuple[tuple[Tensor, ...], Parts]:
+    """Put the samples of all clients into the same tensors.
+
+    Args:
+        held: Each client's samples.
+        device: Where the tensors are to be; None for where they are.
+
+    Returns:
+        The tensors, and which rows are whose. Clients that hold rows of the same tensors already go on doing so.
+
+    Raises:
+        ValueError: Their samples have several shapes or types.
+
+    """
+    first = next(iter(held.values()))
+    if all(each.positions is not None and each.tensors[0] is first.tensors[0] for each in held.values()):
+        shared = {client: each.positions.numpy() for client, each in held.items() if each.positions is not None}
+        return tuple(tensor.to(device) for tensor in first.tensors), shared
+    rows = {client: each.batch(np.arange(len(each))) for client, each in held.items()}
+    if len({tuple((tensor.shape[1:], tensor.dtype) for tensor in each) for each in rows.values()}) > 1:
+        raise ValueError("clients hold samples of several shapes or types")
+    parts, start = {}, 0
+    for client, samples in held.items():
+        parts[client] = np.arange(start, start + len(samples))
+        start += len(samples)
+    return tuple(
+        torch.cat([tensor.to(device) for tensor in each]) for each in zip(*rows.values(), strict=True)
+    ), parts
+
+
+class JoinedSamples:
+    """Samples of several holders, one behind the other, or those of them at some positions."""
+
+    def __init__(self, parts: Sequence[Samples], collate: Collate, positions: Positions | None = None) -> None:
+        self._parts = tuple(parts)
+        self._collate = collate
+        self._starts = np.cumsum([0, *(len(part) for part in self._parts)])
+        self._positions = np.arange(self._starts[-1]) if positions is None else positions
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def select(self, positions: Positions) -> JoinedSamples:
+        """Give the samples at these positions alone."""
+        return JoinedSamples(self._parts, self._collate, self._positions[positions])
+
+    def batch(self, positions: Positions) -> Any:
+        """See `Samples`."""
+        chosen = self._positions[positions]
+        holders = np.searchsorted(self._starts, chosen, side="right") - 1
+        if len(chosen) and (holders == holders[0]).all():  # one holder's own way, where it is one
+            return self._parts[holders[0]].batch(chosen - self._starts[holders[0]])
+        return self._collate(self.rows(positions))
+
+    def rows(self, positions: Positions) -> list[Any]:
+        """See `Samples`."""
+        chosen = self._positions[positions]
+        holders = np.searchsorted(self._starts, chosen, side="right") - 1
+        return [
+            self._parts[holder].rows(np.array([position - self._starts[holder]]))[0]
+            for holder, position in zip(holders, chosen, strict=True)
+        ]
+
+    def digest(self) -> None:
+        """See `Samples`: each holder has its own."""
         return
 
 

@@ -303,8 +303,32 @@ def outputs_and_targets(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     return model(*inputs), targets
 
 
+def targets_of(batch: Any) -> Any:
+    """Give the targets of a batch: the last element of a tuple, or what a mapping has under one of `TARGETS`."""
+    if isinstance(batch, Mapping):
+        return next((batch[key] for key in TARGETS if key in batch), None)
+    return batch[-1] if isinstance(batch, tuple | list) and batch else None
+
+
+def is_cross_entropy(task: Task) -> bool:
+    """Tell whether a task's loss is the plain cross entropy of classes."""
+    if not isinstance(task, PartsTask):
+        return type(task).loss is Task.loss
+    loss = task.loss_function
+    if isinstance(loss, nn.CrossEntropyLoss):
+        plain = loss.weight is None and loss.reduction == "mean" and loss.label_smoothing == 0.0
+        return plain and loss.ignore_index == nn.CrossEntropyLoss().ignore_index
+    return loss is None or loss is functional.cross_entropy
+
+
 def default_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Compute the mean cross entropy of outputs, one row a sample, and targets, one class each."""
+    """Compute the mean cross entropy of outputs, one row a sample, and targets, one class each.
+
+    Args:
+        outputs: What the model returned.
+        targets: The right classes.
+
+    """
     if targets.is_floating_point():
         raise ValueError(
             f"targets are {targets.dtype}, and the default loss is the cross entropy of whole-number classes: give "

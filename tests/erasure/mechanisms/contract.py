@@ -29,7 +29,7 @@ from disavow.data import client_ids
 from disavow.domain import ErasureRequest, Evaluation, Layout, TensorSpec
 from disavow.erasure.dry_run import foresee
 from disavow.erasure.mechanisms import Mechanism, Work, build
-from disavow.erasure.prove import default_openings, opening_path, proof_path
+from disavow.erasure.proof_files import default_openings, opening_path, proof_path
 from disavow.erasure.receipts import receipts
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, fsck, journal, log

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from disavow import config
 from disavow.erasure.dry_run import foresee
 from disavow.erasure.mechanisms.federaser import NO_ACCOUNT
-from disavow.erasure.prove import proof_path
+from disavow.erasure.proof_files import proof_path
 from disavow.errors import ConfigError, LedgerError
 from disavow.federation import Callbacks
 from disavow.ledger import RoundSummary, fsck

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from tests.proof.world import NEXT, SERVER, Made, World, client, moment
 LEAVER, OTHER = client(1), client(2)
 RENAMED = replace(SERVER.public, name="example.org/renamed")
 CALIBRATED: dict[str, Any] = {"noise": "calibrated", "tau": 0.5, "clip": 1.0, "statistics": "drawn"}
+FROZEN = hashlib.sha256(b"frozen").hexdigest()
 BRACKETS = '[{"' * 100
 
 
@@ -173,6 +175,11 @@ def _policies() -> Iterator[Vector]:
     )
     yield from _several()
     yield from _limited()
+    yield genuine(
+        "frozen-parameters",
+        "leaf 0 has the digest of the parameters that are not trained",
+        World("frozen", frozen=FROZEN).train(2).leave(LEAVER).proof(LEAVER),
+    )
 
 
 def _several() -> Iterator[Vector]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from disavow.audit.game import Attacker, Handed, Scores, Unit
+from disavow.audit.game import Attacker, Handed, Need, Scores, Unit
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class UpdateAlignment(Attacker):
 
     name = "update alignment"
     unit: ClassVar[Unit] = "world"
+    needs: ClassVar[tuple[Need, ...]] = ()
 
     def scores(self, handed: Handed) -> Scores:
         """Score by the mean cosine of the client's update with the global step; see `Attacker`."""

@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from disavow.audit.game import Attacker, Floats, Handed, Scores, Unit
+from disavow.audit.game import Attacker, Floats, Handed, Need, Scores, Unit
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class BeforeAfter(Attacker):
 
     name = "before and after"
     unit: ClassVar[Unit] = "world"
+    needs: ClassVar[tuple[Need, ...]] = ()
 
     def scores(self, handed: Handed) -> Scores:
         """Score how far the leaver stands out; in absent pairs it was in neither model. See `Attacker`."""

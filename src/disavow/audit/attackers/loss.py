@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from disavow.audit.game import Attacker, Floats, Handed, Scores, Unit
+from disavow.audit.game import Attacker, Floats, Handed, Need, Scores, Unit
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class LossThreshold(Attacker):
 
     name = "loss threshold"
     unit: ClassVar[Unit] = "record"
+    needs: ClassVar[tuple[Need, ...]] = ("record losses", "held-out records")
 
     def scores(self, handed: Handed) -> Scores:
         """Score by minus the loss of each record; see `Attacker`."""

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from disavow.audit.game import Attacker, Floats, Handed, Scores, Unit, Weights
+from disavow.audit.game import Attacker, Floats, Handed, Need, Scores, Unit, Weights
 
 FOLDS = 8
 
@@ -31,6 +31,7 @@ class ParameterProjection(Attacker):
 
     name = "parameters"
     unit: ClassVar[Unit] = "world"
+    needs: ClassVar[tuple[Need, ...]] = ()
 
     def scores(self, handed: Handed) -> Scores:
         """Score how far each world's model lies from the middle towards those with the client, in deviations."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from disavow.audit.game import Attacker, Floats, Handed, Scores, Unit, Worlds
+from disavow.audit.game import Attacker, Floats, Handed, Need, Scores, Unit, Worlds
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class SubjectLevel(Attacker):
 
     name = "subject level"
     unit: ClassVar[Unit] = "world"
+    needs: ClassVar[tuple[Need, ...]] = ("held-out records",)
 
     def scores(self, handed: Handed) -> Scores:
         """Score by how much the mean loss is lower on the client's records than on held-out ones."""

@@ -18,6 +18,7 @@ process, which goes on training until they are ready. On Windows, where descript
 trains in this process.
 """
 
-from disavow.engines.pool.trainer import PoolTrainer
+from disavow.engines.pool.trainer import START_SECONDS, PoolTrainer
+from disavow.engines.pool.worker import why_unsendable
 
-__all__ = ["PoolTrainer"]
+__all__ = ["START_SECONDS", "PoolTrainer", "why_unsendable"]

@@ -19,6 +19,7 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import send_handle
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ from disavow.engines.pool.worker import (
     READY,
     Command,
     Evaluate,
+    PooledWorkload,
     SharedLayout,
     SharedTensor,
     Train,
@@ -36,7 +38,6 @@ from disavow.engines.pool.worker import (
     save_workload,
 )
 from disavow.engines.state import layout_of
-from disavow.engines.trainer import Ask
 from disavow.engines.workload import Workload
 from disavow.errors import ConfigError, DisavowError
 from disavow.proof.keys import child_environment
@@ -45,7 +46,7 @@ from disavow.rounds.vectors import Model, Updates, require_layout
 
 _PROGRAM = Path(__file__).with_name("__main__.py")
 
-_START_SECONDS = 1.0
+START_SECONDS = 1.0
 """About what starting the workers costs, most of it for importing torch."""
 
 _EXIT_SECONDS = 10.0
@@ -64,11 +65,31 @@ _BUFFER_NUMBERS = 1 << 22
 # -- jobs ---------------------------------------------------------------------------------------------------------
 
 
+class PooledAsk(Protocol):
+    """One federation's local training of one round: `Ask`, of images or of any task."""
+
+    @property
+    def workload(self) -> PooledWorkload:
+        """What is trained."""
+
+    @property
+    def model(self) -> Model:
+        """The broadcast model."""
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Who trains."""
+
+    @property
+    def round_number(self) -> int:
+        """Which round it is."""
+
+
 @dataclass(frozen=True, eq=False)
 class Job:
     """Work on a workload and a model, its cost in samples, and where its result belongs (`ask`, `rows`)."""
 
-    workload: Workload
+    workload: PooledWorkload
     model: Model
     work: Train | Evaluate
     cost: int
@@ -114,7 +135,7 @@ class JobQueue:
         return replace(first, work=work, cost=cost, rows=tuple(row for job in taken for row in job.rows))
 
 
-def training_jobs(ask: Ask, number: int) -> Iterator[Job]:
+def training_jobs(ask: PooledAsk, number: int) -> Iterator[Job]:
     """Make one job per client of an ask, which is the call's `number`th."""
     for row, client in enumerate(ask.clients):
         cost = ask.workload.settings.epochs * len(ask.workload.parts[client])
@@ -137,16 +158,16 @@ class WorkloadCache:
 
     def __init__(self) -> None:
         self._count = itertools.count()
-        self._shared: weakref.WeakKeyDictionary[Workload, SharedWorkload] = weakref.WeakKeyDictionary()
+        self._shared: weakref.WeakKeyDictionary[PooledWorkload, SharedWorkload] = weakref.WeakKeyDictionary()
         self._tensors: weakref.WeakValueDictionary[tuple[int, int], SharedTensor] = weakref.WeakValueDictionary()
-        self._sendable: weakref.WeakKeyDictionary[Workload, bool] = weakref.WeakKeyDictionary()
+        self._sendable: weakref.WeakKeyDictionary[PooledWorkload, bool] = weakref.WeakKeyDictionary()
 
-    def share(self, workload: Workload) -> SharedWorkload:
+    def share(self, workload: PooledWorkload) -> SharedWorkload:
         """Put a workload into shared memory, unless it is there; the least recently used one makes way."""
         shared = self._shared.pop(workload, None)
         if shared is None:
-            sources = workload.images, workload.labels, workload.test_images, workload.test_labels
-            shared = SharedWorkload(next(self._count), tuple(self._share_tensor(source) for source in sources))
+            tensors = tuple(self._share_tensor(source) for source in workload.shared_tensors())
+            shared = SharedWorkload(next(self._count), tensors)
         self._shared[workload] = shared
         while len(self._shared) > _SHARED_WORKLOADS:
             self._shared.pop(next(iter(self._shared)), None)
@@ -165,7 +186,7 @@ class WorkloadCache:
         """List the numbers of all workloads that are still shared."""
         return {shared.number for shared in self._shared.values()}
 
-    def sendable(self, workload: Workload) -> bool:
+    def sendable(self, workload: PooledWorkload) -> bool:
         """Tell whether the workload's network can go to another process; where not, a warning says why, once."""
         if workload not in self._sendable:
             self._sendable[workload] = True
@@ -330,7 +351,7 @@ def _exit_cause(status: int) -> str:
 class PoolTrainer:
     """Trains clients in worker processes, bit for bit as `SequentialEngine` does. One call at a time."""
 
-    def __init__(self, workers: int | None = None, *, start_after: float = _START_SECONDS) -> None:
+    def __init__(self, workers: int | None = None, *, start_after: float = START_SECONDS) -> None:
         """Prepare a pool; no process is started yet.
 
         Args:
@@ -354,7 +375,7 @@ class PoolTrainer:
         # also at the end of the program, for those who do not close
         weakref.finalize(self, _kill, self._workers)
 
-    def train(self, asks: Sequence[Ask]) -> list[Updates]:
+    def train(self, asks: Sequence[PooledAsk]) -> list[Updates]:
         """See `Trainer`."""
         for ask in asks:
             require_layout([ask.model], layout_of(ask.workload.network))
@@ -443,7 +464,7 @@ class PoolTrainer:
         return list(self._workers)
 
 
-def _empty_updates(ask: Ask) -> Updates:
+def _empty_updates(ask: PooledAsk) -> Updates:
     """Allocate the updates of an ask, to be filled in."""
     samples = tuple(len(ask.workload.parts[client]) for client in ask.clients)
     vectors = torch.empty(len(samples), ask.model.layout.size, dtype=torch.float32)

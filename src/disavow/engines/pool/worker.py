@@ -17,18 +17,21 @@ import pickle
 import tempfile
 import traceback
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler, recv_handle
 from types import FunctionType
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from disavow.config import TrainingSettings
 from disavow.domain import Evaluation, Layout
-from disavow.engines.sequential import SequentialEngine
+from disavow.engines.sequential import LocalWorkload, SequentialEngine
 from disavow.engines.workload import Workload
 from disavow.rounds.vectors import Model
 
@@ -38,6 +41,30 @@ READY = "ready"
 # -- work ---------------------------------------------------------------------------------------------------------
 
 
+class BareWorkload(Protocol):
+    """A workload as it is sent: without its samples, or with no more than the name of what builds it."""
+
+    def filled(self, tensors: Sequence[Tensor]) -> PooledWorkload:
+        """Make it whole in the worker, with tensors that both processes map."""
+
+
+class PooledWorkload(LocalWorkload[Any], Protocol):
+    """What workers train: `Workload` for images, `TaskWorkload` for any task that can be imported."""
+
+    @property
+    def settings(self) -> TrainingSettings:
+        """How clients train."""
+
+    def shared_tensors(self) -> tuple[Tensor, ...]:
+        """List the tensors that workers map and are not sent."""
+
+    def bare(self) -> BareWorkload:
+        """Give what is sent of it."""
+
+    def engine_for(self, clients: Sequence[str]) -> SequentialEngine[Any]:
+        """Build the reference engine for some clients."""
+
+
 @dataclass(frozen=True)
 class Train:
     """Local training of some clients of one federation."""
@@ -45,11 +72,9 @@ class Train:
     clients: tuple[str, ...]
     round_number: int
 
-    def run(self, workload: Workload, model: Model) -> Tensor:
-        """Train the clients, copying only their samples; their updates, one row each."""
-        parts = {client: workload.parts[client] for client in self.clients}
-        engine = SequentialEngine(replace(workload, parts=parts))
-        return engine.train(model, self.clients, self.round_number).vectors
+    def run(self, workload: PooledWorkload, model: Model) -> Tensor:
+        """Train the clients; their updates, one row each."""
+        return workload.engine_for(self.clients).train(model, self.clients, self.round_number).vectors
 
 
 @dataclass(frozen=True)
@@ -60,8 +85,10 @@ class Evaluate:
     end: int
     clients = ()
 
-    def run(self, workload: Workload, model: Model) -> Evaluation:
+    def run(self, workload: PooledWorkload, model: Model) -> Evaluation:
         """Evaluate on a copy of these samples, since a network may write into its input."""
+        if not isinstance(workload, Workload):
+            raise TypeError("a task is evaluated by its own code, in the process that trains it")
         images, labels = workload.test_images[self.start : self.end], workload.test_labels[self.start : self.end]
         held_out = replace(workload, parts={}, test_images=images.clone(), test_labels=labels)
         return SequentialEngine(held_out).evaluate(model)
@@ -166,7 +193,29 @@ class _Pickling:
     Pickler = _Pickler
 
 
-def save_workload(workload: Workload) -> bytes:
+class _DryPickler(_Pickler):
+    """Goes through a value without the numbers in it, to learn whether it could be sent."""
+
+    def persistent_id(self, value: object) -> str | None:
+        return "numbers" if isinstance(value, Tensor | np.ndarray) else None
+
+
+def why_unsendable(workload: PooledWorkload) -> str | None:
+    """Say why a workload cannot go to a worker process; None where it can.
+
+    Args:
+        workload: The workload. Its samples are not looked at, however large they are.
+
+    """
+    try:
+        _DryPickler(io.BytesIO()).dump(workload.bare())
+    except Exception as error:  # a user's own code decides what it raises
+        lines = str(error).strip().splitlines()
+        return lines[0] if lines else type(error).__name__
+    return None
+
+
+def save_workload(workload: PooledWorkload) -> bytes:
     """Serialize a workload without its samples; tensors of its network that share memory go on sharing it.
 
     Raises:
@@ -174,17 +223,14 @@ def save_workload(workload: Workload) -> bytes:
 
     """
     file = io.BytesIO()
-    none = torch.empty(0)
-    bare = replace(workload, images=none, labels=none, test_images=none, test_labels=none)
-    torch.save(bare, file, pickle_module=_Pickling)
+    torch.save(workload.bare(), file, pickle_module=_Pickling)
     return file.getvalue()
 
 
-def _load_workload(saved: bytes, tensors: list[Tensor]) -> Workload:
+def _load_workload(saved: bytes, tensors: list[Tensor]) -> PooledWorkload:
     """Read back what `save_workload` wrote, which may run code: it came from the parent over its own socket."""
-    workload: Workload = torch.load(io.BytesIO(saved), map_location="cpu", weights_only=False)
-    images, labels, test_images, test_labels = tensors
-    return replace(workload, images=images, labels=labels, test_images=test_images, test_labels=test_labels)
+    bare: BareWorkload = torch.load(io.BytesIO(saved), map_location="cpu", weights_only=False)
+    return bare.filled(tensors)
 
 
 # -- the process --------------------------------------------------------------------------------------------------
@@ -195,7 +241,7 @@ class Worker:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._workloads: dict[int, Workload] = {}
+        self._workloads: dict[int, PooledWorkload] = {}
         self._tensors: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
         self._buffer = torch.empty(0)
 

@@ -99,6 +99,15 @@ class StackedTrainer:
             images, labels = self._on_device(workload.test_images), self._on_device(workload.test_labels)
             return [evaluation_of(self._scores(network, model, images), labels) for model in models]
 
+    def prepare(self, workload: Workload) -> None:
+        """Check now, and not when it trains, whether the clients of a workload can be stacked.
+
+        Raises:
+            ConfigError: They cannot; the module at fault is named.
+        """
+        with self._working():
+            self._prepared(workload)
+
     def close(self) -> None:
         """See `Trainer`: everything on the device is let go of."""
         self._networks.clear()

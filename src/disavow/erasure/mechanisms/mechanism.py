@@ -37,12 +37,22 @@ class Mechanism(MechanismSpec, ABC):
     """Rebuilds superseded rounds with the survivors, one at a time, so that a crash loses one at most."""
 
     def configured(self, settings: MechanismSettings) -> Self:
-        """Return the mechanism as the section `[mechanism]` of the settings wants it."""
+        """Return the mechanism as the section `[mechanism]` of the settings wants it.
+
+        Args:
+            settings: That section.
+
+        """
         del settings
         return self
 
     def goes_back_to(self, broken: int) -> int:
-        """Return the round from which it rebuilds where `broken` is the first that does not hold; none later."""
+        """Return the round from which it rebuilds where `broken` is the first that does not hold; none later.
+
+        Args:
+            broken: The number of that round.
+
+        """
         return broken
 
     @abstractmethod
@@ -59,20 +69,53 @@ class Mechanism(MechanismSpec, ABC):
         """What it does to rebuild the rounds from `first` to `last` once these have left; at most so many steps.
 
         Rounds from `first` on may still stand: then it is a forecast. Changes nothing.
+
+        Args:
+            reader: The ledger.
+            options: How rounds are run.
+            first: The first round to rebuild.
+            last: The last one.
+            leavers: Ids of those who have left by then.
+            most: How many steps at the most; None for all.
+
+        Returns:
+            The steps, and why there are no more of them.
+
         """
 
     @abstractmethod
     def rebuild_next(self, ledger: Ledger, engine: Engine, options: RoundOptions) -> None:
-        """Rebuild and record the next round."""
+        """Rebuild and record the next round.
+
+        Args:
+            ledger: The run, open for writing.
+            engine: What trains the clients.
+            options: How rounds are run.
+
+        """
 
 
 def build(settings: MechanismSettings) -> Mechanism:
-    """Return the mechanism that the settings name."""
+    """Return the mechanism that the settings name.
+
+    Args:
+        settings: The section `[mechanism]`.
+
+    """
     return cast(Mechanism, MECHANISMS[settings.name]).configured(settings)
 
 
 def refuse_another(ledger: Ledger, mechanism: Mechanism) -> None:
-    """A run is rebuilt by the mechanism that its log names: whoever reads a proof goes by that."""
+    """Refuse a mechanism that the run's log does not name: whoever reads a proof goes by that.
+
+    Args:
+        ledger: The run.
+        mechanism: What is to rebuild it.
+
+    Raises:
+        ConfigError: The log names another one.
+
+    """
     if mechanism.name != ledger.policy.mechanism:
         raise ConfigError(
             f"{ledger.directory} promises the mechanism {ledger.policy.mechanism!r} in its log; allowed: that one, "

@@ -156,6 +156,18 @@ def policies_refused() -> Iterator[Vector]:
         ("criterion-in-the-policy", "a field of the version before", {"criterion": "neighbourhood"}),
     ):
         yield edited(made, name, about, "statement", in_leaf(0, policy={**promised, **changed}), relogged=True)
+    for name, about, frozen in (
+        ("frozen-parameters-of-null", "null, where the field is left out", None),
+        ("frozen-parameters-in-capitals", "a digest in capital letters", "AB" * 32),
+    ):
+        yield edited(made, name, about, "statement", in_leaf(0, frozen=frozen), relogged=True)
+    yield edited(
+        made,
+        "frozen-parameters-added",
+        "frozen parameters that the log did not have, under the old head",
+        "log",
+        in_leaf(0, frozen="ab" * 32),
+    )
     yield edited(
         made,
         "statistics-changed",

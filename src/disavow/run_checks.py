@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from disavow.erasure.prove import default_openings
+from disavow.erasure.proof_files import default_openings
 from disavow.errors import ConfigError, IntegrityError, VerificationError
 from disavow.ledger import Finding, Ledger
 from disavow.ledger.keys import default_folder
