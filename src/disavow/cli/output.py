@@ -114,7 +114,9 @@ class Bar:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._shown = Progress(*columns, console=console.rich, transient=True)
+        # results that go elsewhere must not be caught and shown above the bar
+        redirect = sys.stdout.isatty()
+        self._shown = Progress(*columns, console=console.rich, transient=True, redirect_stdout=redirect)
         self._shown.add_task(what, total=total, completed=done)
 
     def __enter__(self) -> Self:
