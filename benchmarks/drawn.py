@@ -62,7 +62,7 @@ def measure(clients: int, rounds: int) -> Iterator[dict[str, object]]:
             Path(folder) / "run", config.from_values(values, source="bench"), keys=Path(folder)
         ) as run:
             run.train()
-        with Ledger.open(Path(folder) / "run") as ledger:
+        with Ledger.open(Path(folder) / "run", keys=Path(folder)) as ledger:
             for each in ledger.kept_rounds(1):
                 kept = {member.client: ledger.kept_update(member).astype(np.float64) for member in each.members}
                 odds = log10_odds(ledger, ledger.round(each.number), kept)

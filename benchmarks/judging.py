@@ -12,6 +12,7 @@ import random
 import sqlite3
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from disavow.config import from_values
 from disavow.domain import Layout, TensorSpec
 from disavow.erasure.judge import judge
 from disavow.ledger import Ledger
+from disavow.ledger.copying import run_id_of
+from disavow.ledger.keyring import Keyring
+from disavow.ledger.pseudonyms import RoundName, seal_member, token
 from disavow.rounds.options import now
 
 PARTICIPANTS = 10_000
@@ -33,18 +37,18 @@ def main() -> None:
     """Build each ledger, judge many requests on it, throw it away."""
     for clients, rounds in ((10_000, 10), (100_000, 100), (1_000_000, 1_000), (10_000, 100)):
         with tempfile.TemporaryDirectory() as folder:
-            directory = Path(folder) / "run"
-            _build(directory, clients, rounds)
-            print(json.dumps(_measure(directory, clients, rounds)), flush=True)
+            directory, keys = Path(folder) / "run", Path(folder) / "keys"
+            _build(directory, keys, clients, rounds)
+            print(json.dumps(_measure(directory, keys, clients, rounds)), flush=True)
 
 
-def _measure(directory: Path, clients: int, rounds: int) -> dict[str, object]:
-    chosen = random.Random(1).sample(range(1, clients + 1), ASKED)
+def _measure(directory: Path, keys: Path, clients: int, rounds: int) -> dict[str, object]:
+    chosen = [_id(client) for client in random.Random(1).sample(range(clients), ASKED)]
     milliseconds = []
-    with Ledger.open(directory) as ledger, ledger.snapshot() as snapshot:
+    with Ledger.open(directory, keys=keys) as ledger, ledger.snapshot() as snapshot:
         for client in chosen:
             start = time.perf_counter()
-            judge(snapshot.evidence([client]), snapshot.policy)
+            judge(snapshot.evidence(snapshot.numbers_to_judge([client])), snapshot.policy)
             milliseconds.append(1000 * (time.perf_counter() - start))
     return {
         "clients": clients,
@@ -56,8 +60,12 @@ def _measure(directory: Path, clients: int, rounds: int) -> dict[str, object]:
     }
 
 
-def _build(directory: Path, clients: int, rounds: int) -> None:
-    """A ledger with real tables and indexes, filled in bulk: training a million clients would take a while."""
+def _id(client: int) -> str:
+    return f"client-{client:07d}"
+
+
+def _build(directory: Path, keys: Path, clients: int, rounds: int) -> None:
+    """A ledger and its keyring, filled in bulk: training a million clients would take a while."""
     told = {"data": {"clients": 20}, "clustering": {"k": K}, "deniability": {"x": X}}
     settings = from_values(told, source="benchmark")
     Ledger.create(
@@ -65,45 +73,46 @@ def _build(directory: Path, clients: int, rounds: int) -> None:
         policy=settings.policy,
         layout=Layout((TensorSpec("weight", (1,)),)),
         initial=np.zeros(1, dtype=np.float32),
-        clients=(),
+        clients=map(_id, range(clients)),
         config="",
         created_by="benchmark",
         at=now(),
+        keys=keys,
     ).close()
+    keyring = Keyring(keys, run_id_of(directory))
+    known = [client.at(1) for client in keyring.present().values()]
+    keyring.close()
     generator = np.random.default_rng(1)
     with closing(sqlite3.connect(directory / "ledger.sqlite3", isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA cache_size = -500000")
         [(digest,)] = connection.execute("SELECT digest FROM models")
-        connection.execute("BEGIN")
-        connection.executemany(
-            "INSERT INTO clients (number, id) VALUES (?, ?)",
-            ((i, f"client-{i:07d}") for i in range(1, clients + 1)),
-        )
         connection.execute(
             "INSERT INTO erasures (state, rounds_before, mechanism, opened_at) VALUES ('answered', 0, '', '')"
         )
-        connection.execute("COMMIT")
         queue = np.empty(0, dtype=np.int64)
         for number in range(1, rounds + 1):
             if len(queue) < PARTICIPANTS:
-                queue = np.concatenate([queue, generator.permutation(clients) + 1])
+                queue = np.concatenate([queue, generator.permutation(clients)])
             taking, queue = queue[:PARTICIPANTS], queue[PARTICIPANTS:]
-            _fill(connection, number, taking, digest, generator)
+            where = RoundName(keyring.run_id, number, 1)
+            _fill(connection, where, [known[client] for client in taking.tolist()], digest, generator)
 
 
 def _fill(
     connection: sqlite3.Connection,
-    number: int,
-    taking: np.ndarray[tuple[int], np.dtype[np.int64]],
+    where: RoundName,
+    taking: Sequence[bytes],
     digest: str,
     generator: np.random.Generator,
 ) -> None:
+    """Insert a round in which the clients with these keys take part."""
+    number = where.number
     connection.execute("BEGIN")
     connection.execute(
         "INSERT INTO rounds (id, number, attempt, before, after, delta, update_norm, pairs_within, tau,"
-        " participants, clusters, digest, recorded_at, standing, seconds)"
-        " VALUES (?, ?, 1, ?, ?, 1.0, 1.0, 1.0, 1.0, ?, ?, x'00', '', 1, 1.0)",
+        " participants, clusters, digest, recorded_at, epoch, standing, seconds)"
+        " VALUES (?, ?, 1, ?, ?, 1.0, 1.0, 1.0, 1.0, ?, ?, x'00', '', 1, 1, 1.0)",
         (number, number, digest, digest, PARTICIPANTS, PARTICIPANTS // K),
     )
     starts, commitments = range(0, PARTICIPANTS, K), generator.bytes(32 * PARTICIPANTS)
@@ -116,13 +125,19 @@ def _fill(
         "INSERT INTO slots (round_id, slot, commitment) VALUES (?, ?, ?)",
         ((number, slot, commitments[32 * slot : 32 * slot + 32]) for slot in range(PARTICIPANTS)),
     )
-    noise = generator.bytes(64 * PARTICIPANTS)
+    noise = generator.bytes(32 * PARTICIPANTS)
+    tokens = [(token(key, where), key) for key in taking]
+    filled = [member for start in starts for member in sorted(tokens[start : start + K])]
     connection.executemany(
-        "INSERT INTO memberships (round_id, slot, client, samples, salt, update_digest, checksum)"
-        " VALUES (?, ?, ?, 60, ?, ?, x'00')",
+        "INSERT INTO memberships (round_id, slot, token, sealed) VALUES (?, ?, ?, ?)",
         (
-            (number, slot, client, noise[64 * slot : 64 * slot + 32], noise[64 * slot + 32 : 64 * slot + 64])
-            for slot, client in enumerate(taking.tolist())
+            (
+                number,
+                slot,
+                name,
+                seal_member(key, where, slot, samples=60, update_digest=noise[32 * slot : 32 * slot + 32]),
+            )
+            for slot, (name, key) in enumerate(filled)
         ),
     )
     gone = generator.choice(PARTICIPANTS, LEFT_BEFORE, replace=False).tolist()

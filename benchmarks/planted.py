@@ -196,7 +196,7 @@ def audited(
     ) as run:
         run.train()
     report = audit(
-        subject_of(folder / "run", CLIENT),
+        subject_of(folder / "run", CLIENT, keys=folder / "keys"),
         effort,
         work=folder / "work",
         keys=folder / "keys",
@@ -257,7 +257,7 @@ def count_pairs(seeds: range) -> dict[str, Any]:
             settings = config.from_values({**TWENTY, "seed": seed}, source="planted")
             with Federation.create(folder / "run", settings, keys=folder / "keys") as run:
                 run.train()
-            subject = subject_of(folder / "run", CLIENT)
+            subject = subject_of(folder / "run", CLIENT, keys=folder / "keys")
             with rehearse(subject, folder, keys=folder / "keys", mechanism=Retrain()) as rehearsal:
                 before, after = (
                     client_losses(subject, model)[None] for model in (rehearsal.before, rehearsal.served)

@@ -80,6 +80,7 @@ def from_a_ledger(signer: Signer, *, rounds: int, clients: int) -> Iterator[dict
             created_by="benchmark",
             at=now(),
             signer=signer,
+            keys=Path(folder) / "keys",
         )
         with ledger:
             options = RoundOptions(seed=1)
@@ -95,7 +96,7 @@ def from_a_ledger(signer: Signer, *, rounds: int, clients: int) -> Iterator[dict
             made, (data, proof) = _timed(make)
             yield _line("ledger", rounds, clients, data, proof.opening, signer, made, what_if=True)
             for name in names[1 : LEAVERS + 1]:
-                ledger.place_requests([name], key=bytes(32), at=now())
+                ledger.place_requests([name], at=now())
                 answer_without_training(ledger, options, Retrain(), openings=Path(folder) / "openings")
             made, (data, proof) = _timed(make)
             what = f"ledger, after {LEAVERS} withdrawals"

@@ -39,6 +39,7 @@ def main() -> None:
             config="",
             created_by="benchmark",
             at=now(),
+            keys=Path(folder) / "keys",
         ) as ledger:
             options = RoundOptions(seed=1)
             seconds = 0.0

@@ -163,7 +163,7 @@ class _Witness:
     def _between_rounds(self) -> None:
         run = self._run
         newest = run.ledger.last_round
-        place_from_stream(run.ledger, run.options, rate=run.settings.requests.rate, key=run.tombstone_key())
+        place_from_stream(run.ledger, run.options, rate=run.settings.requests.rate)
         started, before = self._clock.now(), len(self.rounds)
         self._erasing = True
         answered = run.answer(Callbacks(self._executed))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from disavow.ledger.tombstones import FOLDER
+from disavow.ledger.keyring import FOLDER
 from tests.cli import forked
 from tests.kill.erasure_driver import Driver
 
@@ -29,26 +28,40 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Keys and a cache of its own, never the operator's; and one thread, because two workers share two cores."""
     # whoever starts the tests in the background may have them ignore Ctrl-C, and their children with them
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    keys = str(tmp_path_factory.mktemp("keys"))
+    keys = tmp_path_factory.mktemp("keys")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DISAVOW_KEYS", keys)
+        patch.setenv("DISAVOW_KEYS", str(keys))
         patch.setenv("DISAVOW_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # or every child process compiles all modules anew
         torch.set_num_threads(1)
-        yield
+        yield keys
 
 
 @pytest.fixture(autouse=True)
-def _forgotten() -> Iterator[None]:
-    """Tests copy one run again and again: to its tombstones each copy would be a backup that was restored."""
+def _keyrings(_alone: Path) -> Iterator[None]:
+    """Tests copy one run again and again, and every copy goes by its keyring: so it is put back behind each."""
+    keyrings = _alone / FOLDER
+    before = {folder: _content(folder) for folder in keyrings.glob("*")}
     yield
-    shutil.rmtree(Path(os.environ["DISAVOW_KEYS"]) / FOLDER, ignore_errors=True)
+    for folder in keyrings.glob("*"):
+        if _content(folder) != before.get(folder):
+            shutil.rmtree(folder)
+    for folder, files in before.items():
+        if not folder.exists():
+            folder.mkdir(mode=0o700)
+            for name, data in files.items():
+                (folder / name).touch(mode=0o600)
+                (folder / name).write_bytes(data)
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture(scope="session")

@@ -121,6 +121,7 @@ def _ledger(workload: Workload, directory: Path) -> Ledger:
         config="",
         created_by=f"disavow {__version__}",
         at=now(),
+        keys=directory.with_name("keys"),
     )
 
 

@@ -196,6 +196,24 @@ class LedgerVersion(LedgerError):
     exit_code = 6
 
 
+class LeaverReturns(LedgerError):
+    """Somebody who was forgotten would become a client again under the same id."""
+
+    code = "DSV-404"
+
+
+class KeyringMissing(ConfigError):
+    """The keyring of a run is not at hand: nobody in it can be identified."""
+
+    code = "DSV-106"
+
+
+class KeyringOutdated(ConfigError):
+    """The keyring is older than its run, or of another history of it: it would bring forgotten clients back."""
+
+    code = "DSV-107"
+
+
 class VerificationError(DisavowError):
     """A proof, receipt or checkpoint that does not hold."""
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ParamSpec, Self
 
 from disavow import config, runs
 from disavow.config import Settings
-from disavow.domain import EngineChoice, ErasureRequest, Policy, RequestState, Verdict, escaped
+from disavow.domain import EngineChoice, ErasureRequest, Policy, Verdict, escaped
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.mechanisms import Mechanism, WithoutRetraining, refuse_another
 from disavow.erasure.mechanisms import build as build_mechanism
@@ -36,7 +36,6 @@ from disavow.errors import (
     DisavowError,
     LedgerError,
     ModelNotReady,
-    RunError,
     RunInUse,
     RunUnsafe,
     UnknownClient,
@@ -44,10 +43,9 @@ from disavow.errors import (
 )
 from disavow.ledger import Finding, Ledger
 from disavow.ledger.files import remove_temporaries, write_durably
-from disavow.ledger.keys import default_folder, fingerprint, tombstone_key
+from disavow.ledger.keys import default_folder
 from disavow.ledger.models import digest_of, to_safetensors
 from disavow.ledger.proofs import ProofStore
-from disavow.ledger.tombstones import remember
 from disavow.proof.envelope import Envelope
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.notes import Signer
@@ -121,14 +119,6 @@ _NOBODY = Callbacks()
 
 Confirm = Callable[[Prospect], None]
 """Sees what would happen before anything is placed; an exception from it ends the erasure with nothing changed."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Keys:
-    """The operator's keys, opened: what signs the run's log, and the key of its tombstones."""
-
-    signer: Signer | None
-    tombstone: bytes
 
 
 @dataclass(eq=False)
@@ -248,7 +238,7 @@ class Federation:
             runs.refuse_on_nodes(settings, directory)
             ledger = Ledger.open(directory, write=True, signer=load_signer(keys, ask), keys=keys)
         else:
-            ledger = Ledger.open(directory)
+            ledger = Ledger.open(directory, keys=keys)
         federation = cls(
             directory, settings, ledger, keys, clock, ask, openings, loading, task=task, own_engine=engine
         )
@@ -359,7 +349,7 @@ class Federation:
         """How rounds are run, beyond the policy in the ledger."""
         if self.own_options is not None:
             return self.own_options
-        participation = participation_of(self.settings, self.ledger, self.keys)
+        participation = participation_of(self.settings, self.ledger)
         return runs.round_options(self.settings, self.clock, participation=participation)
 
     @property
@@ -372,10 +362,6 @@ class Federation:
         """What is not as it should be with the run, and with its data once it is loaded."""
         of_data = () if self._prepared is None else self._prepared.notes
         return (*of_data, *self.ledger.restored.notes)
-
-    def tombstone_key(self) -> bytes:
-        """Read the operator's key of the tombstones; make it where there is none."""
-        return tombstone_key(self.keys, run=self.directory)
 
     # -- tracking ----------------------------------------------------------------------------------------------
 
@@ -450,7 +436,7 @@ class Federation:
         def between_rounds() -> None:
             self._note_engine()  # it may have fallen back meanwhile
             if rate > 0:
-                place_from_stream(self.ledger, options, rate=rate, key=self.tombstone_key())
+                place_from_stream(self.ledger, options, rate=rate)
             self._answer(callbacks)
 
         train(
@@ -484,13 +470,13 @@ class Federation:
         for summary in settle_newest(self.ledger, engine, options):
             callbacks.on_round(summary)
 
-    def _take_lock(self, patience: float | None = None) -> None:
+    def _take_lock(self) -> None:
         """Open the run for writing, if it is not."""
         if self.ledger.writable:
             return
         signer = load_signer(self.keys, self.ask)
         self.ledger.close()
-        self.ledger = Ledger.open(self.directory, write=True, signer=signer, keys=self.keys, patience=patience)
+        self.ledger = Ledger.open(self.directory, write=True, signer=signer, keys=self.keys)
         runs.refuse_changed(self.ledger, self.settings)
 
     def answer(self, callbacks: Callbacks = _NOBODY) -> tuple[ErasureRequest, ...]:
@@ -571,21 +557,16 @@ class Federation:
 
         Raises:
             UnknownClient: It is not a client of the run.
-            RunError: It has not asked, has its verdict already, or left before the run was restored.
+            RunError: It has not asked, or has its verdict already.
 
         """
-        with Ledger.open(self.directory, shared=True) as ledger:
-            if client in ledger.restored_from_backup(self.keys).clients:
-                raise RunError(
-                    f"{escaped(client)} left this run before it was restored from a backup, and has its proof: "
-                    "the request cannot be cancelled"
-                )
+        with Ledger.open(self.directory, shared=True, keys=self.keys) as ledger:
             number = ledger.cancel_request(client, at=self.clock())
             [request] = ledger.requests([number])
         return request
 
     def forecast(self, clients: Sequence[str] | str, *, retrain: bool = True) -> Prospect:
-        """Tell what `erase` would do, also whether it could retrain here. Changes nothing, and makes no key.
+        """Tell what `erase` would do, also whether it could retrain here. Changes nothing.
 
         Args:
             clients: Who would ask.
@@ -596,9 +577,7 @@ class Federation:
 
         """
         clients = _ids(clients)
-        # nobody has asked: then there may be no key yet, and looking must not make one
-        key = self.tombstone_key() if self.ledger.requests() else None
-        asked = self._prospect(self.ledger, clients, key, retrain=retrain)
+        asked = self._prospect(self.ledger, clients, retrain=retrain)
         if self.own_engine is None and asked.refusal is None and asked.forecast and _trains(asked.forecast):
             try:
                 with self.loading() as on_progress:
@@ -640,40 +619,42 @@ class Federation:
         openings = None if self.openings is None else self.openings.expanduser().absolute()
         check_openings(openings or default_openings(self.directory), self.directory)
         # a wrong passphrase is refused here, before anything is placed
-        keys = _Keys(load_signer(self.keys, self.ask), self.tombstone_key())
+        signer = load_signer(self.keys, self.ask)
         if not self.ledger.writable:
-            self.ledger.allow_short_writes(self.keys)
+            self.ledger.allow_short_writes()
         ledger = self.ledger
         for note in ledger.restored.notes:
             callbacks.on_note(note)
         runs.refuse_changed(ledger, settings)
         refuse_another(ledger, self.mechanism)
-        ledger.refuse_signer(keys.signer)
-        remember(self.keys, ledger.run_id, fingerprint(keys.tombstone), ())  # that it can be written
-        self._refuse_unknown(clients, keys.tombstone)
+        ledger.refuse_signer(signer)
+        self._refuse_unknown(clients)
         if confirm is not None:
-            confirm(self._prospect(ledger, clients, keys.tombstone, retrain=retrain))
+            confirm(self._prospect(ledger, clients, retrain=retrain))
         if openings is not None:
             _make_openings(openings)
-        numbers = ledger.place_requests(clients, key=keys.tombstone, at=self.clock(), openings=openings)
+        numbers = ledger.place_requests(clients, at=self.clock(), openings=openings)
         callbacks.on_placed(numbers)
         callbacks = self._tracked(callbacks)
         deadline = time.monotonic() + wait
-        refusal = self._see_to(numbers, keys, callbacks, retrain=retrain, deadline=deadline)
+        refusal = self._see_to(numbers, signer, callbacks, retrain=retrain, deadline=deadline)
         found = {request.number: request for request in ledger.requests(numbers)}
         return Answer({client: found[number] for client, number in zip(clients, numbers, strict=True)}, refusal)
 
-    def _refuse_unknown(self, clients: Sequence[str], key: bytes) -> None:
+    def _refuse_unknown(self, clients: Sequence[str]) -> None:
         """Refuse an id that nobody has, and say whose it may have been meant to be."""
-        known = self.ledger.clients()
-        for client in clients:
-            if client in known:
-                continue
-            if self.ledger.find_request(client, key=key) is None:
-                raise unknown_client(client, known)
+        for client in self.ledger.strangers(clients):
+            if self.ledger.find_request(client) is None:
+                raise unknown_client(client, self.ledger.clients())
 
     def _see_to(
-        self, numbers: tuple[int, ...], keys: _Keys, callbacks: Callbacks, *, retrain: bool, deadline: float
+        self,
+        numbers: tuple[int, ...],
+        signer: Signer | None,
+        callbacks: Callbacks,
+        *,
+        retrain: bool,
+        deadline: float,
     ) -> CannotRetrain | None:
         """Answer the requests here, or wait for the process that holds the run to answer them between its rounds.
 
@@ -682,7 +663,7 @@ class Federation:
         ledger, told = self.ledger, False
         while any(request.pending for request in ledger.requests(numbers)):
             try:
-                with ledger.locked(keys.signer, patience=max(0.0, deadline - time.monotonic())):
+                with ledger.locked(signer):
                     refusal = self._answer_locked(numbers, callbacks, retrain=retrain)
             except RunInUse as error:
                 if time.monotonic() >= deadline:
@@ -695,15 +676,8 @@ class Federation:
                     told = True
                 time.sleep(_POLL_SECONDS)
                 continue
-            states = {request.state for request in ledger.requests(numbers) if request.pending}
-            if RequestState.PURGING not in states:
-                if refusal is not None:
-                    return refusal if states else None
-            elif time.monotonic() >= deadline:
-                raise RunInUse(
-                    f"{self.directory} is being read by another process, so deleted rows cannot be purged from its "
-                    f"files; `disavow resume {self.directory}` completes the erasure"
-                )
+            if refusal is not None:
+                return refusal if any(request.pending for request in ledger.requests(numbers)) else None
         return None
 
     def _answer_locked(
@@ -756,32 +730,24 @@ class Federation:
         except ConfigError as error:
             raise CannotRetrain(str(error)) from error
 
-    def _prospect(self, ledger: Ledger, clients: Sequence[str], key: bytes | None, *, retrain: bool) -> Prospect:
+    def _prospect(self, ledger: Ledger, clients: Sequence[str], *, retrain: bool) -> Prospect:
         try:
-            return self._prospect_now(ledger, clients, key, retrain=retrain)
+            return self._prospect_now(ledger, clients, retrain=retrain)
         except UnknownClient:
             # another process may have answered it between two reads: then it is found among the answered ones
-            return self._prospect_now(ledger, clients, key, retrain=retrain)
+            return self._prospect_now(ledger, clients, retrain=retrain)
 
-    def _prospect_now(
-        self, ledger: Ledger, clients: Sequence[str], key: bytes | None, *, retrain: bool
-    ) -> Prospect:
-        before: dict[str, ErasureRequest] = {}
-        if key is not None:
-            with ledger.snapshot() as snapshot:
-                found = {client: snapshot.find_request(client, key=key) for client in clients}
-            before = {c: r for c, r in found.items() if r is not None and r.judged}
+    def _prospect_now(self, ledger: Ledger, clients: Sequence[str], *, retrain: bool) -> Prospect:
+        with ledger.snapshot() as snapshot:
+            found = {client: snapshot.find_request(client) for client in clients}
+        before = {c: r for c, r in found.items() if r is not None and r.judged}
         asking = [client for client in clients if client not in before]
         if not asking:
             return Prospect(before, None)
-        known = ledger.clients()
-        for client in asking:
-            if client not in known:
-                raise unknown_client(client, known)
-        back = ledger.restored_from_backup(self.keys).clients  # they leave again, too
-        together = list(dict.fromkeys([*asking, *back]))
+        for client in ledger.strangers(asking):
+            raise unknown_client(client, ledger.clients())
         mechanism = self.mechanism if retrain else WithoutRetraining(self.mechanism)
-        told = foresee(ledger, together, self.options, mechanism)
+        told = foresee(ledger, asking, self.options, mechanism)
         if _trains(told) and self.own_engine is None:
             try:
                 runs.refuse_other_trainer(ledger, self.settings, self.task)
@@ -794,7 +760,7 @@ class Federation:
     def unsettled(self) -> Unsettled:
         """Look whether rounds are still to be rebuilt, and whether leavers are in the run again."""
         with self.ledger.snapshot() as snapshot:
-            forgotten = snapshot.restored_from_backup(self.keys)
+            forgotten = snapshot.restored_from_backup()
             found = Unsettled(snapshot.rebuilding(), forgotten, snapshot.last_round + 1)
         further = "its Flower server app goes on"
         if not runs.on_nodes(self.settings):
@@ -815,7 +781,7 @@ class Federation:
             created_by=ledger.created_by,
             policy=ledger.policy,
             settings=settings,
-            clients=len(ledger.clients()),
+            clients=ledger.count_clients(),
             log=f"{leaves} leaves, "
             + (
                 f"signed by {key.name} ({key.id[:16]})" if key else "not signed: there is no key (`disavow keygen`)"
@@ -846,15 +812,17 @@ class Federation:
 
     def _obstacle(self, standing: int) -> str | None:
         """Why no more rounds can be trained, where some are wanted."""
-        left, k = len(self.ledger.clients()), self.ledger.policy.k
+        left, k = self.ledger.count_clients(), self.ledger.policy.k
         if standing >= self.settings.rounds:
             return None
+        if left is None:
+            return "the keyring is not here"
         if left < k:
             return f"{left} clients are fewer than k"
         try:
             spent = room_for(self.ledger, self.options, standing + 1).obstacle is not None
         except DisavowError:
-            return None  # the key is not here that says who is in the next round
+            return None  # the keyring is not here that says who is in the next round
         return "the privacy budget is spent" if spent else None
 
     def check(
@@ -889,7 +857,7 @@ class Federation:
                 self.directory, keys=self.keys, absent=absent, checkpoint=checkpoint, on_progress=on_progress
             )
         finally:
-            self.ledger = Ledger.open(self.directory)
+            self.ledger = Ledger.open(self.directory, keys=self.keys)
 
     def export(self, *, average: int = 1, anyway: bool = False) -> ExportedModel:
         """Give the model that is served, or the mean of it and of those before it.
@@ -966,9 +934,7 @@ class Federation:
             The request; None where there is none.
 
         """
-        if not self.ledger.requests():
-            return None
-        return self.ledger.find_request(client, key=self.tombstone_key())
+        return self.ledger.find_request(client)
 
     def proof(self, request: ErasureRequest) -> Proof:
         """Give the proof of an answered request, for the present head if there is a key to sign it with.

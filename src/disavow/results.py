@@ -14,7 +14,7 @@ from disavow.errors import CannotRetrain
 from disavow.ledger import RoundSummary
 from disavow.ledger.journal import Rebuilding
 from disavow.ledger.odds import Odds
-from disavow.ledger.tombstones import Restored
+from disavow.ledger.restored import Restored
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Unsettled:
     remedy: str = ""
 
     def __bool__(self) -> bool:
-        return self.rebuild is not None or bool(self.restored.clients)
+        return self.rebuild is not None or self.restored.slots > 0
 
     @property
     def unfinished(self) -> str | None:
@@ -74,7 +74,7 @@ class Unsettled:
     def forgotten(self) -> str | None:
         """Whom a run that was restored from a backup has forgotten, in words."""
         text = str(self.restored)
-        if self.restored.clients:
+        if self.restored.slots:
             text += f"; {self.remedy}, and withdraws them first"
         return text or None
 
@@ -85,7 +85,7 @@ class Unsettled:
             "rebuild": None
             if rebuild is None
             else {"first": rebuild.first, "last": rebuild.target, "next": self.next_round},
-            "restored": {"clients": list(self.restored.clients), "unknown": self.restored.strangers},
+            "restored": {"older": self.restored.older, "slots": self.restored.slots},
         }
 
 
@@ -124,7 +124,7 @@ class Status:
     created_by: str
     policy: Policy
     settings: Settings
-    clients: int
+    clients: int | None
     log: str
     unsettled: Unsettled
     stored_bytes: int

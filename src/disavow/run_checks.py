@@ -27,8 +27,8 @@ def check_run(
 
     Args:
         directory: Where the run lies; it need not be one that can be opened.
-        keys: The folder of the operator's keys, for tombstones of whoever left and is in the run again.
-        absent: Ids that no file of the run may contain.
+        keys: The folder of the operator's keys, with the run's keyring.
+        absent: Ids that no file of the run or of its keyring may contain.
         checkpoint: A signed head that was kept; the log must go on from it.
         on_progress: Hears how many checks are done, of how many.
 
@@ -38,17 +38,16 @@ def check_run(
     """
     from disavow.ledger import fsck  # loads the verifier
 
-    found = fsck(directory, on_progress, checkpoint=checkpoint)
-    if not any(finding.fault for finding in found):  # otherwise it may not even be readable
-        found += _forgotten(directory, keys or default_folder())
-    return found + _still_there(directory, absent)
+    found = fsck(directory, on_progress, checkpoint=checkpoint, keys=keys)
+    return found + _still_there(directory, absent, keys or default_folder())
 
 
-def refuse_damaged(directory: Path) -> None:
+def refuse_damaged(directory: Path, *, keys: Path | None = None) -> None:
     """Refuse a run that has faults.
 
     Args:
         directory: Where the run lies.
+        keys: The folder of the operator's keys.
 
     Raises:
         IntegrityError: A check found some.
@@ -56,7 +55,7 @@ def refuse_damaged(directory: Path) -> None:
     """
     from disavow.ledger import fsck  # loads the verifier
 
-    faults = [finding for finding in fsck(directory) if finding.fault and not finding.spare]
+    faults = [finding for finding in fsck(directory, keys=keys) if finding.fault and not finding.spare]
     if faults:
         raise IntegrityError(
             f"{directory} fails fsck ({faults[0]}{f' and {len(faults) - 1} more' if len(faults) > 1 else ''}); "
@@ -64,18 +63,10 @@ def refuse_damaged(directory: Path) -> None:
         )
 
 
-def _forgotten(directory: Path, keys: Path) -> list[Finding]:
-    """Clients who left the run and are in it again, as far as the tombstones of whoever asks can tell."""
-    with Ledger.open(directory) as ledger:
-        forgotten = ledger.restored_from_backup(keys)
-    back = [
-        Finding("table clients", f"{client!r} left this run and is in it again") for client in forgotten.clients
-    ]
-    return back + [Finding("this run", f"is {note}", fault=bool(back)) for note in filter(None, [str(forgotten)])]
-
-
-def _still_there(directory: Path, ids: Sequence[str]) -> list[Finding]:
-    """Files that contain one of these ids, whole: rows, free pages, write-ahead log, names."""
+def _still_there(directory: Path, ids: Sequence[str], keys: Path) -> list[Finding]:
+    """Files of the run and of its keyring that contain one of these ids, whole: rows, free pages, write-ahead log,
+    names. In the keyring ids are sealed: whoever is in it can be named all the same.
+    """
     if not ids:
         return []
     from disavow.ledger.id_search import files_with  # loads what unpacks files
@@ -84,12 +75,15 @@ def _still_there(directory: Path, ids: Sequence[str]) -> list[Finding]:
         refuse_broken_text(client)
     if "" in ids:
         raise ConfigError("--absent is empty; allowed: a client id")
-    with Ledger.open(directory) as ledger:
-        known = ledger.clients()
-    inside = [
-        Finding(str(path.relative_to(directory)), f"{client!r} is in this file")
+    with Ledger.open(directory, keys=keys) as ledger:
+        known = ledger.clients() if ledger.keyring.exists else ()
+        keyring = ledger.keyring.folder
+    inside = [Finding("keyring", f"{client!r} is a client in it") for client in ids if client in known]
+    inside += [
+        Finding(str(path.relative_to(folder)), f"{client!r} is in this file")
         for client in ids
-        for path in files_with(directory, client, known)
+        for folder in (directory, keyring)
+        for path in files_with(folder, client, known)
     ]
     beside = default_openings(directory)
     others = {*known, *_named_by_openings(beside)}

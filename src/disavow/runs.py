@@ -21,12 +21,11 @@ from disavow.errors import CannotRetrain, ConfigError, RunError, RunMissing, Tas
 from disavow.ledger import Ledger, database
 from disavow.ledger.creation import CONFIG, refuse_existing
 from disavow.ledger.files import PRIVATE_FILE, write_durably
-from disavow.ledger.keys import tombstone_key
+from disavow.ledger.keys import refuse_inside
 from disavow.ledger.run_files import refuse_unsafe
 from disavow.proof.keys import AskPassphrase, load_signer
 from disavow.proof.notes import Signer
 from disavow.rounds.options import Clock, RoundOptions, now
-from disavow.rounds.participation import needs_participation_key
 from disavow.rounds.randomness import Secrets
 
 if TYPE_CHECKING:
@@ -195,8 +194,7 @@ def start(
     if prepared is None:
         refuse_device(settings)
     signer = load_signer(keys, ask)
-    if needs_participation_key(settings):
-        tombstone_key(keys, run=directory)  # a folder that cannot be used is better known before there is a run
+    refuse_inside(keys, directory)
     CLUSTERINGS[settings.clustering.method].require()
     if prepared is None:
         factory = _factory_of(settings, task)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.audit.making import DENIABLE, keys_of, make_run
+from tests.audit.making import DENIABLE, make_run
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,5 @@ def deniable(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def own_run(broken: Path, tmp_path: Path) -> Path:
-    """A copy of `broken`, with its keys, to be changed at will."""
-    if keys_of(broken).exists():
-        shutil.copytree(keys_of(broken), tmp_path / "keys")
+    """A copy of `broken`, to be changed at will; it shares the keyring, which is put back behind each test."""
     return Path(shutil.copytree(broken, tmp_path / "run"))

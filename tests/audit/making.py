@@ -14,6 +14,7 @@ from disavow.engines.factory import trainer_for
 from disavow.engines.trainer import Ask, Trainer
 from disavow.engines.workload import Workload
 from disavow.federation import Federation
+from disavow.ledger.keys import default_folder
 from disavow.proof.keys import generate
 from disavow.rounds.vectors import Model, Updates
 
@@ -45,14 +46,17 @@ def merged(*changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def keys_of(directory: Path) -> Path:
-    """The operator's keys of a run that was made here."""
-    return directory.with_name("keys")
+    """The operator's keys of a run that was made here: beside a signed one, else those that all tests share."""
+    beside = directory.with_name("keys")
+    return beside if beside.exists() else default_folder()
 
 
 def make_run(directory: Path, *changes: dict[str, Any], signed: bool = False) -> Path:
-    """A complete run, with keys beside it."""
+    """A complete run; a signed one has its keys beside it."""
     if signed:
-        generate(keys_of(directory), name="operator", passphrase=None, at="2024-05-06T07:08:09.000000+00:00")
+        generate(
+            directory.with_name("keys"), name="operator", passphrase=None, at="2024-05-06T07:08:09.000000+00:00"
+        )
     settings = config.from_values(merged(*changes), source="tests")
     with Federation.create(directory, settings, keys=keys_of(directory)) as run:
         run.train()
@@ -62,13 +66,13 @@ def make_run(directory: Path, *changes: dict[str, Any], signed: bool = False) ->
 def leave(directory: Path, *clients: str) -> None:
     """Let clients leave a run, for good."""
     with Federation.open(directory, keys=keys_of(directory), write=True) as run:
-        run.ledger.place_requests(clients, key=run.tombstone_key(), at=run.options.clock())
+        run.ledger.place_requests(clients, at=run.options.clock())
         run.answer()
 
 
 def subject_in(directory: Path, client: str = CLIENT) -> Subject:
     """A client of a run, ready to be audited."""
-    return subject_of(directory, client)
+    return subject_of(directory, client, keys=keys_of(directory))
 
 
 def trainer_of(subject: Subject) -> Trainer:

@@ -47,7 +47,7 @@ def audited(
     with Federation.create(folder / "run", settings, keys=folder / "keys") as run:
         run.train()
     return audit(
-        subject_of(folder / "run", CLIENT, data=data),
+        subject_of(folder / "run", CLIENT, data=data, keys=folder / "keys"),
         effort,
         work=folder / "work",
         keys=folder / "keys",

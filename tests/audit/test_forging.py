@@ -97,7 +97,7 @@ def trained(directory: Path, policy: Policy, engine: Homes, rounds: int = 3) -> 
 
 
 def left(ledger: Ledger, engine: Homes, *clients: str) -> list[str]:
-    ledger.place_requests(clients, key=bytes(32), at=MOMENT)
+    ledger.place_requests(clients, at=MOMENT)
     openings = ledger.directory.with_name("openings")
     return [str(each.verdict) for each in answer_requests(ledger, engine, OPTIONS, Retrain(), openings=openings)]
 
@@ -145,7 +145,7 @@ def test_rebuilt_rounds_cannot_be_forged_and_are_counted(tmp_path: Path) -> None
     ) as ledger:
         for _ in range(3):
             run_round(ledger, engine, options)
-        ledger.place_requests([ledger.membership(1)[0][0]], key=bytes(32), at=MOMENT)
+        ledger.place_requests([ledger.membership(1)[0][0]], at=MOMENT)
         [answer] = answer_requests(ledger, engine, options, FedEraser(), openings=tmp_path / "openings")
         assert answer.approximate
         run_round(ledger, engine, options)

@@ -17,8 +17,10 @@ from disavow.audit.subject import subject_of
 from disavow.domain import RequestState, VerdictKind
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.mechanisms.retrain import Retrain
-from disavow.errors import ConfigError, LedgerError, RunInUse
+from disavow.errors import ConfigError, KeyringMissing, RunInUse
 from disavow.ledger import Ledger, fsck
+from disavow.ledger.copying import run_id_of
+from disavow.ledger.keyring import FOLDER
 from disavow.ledger.models import digest_of, to_safetensors
 from tests.audit.making import CLIENT, DENIABLE, Interrupted, hashes_of, keys_of, leave, make_run, subject_in
 
@@ -52,7 +54,7 @@ def test_a_rollback_is_rehearsed_as_foreseen(broken: Path, tmp_path: Path) -> No
         assert digest(rehearsal, "before") != digest(rehearsal, "served")
         with Ledger.open(broken) as ledger:
             assert digest(rehearsal, "before") == ledger.digest_before(subject.rounds + 1)
-        assert [finding for finding in fsck(copy) if finding.fault] == []
+        assert [finding for finding in fsck(copy, keys=copy.with_name("keys")) if finding.fault] == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -76,7 +78,8 @@ def eventful(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_run_is_left_as_it_is(eventful: Path, tmp_path: Path) -> None:
     """Every byte of it: ledger, models, proofs; and the openings and the keys beside it."""
     before = hashes_of(eventful.parent)
-    assert {"run/proofs/request-1.json", "keys/signing.pem", "keys/tombstone.key"} < before.keys()
+    table = f"keys/keyring/{run_id_of(eventful)}/clients.sqlite3"
+    assert {"run/proofs/request-1.json", "keys/signing.pem", table} < before.keys()
     subject = subject_in(eventful)
     with rehearse(subject, tmp_path / "work", keys=keys_of(eventful), mechanism=Retrain()) as rehearsal:
         assert hashes_of(eventful.parent) == before
@@ -86,30 +89,26 @@ def test_the_run_is_left_as_it_is(eventful: Path, tmp_path: Path) -> None:
 
 
 def test_an_unsigned_run_is_left_as_it_is_too(broken: Path, tmp_path: Path) -> None:
-    before = hashes_of(broken.parent)
+    before = hashes_of(broken.parent), hashes_of(keys_of(broken))
     with rehearse(subject_in(broken), tmp_path, keys=keys_of(broken), mechanism=Retrain()):
         pass
-    assert hashes_of(broken.parent) == before
-    assert not keys_of(broken).exists()  # nobody has left yet, so there is no key to find, and none is made
+    assert (hashes_of(broken.parent), hashes_of(keys_of(broken))) == before
 
 
 def test_a_signed_run_needs_no_signing_key_to_be_rehearsed(eventful: Path, tmp_path: Path) -> None:
-    (tmp_path / "keys").mkdir()
-    shutil.copyfile(keys_of(eventful) / "tombstone.key", tmp_path / "keys" / "tombstone.key")
+    shutil.copytree(keys_of(eventful) / FOLDER, tmp_path / "keys" / FOLDER)
     subject = subject_in(eventful)
     with rehearse(subject, tmp_path / "work", keys=tmp_path / "keys", mechanism=Retrain()) as rehearsal:
         assert rehearsal.ledger.signer is not None
         assert rehearsal.ledger.signer.public.name == "rehearsal"
         assert rehearsal.answer.state is RequestState.ANSWERED
-    assert [path.name for path in (tmp_path / "keys").iterdir()] == ["tombstone.key"]
+    assert [path.name for path in (tmp_path / "keys").iterdir()] == [FOLDER]
 
 
-def test_a_run_with_leavers_needs_the_key_of_its_tombstones(eventful: Path, tmp_path: Path) -> None:
-    (tmp_path / "keys").mkdir()
-    (tmp_path / "keys" / "tombstone.key").write_bytes(bytes(32))
+def test_nothing_is_rehearsed_without_the_keyring(eventful: Path, tmp_path: Path) -> None:
     subject = subject_in(eventful)
     with (
-        pytest.raises(LedgerError),
+        pytest.raises(KeyringMissing),
         rehearse(subject, tmp_path / "work", keys=tmp_path / "keys", mechanism=Retrain()),
     ):
         raise AssertionError
@@ -185,7 +184,8 @@ def test_a_run_that_is_being_trained_can_be_rehearsed(tmp_path: Path) -> None:
                 assert rehearsal.ledger.last_round == rehearsal.rounds
                 assert rehearsal.answer.cost is not None
                 assert rehearsal.answer.cost.rounds == rehearsal.rounds
-                assert [finding for finding in fsck(rehearsal.ledger.directory) if finding.fault] == []
+                copy = rehearsal.ledger.directory
+                assert [finding for finding in fsck(copy, keys=copy.with_name("keys")) if finding.fault] == []
             assert training.poll() is None
             assert int(training.stdout.readline()) > 0
         finally:
@@ -203,7 +203,7 @@ def test_a_run_that_somebody_asks_to_leave_meanwhile_is_refused(own_run: Path, a
         leave(own_run, "client-05")
     else:
         with Ledger.open(own_run, shared=True) as ledger:
-            ledger.place_requests(["client-05"], key=bytes(32), at=ledger.created_at)
+            ledger.place_requests(["client-05"], at=ledger.created_at)
     work = own_run.with_name("work")
     with (
         pytest.raises(ConfigError),

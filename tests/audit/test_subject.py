@@ -122,13 +122,13 @@ def test_a_client_that_has_left_is_refused(tmp_path: Path, change: dict[str, obj
 
 def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
     settings = config.from_values(merged(), source="tests")
-    Federation.create(tmp_path / "run", settings, keys=tmp_path / "keys").close()
+    Federation.create(tmp_path / "run", settings).close()
     refusal(tmp_path / "run", CLIENT, ConfigError, "no round")
 
 
 def test_a_run_with_requests_waiting_is_refused(own_run: Path) -> None:
     with Ledger.open(own_run, shared=True) as ledger:
-        ledger.place_requests(["client-05"], key=bytes(32), at=ledger.created_at)
+        ledger.place_requests(["client-05"], at=ledger.created_at)
     refusal(own_run, CLIENT, ConfigError, "1 request", "disavow resume")
 
 

@@ -41,8 +41,9 @@ def test_judging_builds_a_ledger_of_the_present_format_and_judges_on_it(
 ) -> None:
     for name, value in {"PARTICIPANTS": 100, "ASKED": 20, "LEFT_BEFORE": 2}.items():
         monkeypatch.setattr(judging, name, value)
-    judging._build(tmp_path / "run", clients=200, rounds=6)
-    measured = judging._measure(tmp_path / "run", 200, 6)
+    run, keys = tmp_path / "run", tmp_path / "keys"
+    judging._build(run, keys, clients=200, rounds=6)
+    measured = judging._measure(run, keys, 200, 6)
     assert measured["own_rounds"] == 3
 
 

@@ -13,7 +13,7 @@ from disavow import config
 from disavow.federation import Federation
 from disavow.ledger import Ledger
 from tests.cli import erasing
-from tests.cli.erasing import Command
+from tests.cli.erasing import Command, own_keys
 from tests.cli.process import write_config
 from tests.cli.signed_run import LEAVER, SECRET, SETTINGS, STAYER, World
 from tests.kill.erasure_driver import Driver
@@ -90,9 +90,11 @@ def disavow(driver: Driver, tmp_path: Path) -> Command:
 
 @pytest.fixture
 def run(trained_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of `trained_once`, to be erased from."""
+    """A copy of `trained_once` and of its keyring, to be erased from."""
+    copy = Path(shutil.copytree(trained_once, tmp_path / "run"))
+    own_keys(copy, tmp_path / "keys")
     monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "keys"))
-    return Path(shutil.copytree(trained_once, tmp_path / "run"))
+    return copy
 
 
 @pytest.fixture

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from disavow.ledger import Ledger
+from disavow.ledger.copying import run_id_of
+from disavow.ledger.keyring import Keyring
+from disavow.ledger.keys import default_folder
 from tests.cli.process import COMMAND, environment
 from tests.ledger.making import files_of
 
@@ -44,6 +47,13 @@ def launch(*arguments: str | Path) -> subprocess.Popen[str]:
         text=True,
         encoding="utf-8",
     )
+
+
+def own_keys(run: Path, keys: Path) -> Keyring:
+    """Copy the keyring of a run to keys of its own: what a copy of the run forgets stays known elsewhere."""
+    copied = Keyring(default_folder(), run_id_of(run)).copy(keys)
+    copied.close()
+    return copied
 
 
 def states(run: Path) -> list[str]:

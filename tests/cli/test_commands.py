@@ -221,7 +221,8 @@ def test_what_the_demo_says_to_try_next_works_as_pasted(tmp_path: Path) -> None:
 
 # -- help ----------------------------------------------------------------------------------------------------
 
-NAMES = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+NAMES = sorted([*COMMANDS, *(f"keyring {name}" for name in COMMANDS["keyring"].commands)])
 
 
 def test_there_are_the_commands_there_should_be() -> None:
@@ -230,7 +231,7 @@ def test_there_are_the_commands_there_should_be() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_help_with_an_example(name: str) -> None:
-    result = process.disavow(name, "--help")
+    result = process.disavow(*name.split(), "--help")
     assert (result.returncode, result.stderr) == (0, "")
     assert "Example" in result.stdout
     assert f"disavow {name}" in result.stdout

@@ -18,6 +18,7 @@ from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.database import NAME
 from disavow.rounds.options import now
+from tests.cli.erasing import own_keys
 from tests.cli.process import COMMAND, environment
 from tests.kill.erasure_driver import Driver, Ended
 
@@ -33,13 +34,14 @@ class Command:
 
 
 @pytest.fixture
-def command(driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+def command(run_dir: Path, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    own_keys(run_dir, tmp_path / "keys")
     monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "keys"))
     return Command(driver, tmp_path)
 
 
 @pytest.fixture
-def pair(run_dir: Path) -> list[str]:
+def pair(run_dir: Path, command: Command) -> list[str]:
     """Clients of one cluster, of which too few are left when they go."""
     with Ledger.open(run_dir) as ledger:
         smallest = min(ledger.membership(1), key=len)
@@ -165,7 +167,7 @@ def test_what_cannot_be_cancelled_is_refused(command: Command, run_dir: Path) ->
 def undone(command: Command, run_dir: Path, pair: list[str]) -> Path:
     """A run whose rounds were undone and not one of them rebuilt yet."""
     with Federation.open(run_dir, write=True) as run:
-        run.ledger.place_requests(pair, key=run.tombstone_key(), at=now())
+        run.ledger.place_requests(pair, at=now())
         judge_waiting(run.ledger, run.options, run.mechanism, lambda verdict, requests: None)
     return run_dir
 

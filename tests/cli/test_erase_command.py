@@ -11,7 +11,9 @@ import pytest
 from disavow.erasure.proof_files import default_openings
 from disavow.federation import Federation
 from disavow.ledger import fsck
+from disavow.ledger.copying import run_id_of
 from disavow.ledger.id_search import files_with
+from disavow.ledger.keyring import Keyring
 from disavow.rounds.options import now
 from tests.cli.erasing import Command, contents, models, states
 
@@ -51,8 +53,8 @@ def test_a_dry_run_says_what_it_costs_and_changes_no_byte(run: Path, pair: list[
     }
     assert told["cost"]["exchanged_bytes"] % (2 * 3 * left * 4) == 0
     assert contents(run) == before
-    # asking makes the key of the tombstones; asking what it would cost does not
-    assert not (run.parent / "keys").exists()
+    assert [path.name for path in (run.parent / "keys").iterdir()] == ["keyring"]
+    assert Keyring(run.parent / "keys", run_id_of(run)).tombstones() == 0
 
 
 def test_a_deniable_request_is_answered_in_a_sentence_and_asking_twice_repeats_it(
@@ -67,7 +69,9 @@ def test_a_deniable_request_is_answered_in_a_sentence_and_asking_twice_repeats_i
     second = disavow("erase", run, "client-03", "client-03")
     assert (second.returncode, second.stdout) == (0, first.stdout)
     assert models(run) == served
-    assert files_with(run, "client-03") == []
+    keyring = Keyring(run.parent / "keys", run_id_of(run))
+    assert (keyring.find("client-03"), keyring.left("client-03"), keyring.faults()) == (None, 1, [])
+    assert files_with(run, "client-03") + files_with(keyring.folder, "client-03") == []
     listed = disavow("requests", run)
     assert listed.returncode == 0
     assert "(erased)" in listed.stdout
@@ -151,7 +155,7 @@ def test_no_requests(run: Path, disavow: Command) -> None:
 
 def test_a_client_who_never_took_part(run: Path, disavow: Command) -> None:
     with Federation.open(run, write=True) as opened:
-        opened.ledger.register(["newcomer"], key=opened.tombstone_key())
+        opened.ledger.register(["newcomer"])
     result = disavow("erase", run, "newcomer")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("newcomer: request 1: never present; answered ")
@@ -175,8 +179,8 @@ def test_too_few_to_retrain_is_said_first_and_afterwards(run: Path, disavow: Com
 @pytest.mark.parametrize("client", ["[/b]", "[bold]somebody", "[red]"])
 def test_an_id_that_looks_like_markup_is_an_id(run: Path, client: str, disavow: Command) -> None:
     with Federation.open(run, write=True) as opened:
-        opened.ledger.register([client], key=opened.tombstone_key())
-        opened.ledger.place_requests([client], key=opened.tombstone_key(), at=now())
+        opened.ledger.register([client])
+        opened.ledger.place_requests([client], at=now())
     for arguments in ([client, "--dry-run"], [], [client]):
         result = disavow("erase" if arguments else "requests", run, *arguments)
         assert (result.returncode, client in result.stdout) == (0, True), (arguments, result.stdout, result.stderr)

@@ -13,7 +13,7 @@ import pytest
 
 from disavow import config
 from disavow.domain import TrainedBy
-from disavow.errors import ConfigError, IntegrityError, LedgerError, LedgerVersion, RunMissing, UnknownClient
+from disavow.errors import ConfigError, IntegrityError, KeyringMissing, LedgerVersion, RunMissing, UnknownClient
 from disavow.federation import Federation
 from disavow.ledger import fsck
 from disavow.ledger.database import NAME
@@ -126,17 +126,20 @@ def test_a_run_of_own_code_is_never_retrained_on_something_else(
     assert states(run) == ["answered"] * len(pair)
 
 
-def test_another_key_is_exit_1_and_says_where_to_look(run: Path, disavow: Command) -> None:
+def test_a_missing_keyring_is_exit_2_and_says_where_to_look(run: Path, disavow: Command) -> None:
     assert disavow("erase", run, "client-01").returncode == 0
     result = disavow("erase", run, "client-02", keys=run.parent / "other keys")
-    assert_refused(result, LedgerError, "DISAVOW_KEYS")
+    assert_refused(result, KeyringMissing, "DISAVOW_KEYS")
     assert states(run) == ["answered"]
+    assert not (run.parent / "other keys").exists()
 
 
 def test_keys_inside_the_run_are_exit_2(run: Path, disavow: Command) -> None:
+    shutil.copytree(run.parent / "keys", run / "keys")
+    before = contents(run)
     result = disavow("erase", run, "client-01", keys=run / "keys")
     assert_refused(result, ConfigError, run / "keys")
-    assert not (run / "keys").exists()
+    assert contents(run) == before
 
 
 def test_an_older_format_is_not_taken_for_damage(run: Path, disavow: Command) -> None:
@@ -155,7 +158,7 @@ def test_an_older_format_is_not_taken_for_damage(run: Path, disavow: Command) ->
     [
         (True, 40_000),  # too small for a model
         (True, 100_000),  # too small for the log of a rebuild
-        (False, 100_000),  # too small for the ledger file: the deletion cannot be moved into it
+        (False, 40_000),  # too small for the log of a withdrawal
     ],
 )
 def test_files_that_may_not_grow_are_exit_14_and_resume_completes_what_they_stopped(

@@ -19,7 +19,6 @@ from disavow.domain import Layout, TensorSpec, escaped
 from disavow.errors import RoundRefused
 from disavow.federation import Federation
 from disavow.ledger import Ledger
-from disavow.ledger.keys import tombstone_key
 from disavow.ledger.rows import time_to_text
 from disavow.proof.keys import generate
 from disavow.rounds.local_training import accept
@@ -78,7 +77,7 @@ def test_no_command_prints_an_id_as_it_is(folder: Path) -> None:
     assert named(disavow("receipt", run, HOSTILE, "-o", folder / "receipts", "--json"), "client") == HOSTILE
     clean(disavow("verify", folder / "receipts" / "receipt-1.json", "--key", keys / "signing.pub"))
     with Ledger.open(run, shared=True) as ledger:
-        ledger.place_requests([HOSTILE], key=tombstone_key(keys, run=run), at=now())
+        ledger.place_requests([HOSTILE], at=now())
     clean(disavow("requests", run))
     assert named(disavow("requests", run, "--json"), "requests", 0, "client") == HOSTILE
     clean(disavow("erase", run, HOSTILE))

@@ -164,8 +164,7 @@ def test_a_run_without_a_key_is_proved_late_once_there_is_one(world: World, tmp_
 def test_the_key_may_come_from_the_environment_alone(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "keys").mkdir()
-    shutil.copy(world.keys / "tombstone.key", tmp_path / "keys")
+    shutil.copytree(world.keys / "keyring", tmp_path / "keys" / "keyring")
     monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "keys"))
     monkeypatch.setenv("DISAVOW_PASSPHRASE", SECRET)
     monkeypatch.setenv("DISAVOW_SIGNING_KEY", (world.keys / "signing.pem").read_text())

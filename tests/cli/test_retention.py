@@ -13,8 +13,6 @@ import pytest
 from disavow.domain import Verdict, VerdictKind
 from disavow.erasure.judge import judge
 from disavow.ledger import Ledger
-from disavow.ledger.clients import numbers_of
-from disavow.ledger.evidence import evidence
 from tests.cli import process
 from tests.cli.forked import disavow
 from tests.cli.process import write_config
@@ -34,10 +32,9 @@ SETTINGS: dict[str, Any] = {
 
 
 def first_broken(ledger: Ledger, leavers: tuple[str, ...]) -> int | None:
-    policy = ledger.policy
-    with ledger._connect() as connection:
-        touched = evidence(connection, list(numbers_of(connection, leavers).values()), policy)
-        return judge(touched, policy).round
+    with ledger.snapshot() as snapshot:
+        numbers = snapshot.numbers_of(leavers)
+        return judge(snapshot.evidence(list(numbers.values())), snapshot.policy).round
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.erasure.erased_runs import REAL
 def real_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run, trained once."""
     folder = tmp_path_factory.mktemp("real")
-    with Federation.create(folder / "run", config.from_values(REAL, source="tests"), keys=folder / "keys") as run:
+    with Federation.create(folder / "run", config.from_values(REAL, source="tests")) as run:
         run.train()
     return folder / "run"
 

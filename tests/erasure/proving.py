@@ -19,8 +19,7 @@ from disavow.erasure.receipts import receipts
 from disavow.errors import LedgerError
 from disavow.federation import Federation
 from disavow.ledger import Ledger, log
-from disavow.ledger.clients import numbers_of
-from disavow.ledger.evidence import evidence
+from disavow.ledger.keys import default_folder
 from disavow.proof.notes import Signer
 from disavow.proof.verify import Asked, Report, TrustedKey, verify
 from tests.erasure.mechanisms.contract import (
@@ -67,8 +66,7 @@ def reopened(directory: Path, signer: Signer | None = SERVER) -> Federation:
 
 def assembled(ledger: Ledger) -> Federation:
     settings = runs.settings_of(ledger.directory)
-    keys = ledger.directory.with_name("keys")
-    return Federation(ledger.directory, settings, ledger, keys, own_engine=ToyEngine(settings.seed))
+    return Federation(ledger.directory, settings, ledger, default_folder(), own_engine=ToyEngine(settings.seed))
 
 
 def trust(*signers: Signer) -> list[TrustedKey]:
@@ -132,11 +130,9 @@ def pair_that_breaks(run: Federation) -> tuple[str, str]:
     """Two who cannot both leave without a rollback, not to round 1 if there are such."""
     policy = run.ledger.policy
     found: dict[int, tuple[str, str]] = {}
-    with run.ledger._connect() as connection:
-        for pair in combinations(run.ledger.clients(), 2):
-            touched = evidence(connection, list(numbers_of(connection, pair).values()), policy)
-            verdict = judge(touched, policy)
-            found.setdefault(verdict.round or 0, pair)
+    for pair in combinations(run.ledger.clients(), 2):
+        verdict = judge(run.ledger.evidence(list(run.ledger.numbers_of(pair).values())), policy)
+        found.setdefault(verdict.round or 0, pair)
     return next(pair for first, pair in sorted(found.items(), reverse=True) if first)
 
 

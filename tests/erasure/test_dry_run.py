@@ -148,7 +148,7 @@ def test_it_says_first_that_nothing_can_be_retrained(tmp_path: Path) -> None:
 def test_who_never_took_part_is_foretold_so_and_in_company_shares_its_fate(tmp_path: Path) -> None:
     with start_toy(tmp_path / "run", toy_settings()) as run:
         run.train()
-        run.ledger.register(["newcomer"], key=run.tombstone_key())
+        run.ledger.register(["newcomer"])
         assert forecast(run, "newcomer").verdict == Verdict(VerdictKind.NEVER_PRESENT)
         assert forecast(run, "newcomer", "client-01").verdict == Verdict(VerdictKind.DENIABLE)
 

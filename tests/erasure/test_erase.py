@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from disavow.domain import RequestState, VerdictKind
-from disavow.errors import LedgerError, RoundRefused
-from disavow.ledger import fsck
+from disavow.errors import ConfigError, DisavowError, KeyringMissing, KeyringOutdated, LeaverReturns, RoundRefused
+from disavow.ledger import Ledger, fsck
 from disavow.ledger.id_search import files_with
 from disavow.rounds.vectors import Model
 from tests.erasure.erased_runs import DENIABLE, NEVER, erasure_rows, reopened, rollback, toy
@@ -129,9 +129,11 @@ def test_many_at_once_are_one_judgement_though_each_alone_were_deniable(real: Pa
     with reopened(real) as run:
         pair = pair_first_together_in(run.ledger, 2)
     for client in pair:
-        # with keys of its own: tombstones beside shared ones would withdraw from one copy who left the other
+        # with a keyring of its own: who is forgotten in one copy would be forgotten in the other
         alone = Path(shutil.copytree(real, tmp_path / f"only {client}" / "run"))
-        with reopened(alone) as run:
+        with Ledger.open(alone) as ledger:
+            ledger.keyring.copy(alone.with_name("keys")).close()
+        with reopened(alone, keys=alone.with_name("keys")) as run:
             assert leave(run, client)[0].verdict == DENIABLE
     with reopened(real) as run:
         assert {request.verdict for request in leave(run, *pair)} == {rollback(2)}
@@ -277,12 +279,12 @@ def test_a_run_without_any_client_is_refused_like_one_with_too_few(real: Path) -
 def test_who_never_took_part_is_told_so_and_forgotten_all_the_same(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
         models = digests(run.ledger)
-        run.ledger.register(["newcomer"], key=run.tombstone_key())
+        run.ledger.register(["newcomer"])
         [request] = leave(run, "newcomer")
         assert (request.verdict, request.state) == (NEVER, RequestState.ANSWERED)
         assert digests(run.ledger) == models
-        with refuses(LedgerError, "newcomer"):
-            run.ledger.register(["newcomer"], key=run.tombstone_key())
+        with refuses(LeaverReturns, "newcomer"):
+            run.ledger.register(["newcomer"])
     assert files_with(tmp_path / "run", "newcomer") == []
     assert fsck(tmp_path / "run") == []
 
@@ -324,32 +326,32 @@ def test_a_leaver_takes_part_in_no_later_round_and_cannot_return(tmp_path: Path)
         replace(run, settings=run.settings.model_copy(update={"rounds": 7})).train()
         assert [s.participants for s in standing(run.ledger)] == [9] * 4 + [8] * 3
         assert all("client-01" not in group for t in range(1, 8) for group in groups(run.ledger, t))
-        with refuses(LedgerError, "client-01"):
-            run.ledger.register(["client-01"], key=run.tombstone_key())
-        run.ledger.register(["client-02", "client-1"], key=run.tombstone_key())  # others can come and stay
+        with refuses(LeaverReturns, "client-01"):
+            run.ledger.register(["client-01"])
+        run.ledger.register(["client-02", "client-1"])  # others can come and stay
 
 
-@pytest.mark.parametrize("lost", [True, False], ids=["lost", "another one"])
-def test_another_key_is_refused_and_the_right_one_still_works(tmp_path: Path, lost: bool) -> None:
+@pytest.mark.parametrize(
+    ("instead", "refusal"),
+    [(None, KeyringMissing), ("of another run", ConfigError), ("of before", KeyringOutdated)],
+)
+def test_another_keyring_is_refused_and_the_right_one_still_works(
+    tmp_path: Path, instead: str | None, refusal: type[DisavowError]
+) -> None:
     with toy(tmp_path / "run") as run:
+        keyring = run.ledger.keyring
+        before = keyring.copy(tmp_path / "of before")
+        before.close()
         first = leave(run, "client-01")
-        key = tmp_path / "keys" / "tombstone.key"
-        right = key.read_bytes()
-        key.unlink()
-        if not lost:
-            key.write_bytes(b"x" * 32)
-        with refuses(LedgerError, "DISAVOW_KEYS"):
-            ask(run, "client-02")
-        with refuses(LedgerError, "DISAVOW_KEYS"):
-            run.ledger.register(["client-01"], key=run.tombstone_key())
-        assert len(run.ledger.requests()) == 1
-        key.write_bytes(right)
+    with toy(tmp_path / "other") as other:
+        others = other.ledger.keyring.folder
+    keyring.folder.rename(tmp_path / "right")
+    if instead is not None:
+        shutil.copytree(before.folder if instead == "of before" else others, keyring.folder)
+    for write in (True, False):
+        with refuses(refusal, keyring.run_id):
+            Ledger.open(tmp_path / "run", write=write, shared=not write)
+    shutil.rmtree(keyring.folder, ignore_errors=True)
+    (tmp_path / "right").rename(keyring.folder)
+    with reopened(tmp_path / "run") as run:
         assert leave(run, "client-01") == first
-
-
-def test_what_waits_is_honoured_without_the_key(tmp_path: Path) -> None:
-    """A lost key stops new requests; it must not stop those that were placed."""
-    with toy(tmp_path / "run") as run:
-        ask(run, "client-01")
-        (tmp_path / "keys" / "tombstone.key").unlink()
-        assert [request.verdict for request in run.answer()] == [DENIABLE]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from disavow.domain import RequestState
 from disavow.federation import Callbacks
-from disavow.ledger import RoundSummary, fsck
+from disavow.ledger import Ledger, RoundSummary, fsck
 from disavow.ledger.id_search import files_with
+from disavow.ledger.keyring import Keyring
 from tests.erasure.erased_runs import DENIABLE, erasure_rows, rollback, toy
 from tests.erasure.mechanisms.contract import (
     ask,
@@ -156,3 +159,25 @@ def test_sticky_clusters_keep_the_others_together_when_one_leaves(tmp_path: Path
             # whoever kept k members stays together; a cluster that fell short may join them
             assert all(any(group <= other for other in groups(run.ledger, number)) for group in kept)
             assert groups(run.ledger, number) == groups(run.ledger, 5)
+
+
+def test_who_is_forgotten_while_another_process_reads_the_keyring_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows and keys are read one after the other."""
+    with start_toy(tmp_path / "run", toy_settings()) as run, Ledger.open(tmp_path / "run") as reader:
+        [number] = run.ledger.numbers_of(["client-04"]).values()
+        real, others = Keyring._read_keys, list[int]()
+
+        def meanwhile(keyring: Keyring, epoch: int, start: int, count: int) -> list[bytes]:
+            if start + count > 1 and not others:
+                others.append(number)
+                run.ledger.forget({number: 1})
+            return real(keyring, epoch, start, count)
+
+        assert reader.keyring.secret  # so that the first keys that are read are clients'
+        monkeypatch.setattr(Keyring, "_read_keys", meanwhile)
+        assert len(reader.keyring.present()) == 8
+        assert others
+        assert reader.keyring.by_number([number]) == {}
+        assert reader.keyring.faults() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from disavow.domain import Evaluation, RequestState
-from disavow.errors import RunInUse
 from disavow.ledger import database, fsck
 from disavow.ledger.id_search import files_with
+from disavow.ledger.keyring import TABLE, Keyring
 from disavow.ledger.ledger import Ledger as LedgerClass
 from disavow.ledger.models import ModelStore
+from disavow.ledger.transaction import Transaction
 from disavow.rounds.vectors import Model
-from tests.erasure.erased_runs import Interrupted, failing, toy
+from tests.erasure.erased_runs import Interrupted, failing, forgotten, keys_of, toy
 from tests.erasure.mechanisms.contract import (
     ToyEngine,
     ask,
@@ -32,23 +33,38 @@ from tests.erasure.mechanisms.contract import (
 
 
 @pytest.mark.parametrize("same_process", [True, False])
-@pytest.mark.parametrize("step", ["remove_leftovers", "purge", "_truncate_wal", "note_evaluation", "record"])
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [
+        (LedgerClass, "remove_leftovers"),
+        (LedgerClass, "forget"),
+        (LedgerClass, "note_evaluation"),
+        (LedgerClass, "record"),
+        (Transaction, "give_up_contributions"),
+        (Transaction, "finish_erasures"),
+        (Keyring, "note_head"),
+        (Keyring, "finish_forgetting"),
+        (Keyring, "_write_keys"),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else value,
+)
 def test_whatever_step_fails_the_next_call_goes_on_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, same_process: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type, step: str, same_process: bool
 ) -> None:
     with toy(tmp_path / "undisturbed") as run:
         pair = sorted(run.ledger.membership(1)[0])[:2]
         due = [(r.verdict, r.cost and r.cost.rounds) for r in leave(run, *pair)]
         models = digests(run.ledger)
     run = toy(tmp_path / "run")
+    keys = keys_of(run.ledger, *pair)
     ask(run, *pair)
-    real, hook = getattr(LedgerClass, step), failing([1, 3])
+    real, hook = getattr(kind, step), failing([1, 3])
 
     def disturbed(*arguments: Any, **named: Any) -> Any:
         hook()
         return real(*arguments, **named)
 
-    monkeypatch.setattr(LedgerClass, step, disturbed)
+    monkeypatch.setattr(kind, step, disturbed)
     interruptions = 0
     while True:
         try:
@@ -59,7 +75,7 @@ def test_whatever_step_fails_the_next_call_goes_on_with_it(
             if not same_process:
                 run.close()
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(LedgerClass, step, real)
+                    patch.setattr(kind, step, real)
                     run = reopen_toy(tmp_path / "run")
         else:
             break
@@ -69,6 +85,7 @@ def test_whatever_step_fails_the_next_call_goes_on_with_it(
     assert digests(run.ledger) == models
     assert set(run.ledger.store.digests()) == {run.ledger.initial_model, *models}
     assert run.ledger.unevaluated() == ()
+    assert forgotten(run.ledger.keyring, keys, *pair)
     run.close()
     assert fsck(tmp_path / "run") == []
     for client in pair:
@@ -109,21 +126,22 @@ def test_the_last_rebuilt_round_is_evaluated_though_its_evaluation_was_interrupt
         assert run.ledger.unevaluated() == ()
 
 
-def test_a_reader_in_the_way_delays_the_deletion_and_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The log cannot be emptied under somebody who reads it."""
+def test_readers_in_the_way_delay_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forgetting overwrites a key: nothing in the files of the run has to wait until nobody reads it."""
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
     with toy(tmp_path / "run") as run:
+        keys = keys_of(run.ledger, "client-01")
         ask(run, "client-01")
-        with closing(sqlite3.connect(tmp_path / "run" / database.NAME, isolation_level=None)) as reader:
-            reader.execute("BEGIN")
-            reader.execute("SELECT count(*) FROM rounds").fetchone()
-            assert run.answer() == ()
-            assert [request.state for request in run.ledger.requests()] == [RequestState.PURGING]
-        assert faults(tmp_path / "run") == []
-        assert [request.state for request in run.answer()] == [RequestState.ANSWERED]
-        assert files_with(tmp_path / "run", "client-01") == []
+        with (
+            closing(sqlite3.connect(tmp_path / "run" / database.NAME, isolation_level=None)) as reader,
+            closing(sqlite3.connect(run.ledger.keyring.folder / TABLE, isolation_level=None)) as identifying,
+        ):
+            for connection, table in ((reader, "rounds"), (identifying, "clients")):
+                connection.execute("BEGIN")
+                connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+            assert [request.state for request in run.answer()] == [RequestState.ANSWERED]
+            assert forgotten(run.ledger.keyring, keys, "client-01")
+            assert files_with(tmp_path / "run", "client-01") == []
     assert fsck(tmp_path / "run") == []
 
 
@@ -156,9 +174,8 @@ def test_after_an_erasure_other_processes_still_see_what_the_run_records(tmp_pat
     assert fsck(tmp_path / "run") == []
 
 
-def test_a_check_of_a_run_at_work_raises_no_false_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_of_a_run_at_work_raises_no_false_alarm(tmp_path: Path) -> None:
     """`disavow erase` checks the run first, and the process that holds it may be deleting models meanwhile."""
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
     with toy(tmp_path / "run") as run:
         ask(run, *sorted(run.ledger.membership(1)[0])[:2])
         done: list[int] = []
@@ -166,7 +183,7 @@ def test_a_check_of_a_run_at_work_raises_no_false_alarm(tmp_path: Path, monkeypa
         def meanwhile(checked: int, total: int) -> None:
             if not done:
                 done.append(total)
-                with suppress(RunInUse):  # the checker is a reader too: the purge has to wait for it
-                    run.answer()
+                assert len(run.answer()) == 2
 
         assert [str(finding) for finding in fsck(tmp_path / "run", meanwhile) if finding.fault] == []
+        assert done

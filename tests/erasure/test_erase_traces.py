@@ -1,23 +1,20 @@
-"""Nothing of a leaver is left in any file of the run."""
+"""Nothing of a client is in any file of the run, and nothing of a leaver in its keyring."""
 
 from __future__ import annotations
 
 import random
-import secrets
 import shutil
 import sys
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from disavow.domain import RequestState
-from disavow.ledger import Ledger, fsck
+from disavow.ledger import fsck
 from disavow.ledger.id_search import files_with
-from disavow.ledger.ledger import Ledger as LedgerClass
-from disavow.ledger.schema import clients, memberships
-from tests.erasure.erased_runs import Interrupted, failing, toy
+from disavow.ledger.keyring import Keyring
+from tests.erasure.erased_runs import Interrupted, failing, files_holding, forgotten, keys_of, secrets_of, toy
 from tests.erasure.mechanisms.contract import (
     ask,
     faults,
@@ -26,21 +23,6 @@ from tests.erasure.mechanisms.contract import (
     start_toy,
     toy_settings,
 )
-from tests.ledger.making import files_of
-
-
-def secrets_of(ledger: Ledger, client: str) -> list[bytes]:
-    """All bytes that tie a slot to a client: salts, update digests, and the random number that stands for it."""
-    with ledger._connect() as connection:
-        number = connection.execute(sa.select(clients.c.number).where(clients.c.id == client)).scalar_one()
-        query = sa.select(memberships.c.salt, memberships.c.update_digest).where(memberships.c.client == number)
-        found = [value for row in connection.execute(query) for value in row]
-    return [*found, number.to_bytes(8, "big")]
-
-
-def files_holding(directory: Path, secrets: Sequence[bytes]) -> list[str]:
-    """The files that hold any of these bytes."""
-    return [name for name, data in files_of(directory).items() if any(secret in data for secret in secrets)]
 
 
 def test_all_clients_leave_one_by_one_and_no_file_names_any(tmp_path: Path) -> None:
@@ -64,31 +46,38 @@ def test_all_clients_leave_one_by_one_and_no_file_names_any(tmp_path: Path) -> N
     assert fsck(tmp_path / "run") == []
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.torture) for seed in range(2, 12))])
-def test_nothing_that_ties_a_slot_to_a_leaver_is_left_in_any_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    """Salt and update digest open a slot's commitment for whoever tries ids; the number links slots of one client.
-
-    Pages that SQLite splits can keep copies of rows in what counts as free space. Where they do depends on the
-    random bytes that are stored, so these are drawn from a seed here.
-    """
-    chance = random.Random(seed)
-    monkeypatch.setattr(secrets, "token_bytes", chance.randbytes)
-    monkeypatch.setattr(secrets, "randbits", chance.getrandbits)
-    remains: list[str] = []
-    with start_toy(
-        tmp_path / "run", toy_settings(clients=36 + 3 * (seed % 6), rounds=3, clustering={"k": 4})
-    ) as run:
+def test_nothing_in_the_run_ties_a_slot_to_a_client_and_no_key_is_left_of_a_leaver(tmp_path: Path) -> None:
+    """Salt and update digest open a slot's commitment for whoever tries ids; the key links slots of one client."""
+    with start_toy(tmp_path / "run", toy_settings(clients=16, rounds=3, clustering={"k": 4})) as run:
         run.train()
         left = list(run.ledger.clients())
-        chance.shuffle(left)
+        random.Random(5).shuffle(left)
         for client in left:
-            known = secrets_of(run.ledger, client)
-            assert len(known) > 2
+            known, keys = secrets_of(run.ledger, client), keys_of(run.ledger, client)
+            assert len(known) >= 6
+            assert all(files_holding(run.ledger.keyring.folder, key) for key in keys)
+            assert not any(files_holding(tmp_path / "run", secret) for secret in [*known, *keys])
             leave(run, client)
-            remains += [client] * bool(files_holding(tmp_path / "run", known))
-    assert remains == []
+            assert not any(files_holding(tmp_path / "run", secret) for secret in [*known, *keys])
+            assert forgotten(run.ledger.keyring, keys, client)
+            assert run.ledger.keyring.faults() == []
+        keyring = run.ledger.keyring
+    assert set((keyring.folder / "keys.1").read_bytes()[32:]) == {0}
+    assert forgotten(keyring, [], *left)
+
+
+def test_after_a_rotation_all_keys_of_a_leaver_are_destroyed(tmp_path: Path) -> None:
+    with start_toy(tmp_path / "run", toy_settings(rounds=2)) as run:
+        run.train()
+        run.ledger.keyring.rotate()
+        replace(run, settings=run.settings.model_copy(update={"rounds": 4})).train()
+        keys, known = keys_of(run.ledger, "client-05"), secrets_of(run.ledger, "client-05")
+        assert (len(set(keys)), len(known)) == (2, 8)
+        [request] = leave(run, "client-05")
+        assert request.state is RequestState.ANSWERED
+        assert forgotten(run.ledger.keyring, keys, "client-05")
+        assert not any(files_holding(tmp_path / "run", secret) for secret in [*known, *keys])
+    assert fsck(tmp_path / "run") == []
 
 
 @pytest.mark.parametrize("count", [1, 25])
@@ -98,10 +87,12 @@ def test_leaving_together_nothing_is_left_of_any(tmp_path: Path, count: int) -> 
         run.train()
         leavers = random.Random(count).sample(ids, count)
         known = [secret for client in leavers for secret in secrets_of(run.ledger, client)]
+        keys = keys_of(run.ledger, *leavers)
         leave(run, *leavers)
+        assert forgotten(run.ledger.keyring, keys, *leavers)
         for client in leavers:
             assert files_with(tmp_path / "run", client) == []
-        assert files_holding(tmp_path / "run", known) == []
+        assert {name for secret in [*known, *keys] for name in files_holding(tmp_path / "run", secret)} == set()
     assert fsck(tmp_path / "run") == []
 
 
@@ -111,30 +102,35 @@ def test_a_leaver_whose_id_is_part_of_anothers_is_gone_and_the_other_stays(tmp_p
         run.train()
         assert len(leave(run, "client-1")) == 1
         assert run.ledger.clients() == tuple(ids[1:])
-        assert files_with(tmp_path / "run", "client-1", run.ledger.clients()) == []
-        assert files_with(tmp_path / "run", "client-10", run.ledger.clients()) != []
+        assert run.ledger.rounds_with("client-10") == (1, 2, 3, 4)
         leave(run, "client-10")
-        for gone in ("client-1", "client-10"):
-            assert files_with(tmp_path / "run", gone, run.ledger.clients()) == []
+        assert run.ledger.clients() == tuple(ids[2:])
+        for folder in (tmp_path / "run", run.ledger.keyring.folder):
+            assert [path for client in ids for path in files_with(folder, client)] == []
 
 
-def test_an_interrupted_purge_is_repeated_though_nobody_knows_the_ids_any_more(
+def test_interrupted_forgetting_is_completed_though_nobody_knows_the_ids_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = toy(tmp_path / "run", clients=30)
+    keys = keys_of(run.ledger, "client-07", "client-19")
     ask(run, "client-07", "client-19")
     with monkeypatch.context() as patch:
-        patch.setattr(LedgerClass, "purge", failing([1]))
+        patch.setattr(Keyring, "_write_keys", failing([1]))
         with pytest.raises(Interrupted):
             run.answer()
-    # rows are gone; the log still holds the pages of before
-    assert [path.name for path in files_with(tmp_path / "run", "client-07")]
+    # both are noted as forgotten, and their keys are still there
+    assert [bool(files_holding(run.ledger.keyring.folder, key)) for key in keys] == [True, True]
+    assert not {"client-07", "client-19"} & run.ledger.keyring.present().keys()
+    assert [(found.where, found.fault) for found in fsck(tmp_path / "run")] == [("keyring", False)]
     shutil.copytree(tmp_path / "run", tmp_path / "crashed")  # as a killed process leaves it: log and all
     run.close()
     with reopen_toy(tmp_path / "crashed") as again:
+        assert forgotten(again.ledger.keyring, keys, "client-07", "client-19")
         assert len(again.answer()) == 2
         for client in ("client-07", "client-19"):
             assert files_with(tmp_path / "crashed", client) == []
+    assert fsck(tmp_path / "crashed") == []
 
 
 def test_a_program_whose_argument_is_the_leaver_does_not_write_it_into_the_lock(

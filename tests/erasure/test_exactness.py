@@ -120,12 +120,12 @@ def test_from_round_1_it_is_the_run_that_never_had_the_leavers(
         noise={"mode": noise},
         engine={"name": engine, "device": "cpu"},
     )
-    with Federation.create(tmp_path / "run", settings, keys=tmp_path / "keys") as run:
+    with Federation.create(tmp_path / "run", settings) as run:
         run.train()
         # whoever took part in round 1: its cluster cannot be deniable at this Δ
         first_round = sorted(client for group in run.ledger.membership(1) for client in group)
         leavers = {first_round[0], first_round[5]}
-        run.ledger.place_requests(sorted(leavers), key=run.tombstone_key(), at=now())
+        run.ledger.place_requests(sorted(leavers), at=now())
         [one, two] = run.answer()
         assert one.verdict == two.verdict
         assert one.verdict is not None
@@ -246,7 +246,7 @@ def compare_history(
 ) -> tuple[set[int | None], bool]:
     """Let clients leave after these rounds; which rounds were broken first, and whether one had been thinned."""
     history = random.Random(seed)
-    with Federation.create(folder / "run", settings, keys=folder / "keys") as created:
+    with Federation.create(folder / "run", settings) as created:
         engine = Remembering(created.engine)
         run = replace(created, own_engine=engine)
         oracle = Oracle(
@@ -264,7 +264,7 @@ def compare_history(
             oracle.train(until)
             leavers = set(history.sample(sorted(oracle.clients), history.choice([1, 1, 2])))
             kept = checkpoints_kept(run.ledger)
-            run.ledger.place_requests(sorted(leavers), key=run.tombstone_key(), at=now())
+            run.ledger.place_requests(sorted(leavers), at=now())
             answered = run.answer()
             scratch = settings.mechanism.name == "retrain-from-scratch"
             broken = oracle.erase(leavers, from_scratch=scratch, kept=kept)

@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {
 @pytest.mark.parametrize("method", ["mdav", "constrained-kmeans", "fixed"])
 def test_a_round_is_the_mean_of_all_updates_by_their_size_classes(tmp_path: Path, method: str) -> None:
     settings = config.from_values({**SETTINGS, "clustering": {"k": 1, "method": method}}, source="test")
-    with Federation.create(tmp_path / "run", settings, keys=tmp_path / "keys") as run:
+    with Federation.create(tmp_path / "run", settings) as run:
         run.train()
         for number in range(1, 4):
             before = Model(run.ledger.layout, torch.from_numpy(run.ledger.model_before(number)))
@@ -50,13 +50,13 @@ def test_everybody_who_leaves_is_retrained_away_from_their_first_round_and_it_is
     with Federation.create(tmp_path / "run", config.from_values(SETTINGS, source="test"), keys=keys) as run:
         run.train()
         for client in ("client-02", "client-05"):
-            run.ledger.place_requests([client], key=run.tombstone_key(), at=now())
+            run.ledger.place_requests([client], at=now())
             [answered] = run.answer()
             assert str(answered.verdict) == "rollback to round 1"
             assert answered.cost is not None
             assert answered.cost.rounds == 3
         run_id = run.ledger.run_id
-    assert not fsck(tmp_path / "run")
+    assert not fsck(tmp_path / "run", keys=keys)
     for number in (1, 2):
         opening = opening_path(tmp_path / "run.openings", run_id, number).read_bytes()
         proof = proof_path(tmp_path / "run", number).read_bytes()

@@ -104,7 +104,7 @@ def test_a_rollback_to_an_earlier_round_than_the_broken_one_leaves_proofs_that_h
 @DRAWN
 def test_who_was_never_there_gets_a_proof_of_that(tmp_path: Path, changed: dict[str, Any]) -> None:
     with trained(tmp_path / "run", **changed) as run:
-        run.ledger.register(["newcomer"], key=run.tombstone_key())
+        run.ledger.register(["newcomer"])
         leave(run, "newcomer")
         report = held(run, 1, "newcomer")
         assert predicate_of(report)["verdict"]["kind"] == "never present"
@@ -117,7 +117,7 @@ def test_who_was_never_there_gets_a_proof_of_that(tmp_path: Path, changed: dict[
 
 def test_everyone_of_a_batch_gets_a_proof_of_their_own(tmp_path: Path) -> None:
     with trained(tmp_path / "run", **CLUSTER) as run:
-        run.ledger.register(["newcomer"], key=run.tombstone_key())
+        run.ledger.register(["newcomer"])
         batch = [*pair_first_together_in(run.ledger, 3), "newcomer"]
         leave(run, *batch)
         reports = [held(run, number, client) for number, client in enumerate(batch, start=1)]

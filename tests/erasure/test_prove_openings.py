@@ -19,12 +19,13 @@ from disavow.federation import Callbacks, Federation
 from disavow.ledger import fsck, journal
 from disavow.ledger.files import write_durably
 from disavow.ledger.id_search import files_with
+from disavow.ledger.members import Members
 from disavow.ledger.proofs import ProofStore
-from disavow.ledger.schema import clients, memberships, requests
 from disavow.proof.envelope import Envelope
 from disavow.proof.notes import Signer
 from disavow.proof.opening import Opening
 from disavow.proof.verify import Asked, verify
+from tests.erasure.erased_runs import forgotten, keys_of, secrets_of
 from tests.erasure.mechanisms.contract import (
     ask,
     leave,
@@ -52,16 +53,17 @@ from tests.rounds.builders import MOMENT
 
 def test_the_proof_is_made_before_anything_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    real = journal.delete_leavers
+    real = journal.give_up_contributions
 
-    def watched(connection: sa.Connection, leavers: Sequence[int]) -> None:
+    def watched(connection: sa.Connection, members: Members, leavers: Sequence[int]) -> None:
         report = held(tmp_path / "run", 1, "client-05")
-        seen.append((report.valid, connection.execute(sa.select(sa.func.count()).select_from(clients)).scalar()))
-        real(connection, leavers)
+        seen.append((report.valid, members.keyring.count()))
+        real(connection, members, leavers)
 
     with trained(tmp_path / "run") as run:
-        monkeypatch.setattr(journal, "delete_leavers", watched)
+        monkeypatch.setattr(journal, "give_up_contributions", watched)
         leave(run, "client-05")
+        assert run.ledger.keyring.count() == 8
     assert seen == [(True, 9)]
 
 
@@ -113,13 +115,11 @@ def test_openings_never_lie_inside_the_run(tmp_path: Path, where: str) -> None:
         assert [request.state for request in run.ledger.requests()] == [RequestState.WAITING]
 
 
-def secrets_of(run: Federation, *leavers: str) -> Iterator[bytes]:
-    """The salts of these clients' slots and requests, as the tables have them."""
-    with run.ledger._connect() as connection:
-        mine = sa.select(clients.c.number).where(clients.c.id.in_(leavers))
-        yield from connection.execute(sa.select(memberships.c.salt).where(memberships.c.client.in_(mine))).scalars()
-        salts = sa.select(requests.c.client_salt).where(requests.c.client.in_(mine))
-        yield from (salt for salt in connection.execute(salts).scalars() if salt is not None)
+def salts_of(run: Federation, *leavers: str) -> Iterator[bytes]:
+    """The salts of these clients' slots and requests."""
+    for client, number in run.ledger.numbers_of(leavers).items():
+        yield from secrets_of(run.ledger, client)[::2]
+        yield from (request.client_salt for request in run.ledger.judged_requests_of([number]))
 
 
 @DRAWN
@@ -127,16 +127,18 @@ def test_afterwards_no_file_of_the_run_holds_the_leavers_ids_or_salts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
 ) -> None:
     found: list[bytes] = []
-    real = journal.delete_leavers
+    real = journal.give_up_contributions
     with trained(tmp_path / "run", **changed) as run:
         pair = pair_that_breaks(run)
+        keys = keys_of(run.ledger, *pair)
 
-        def watched(connection: sa.Connection, leavers: Sequence[int]) -> None:
-            found.extend(secrets_of(run, *pair))
-            real(connection, leavers)
+        def watched(connection: sa.Connection, members: Members, leavers: Sequence[int]) -> None:
+            found.extend(salts_of(run, *pair))
+            real(connection, members, leavers)
 
-        monkeypatch.setattr(journal, "delete_leavers", watched)
+        monkeypatch.setattr(journal, "give_up_contributions", watched)
         leave(run, *pair)
+        assert forgotten(run.ledger.keyring, keys, *pair)
     assert len(found) == 2 * 4 + 2  # a slot a round for both, and a request each
     for client in pair:
         assert files_with(tmp_path / "run", client) == []
@@ -168,7 +170,7 @@ def test_interrupted_between_proof_and_deletion_the_next_call_leaves_a_valid_pro
         leavers = pair_first_together_in(run.ledger, 3)[:together]
         ask(run, *leavers)
         with monkeypatch.context() as patch:
-            patch.setattr(journal, "delete_leavers", interrupt)
+            patch.setattr(journal, "give_up_contributions", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 run.answer()
         for number, client in enumerate(leavers, start=1):
@@ -194,7 +196,7 @@ def test_who_asks_between_a_proof_and_its_deletion_makes_it_be_made_anew(
         pair = pair_first_together_in(run.ledger, 3)
         ask(run, pair[0])
         with monkeypatch.context() as patch:
-            patch.setattr(journal, "delete_leavers", interrupt)
+            patch.setattr(journal, "give_up_contributions", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 run.answer()
         ask(run, pair[1])
@@ -286,9 +288,9 @@ def test_an_opening_goes_where_it_was_asked_for_whoever_answers(tmp_path: Path) 
     with trained(tmp_path / "run", **CLUSTER) as run:
         wish = tmp_path / "for client-04"
         wish.mkdir()
-        key, told = run.tombstone_key(), dict[int, Path]()
-        [number] = run.ledger.place_requests(["client-04"], key=key, at=MOMENT, openings=wish)
-        [other] = run.ledger.place_requests(["client-01"], key=key, at=MOMENT)
+        told: dict[int, Path] = {}
+        [number] = run.ledger.place_requests(["client-04"], at=MOMENT, openings=wish)
+        [other] = run.ledger.place_requests(["client-01"], at=MOMENT)
         run.answer(Callbacks(on_opening=told.__setitem__))
         assert told == {
             number: opening_path(wish, run.ledger.run_id, number),
@@ -296,14 +298,16 @@ def test_an_opening_goes_where_it_was_asked_for_whoever_answers(tmp_path: Path) 
         }
         assert all(path.exists() for path in told.values())
         # asked again, nothing is noted of somebody who is gone
-        run.ledger.place_requests(["client-04"], key=key, at=MOMENT, openings=wish)
-    assert files_with(tmp_path / "run", "for client-04") == []
+        run.ledger.place_requests(["client-04"], at=MOMENT, openings=wish)
+        keyring = run.ledger.keyring.folder
+    for folder in (tmp_path / "run", keyring):  # the wish names a client, and is in the keyring as long as it waits
+        assert files_with(folder, "for client-04") == []
 
 
 def test_a_wish_for_an_opening_may_be_placed_later_than_the_request(tmp_path: Path) -> None:
     with trained(tmp_path / "run", **CLUSTER) as run:
         [number] = ask(run, "client-04")
-        run.ledger.place_requests(["client-04"], key=run.tombstone_key(), at=MOMENT, openings=tmp_path)
+        run.ledger.place_requests(["client-04"], at=MOMENT, openings=tmp_path)
         run.answer()
         assert opening_path(tmp_path, run.ledger.run_id, number).exists()
 
@@ -314,8 +318,7 @@ def test_an_opening_goes_beside_the_run_where_the_folder_asked_for_cannot_be_use
 ) -> None:
     (tmp_path / "a file").touch()
     with trained(tmp_path / "run", **CLUSTER) as run:
-        key = run.tombstone_key()
-        [number] = run.ledger.place_requests(["client-04"], key=key, at=MOMENT, openings=tmp_path / wish)
+        [number] = run.ledger.place_requests(["client-04"], at=MOMENT, openings=tmp_path / wish)
         run.answer()
         held(run, number, "client-04")
     assert not (tmp_path / "run" / "openings").exists()

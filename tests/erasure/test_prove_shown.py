@@ -189,7 +189,7 @@ def test_there_is_no_what_if_about_who_is_not_deniable_or_not_there(tmp_path: Pa
 
 def test_a_what_if_about_a_newcomer_names_nobody(tmp_path: Path) -> None:
     with trained(tmp_path / "run") as run:
-        run.ledger.register(["newcomer"], key=run.tombstone_key())
+        run.ledger.register(["newcomer"])
         made = prove_what_if(run.ledger, "newcomer")
         report = verify(Asked(made.sealed(SERVER), trust(), made.opening.encode(), what_if=True))
         assert not report.named  # anybody could claim to be in no round
@@ -226,7 +226,7 @@ def test_a_proof_dates_other_leavers_to_the_day(tmp_path: Path) -> None:
         first, second = pair_that_breaks(run)
         start = datetime.now(UTC)
         for client in (first, second):
-            run.ledger.place_requests([client], key=run.tombstone_key(), at=start)
+            run.ledger.place_requests([client], at=start)
             ticking(run, start, timedelta(seconds=1)).answer()
             start += timedelta(days=1, seconds=17)
         report = held(run, 2, second)
@@ -246,7 +246,7 @@ def test_clocks_that_are_set_back_leave_a_log_and_proofs_that_hold(tmp_path: Pat
     with trained(tmp_path / "run", **CLUSTER) as run:
         pair = pair_that_breaks(run)
         later = datetime.now(UTC) + timedelta(days=2)
-        run.ledger.place_requests(pair, key=run.tombstone_key(), at=later)  # by a clock that is ahead
+        run.ledger.place_requests(pair, at=later)  # by a clock that is ahead
         ticking(run, later - timedelta(days=5), timedelta(seconds=-1)).answer()
         asked, judged, answered = times_of(held(run, 1, pair[0]))
         assert asked == judged == answered == later

@@ -84,7 +84,7 @@ def test_where_nobody_can_be_compared_it_is_not_called_reproducible(tmp_path: Pa
         leavers = pair_first_together_in(run.ledger, 2)
         numbers = ask(run, *leavers)
         newcomers = ["new-1", "new-2", "new-3"]
-        run.ledger.register(newcomers, key=run.tombstone_key())
+        run.ledger.register(newcomers)
         options = replace(run.options, reachable=lambda: newcomers)
         answer_requests(run.ledger, run.engine, options, run.mechanism, remark=repetition)
         assert (

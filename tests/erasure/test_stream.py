@@ -28,7 +28,7 @@ def stream_rounds(ledger: Ledger) -> list[int | None]:
 
 
 def place(run: Federation, rate: float = 1.0) -> None:
-    place_from_stream(run.ledger, run.options, rate=rate, key=run.tombstone_key())
+    place_from_stream(run.ledger, run.options, rate=rate)
 
 
 # -- who asks ----------------------------------------------------------------------------------------------------

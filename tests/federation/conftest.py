@@ -39,9 +39,10 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(trained_once: Path, tmp_path: Path) -> Path:
-    """A copy of `trained_once`, with its keys beside it."""
-    shutil.copytree(trained_once / "keys", tmp_path / "keys")
+def run(trained_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of `trained_once`, with its keys and its keyring beside it."""
+    shutil.copytree(trained_once / "keys", tmp_path / "keys", dirs_exist_ok=True)
+    monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "keys"))
     return Path(shutil.copytree(trained_once / "run", tmp_path / "run"))
 
 
@@ -75,6 +76,7 @@ def own_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
         created_by="tests",
         at=now(),
         settings_digest=config.settings_digest(settings),
+        keys=directory.with_name("keys"),
     )
     with ledger:
         train(ledger, ReversedEngine(prepared.engine), runs.round_options(settings), rounds=2)
@@ -82,6 +84,8 @@ def own_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def own(own_once: Path, tmp_path: Path) -> Path:
-    """A copy of `own_once`, to be erased from."""
+def own(own_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of `own_once`, to be erased from, with its keyring beside it."""
+    shutil.copytree(own_once.with_name("keys"), tmp_path / "keys", dirs_exist_ok=True)
+    monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "keys"))
     return Path(shutil.copytree(own_once, tmp_path / "own"))

@@ -13,7 +13,6 @@ from flwr.clientapp import ClientApp
 from disavow.flower import KIPFedAvg
 from disavow.flower.client import answer, evidence_mod
 from disavow.ledger import Ledger
-from disavow.ledger.keys import default_folder, tombstone_key
 from tests.flower.loopback import LoopbackGrid, Node
 from tests.rounds.builders import MOMENT
 
@@ -83,7 +82,7 @@ def rounds_asked(node: Node) -> list[int]:
 def place(directory: Path, clients: Iterable[str]) -> None:
     """Place erasure requests as `disavow erase` does beside the process that holds the run."""
     with Ledger.open(directory, shared=True) as ledger:
-        ledger.place_requests(list(clients), key=tombstone_key(default_folder(), run=directory), at=MOMENT)
+        ledger.place_requests(list(clients), at=MOMENT)
 
 
 def placing(directory: Path, requests: dict[int, list[str]]) -> Callable[[int, ArrayRecord], MetricRecord]:

@@ -25,12 +25,11 @@ from disavow.domain import RequestState, TrainedBy, VerdictKind
 from disavow.engines.sequential import SequentialEngine
 from disavow.erasure.mechanisms.federaser import FedEraser
 from disavow.erasure.mechanisms.retrain import Retrain, RetrainFromScratch
-from disavow.errors import ConfigError
+from disavow.errors import ConfigError, KeyringMissing
 from disavow.flower import KIPFedAvg
 from disavow.flower.replies import ArrayFormat
 from disavow.ledger import Ledger, fsck
-from disavow.ledger.keys import tombstone_key
-from disavow.ledger.tombstones import RESTORED
+from disavow.ledger.requests import RESTORED
 from disavow.rounds.options import RoundOptions
 from disavow.rounds.participation import Rank, participants, rank_by_key, rank_by_seed
 from disavow.rounds.randomness import Secrets
@@ -332,9 +331,9 @@ def test_who_takes_part_goes_by_the_operators_key_and_by_the_seed_only_with_seed
     start(strategy(run, **asked), make_grid(8), 4)
     start(strategy(run, **asked), make_grid(8), 8)  # nor does a restart change it
     clients = [f"c{i}" for i in range(1, 9)]
-    with Ledger.open(run) as ledger:
+    with Ledger.open(run, keys=keys) as ledger:
         taking_part = [tuple(sorted(members(ledger, number))) for number in range(1, 9)]
-        key = ledger.participation_key(tombstone_key(keys, run=run))
+        key = ledger.participation_key()
 
     def schedule(rank: Rank) -> list[tuple[str, ...]]:
         return [participants(clients, fraction=0.5, rank=rank, round_number=number) for number in range(1, 9)]
@@ -343,11 +342,11 @@ def test_who_takes_part_goes_by_the_operators_key_and_by_the_seed_only_with_seed
     assert (taking_part == schedule(rank_by_seed(1))) is (draws == "seeded")
 
 
-def test_a_run_that_goes_by_a_key_is_not_continued_without_it(tmp_path: Path) -> None:
+def test_a_run_is_not_continued_without_its_keyring(tmp_path: Path) -> None:
     start(strategy(tmp_path / "run", fraction_train=0.5, keys=tmp_path / "operator"), make_grid(8), 1)
-    with refuses(ConfigError, "tombstone.key"):
+    with refuses(KeyringMissing, str(tmp_path / "elsewhere")):
         start(strategy(tmp_path / "run", fraction_train=0.5, keys=tmp_path / "elsewhere"), make_grid(8), 2)
-    assert not (tmp_path / "elsewhere" / "tombstone.key").exists()
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_nobody_waits_for_clients_that_have_left(

@@ -62,7 +62,7 @@ def training_on_nodes(case: Case, directory: Path, stack: ExitStack) -> NodeTrai
     grid = LoopbackGrid(
         {i: Node(app_of(case, client), {"client-id": client}) for i, client in enumerate(case.parts, start=1)}
     )
-    roster = Roster(grid, federation.ledger, key=federation.tombstone_key(), identity="client-id")
+    roster = Roster(grid, federation.ledger, identity="client-id")
     roster.refresh()
     reference = SequentialEngine(case)
 

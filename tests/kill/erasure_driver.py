@@ -254,7 +254,8 @@ def _crash(message: Mapping[str, Any]) -> int:
     """Live the story and die at the given event; without one, live to the end and print what happened."""
     from tests.erasure.mechanisms.contract import reopen_toy
 
-    with reopen_toy(Path(message["arguments"][0])) as run:
+    directory = Path(message["arguments"][0])
+    with reopen_toy(directory, keys=directory.with_name("keys")) as run:
         events = _count_events(message.get("die_at"))
         story(run)
     print(json.dumps(events))
@@ -265,17 +266,19 @@ def _resume(message: Mapping[str, Any]) -> int:
     """What `disavow resume` does; then whoever had not even asked yet asks."""
     from tests.erasure.mechanisms.contract import reopen_toy
 
-    with reopen_toy(Path(message["arguments"][0])) as run:
+    directory = Path(message["arguments"][0])
+    with reopen_toy(directory, keys=directory.with_name("keys")) as run:
         run.train()
         story(run)
     return 0
 
 
 def _count_events(die_at: int | None) -> list[str]:
-    """From now on, list every statement, commit, sync, rename, deletion and step of a purge; die at one of them."""
+    """From now on, list every statement, commit, sync, rename, deletion, step of forgetting; die at one of them."""
     import sqlalchemy as sa
 
     from disavow.ledger import Ledger
+    from disavow.ledger.keyring import Keyring
 
     events: list[str] = []
 
@@ -293,8 +296,9 @@ def _count_events(die_at: int | None) -> list[str]:
         (os, "fsync"),
         (os, "unlink"),
         (os, "replace"),
-        (Ledger, "_truncate_wal"),
-        (Ledger, "purge"),
+        (Keyring, "_write_keys"),
+        (Keyring, "note_head"),
+        (Keyring, "forget"),
         (Ledger, "remove_leftovers"),
     )
     for owner, name in places:

@@ -40,16 +40,21 @@ REAL: dict[str, Any] = {
 }
 
 
-def faults(run: Path) -> list[str]:
-    return [str(finding) for finding in fsck(run) if finding.fault]
+def keys_of(run: Path) -> Path:
+    return run.with_name("keys")
 
 
 def faults_in_a_copy(run: Path, folder: Path) -> list[str]:
     """Looking at a ledger settles its log; the run itself must meet `resume` as the kill left it."""
-    shutil.copytree(run, folder / "looked at")
-    found = faults(folder / "looked at")
+    copied = Path(shutil.copytree(run.parent, folder / "looked at")) / run.name
+    found = [str(finding) for finding in fsck(copied, keys=keys_of(copied)) if finding.fault]
     shutil.rmtree(folder / "looked at")
     return found
+
+
+def files_naming(run: Path, client: str) -> list[Path]:
+    """Files of the run or of its keyring that name a client."""
+    return files_with(run, client) + files_with(keys_of(run), client)
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class State:
 
 def state_of(run: Path, *, seeded: bool = True) -> State:
     """With fresh draws models differ, and slots with them; everything else is the same."""
-    with Ledger.open(run) as ledger:
+    with Ledger.open(run, keys=keys_of(run)) as ledger:
         assert ledger.unevaluated() == ()
         summaries = ledger.summaries()
         present = {ledger.initial_model, *(summary.after for summary in summaries if summary.standing)}
@@ -119,13 +124,12 @@ def rehearsed(driver: Driver, folder: Path, **changed: Any) -> Rehearsal:
     """A run of which two of each cluster are drawn; the kills of `REAL` are of one that draws one."""
     drawn = {"sticky": False, "representatives": 2}
     settings = toy_settings(clients=12, clustering=drawn, deniability={"x": 1}, **changed)
-    with start_toy(folder / "prepared" / "run", settings) as run:
+    with start_toy(folder / "prepared" / "run", settings, keys=folder / "prepared" / "keys") as run:
         run.train()
-        run.tombstone_key()
     shutil.copytree(folder / "prepared", folder / "undisturbed")
     ended = driver.run(folder / "undisturbed" / "run", task="crash")
     assert ended.status == 0, ended.stderr
-    assert fsck(folder / "undisturbed" / "run") == []
+    assert fsck(folder / "undisturbed" / "run", keys=folder / "undisturbed" / "keys") == []
     return Rehearsal(folder / "prepared", tuple(json.loads(ended.stdout)), state_of(folder / "undisturbed" / "run"))
 
 
@@ -138,7 +142,7 @@ def test_the_story_has_a_deniable_request_and_a_rollback_of_several_at_once(rehe
     assert rehearsal.end.clients == tuple(f"client-{i:02d}" for i in range(1, 13) if f"client-{i:02d}" not in ALL)
     # all kinds of events are met, so that each can be died at
     kinds = " ".join(rehearsal.events)
-    for kind in ("commit", "INSERT INTO", "UPDATE", "DELETE FROM", "fsync", "replace", "unlink", "_truncate_wal"):
+    for kind in ("commit", "INSERT INTO", "UPDATE", "DELETE FROM", "fsync", "replace", "unlink", "forget"):
         assert kind in kinds
 
 
@@ -159,9 +163,9 @@ def die_and_resume(driver: Driver, rehearsal: Rehearsal, folder: Path, at: int) 
     resumed = driver.run(run, task="resume")
     assert resumed.status == 0, (at, rehearsal.events[at - 1], resumed.stderr)
     assert state_of(run) == rehearsal.end, (at, rehearsal.events[at - 1])
-    assert fsck(run) == []
+    assert fsck(run, keys=keys_of(run)) == []
     for client in ALL:
-        assert files_with(run, client) == [], (at, rehearsal.events[at - 1])
+        assert files_naming(run, client) == [], (at, rehearsal.events[at - 1])
     # nor is half an opening left, which names a leaver, beside those for them
     assert all(path.name.startswith("request-") for path in default_openings(run).iterdir()), at
     shutil.rmtree(folder / "home")
@@ -198,12 +202,12 @@ def test_killed_where_rebuilt_rounds_are_written_it_ends_as_one_that_never_was(
 
 @pytest.mark.parametrize(
     "what",
-    ["before purge", "after purge", "before remove_leftovers", "after _truncate_wal", "before _truncate_wal"],
+    ["before forget", "after forget", "before remove_leftovers", "after _write_keys", "before _write_keys"],
 )
 def test_killed_around_the_deletion_it_ends_as_one_that_never_was(
     driver: Driver, rehearsal: Rehearsal, tmp_path: Path, what: str
 ) -> None:
-    """Where ids leave the tables and then the files: the last time that this happens."""
+    """Where keys are destroyed: the last time that this happens."""
     last = max(i for i, event in enumerate(rehearsal.events, start=1) if event == what)
     die_and_resume(driver, rehearsal, tmp_path, last)
 
@@ -225,9 +229,9 @@ def test_killed_again_in_every_resumption_it_still_ends_there(
     assert deaths > 2
     assert driver.run(run, task="resume").status == 0
     assert state_of(run) == rehearsal.end
-    assert fsck(run) == []
+    assert fsck(run, keys=keys_of(run)) == []
     for client in ALL:
-        assert files_with(run, client) == []
+        assert files_naming(run, client) == []
 
 
 @pytest.mark.torture
@@ -258,13 +262,12 @@ def _undisturbed(driver: Driver, folder: Path, draws: str) -> Undisturbed:
         run.train()
         smallest = min((sorted(group) for group in run.ledger.membership(1)), key=len)
         leavers = tuple(smallest[: len(smallest) - 1])
-        run.tombstone_key()
     home = Path(shutil.copytree(folder / "prepared", folder / "undisturbed"))
     started = time.monotonic()
     ended = driver.run("erase", home / "run", *leavers, "--yes", keys=home / "keys")
     seconds = time.monotonic() - started
     assert ended.status == 0, ended.stderr
-    assert fsck(home / "run") == []
+    assert fsck(home / "run", keys=home / "keys") == []
     return Undisturbed(folder / "prepared", leavers, state_of(home / "run", seeded=draws == "seeded"), seconds)
 
 
@@ -303,10 +306,10 @@ def kill_again_and_again(driver: Driver, one: Undisturbed, folder: Path, seed: i
     ended = driver.run("resume", run, keys=home / "keys")
     assert ended.status == 0, ended.stderr
     assert state_of(run, seeded=draws == "seeded") == one.end
-    assert fsck(run) == []
+    assert fsck(run, keys=keys_of(run)) == []
     for client in one.leavers:
-        assert files_with(run, client) == []
-    with Ledger.open(run) as ledger:
+        assert files_naming(run, client) == []
+    with Ledger.open(run, keys=keys_of(run)) as ledger:
         assert {request.state for request in ledger.requests()} == {RequestState.ANSWERED}
 
 
@@ -325,7 +328,7 @@ def _killed(driver: Driver, one: Undisturbed, folder: Path, chance: random.Rando
 
 
 def _asked(run: Path) -> bool:
-    with Ledger.open(run) as ledger:
+    with Ledger.open(run, keys=keys_of(run)) as ledger:
         return bool(ledger.requests())
 
 
@@ -344,5 +347,5 @@ def test_a_hundred_kills(driver: Driver, undisturbed: dict[str, Undisturbed], tm
 
 
 def test_the_story_asks_for_the_clients_it_names(rehearsal: Rehearsal) -> None:
-    with Ledger.open(rehearsal.prepared / "run") as ledger:
+    with Ledger.open(rehearsal.prepared / "run", keys=rehearsal.prepared / "keys") as ledger:
         assert {ALONE, *TOGETHER} < set(ledger.clients())

@@ -17,6 +17,7 @@ from disavow.ledger.models import to_safetensors
 from disavow.ledger.retention import round_models
 from tests.erasure.mechanisms.contract import LAYOUT, start_toy, toy_settings
 from tests.kill.erasure_driver import Driver
+from tests.kill.test_erasure_kills import faults_in_a_copy, keys_of
 
 pytestmark = pytest.mark.kill
 
@@ -46,7 +47,7 @@ class Rehearsal:
 
 
 def state_of(run: Path) -> State:
-    with Ledger.open(run) as ledger, ledger._connect() as connection:
+    with Ledger.open(run, keys=keys_of(run)) as ledger, ledger._connect() as connection:
         assert ledger.unevaluated() == ()
         return State(
             rounds=tuple((s.number, s.attempt, s.standing, s.after) for s in ledger.summaries()),
@@ -62,13 +63,12 @@ def rehearsal(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Rehea
     settings = toy_settings(
         clients=12, rounds=ROUNDS, clustering={"sticky": False}, ledger={"retention": 3 * MODEL}
     )
-    with start_toy(folder / "prepared" / "run", settings) as run:
+    with start_toy(folder / "prepared" / "run", settings, keys=folder / "prepared" / "keys") as run:
         run.train()
-        run.tombstone_key()
     shutil.copytree(folder / "prepared", folder / "undisturbed")
     ended = driver.run(folder / "undisturbed" / "run", task="crash")
     assert ended.status == 0, ended.stderr
-    assert fsck(folder / "undisturbed" / "run") == []
+    assert fsck(folder / "undisturbed" / "run", keys=folder / "undisturbed" / "keys") == []
     return Rehearsal(folder / "prepared", tuple(json.loads(ended.stdout)), state_of(folder / "undisturbed" / "run"))
 
 
@@ -87,12 +87,11 @@ def die_and_resume(driver: Driver, rehearsal: Rehearsal, folder: Path, at: int) 
     run = folder / "home" / "run"
     killed = driver.run(run, task="crash", die_at=at)
     assert killed.status == SIGKILLED, (at, killed.stderr)
-    shutil.copytree(run, folder / "looked at")
-    assert [finding for finding in fsck(folder / "looked at") if finding.fault] == [], rehearsal.events[at - 1]
+    assert faults_in_a_copy(run, folder) == [], rehearsal.events[at - 1]
     resumed = driver.run(run, task="resume")
     assert resumed.status == 0, (at, rehearsal.events[at - 1], resumed.stderr)
     assert state_of(run) == rehearsal.end, (at, rehearsal.events[at - 1])
-    assert fsck(run) == []
+    assert fsck(run, keys=keys_of(run)) == []
 
 
 @pytest.mark.parametrize("what", ["UPDATE models SET", "before unlink", "after unlink"])

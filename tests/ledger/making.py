@@ -38,7 +38,7 @@ POLICY = Policy(
     draws="fresh",
 )
 
-TABLES = ("run", "models", "clients", "rounds", "clusters", "slots", "memberships", "evaluations", "events")
+TABLES = ("run", "models", "members", "rounds", "clusters", "slots", "memberships", "evaluations", "events")
 
 
 def vector(number: float) -> Vector:

@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,22 @@ from disavow.errors import IntegrityError, LedgerError, RunExists, RunMissing
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.copying import copy_run
 from disavow.ledger.database import NAME
+from disavow.ledger.keys import default_folder
 from tests.ledger.making import create, files_of, record_next, vector
 from tests.refusals import refuses
 
 
+def copy(run: Path, target: Path) -> None:
+    copy_run(run, target, keys=default_folder(), target_keys=keys_of(target))
+
+
+def keys_of(copied: Path) -> Path:
+    return copied.with_name(copied.name + ".keys")
+
+
 def same_run(one: Path, other: Path, rounds: int) -> None:
     """Two directories that tell the same story."""
-    with Ledger.open(one) as here, Ledger.open(other) as there:
+    with Ledger.open(one) as here, Ledger.open(other, keys=keys_of(other)) as there:
         assert (here.run_id, here.policy, here.layout) == (there.run_id, there.policy, there.layout)
         assert here.clients() == there.clients()
         assert here.requests() == there.requests()
@@ -36,10 +45,10 @@ def same_run(one: Path, other: Path, rounds: int) -> None:
 
 def test_a_copy_is_the_run(run_dir: Path, tmp_path: Path) -> None:
     before = files_of(run_dir)
-    copy_run(run_dir, tmp_path / "copy")
+    copy(run_dir, tmp_path / "copy")
     assert files_of(run_dir) == before
     same_run(run_dir, tmp_path / "copy", 3)
-    assert fsck(tmp_path / "copy") == []
+    assert fsck(tmp_path / "copy", keys=keys_of(tmp_path / "copy")) == []
     assert files_of(tmp_path / "copy" / "models") == files_of(run_dir / "models")
     assert (tmp_path / "copy" / "config.toml").read_bytes() == (run_dir / "config.toml").read_bytes()
 
@@ -48,18 +57,18 @@ def test_a_copy_goes_its_own_way(tmp_path: Path) -> None:
     with create(tmp_path / "run") as ledger:
         record_next(ledger)
     before = files_of(tmp_path / "run")
-    copy_run(tmp_path / "run", tmp_path / "copy")
-    with Ledger.open(tmp_path / "copy", write=True) as copied:
+    copy(tmp_path / "run", tmp_path / "copy")
+    with Ledger.open(tmp_path / "copy", write=True, keys=keys_of(tmp_path / "copy")) as copied:
         record_next(copied, vector(50))
         assert copied.next_round() == (3, 1)
     assert files_of(tmp_path / "run") == before
-    assert fsck(tmp_path / "copy") == []
+    assert fsck(tmp_path / "copy", keys=keys_of(tmp_path / "copy")) == []
 
 
 def test_proofs_stay_behind(run_dir: Path, tmp_path: Path) -> None:
     (run_dir / "proofs").mkdir()
     (run_dir / "proofs" / "request-1.json").write_text("somebody's")
-    copy_run(run_dir, tmp_path / "copy")
+    copy(run_dir, tmp_path / "copy")
     assert {path.name for path in (tmp_path / "copy").iterdir()} >= {NAME, "models", "config.toml"}
     assert not (tmp_path / "copy" / "proofs").exists()
 
@@ -70,13 +79,14 @@ def test_a_copy_is_taken_while_a_writer_is_at_work(tmp_path: Path) -> None:
         record_next(ledger)
         record_next(ledger)
         assert (tmp_path / "run" / f"{NAME}-wal").stat().st_size > 0
-        with ledger._begin() as connection:  # a transaction under way, and a model nobody names yet
+        # a transaction under way, and a model nobody names yet
+        with suppress(ZeroDivisionError), ledger._begin() as connection:
             connection.exec_driver_sql("UPDATE rounds SET delta = 99")
             ledger.store.write(ledger.layout, vector(77))
-            copy_run(tmp_path / "run", tmp_path / "copy")
-            connection.rollback()
+            copy(tmp_path / "run", tmp_path / "copy")
+            raise ZeroDivisionError
         same_run(tmp_path / "run", tmp_path / "copy", 2)
-        assert fsck(tmp_path / "copy") == []
+        assert fsck(tmp_path / "copy", keys=keys_of(tmp_path / "copy")) == []
         assert len(list((tmp_path / "copy" / "models").iterdir())) == 3  # the initial one and two rounds'
         assert record_next(ledger).number == 3  # the writer has not noticed
 
@@ -102,9 +112,10 @@ def test_copies_taken_beside_a_process_that_writes_are_whole(tmp_path: Path) -> 
         assert writer.stdout.readline() == b"ready\n"
         taken = 0
         while writer.poll() is None:
-            copy_run(tmp_path / "run", tmp_path / "copy")
-            assert fsck(tmp_path / "copy") == []
+            copy(tmp_path / "run", tmp_path / "copy")
+            assert fsck(tmp_path / "copy", keys=keys_of(tmp_path / "copy")) == []
             shutil.rmtree(tmp_path / "copy")
+            shutil.rmtree(keys_of(tmp_path / "copy"))
             taken += 1
     assert writer.returncode == 0
     assert taken > 0
@@ -114,17 +125,17 @@ def test_an_existing_target_is_refused(run_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "something").write_text("mine")
     with pytest.raises(RunExists):
-        copy_run(run_dir, tmp_path / "copy")
+        copy(run_dir, tmp_path / "copy")
     assert files_of(tmp_path / "copy") == {"something": b"mine"}
     with pytest.raises(RunExists):
-        copy_run(run_dir, run_dir)
+        copy(run_dir, run_dir)
 
 
 def test_where_there_is_no_run_there_is_no_copy(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     for source in ("run", "nowhere"):
         with pytest.raises(RunMissing):
-            copy_run(tmp_path / source, tmp_path / "copy")
+            copy(tmp_path / source, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
     assert not (tmp_path / "run" / NAME).exists()
 
@@ -154,7 +165,7 @@ def test_a_damaged_ledger_gives_an_error_that_says_so(run_dir: Path, tmp_path: P
 def words_about(directory: Path, target: Path) -> list[str]:
     """What is said about a run when it is copied, and about the copy."""
     try:
-        copy_run(directory, target)
+        copy(directory, target)
     except (LedgerError, RunMissing) as error:
         return [str(error)]
     return [str(finding) for finding in fsck(target)]
@@ -164,13 +175,13 @@ def test_a_missing_model_gives_an_error_that_names_it(run_dir: Path, tmp_path: P
     gone = sorted((run_dir / "models").iterdir())[0]
     gone.unlink()
     with refuses(IntegrityError, gone.name):
-        copy_run(run_dir, tmp_path / "copy")
+        copy(run_dir, tmp_path / "copy")
 
 
 def test_a_run_without_models_at_all_gives_an_error(run_dir: Path, tmp_path: Path) -> None:
     shutil.rmtree(run_dir / "models")
     with pytest.raises(IntegrityError):
-        copy_run(run_dir, tmp_path / "copy")
+        copy(run_dir, tmp_path / "copy")
 
 
 def test_models_that_a_rollback_deletes_meanwhile_are_not_missed(
@@ -191,6 +202,6 @@ def test_models_that_a_rollback_deletes_meanwhile_are_not_missed(
 
         copyfile = shutil.copyfile
         monkeypatch.setattr(shutil, "copyfile", at_work)
-        copy_run(tmp_path / "run", tmp_path / "copy")
+        copy(tmp_path / "run", tmp_path / "copy")
     assert not (tmp_path / "copy" / "models" / gone.name).exists()
     assert len(list((tmp_path / "copy" / "models").iterdir())) == 1

@@ -53,7 +53,7 @@ def test_foreign_keys_are_enforced_for_writers_and_nothing_can_be_written_by_rea
         ledger._engine.connect() as reader,
         refuses(RunError, "cannot be written"),
     ):
-        reader.exec_driver_sql("DELETE FROM clients")
+        reader.exec_driver_sql("DELETE FROM members")
 
 
 def test_a_reader_sees_a_recorded_round_while_the_writer_is_still_there(tmp_path: Path) -> None:
@@ -215,4 +215,4 @@ def test_a_ledger_that_somebody_is_writing_is_in_use_not_damaged(
     with closing(sqlite3.connect(run_dir / database.NAME, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with Ledger.open(run_dir, shared=True) as ledger, refuses(RunInUse, "being written"):
-            ledger.place_requests(["client-01"], key=bytes(32), at=datetime.now(UTC))
+            ledger.place_requests(["client-01"], at=datetime.now(UTC))

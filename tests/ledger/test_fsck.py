@@ -58,12 +58,41 @@ def swap_model_files(run: Path) -> None:
     two.write_bytes(first)
 
 
-def swap_two_clients_of_a_round(run: Path) -> None:
+def swap(column: str) -> Damage:
+    """Swap what two memberships of a round hold."""
+
+    def damage(run: Path) -> None:
+        with by_hand(run) as connection:
+            held = dict(connection.execute(f"SELECT slot, {column} FROM memberships WHERE round_id = 2"))
+            move = f"UPDATE memberships SET {column} = ? WHERE round_id = 2 AND slot = ?"
+            for value, slot in ((b"", 3), (held[3], 4), (held[4], 3)):
+                connection.execute(move, [value, slot])
+
+    return damage
+
+
+def move_to_another_round(run: Path) -> None:
+    """What a client brought to one round, given out as brought to another."""
     with by_hand(run) as connection:
-        numbers = dict(connection.execute("SELECT slot, client FROM memberships WHERE round_id = 2"))
-        move = "UPDATE memberships SET client = ? WHERE round_id = 2 AND slot = ?"
-        for client, slot in ((-1, 3), (numbers[3], 4), (numbers[4], 3)):
-            connection.execute(move, [client, slot])
+        [(token, sealed)] = connection.execute(f"SELECT token, sealed FROM memberships {OF_SLOT}")
+        connection.execute(f"UPDATE memberships SET token = x'00' {OF_SLOT}")
+        connection.execute(
+            "UPDATE memberships SET token = ?, sealed = ? WHERE round_id = 3 AND slot = 3", [token, sealed]
+        )
+
+
+def forget_a_client(run: Path) -> None:
+    """A client without a key, though nobody withdrew it."""
+    with Ledger.open(run) as ledger:
+        ledger.keyring.forget({ledger.numbers_of(["client-03"])["client-03"]: 1})
+
+
+def flip_a_key(run: Path) -> None:
+    with Ledger.open(run) as ledger:
+        path = ledger.keyring.folder / "keys.1"
+    data = bytearray(path.read_bytes())
+    data[3 * 32] ^= 1
+    path.write_bytes(data)
 
 
 def nan_in_a_model(run: Path) -> None:
@@ -133,10 +162,8 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         sql("DELETE FROM models WHERE digest = (SELECT after FROM rounds WHERE id = 3)"),
         r"table rounds: a row refers to a row of models",
     ),
-    "clients row deleted": (
-        sql("DELETE FROM clients WHERE id = 'client-03'"),
-        r"table memberships: a row refers to a row of clients",
-    ),
+    "a client forgotten that nobody withdrew": (forget_a_client, r"round 2: slot \d is of nobody in the keyring"),
+    "a bit of a key flipped": (flip_a_key, r"keyring: the key at place 3 does not open the id of its client"),
     "middle rounds row deleted": (sql("DELETE FROM rounds WHERE id = 2"), r"table slots: .* row of rounds"),
     "last rounds row deleted": (sql("DELETE FROM rounds WHERE id = 3"), r"table slots: .* row of rounds"),
     "middle round deleted whole": (sql(*MIDDLE_ROUND), r"table rounds: the row with id 2 is missing"),
@@ -209,30 +236,22 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "pairs within": (sql("UPDATE rounds SET pairs_within = 0.5"), OTHER_DIGEST),
     "tau": (sql("UPDATE rounds SET tau = 9.0"), OTHER_DIGEST),
     "commitment": (sql(f"UPDATE slots SET commitment = zeroblob(32) {OF_SLOT}"), OTHER_DIGEST),
-    "update_digest": (sql(f"UPDATE memberships SET update_digest = zeroblob(32) {OF_SLOT}"), NOT_RECORDED),
-    "salt": (sql(f"UPDATE memberships SET salt = zeroblob(32) {OF_SLOT}"), NOT_RECORDED),
-    "a short salt": (sql(f"UPDATE memberships SET salt = x'00' {OF_SLOT}"), r"round 2: .*slot 3"),
-    "samples": (sql(f"UPDATE memberships SET samples = samples + 1 {OF_SLOT}"), NOT_RECORDED),
-    "samples of another class": (
-        sql(f"UPDATE memberships SET samples = samples * 2 {OF_SLOT}"),
-        r"round 2: cluster \d has weight",
+    "sealed": (sql(f"UPDATE memberships SET sealed = zeroblob(length(sealed)) {OF_SLOT}"), NOT_RECORDED),
+    "sealed cut short": (sql(f"UPDATE memberships SET sealed = x'00' {OF_SLOT}"), NOT_RECORDED),
+    "what two members brought swapped": (swap("sealed"), NOT_RECORDED),
+    "two members swapped": (swap("token"), NOT_RECORDED),
+    "a membership moved to another round": (move_to_another_round, r"round 3: slot 3 is of nobody in the keyring"),
+    "a pseudonym": (
+        sql(f"UPDATE memberships SET token = zeroblob(16) {OF_SLOT}"),
+        r"round 2: slot 3 is of nobody in the keyring, and was never withdrawn",
     ),
-    "samples moved within a cluster": (
-        sql(
-            f"UPDATE memberships SET samples = samples + 5 {OF_SLOT}",
-            "UPDATE memberships SET samples = samples - 5 WHERE round_id = 2 AND slot = 4",
-        ),
-        r"round 2",
+    "the epoch of a round": (
+        sql("UPDATE rounds SET epoch = 0 WHERE id = 2"),
+        r"round 2: ",
     ),
-    "no samples at all": (sql("UPDATE memberships SET samples = 0 WHERE round_id = 2"), r"round 2"),
-    "client numbers of a round swapped": (swap_two_clients_of_a_round, NOT_RECORDED),
-    "number of a client": (
-        sql("UPDATE clients SET number = number / 2 WHERE id = 'client-03'"),
-        r"table memberships: a row refers to a row of clients",
-    ),
-    "id of a client": (
-        sql("UPDATE clients SET id = 'somebody else' WHERE id = 'client-03'"),
-        r"round 2: the membership row of slot \d is not the one",
+    "log tree": (
+        sql("UPDATE log SET frontier = zeroblob(32) WHERE position = 2"),
+        r"table log: leaf 2 does not continue the tree",
     ),
     # what thinning goes by, and what it leaves
     "a round that repeats nothing": (

@@ -132,7 +132,7 @@ def test_fsck_survives_any_one_character_changed_in_the_runs_json(trained: Path,
 
 KEEPER = (
     "CREATE TABLE diary (id TEXT)",
-    "CREATE TRIGGER keeper BEFORE DELETE ON clients BEGIN INSERT INTO diary VALUES (old.id); END",
+    "CREATE TRIGGER keeper BEFORE DELETE ON members BEGIN INSERT INTO diary VALUES (old.token); END",
 )
 
 
@@ -141,13 +141,13 @@ KEEPER = (
     [
         ["CREATE TABLE diary (id TEXT)"],
         ["CREATE TRIGGER keeper AFTER INSERT ON rounds BEGIN DELETE FROM evaluations; END"],
-        ["CREATE VIEW everybody AS SELECT id FROM clients"],
-        ["CREATE INDEX by_name ON clients (id, number)"],
-        ["ALTER TABLE clients ADD COLUMN address TEXT"],
+        ["CREATE VIEW everybody AS SELECT token FROM members"],
+        ["CREATE INDEX by_name ON members (sealed, token)"],
+        ["ALTER TABLE members ADD COLUMN address TEXT"],
         ["ALTER TABLE rounds DROP COLUMN seconds"],
-        ["DROP INDEX ix_memberships_client_round_id"],
+        ["DROP INDEX ix_requests_client"],
         ["DROP TABLE evaluations"],
-        ["ALTER TABLE clients RENAME TO people", "CREATE VIEW clients AS SELECT * FROM people"],
+        ["ALTER TABLE members RENAME TO people", "CREATE VIEW members AS SELECT * FROM people"],
         ["ANALYZE"],
         ["CREATE TABLE `\u202e` (id TEXT)"],
     ],

@@ -12,10 +12,9 @@ import sqlalchemy as sa
 
 from disavow.domain import Cluster, Cost, RequestState, Slot, Verdict, VerdictKind
 from disavow.ledger import Ledger, fsck, journal, log
-from disavow.ledger.schema import clients, erasures, memberships, models, requests, rounds, withdrawals
+from disavow.ledger.schema import erasures, memberships, models, requests, rounds, withdrawals
 from tests.ledger.making import IDS, MOMENT, POLICY, create, member, record_next, two_clusters
 
-KEY = b"k" * 32
 DENIABLE = Verdict(VerdictKind.DENIABLE)
 
 
@@ -26,22 +25,33 @@ class Book:
     ledger: Ledger
 
     def open(self, verdict: Verdict, *ids: str) -> int:
-        self.ledger.place_requests(ids, key=KEY, at=MOMENT)
+        self.ledger.place_requests(ids, at=MOMENT)
         with self.ledger._begin() as connection:
             waiting = journal.waiting(connection)
-            erasure = journal.open_erasure(connection, waiting, verdict, mechanism="retrain", at=MOMENT)
+            erasure = journal.open_erasure(
+                connection, self.ledger.members, waiting, verdict, mechanism="retrain", at=MOMENT
+            )
             if verdict.round is not None:
                 journal.supersede(connection, verdict.round, erasure)
-            log.log_erasure(connection, erasure)
+            log.log_erasure(connection, self.ledger.members, erasure)
         return erasure
 
     def rebuilt(self, *, epochs: int = 2, model_bytes: int = 10, remark: str = "") -> None:
         with self.ledger._begin() as connection:
             journal.finish_rebuilding(connection, epochs=epochs, model_bytes=model_bytes, remark=remark)
 
-    def delete(self) -> None:
+    def forget(self) -> None:
         with self.ledger._begin() as connection:
-            journal.delete_leavers(connection, list(journal.leavers_to_delete(connection)))
+            leavers = journal.leavers_to_forget(connection)
+            journal.give_up_contributions(connection, self.ledger.members, list(leavers))
+        self.ledger.forget(leavers)
+
+    def finish(self) -> tuple[int, ...]:
+        with self.ledger._begin() as connection:
+            return journal.finish(connection, self.ledger.keyring, at=MOMENT)
+
+    def number_of(self, client: str) -> int:
+        return self.ledger.numbers_of([client])[client]
 
     def states(self) -> list[str]:
         return [request.state.value for request in self.ledger.requests()]
@@ -73,18 +83,10 @@ def three_left(gone: str) -> tuple[Cluster, ...]:
     return (Cluster(1.0, 0.25, tuple(Slot(member(client)) for client in left)),)
 
 
-def number_of(connection: sa.Connection, client: str) -> int:
-    number: int = connection.execute(sa.select(clients.c.number).where(clients.c.id == client)).scalar_one()
-    return number
-
-
 def test_opening_withdraws_from_every_stored_round_and_supersedes_from_the_broken_one(book: Book) -> None:
     erasure = book.open(roll(2), "cleo")
-    assert book.rows(sa.select(withdrawals.c.round_id, withdrawals.c.slot, withdrawals.c.erasure)) == [
-        (1, 2, erasure),
-        (2, 2, erasure),
-        (3, 2, erasure),
-    ]
+    withdrawn = sa.select(withdrawals.c.round_id, withdrawals.c.erasure).order_by(withdrawals.c.round_id)
+    assert book.rows(withdrawn) == [(1, erasure), (2, erasure), (3, erasure)]
     assert book.rows(sa.select(rounds.c.number, rounds.c.standing, rounds.c.superseded_by)) == [
         (1, True, None),
         (2, False, erasure),
@@ -123,9 +125,8 @@ def test_who_took_part_only_in_superseded_rounds_was_present_all_the_same(tmp_pa
         record_next(ledger, clusters=two_clusters(("ada", "bela", "cleo", "eve")))
         book.open(roll(1), "bela")
         with ledger._connect() as connection:
-            number = connection.execute(sa.select(clients.c.number).where(clients.c.id == "eve")).scalar_one()
-            idle = connection.execute(sa.select(clients.c.number).where(clients.c.id == "dora")).scalar_one()
-            assert journal.never_present(connection, [number, idle]) == {idle}
+            number, idle = book.number_of("eve"), book.number_of("dora")
+            assert journal.never_present(connection, ledger.members, [number, idle]) == {idle}
 
 
 def test_the_target_is_the_newest_round_that_stood(book: Book) -> None:
@@ -184,63 +185,68 @@ def test_a_model_given_up_and_produced_again_later_is_present_again(book: Book) 
     assert book.faults() == []
 
 
-def test_deletion_takes_ids_and_memberships_and_leaves_the_slots(book: Book) -> None:
+def test_forgetting_takes_the_keys_and_leaves_every_row_nameless(book: Book) -> None:
     book.open(DENIABLE, "cleo", "idle")
     with book.ledger._connect() as connection:
-        assert set(journal.leavers_to_delete(connection)) == {number_of(connection, c) for c in ("cleo", "idle")}
-        assert not journal.purging(connection)
-    book.delete()
-    assert [row[0] for row in book.rows(sa.select(clients.c.id).order_by(clients.c.id))] == ["ada", "bela", "dora"]
-    assert book.rows(sa.select(sa.func.count()).select_from(memberships)) == [(9,)]
+        assert journal.leavers_to_forget(connection) == {book.number_of("cleo"): 1, book.number_of("idle"): 2}
+    book.forget()
+    assert book.states() == ["deleting"] * 2
+    assert book.finish() == (1, 2)
+    assert book.ledger.clients() == ("ada", "bela", "dora")
+    assert book.rows(sa.select(sa.func.count()).select_from(memberships)) == [(12,)]
     assert book.rows(sa.select(requests.c.client)) == [(None,), (None,)]
-    assert len(book.ledger.round(1).slots) == 4
-    assert book.states() == ["purging"] * 2
+    assert [slot.member is None for slot in book.ledger.round(1).slots].count(True) == 1
+    assert book.states() == ["answered"] * 2
     assert book.faults() == []
     with book.ledger._connect() as connection:
-        assert journal.leavers_to_delete(connection) == []
-        assert journal.purging(connection)
+        assert journal.leavers_to_forget(connection) == {}
+        assert not journal.deleting(connection)
+
+
+def test_an_erasure_is_not_finished_before_its_leavers_are_forgotten(book: Book) -> None:
+    book.open(DENIABLE, "cleo")
+    assert book.finish() == ()
+    assert book.states() == ["deleting"]
 
 
 def test_nothing_is_deleted_while_it_is_being_rebuilt(book: Book) -> None:
     book.open(roll(1), "cleo")
     with book.ledger._connect() as connection:
-        assert journal.leavers_to_delete(connection) == []
+        assert journal.leavers_to_forget(connection) == {}
+        assert not journal.deleting(connection)
 
 
 def test_finishing_names_the_requests_once(book: Book) -> None:
     book.open(DENIABLE, "cleo", "idle")
-    book.delete()
-    with book.ledger._begin() as connection:
-        assert journal.finish(connection, at=MOMENT) == (1, 2)
-    with book.ledger._begin() as connection:
-        assert journal.finish(connection, at=MOMENT) == ()
+    book.forget()
+    assert book.finish() == (1, 2)
+    assert book.finish() == ()
     assert book.states() == ["answered"] * 2
     assert [request.answered_at for request in book.ledger.requests()] == [MOMENT] * 2
 
 
 def test_steps_of_different_erasures_do_not_mix(book: Book) -> None:
     book.open(DENIABLE, "idle")
-    book.delete()  # purging
-    book.open(DENIABLE, "ada")  # deleting
+    book.forget()
+    book.open(DENIABLE, "ada")
     book.open(roll(2), "cleo")  # rebuilding
-    book.ledger.place_requests(["bela"], key=KEY, at=MOMENT)  # waiting
-    assert book.states() == ["purging", "deleting", "rebuilding", "waiting"]
+    book.ledger.place_requests(["bela"], at=MOMENT)  # waiting
+    assert book.states() == ["deleting", "deleting", "rebuilding", "waiting"]
     assert book.faults() == []
-    with book.ledger._connect() as connection:
-        assert journal.leavers_to_delete(connection) == [number_of(connection, "ada")]
-    with book.ledger._begin() as connection:
-        assert journal.finish(connection, at=MOMENT) == (1,)
+    assert book.finish() == (1,)
     assert book.states() == ["answered", "deleting", "rebuilding", "waiting"]
 
 
 def test_a_failure_inside_a_transaction_leaves_no_step_behind(book: Book) -> None:
     before = book.rows(sa.select(erasures.c.id))
-    book.ledger.place_requests(["cleo"], key=KEY, at=MOMENT)
+    book.ledger.place_requests(["cleo"], at=MOMENT)
 
     def fail_halfway() -> None:
         with book.ledger._begin() as connection:
             waiting = journal.waiting(connection)
-            erasure = journal.open_erasure(connection, waiting, roll(1), mechanism="retrain", at=MOMENT)
+            erasure = journal.open_erasure(
+                connection, book.ledger.members, waiting, roll(1), mechanism="retrain", at=MOMENT
+            )
             journal.supersede(connection, 1, erasure)
             raise ZeroDivisionError
 

@@ -8,18 +8,16 @@ from pathlib import Path
 import pytest
 
 from disavow.domain import Cost, RequestState, Verdict, VerdictKind
-from disavow.errors import LedgerError, RunError, UnknownClient
+from disavow.errors import LeaverReturns, RunError, UnknownClient
 from disavow.ledger import Ledger, fsck, journal, log
 from disavow.ledger.id_search import files_with
 from disavow.ledger.requests import find
 from tests.ledger.making import IDS, MOMENT, all_rows, by_hand, change, create, record_next, two_clusters
 from tests.refusals import refuses
 
-KEY, OTHER = b"k" * 32, b"o" * 32
 
-
-def place(ledger: Ledger, *ids: str, key: bytes = KEY) -> tuple[int, ...]:
-    return ledger.place_requests(ids, key=key, at=MOMENT)
+def place(ledger: Ledger, *ids: str) -> tuple[int, ...]:
+    return ledger.place_requests(ids, at=MOMENT)
 
 
 def test_a_request_waits_until_somebody_answers_it(tmp_path: Path) -> None:
@@ -48,7 +46,7 @@ def test_numbers_come_in_the_order_of_asking_and_are_listed_so(tmp_path: Path) -
 def test_asking_twice_keeps_the_first_time(tmp_path: Path) -> None:
     with create(tmp_path / "run") as ledger:
         first = place(ledger, "ada")
-        again = ledger.place_requests(["ada", "ada"], key=KEY, at=MOMENT + timedelta(days=1))
+        again = ledger.place_requests(["ada", "ada"], at=MOMENT + timedelta(days=1))
         assert again == first * 2
         assert [request.asked_at for request in ledger.requests()] == [MOMENT]
 
@@ -70,43 +68,25 @@ def test_an_id_that_is_no_proper_text_is_an_unknown_client_like_any_other(tmp_pa
         place(ledger, "\udcff")
 
 
-def test_another_key_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_neither_an_id_nor_what_derives_from_it_without_a_key_is_in_a_request(tmp_path: Path) -> None:
     with create(tmp_path / "run") as ledger:
         place(ledger, "ada")
-        for attempt in ("ada", "bela", "nobody"):
-            with refuses(LedgerError, "another key", "DISAVOW_KEYS"):
-                place(ledger, attempt, key=OTHER)
-        with refuses(LedgerError, "another key"):
-            ledger.register(["new"], key=OTHER)
-        assert len(ledger.requests()) == 1
-        assert ledger.clients() == IDS
-
-
-def test_a_refused_request_does_not_bind_the_run_to_its_key(tmp_path: Path) -> None:
-    with create(tmp_path / "run") as ledger:
-        with pytest.raises(UnknownClient):
-            place(ledger, "nobody", key=OTHER)
-        assert place(ledger, "ada") == (1,)
-
-
-def test_neither_key_nor_id_is_in_a_request(tmp_path: Path) -> None:
-    with create(tmp_path / "run") as ledger:
-        place(ledger, "ada")
+        number = ledger.numbers_of(["ada"])["ada"]
     with by_hand(tmp_path / "run") as connection:
         [row] = connection.execute("SELECT * FROM requests").fetchall()
     assert not any(b"ada" in value for value in row if isinstance(value, bytes))
     assert "ada" not in row
-    assert files_with(tmp_path / "run", KEY.decode()) == []
+    assert number in row
+    with create(tmp_path / "other") as ledger:  # random, and so another one in another run
+        assert ledger.numbers_of(["ada"])["ada"] != number
 
 
-def test_who_has_asked_cannot_be_registered_again(tmp_path: Path) -> None:
+def test_whoever_waits_is_a_client_and_registering_it_again_changes_nothing(tmp_path: Path) -> None:
     with create(tmp_path / "run") as ledger:
         place(ledger, "ada")
-        with refuses(LedgerError, "'ada'", "cannot return"):
-            ledger.register(["new", "ada"], key=KEY)
-        assert ledger.clients() == IDS
-        ledger.register(["new", "bela"], key=KEY)
+        ledger.register(["new", "ada"])
         assert ledger.clients() == (*IDS[:4], "new")
+        assert [request.client for request in ledger.requests()] == ["ada"]
 
 
 def test_requests_can_be_placed_beside_the_process_that_holds_the_run(tmp_path: Path) -> None:
@@ -136,7 +116,9 @@ def test_what_became_of_requests_is_told_with_the_verdict_of_each(tmp_path: Path
         verdict = Verdict(VerdictKind.ROLLBACK, 1)
         with ledger._begin() as connection:
             waiting = journal.waiting(connection)
-            erasure = journal.open_erasure(connection, waiting, verdict, mechanism="retrain", at=MOMENT)
+            erasure = journal.open_erasure(
+                connection, ledger.members, waiting, verdict, mechanism="retrain", at=MOMENT
+            )
             journal.supersede(connection, 1, erasure)
         one, two = ledger.requests()
         assert (one.verdict, one.state) == (verdict, RequestState.REBUILDING)
@@ -144,19 +126,20 @@ def test_what_became_of_requests_is_told_with_the_verdict_of_each(tmp_path: Path
         assert ledger.clients() == ("bela", "cleo", "dora")
         with ledger._begin() as connection:
             journal.finish_rebuilding(connection, epochs=2, model_bytes=10, remark="nobody was left")
-            journal.delete_leavers(connection, list(journal.leavers_to_delete(connection)))
+            leavers = journal.leavers_to_forget(connection)
+        ledger.forget(leavers)
         one, two = ledger.requests()
-        assert (one.client, one.state, one.remark) == (None, RequestState.PURGING, "nobody was left")
+        assert (one.client, one.state, one.remark) == (None, RequestState.DELETING, "nobody was left")
         assert one.cost == Cost()
         with ledger._begin() as connection:
-            assert journal.finish(connection, at=MOMENT + timedelta(seconds=3)) == (1, 2)
+            assert journal.finish(connection, ledger.keyring, at=MOMENT + timedelta(seconds=3)) == (1, 2)
         one, two = ledger.requests()
         assert one.state is two.state is RequestState.ANSWERED
         assert one.answered_at == MOMENT + timedelta(seconds=3)
         # the id is gone, and the tombstone still knows it
         assert place(ledger, "ada") == (1,)
-        with refuses(LedgerError, "'ada'", "cannot return"):
-            ledger.register(["ada"], key=KEY)
+        with refuses(LeaverReturns, "'ada'"):
+            ledger.register(["ada"])
 
 
 # -- cancelled ---------------------------------------------------------------------------------------------------
@@ -166,8 +149,8 @@ def judge_all(ledger: Ledger) -> None:
     """Everybody who waits is deniable."""
     with ledger._begin() as connection:
         waiting, verdict = journal.waiting(connection), Verdict(VerdictKind.DENIABLE)
-        erasure = journal.open_erasure(connection, waiting, verdict, mechanism="retrain", at=MOMENT)
-        log.log_erasure(connection, erasure)
+        erasure = journal.open_erasure(connection, ledger.members, waiting, verdict, mechanism="retrain", at=MOMENT)
+        log.log_erasure(connection, ledger.members, erasure)
 
 
 def test_a_request_that_waits_can_be_cancelled_and_then_is_as_if_nobody_had_asked(tmp_path: Path) -> None:
@@ -181,8 +164,8 @@ def test_a_request_that_waits_can_be_cancelled_and_then_is_as_if_nobody_had_aske
         assert (cancelled.pending, cancelled.judged, waits.pending) == (False, False, True)
         with ledger._connect() as connection:
             assert list(journal.waiting(connection).clients) == [waits.number]
-            assert find(connection, "ada", key=KEY) is None
-        ledger.register(["ada"], key=KEY)  # no leaver: nobody refuses its return
+            assert find(connection, ledger.members, "ada") is None
+        ledger.register(["ada"])  # no leaver: nobody refuses its return
         assert ledger.clients() == IDS
     assert fsck(tmp_path / "run") == []
 
@@ -195,15 +178,15 @@ def test_whoever_cancelled_may_ask_again_and_leave(tmp_path: Path) -> None:
         assert place(ledger, "bela") == (2,)
         judge_all(ledger)
         with ledger._begin() as connection:
-            journal.delete_leavers(connection, journal.leavers_to_delete(connection))
-        assert ledger.purge()
+            leavers = journal.leavers_to_forget(connection)
+        ledger.forget(leavers)
         with ledger._begin() as connection:
-            journal.finish(connection, at=MOMENT)
+            journal.finish(connection, ledger.keyring, at=MOMENT)
         first, second = ledger.requests()
         assert (first.state, first.client, second.state) == (RequestState.CANCELLED, None, RequestState.ANSWERED)
         assert "bela" not in ledger.clients()
-        with refuses(LedgerError, "'bela'"):
-            ledger.register(["bela"], key=KEY)
+        with refuses(LeaverReturns, "'bela'"):
+            ledger.register(["bela"])
     assert [finding for finding in fsck(tmp_path / "run") if finding.fault] == []
     # not "ada": the random id of a run, which is hexadecimal, may contain it
     assert files_with(tmp_path / "run", "bela") == []

@@ -9,6 +9,7 @@ import pytest
 from disavow.errors import IntegrityError, LedgerError
 from disavow.ledger import Ledger, fsck, journal
 from disavow.ledger.copying import copy_run
+from disavow.ledger.keys import default_folder
 from disavow.ledger.retention import nearest, round_models
 from tests.ledger.making import all_rows, change, create, record_next, vector
 from tests.refusals import refuses
@@ -162,7 +163,8 @@ def test_a_copy_of_a_thinned_run_is_whole(tmp_path: Path) -> None:
     with ledger_of_rounds(tmp_path / "run") as ledger:
         ledger.thin(budget_for(ledger, 3))
         kept = kept_in(ledger)
-    copy_run(tmp_path / "run", tmp_path / "copy")
-    assert [finding for finding in fsck(tmp_path / "copy") if finding.fault] == []
-    with Ledger.open(tmp_path / "copy") as ledger:
+    keys = tmp_path / "copied keys"
+    copy_run(tmp_path / "run", tmp_path / "copy", keys=default_folder(), target_keys=keys)
+    assert [finding for finding in fsck(tmp_path / "copy", keys=keys) if finding.fault] == []
+    with Ledger.open(tmp_path / "copy", keys=keys) as ledger:
         assert kept_in(ledger) == kept

@@ -24,6 +24,7 @@ from disavow.ledger.copying import copy_run
 from disavow.ledger.database import NAME
 from disavow.ledger.files import sync_folder
 from disavow.ledger.id_search import files_with
+from disavow.ledger.keys import default_folder
 from disavow.ledger.run_files import make_private
 from tests.cli.forked import disavow
 from tests.cli.process import only_error
@@ -38,7 +39,9 @@ OPENINGS: dict[str, Open] = {
     "writing": lambda run: Ledger.open(run, write=True).close(),
     "placing a request": lambda run: Ledger.open(run, shared=True).close(),
     "reading": lambda run: Ledger.open(run).close(),
-    "copying": lambda run: copy_run(run, run.with_name("copy")),
+    "copying": lambda run: copy_run(
+        run, run.with_name("copy"), keys=default_folder(), target_keys=run.with_name("copied keys")
+    ),
     "reading its settings": runs.settings_of,
 }
 
@@ -314,7 +317,8 @@ def test_everything_in_a_run_is_its_owners_alone(tmp_path: Path) -> None:
         assert leave(toy, "client-01")
         assert {path.name for path in (tmp_path / "run").iterdir()} == {*FOLDERS, *FILES}
         assert open_to_others(tmp_path / "run") == []
-    copy_run(tmp_path / "run", tmp_path / "copy")
+    copy_run(tmp_path / "run", tmp_path / "copy", keys=default_folder(), target_keys=tmp_path / "copied keys")
+    assert open_to_others(tmp_path / "copied keys") == []
     assert open_to_others(tmp_path / "copy") == []
     assert fsck(tmp_path / "run") == []
 

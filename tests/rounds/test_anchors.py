@@ -15,7 +15,6 @@ from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.errors import RoundRefused
 from disavow.ledger import Ledger, fsck
-from disavow.ledger.database import NAME
 from disavow.rounds.clustering.fixed import hash_of
 from disavow.rounds.options import RoundOptions
 from disavow.rounds.randomness import Secrets
@@ -58,7 +57,7 @@ def book_of(directory: Path, policy: Policy = DENIABLE, clients: Sequence[str] =
 def leave(
     book: Ledger, clients: Sequence[str], tmp_path: Path, options: RoundOptions = OPTIONS
 ) -> set[VerdictKind]:
-    book.place_requests(sorted(clients), key=KEY, at=OPTIONS.clock())
+    book.place_requests(sorted(clients), at=OPTIONS.clock())
     answered = answer_requests(book, Engine(), options, Retrain(), openings=tmp_path / "openings")
     return {request.verdict.kind for request in answered if request.verdict is not None}
 
@@ -111,7 +110,7 @@ def test_a_newcomer_adds_a_place_and_a_share_to_the_cluster_of_its_hash(tmp_path
         run_round(book, Engine(), OPTIONS)
         anchors = anchors_of(book)
         leave(book, [CLIENTS[0]], tmp_path)
-        book.register(["new-50", "new-51"], key=KEY)
+        book.register(["new-50", "new-51"])
         record = run_round(book, Engine(away=["new-51"]), OPTIONS)
         grown = anchors_of(book)
         assert [anchor.until for anchor in grown.clusters] == [anchor.until for anchor in anchors.clusters]
@@ -238,9 +237,13 @@ def test_nothing_kept_of_a_leaver_is_in_the_anchors(tmp_path: Path) -> None:
     with book_of(tmp_path) as book:
         run_round(book, Engine(), OPTIONS)
         leave(book, CLIENTS[:2], tmp_path)
-        book.purge()
-    raw = (tmp_path / "run" / NAME).read_bytes()
+        keyring = book.keyring.folder
+    files = [
+        path.read_bytes() for folder in (tmp_path / "run", keyring) for path in folder.iterdir() if path.is_file()
+    ]
+    assert any(files)
     for client in CLIENTS[:2]:
-        assert client.encode() not in raw
-        for length in (8, 32):
-            assert hash_of(client, OPTIONS.seed)[:length] not in raw
+        for raw in files:
+            assert client.encode() not in raw
+            for length in (8, 32):
+                assert hash_of(client, OPTIONS.seed)[:length] not in raw

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from disavow.cli.status import status
 from disavow.data import client_ids
-from disavow.errors import BudgetSpent, ConfigError, LedgerError
+from disavow.errors import BudgetSpent, ConfigError, KeyringMissing
 from disavow.ledger import Ledger
-from disavow.ledger.keys import has_tombstone_key, participation_key, tombstone_key
 from disavow.privacy.budget import Budget
 from disavow.rounds.options import RoundOptions, foreseen, room_for
 from disavow.rounds.participation import Rank, participants, participation_of, rank_by_key, rank_by_seed
@@ -120,10 +119,9 @@ def test_schedules_tell_clients_apart_so_that_they_must_be_secret() -> None:
 def test_with_fresh_draws_the_public_seed_predicts_nobodys_schedule(tmp_path: Path) -> None:
     with start_toy(tmp_path / "run", SOME) as run:
         run.train()
-        found, run_id = schedule(run.ledger), run.ledger.run_id
-    key = tombstone_key(tmp_path / "keys", run=tmp_path / "run")
+        found, key = schedule(run.ledger), run.ledger.participation_key()
     guessed = schedule_by(rank_by_seed(SOME.seed))
-    assert found == schedule_by(rank_by_key(participation_key(key, run_id)))
+    assert found == schedule_by(rank_by_key(key))
     right = sum(found[client] == guessed[client] for client in found)
     # each of 12 clients has one of 64 schedules; by chance 3 or more are guessed right in one run of a thousand
     assert right < 3
@@ -134,7 +132,7 @@ def test_with_seeded_draws_the_seed_tells_who_takes_part(tmp_path: Path) -> None
     with start_toy(tmp_path / "run", settings) as run:
         run.train()
         assert schedule(run.ledger) == schedule_by(rank_by_seed(settings.seed))
-    assert not has_tombstone_key(tmp_path / "keys")
+        assert run.options.participation is None
 
 
 def test_runs_of_one_seed_differ_by_key_and_by_run(tmp_path: Path) -> None:
@@ -166,26 +164,26 @@ def test_resuming_and_retraining_keep_the_participants(tmp_path: Path) -> None:
         }
 
 
-def test_a_missing_or_another_key_is_refused_and_none_is_made(tmp_path: Path) -> None:
+def test_without_the_keyring_nobody_says_who_takes_part_and_none_is_made(tmp_path: Path) -> None:
     with start_toy(tmp_path / "run", SOME) as run:
         run.train()
-    tombstone_key(tmp_path / "others", run=tmp_path / "run")
-    for write in (False, True):
-        with Ledger.open(tmp_path / "run", write=write) as ledger:
-            with refuses(ConfigError, "DISAVOW_KEYS"):
-                participation_of(SOME, ledger, tmp_path / "empty")
-            with refuses(LedgerError):
-                participation_of(SOME, ledger, tmp_path / "others")
-            assert participation_of(SOME, ledger, tmp_path / "keys") == run.options.participation
-    assert not has_tombstone_key(tmp_path / "empty")
+        key = run.options.participation
+    with (
+        Ledger.open(tmp_path / "run", keys=tmp_path / "empty") as ledger,
+        refuses(KeyringMissing, "DISAVOW_KEYS"),
+    ):
+        participation_of(SOME, ledger)
+    with refuses(KeyringMissing, "DISAVOW_KEYS"):
+        Ledger.open(tmp_path / "run", keys=tmp_path / "empty", write=True)
+    assert not (tmp_path / "empty").exists()
+    with Ledger.open(tmp_path / "run") as ledger:
+        assert participation_of(SOME, ledger) == key
 
 
 def test_no_key_is_needed_where_everybody_takes_part(tmp_path: Path) -> None:
     with start_toy(tmp_path / "run", toy_settings(draws="fresh")) as run:
         run.train()
         assert run.options.participation is None
-        assert not run.ledger.goes_by_a_key()
-    assert not has_tombstone_key(tmp_path / "keys")
 
 
 def test_status_shows_a_run_whose_key_is_elsewhere(

@@ -327,7 +327,7 @@ def test_whoever_is_reached_for_the_first_time_takes_part_at_once(tmp_path: Path
     with new_ledger(tmp_path / "run") as ledger:
 
         def reachable() -> list[str]:
-            ledger.register(["zoe"], key=b"k" * 32)
+            ledger.register(["zoe"])
             return [*ledger.clients()]
 
         run_round(ledger, engine, replace(OPTIONS, reachable=reachable))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -20,7 +19,6 @@ from disavow.erasure.mechanisms import Mechanism
 from disavow.errors import ConfigError
 from disavow.ledger import Ledger
 from disavow.ledger.copying import copy_run
-from disavow.ledger.keys import has_tombstone_key, tombstone_key
 from disavow.proof.notes import Signer
 from disavow.rounds.local_training import Engine
 from disavow.rounds.participation import participation_of
@@ -68,19 +66,18 @@ def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism
     scratch = folder / "rehearsal"
     shutil.rmtree(scratch, ignore_errors=True)  # what an interruption left
     try:
-        copy_run(subject.directory, scratch / "run")
+        copy_run(subject.directory, scratch / "run", keys=keys, target_keys=scratch / "keys")
         signer = Signer("rehearsal", Ed25519PrivateKey.generate())
         with (
-            Ledger.open(scratch / "run", write=True, signer=signer) as ledger,
+            Ledger.open(scratch / "run", write=True, signer=signer, keys=scratch / "keys") as ledger,
             closing(subject.engine()) as engine,
         ):
             _refuse_departures(ledger, subject)
             rounds, before = ledger.last_round, _served(ledger)
             # the copy is looked at round by round: nothing more is thinned in it
-            key = _tombstone_key(ledger, subject, keys)
-            participation = participation_of(subject.settings, ledger, keys)
+            participation = participation_of(subject.settings, ledger)
             options = replace(runs.round_options(subject.settings, participation=participation), retention=None)
-            ledger.place_requests([subject.client], key=key, at=options.clock())
+            ledger.place_requests([subject.client], at=options.clock())
             [answer] = answer_requests(ledger, engine, options, mechanism, openings=scratch / "openings")
             yield Rehearsal(rounds, answer, before, _served(ledger), ledger, engine, participation)
     finally:
@@ -100,15 +97,3 @@ def _refuse_departures(ledger: Ledger, subject: Subject) -> None:
 def _served(ledger: Ledger) -> Model:
     """The model that the run serves: the one that its next round would start from."""
     return Model(ledger.layout, torch.from_numpy(ledger.model_before(ledger.last_round + 1)))
-
-
-def _tombstone_key(ledger: Ledger, subject: Subject, keys: Path) -> bytes:
-    """The operator's key where the run has one already: another would be refused, even in a copy."""
-    if not ledger.goes_by_a_key():
-        return secrets.token_bytes(_KEY_BYTES)
-    if not has_tombstone_key(keys):  # asking for it would make a new one
-        raise ConfigError(
-            f"{keys} holds no tombstone key, and {subject.directory} goes by one: point DISAVOW_KEYS to the folder "
-            "that holds it"
-        )
-    return tombstone_key(keys, run=subject.directory)

@@ -153,6 +153,7 @@ def subject_of(
     data: FederatedData | None = None,
     seed: int = 1,
     on_progress: OnProgress = nothing,
+    keys: Path | None = None,
 ) -> Subject:
     """Prepare a client to be audited.
 
@@ -166,6 +167,7 @@ def subject_of(
         data: What the clients hold; None: it is loaded.
         seed: That of the audit.
         on_progress: Called with how far the data is.
+        keys: The folder of the operator's keys; `DISAVOW_KEYS` unless told otherwise.
 
     Returns:
         The client and its run.
@@ -178,7 +180,7 @@ def subject_of(
     """
     settings = runs.settings_of(directory)
     runs.refuse_on_nodes(settings, directory)
-    with Ledger.open(directory) as ledger:
+    with Ledger.open(directory, keys=keys) as ledger:
         _refuse(ledger, client)
         runs.refuse_changed(ledger, settings)  # else records could be taken for the client's that are others'
         if data is None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import secrets
 import shutil
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
@@ -212,6 +211,7 @@ def _begin(
         config="",
         created_by=f"disavow {__version__}",
         at=options.clock(),
+        keys=scratch / "keys",
     )
     stack.callback(ledger.close)
     if subject.anchors is not None:
@@ -241,7 +241,7 @@ def _look(subject: Subject, key: WorldKey, world: BatchedRun, mechanism: Mechani
     if key.kind is not Kind.WITH:
         return World(key, {Stage.RETRAINED: _see(subject, trainer, ledger)})
     before = _see(subject, trainer, ledger)
-    ledger.place_requests([subject.client], key=secrets.token_bytes(_KEY_BYTES), at=world.options.clock())
+    ledger.place_requests([subject.client], at=world.options.clock())
     # no world is released, so none has to keep to the run's privacy budget; its erasure does as the run's would
     options = replace(world.options, budget=runs.budget_of(subject.settings))
     [answered] = answer_requests(ledger, world.engine, options, mechanism, openings=scratch / "openings")

@@ -10,13 +10,16 @@ import typer
 from disavow.cli import run_commands
 
 # isort: split
+from disavow.cli import keyring_commands
+
+# isort: split
 from disavow.cli import proof_commands
 
 # isort: split
 from disavow.cli import study_commands
 from disavow.cli.base import app
 
-__all__ = ["app", "app_for", "proof_commands", "run_commands", "study_commands"]
+__all__ = ["app", "app_for", "keyring_commands", "proof_commands", "run_commands", "study_commands"]
 
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:

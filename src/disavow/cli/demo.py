@@ -78,7 +78,7 @@ def _let_leave(run: Federation, leavers: list[str], console: Console) -> None:
     forecast = foresee(run.ledger, leavers, run.options, run.mechanism)
     console.print(f"\n{names}: forget me.\nForeseen: {foretold(forecast)}.")
     started = time.monotonic()
-    numbers = run.ledger.place_requests(leavers, key=run.tombstone_key(), at=run.options.clock())
+    numbers = run.ledger.place_requests(leavers, at=run.options.clock())
     with Watch.of(console, "retraining", run.ledger) as watch:
         run.answer(Callbacks(watch.on_round, watch.on_verdict))
     [request] = run.ledger.requests(numbers[:1])
@@ -120,8 +120,8 @@ def _tamper(directory: Path, console: Console) -> None:
 
 
 def _conclude(directory: Path, gone: list[str]) -> None:
-    faults = [finding for finding in fsck(directory) if finding.fault]
-    with Ledger.open(directory) as ledger:
+    faults = [finding for finding in fsck(directory, keys=_keys_of(directory)) if finding.fault]
+    with Ledger.open(directory, keys=_keys_of(directory)) as ledger:
         standing = [summary for summary in ledger.summaries() if summary.standing]
         stored = size(ledger.stored_bytes())
     last = standing[-1]
@@ -167,7 +167,7 @@ def _keys_of(directory: Path) -> Path:
 
 def _opening(directory: Path, number: int) -> Path:
     folder = directory.with_name(directory.name + OPENINGS_SUFFIX)
-    with Ledger.open(directory) as ledger:
+    with Ledger.open(directory, keys=_keys_of(directory)) as ledger:
         return opening_path(folder, ledger.run_id, number)
 
 

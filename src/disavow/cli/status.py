@@ -92,7 +92,7 @@ def _facts(found: Status) -> dict[str, str | None]:
         "odds": odds_in_words(odds),
         "drawn": drawn_in_words(odds),
         "budget": _budget(found.budget),
-        "clients": str(found.clients),
+        "clients": "unknown: the keyring is not here" if found.clients is None else str(found.clients),
         "rounds": f"{len(standing)} of {wanted}; {state}"
         + (f"; {superseded} superseded" if superseded else "")
         + (f"; {rebuilt_in_words(rebuilt)}" if rebuilt else ""),

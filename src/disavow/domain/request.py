@@ -29,7 +29,6 @@ class RequestState(StrEnum):
     WAITING = "waiting"
     REBUILDING = "rebuilding"
     DELETING = "deleting"
-    PURGING = "purging"
     ANSWERED = "answered"
     CANCELLED = "cancelled"
 

@@ -12,6 +12,7 @@ from disavow.erasure.judge import judged, undone_by, work_after
 from disavow.erasure.mechanisms import Mechanism, Step, refuse_another
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
 from disavow.ledger import Ledger, Reader
+from disavow.ledger.members import UNKNOWN
 from disavow.proof.bounds import Bounds, log10_odds, total_ratio
 from disavow.proof.envelope import LARGEST
 from disavow.rounds.options import RoundOptions
@@ -50,7 +51,8 @@ def foresee(ledger: Ledger, ids: Sequence[str], options: RoundOptions, mechanism
     refuse_another(ledger, mechanism)
     with ledger.snapshot() as snapshot:
         asked = snapshot.numbers_to_judge(ids)
-        leavers = list({*asked, *snapshot.waiting().clients.values()})
+        forgotten = [UNKNOWN] if snapshot.restored_from_backup().slots else []  # they leave first
+        leavers = list({*asked, *snapshot.waiting().clients.values(), *forgotten})
         if snapshot.never_present(leavers) == set(leavers) and snapshot.rebuilding() is None:
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
         else:

@@ -300,9 +300,9 @@ def delete(
     openings: Path,
     on_opening: OnOpening = lambda request, path: None,
 ) -> tuple[ErasureRequest, ...]:
-    """③ Prove, then ⑤ delete what names the leavers, from the tables and from the files.
+    """③ Prove, then ⑤ forget the leavers: their keys are destroyed, and with them all that could name them.
 
-    The proof comes after the rebuild and before the deletion, while what it opens is there.
+    The proof comes after the rebuild and before that, while what it opens can be opened.
 
     Args:
         ledger: The run.
@@ -318,18 +318,14 @@ def delete(
     with ledger.snapshot() as snapshot:
         if not mechanism.exact and snapshot.rebuilding() is not None:
             return ()  # what is being rebuilt has traces of all who ask meanwhile: their proofs must tell of it
-        leavers = snapshot.leavers_to_delete()
-        interrupted = snapshot.purging()
-    if not leavers and not interrupted:
-        return ()
-    if leavers:
-        prove_leavers(ledger, leavers, openings, at=options.clock(), on_opening=on_opening)
-        ledger.keep_tombstones()
+        if not snapshot.deleting():
+            return ()
+        leavers = snapshot.leavers_to_forget()
+    prove_leavers(ledger, list(leavers), openings, at=options.clock(), on_opening=on_opening)
     with ledger.transaction() as transaction:
-        transaction.delete_leavers(leavers)
+        transaction.give_up_contributions(list(leavers))
     ledger.remove_leftovers()
-    if not ledger.purge():
-        return ()  # somebody is reading; the next call tries again
+    ledger.forget(leavers)
     with ledger.transaction() as transaction:
         answered = transaction.finish_erasures(at=options.clock())
     return ledger.requests(answered)

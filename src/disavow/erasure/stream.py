@@ -27,14 +27,13 @@ def asks(clients: Sequence[str], *, rate: float, seed: int, round_number: int) -
     return min(clients, key=lambda client: derive("request", seed, round_number, client))
 
 
-def place_from_stream(ledger: Ledger, options: RoundOptions, *, rate: float, key: bytes) -> None:
+def place_from_stream(ledger: Ledger, options: RoundOptions, *, rate: float) -> None:
     """Place the request that is drawn after the newest standing round; once for each round, whatever happens.
 
     Args:
         ledger: The run.
         options: How its rounds are run.
         rate: The probability that somebody asks.
-        key: The key of tombstones.
 
     """
     newest = ledger.last_round
@@ -44,4 +43,4 @@ def place_from_stream(ledger: Ledger, options: RoundOptions, *, rate: float, key
     free = [client for client in ledger.clients() if client not in asked]
     client = asks(free, rate=rate, seed=options.seed, round_number=newest)
     if client is not None:
-        ledger.place_requests([client], key=key, at=options.clock(), stream_round=newest)
+        ledger.place_requests([client], at=options.clock(), stream_round=newest)

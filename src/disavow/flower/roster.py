@@ -1,6 +1,6 @@
 """Match the nodes that are connected with the clients of the run.
 
-Whoever connects for the first time becomes a client; whoever has been erased is recognised by the tombstone and
+Whoever connects for the first time becomes a client; whoever has been erased is recognised by its tombstone and
 never takes part again; two nodes that claim one id take no part at all while both are connected.
 """
 
@@ -45,7 +45,6 @@ class Roster:
     Args:
         grid: Flower's grid.
         ledger: The run, open for writing.
-        key: The operator's key of the tombstones.
         identity: Where ids come from.
 
     Attributes:
@@ -54,8 +53,8 @@ class Roster:
 
     """
 
-    def __init__(self, grid: Grid, ledger: Ledger, *, key: bytes, identity: Identity) -> None:
-        self._grid, self._ledger, self._key, self._identity = grid, ledger, key, identity
+    def __init__(self, grid: Grid, ledger: Ledger, *, identity: Identity) -> None:
+        self._grid, self._ledger, self._identity = grid, ledger, identity
         self.members: dict[str, int] = {}
         self.leavers: dict[int, tuple[int, NodeIdentity]] = {}
         self._identities: dict[int, NodeIdentity | None] = {}
@@ -121,15 +120,15 @@ class Roster:
                 self.leavers[request] = (number, known)
         admitted = admissible(self._ledger, list(newcomers), self._warn_once)
         if admitted:
-            self._ledger.register(admitted, key=self._key)
+            self._ledger.register(admitted)
             self.members |= {client: newcomers[client] for client in admitted}
         return self.members
 
     def _request_of(self, client: str) -> int | None:
         """The number of the request by which a client left; -1 while it is not answered, None for who is in."""
-        request = self._ledger.find_request(client, key=self._key)
-        if request is None and self._ledger.has_left(client, key=self._key):
-            return -1  # this run was restored from a backup that is older than its first meeting with this client
+        request = self._ledger.find_request(client)
+        if request is None and self._ledger.has_left(client):
+            return -1  # this run was restored from a backup made before it left
         if request is None or not request.judged:
             return None
         return request.number if request.state is RequestState.ANSWERED else -1

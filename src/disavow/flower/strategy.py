@@ -5,7 +5,6 @@ A. K. Varshney and V. Torra, "Efficient Federated Unlearning under Plausible Den
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -33,9 +32,6 @@ from disavow.proof.keys import AskPassphrase, nobody_to_ask
 from disavow.rounds.randomness import derive
 
 MetricsAggregation = Callable[[list[RecordDict], str], MetricRecord]
-
-_PURGE_TRIES, _PURGE_PAUSE = 50, 0.1
-"""How often, and how many seconds apart, deleted rows are purged again from files that somebody reads."""
 
 
 class KIPFedAvg(FedAvg):
@@ -174,8 +170,8 @@ class KIPFedAvg(FedAvg):
         ) as federation:
             for note in federation.notes:
                 warn(note)
-            options = federation.options  # refuses where the next line would make a key
-            roster = Roster(grid, federation.ledger, key=federation.tombstone_key(), identity=self.identity)
+            options = federation.options
+            roster = Roster(grid, federation.ledger, identity=self.identity)
             configs = MessageConfigs(federation.ledger, seed=self.settings.seed)
             training = NodeTraining(
                 strategy=self,
@@ -248,12 +244,6 @@ class KIPFedAvg(FedAvg):
             on_opening=delivery.written.__setitem__,
         )
         federation.answer(callbacks)
-        for _ in range(_PURGE_TRIES):
-            if not federation.ledger.purging():
-                return
-            # somebody was reading the ledger just then; the next round may be an hour away
-            time.sleep(_PURGE_PAUSE)
-            federation.answer(callbacks)
 
     def _evaluate_on_nodes(self, training: NodeTraining, config: ConfigRecord) -> None:
         """Run Flower's federated evaluation of the model that stands."""

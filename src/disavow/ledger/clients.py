@@ -1,95 +1,105 @@
-"""Who is in a run, and in which fixed cluster. Ids stand in one table; everywhere else stands a random number."""
+"""Who is in a run, and what the run knows of each client, sealed under the client's key."""
 
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
 from disavow.domain import Anchor, Anchors, Place
-from disavow.errors import LedgerError
-from disavow.ledger import rows
-from disavow.ledger.schema import anchors, clients, requests
+from disavow.errors import IntegrityError
+from disavow.ledger import pseudonyms, rows
+from disavow.ledger.keyring import ClientKey, Keyring
+from disavow.ledger.members import batches
+from disavow.ledger.schema import anchors, members, requests, run
 
-_NUMBER_BITS = 63
+_SEALED_BYTES = 256
+"""What is known of a client is padded to this: its length must not tell clients apart."""
 
 
-def register(connection: sa.Connection, ids: Iterable[str], data: Mapping[str, str] | None = None) -> None:
-    """Give clients their numbers. Registering one twice is registering it once.
+@dataclass(frozen=True)
+class Known:
+    """What a run knows of a client: its fixed cluster, its size class once counted there, a digest of its data."""
+
+    anchor: int | None = None
+    share: int | None = None
+    data: str | None = None
+
+
+def register(connection: sa.Connection, keyring: Keyring, ids: Iterable[str], data: Mapping[str, str]) -> None:
+    """Make clients known to the keyring and to the run. Registering one twice is registering it once.
 
     Args:
         connection: The ledger, for writing.
+        keyring: The run's keyring; what is written to it is durable before the ledger commits.
         ids: The clients.
         data: What each of them holds, as SHA-256, where that is known.
 
+    Raises:
+        LedgerError: An id that is none.
+        LeaverReturns: One of them was forgotten.
+
     """
-    wanted, data = sorted(set(ids)), data or {}
-    if any(not client or "\0" in client for client in wanted):
-        raise LedgerError("a client id is a text of at least one character, none of them NUL")
-    missing = sorted(set(wanted) - numbers_of(connection, wanted).keys())
-    if missing:
-        new = [
-            {"number": secrets.randbits(_NUMBER_BITS), "id": client, "data": data.get(client)} for client in missing
-        ]
-        connection.execute(clients.insert(), new)
+    wanted = list(ids)
+    keyring.register(wanted)
+    if data:
+        found = keyring.find_all([client for client in wanted if client in data])
+        known = _known(connection, keyring, found.values())
+        new = {client: Known(data=data[client]) for client in found if client not in known}
+        _keep(connection, keyring, {found[client]: told for client, told in new.items()})
+    note_generation(connection, keyring)
 
 
-def numbers_of(connection: sa.Connection, ids: Sequence[str]) -> dict[str, int]:
-    """The numbers of those of these clients who are known."""
-    asked = sa.func.json_each(json.dumps(list(ids))).table_valued("value")  # any number of ids in one value
-    query = sa.select(clients.c.id, clients.c.number).join(asked, asked.c.value == clients.c.id)
-    wanted = set(ids)  # SQLite ends a text from JSON at a NUL, and would find another client
-    return {client: number for client, number in connection.execute(query).all() if client in wanted}
+def note_generation(connection: sa.Connection, keyring: Keyring) -> None:
+    """Note in the run how new its keyring is, so that an older copy of the keyring is noticed."""
+    connection.execute(run.update().values(keyring=keyring.generation))
 
 
-def names_of(connection: sa.Connection, numbers: Sequence[int]) -> list[str]:
-    """The ids of clients that are in the tables."""
-    return list(connection.execute(sa.select(clients.c.id).where(clients.c.number.in_(numbers))).scalars())
-
-
-def data_digests(connection: sa.Connection) -> dict[str, str]:
+def data_digests(connection: sa.Connection, keyring: Keyring) -> dict[str, str]:
     """Read what each client holds, as SHA-256, where the run knows it."""
-    query = sa.select(clients.c.id, clients.c.data).where(clients.c.data.is_not(None))
-    return {row.id: row.data for row in connection.execute(query)}
+    known = _known(connection, keyring, keyring.present().values())
+    return {client: told.data for client, told in known.items() if told.data is not None}
 
 
-def still_in(connection: sa.Connection) -> tuple[str, ...]:
+def still_in(connection: sa.Connection, keyring: Keyring) -> tuple[str, ...]:
     """The ids of all clients who have not been withdrawn, sorted."""
-    query = sa.select(clients.c.id).where(clients.c.number.not_in(withdrawn())).order_by(clients.c.id)
-    return tuple(connection.execute(query).scalars().all())
+    gone = withdrawn(connection)
+    return tuple(client.id for client in keyring.present().values() if client.number not in gone)
 
 
-def strangers(connection: sa.Connection, ids: Sequence[str]) -> tuple[str, ...]:
+def strangers(connection: sa.Connection, keyring: Keyring, ids: Sequence[str]) -> tuple[str, ...]:
     """Those of these who are not clients of the run, or have been withdrawn from it."""
-    known = numbers_of(connection, ids)
-    gone: set[int] = set(connection.execute(withdrawn()).scalars())
-    return tuple(client for client in ids if client not in known or known[client] in gone)
+    known, gone = keyring.find_all(ids), withdrawn(connection)
+    return tuple(client for client in ids if client not in known or known[client].number in gone)
 
 
-def withdrawn() -> sa.Select[int]:
-    """The numbers of clients who are withdrawn, but not deleted yet."""
-    return sa.select(requests.c.client).where(requests.c.client.is_not(None), requests.c.erasure.is_not(None))
+def withdrawn(connection: sa.Connection) -> set[int]:
+    """The numbers of clients who are withdrawn, but not forgotten yet."""
+    query = sa.select(requests.c.client).where(requests.c.client.is_not(None), requests.c.erasure.is_not(None))
+    return set(connection.execute(query).scalars())
 
 
 # -- the anchors of fixed clusters ---------------------------------------------------------------------------
 
 
-def load_anchors(connection: sa.Connection) -> Anchors | None:
+def load_anchors(connection: sa.Connection, keyring: Keyring) -> Anchors | None:
     """The anchors of a run, with the places of all who have not been withdrawn; None where none are settled."""
     found = connection.execute(sa.select(anchors).order_by(anchors.c.number)).all()
     if not found:
         return None
-    present = sa.select(clients).where(clients.c.anchor.is_not(None), clients.c.number.not_in(withdrawn()))
+    gone = withdrawn(connection)
+    present = [client for client in keyring.present().values() if client.number not in gone]
     places = {
-        row.id: Place(row.anchor, None if row.share is None else int(row.share))
-        for row in connection.execute(present.order_by(clients.c.id))
+        client: Place(told.anchor, told.share)
+        for client, told in _known(connection, keyring, present).items()
+        if told.anchor is not None
     }
     return Anchors(tuple(Anchor(row.until, row.places, int(row.share)) for row in found), places)
 
 
-def store_anchors(connection: sa.Connection, settled: Anchors) -> None:
+def store_anchors(connection: sa.Connection, keyring: Keyring, settled: Anchors) -> None:
     """Keep these anchors instead of those before them. Places of clients who are not in the run are left out."""
     for number, anchor in enumerate(settled.clusters):
         row: rows.Row = {
@@ -101,10 +111,63 @@ def store_anchors(connection: sa.Connection, settled: Anchors) -> None:
         row["checksum"] = rows.anchor_checksum(row)
         if connection.execute(anchors.update().where(anchors.c.number == number).values(row)).rowcount == 0:
             connection.execute(anchors.insert().values(row))
-    given = [
-        {"client": client, "at": place.cluster, "counted": None if place.share is None else str(place.share)}
-        for client, place in settled.places.items()
-    ]
-    if given:
-        placed = clients.update().where(clients.c.id == sa.bindparam("client"))
-        connection.execute(placed.values(anchor=sa.bindparam("at"), share=sa.bindparam("counted")), given)
+    clients = keyring.find_all(list(settled.places))
+    known = _known(connection, keyring, clients.values())
+    changed = {}
+    for client, place in settled.places.items():
+        if client in clients:
+            before = known.get(client, Known())
+            told = replace(before, anchor=place.cluster, share=place.share)
+            if told != before:
+                changed[clients[client]] = told
+    _keep(connection, keyring, changed)
+
+
+def places(connection: sa.Connection, keyring: Keyring) -> list[Known]:
+    """What is known of all clients in the keyring who have a place in a fixed cluster, withdrawn ones too."""
+    known = _known(connection, keyring, keyring.present().values())
+    return [told for told in known.values() if told.anchor is not None]
+
+
+def forget(connection: sa.Connection, keyring: Keyring, numbers: Sequence[int]) -> None:
+    """Delete what the run knows of clients who are about to be forgotten."""
+    for client in keyring.by_number(numbers).values():
+        connection.execute(members.delete().where(members.c.token == _token(keyring, client)))
+
+
+def _token(keyring: Keyring, client: ClientKey) -> bytes:
+    return pseudonyms.derive(client.first, "member", keyring.run_id.encode())
+
+
+def _known(connection: sa.Connection, keyring: Keyring, clients: Iterable[ClientKey]) -> dict[str, Known]:
+    """What the run knows of clients, in their order; nothing of those who are not in its table."""
+    wanted = {_token(keyring, client): client for client in clients}
+    found: dict[str, bytes] = {}
+    for some in batches(wanted):
+        for row in connection.execute(sa.select(members).where(members.c.token.in_(some))):
+            found[wanted[row.token].id] = row.sealed
+    return {
+        client.id: _opened(keyring, client, found[client.id]) for client in wanted.values() if client.id in found
+    }
+
+
+def _keep(connection: sa.Connection, keyring: Keyring, known: Mapping[ClientKey, Known]) -> None:
+    for client, told in known.items():
+        text = json.dumps([told.anchor, None if told.share is None else str(told.share), told.data])
+        sealed = pseudonyms.seal(client.first, _place(keyring), text.encode().ljust(_SEALED_BYTES))
+        token = _token(keyring, client)
+        changed = connection.execute(members.update().where(members.c.token == token).values(sealed=sealed))
+        if changed.rowcount == 0:
+            connection.execute(members.insert().values(token=token, sealed=sealed))
+
+
+def _opened(keyring: Keyring, client: ClientKey, sealed: bytes) -> Known:
+    found = pseudonyms.open_sealed(client.first, _place(keyring), sealed)
+    if found is None:
+        raise IntegrityError("what the run knows of a client is not what was recorded")
+    anchor, share, data = json.loads(found)
+    return Known(anchor, None if share is None else int(share), data)
+
+
+def _place(keyring: Keyring) -> bytes:
+    return b"known/" + keyring.run_id.encode()

@@ -9,12 +9,13 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from disavow.errors import IntegrityError, RunMissing
-from disavow.ledger import database
+from disavow.ledger import database, log
 from disavow.ledger.creation import CONFIG, MODELS, refuse_existing
 from disavow.ledger.files import PRIVATE_FOLDER
+from disavow.ledger.keyring import Head, Keyring
 from disavow.ledger.models import ModelStore
 from disavow.ledger.run_files import make_private, refuse_unsafe
-from disavow.ledger.schema import models
+from disavow.ledger.schema import models, run
 from disavow.ledger.updates import UPDATES, UpdateStore
 from disavow.ledger.updates import named as kept_updates
 
@@ -22,10 +23,17 @@ _TRIES = 5
 """Rollbacks that may delete models while the copy is made, before one of them is taken for missing."""
 
 
-def copy_run(directory: Path, target: Path) -> None:
+def copy_run(directory: Path, target: Path, *, keys: Path, target_keys: Path) -> None:
     """Copy one state of the ledger, and the files it names, into a directory that does not exist yet.
 
     Proofs stay behind: a copy answers for nobody.
+
+    Args:
+        directory: The run.
+        target: Where the copy goes.
+        keys: The folder of the operator's keys, with the run's keyring.
+        target_keys: The folder for a copy of that keyring: what is forgotten in the copy stays known in the run.
+
     """
     refuse_existing(target)
     refuse_unsafe(directory)
@@ -37,23 +45,50 @@ def copy_run(directory: Path, target: Path) -> None:
     (target / MODELS).mkdir(mode=PRIVATE_FOLDER)
     shutil.copyfile(directory / CONFIG, target / CONFIG)
     here, there = ModelStore(directory / MODELS), ModelStore(target / MODELS)
-    kept, copied = UpdateStore(directory / UPDATES), UpdateStore(target / UPDATES)
+    keyring = Keyring(keys, run_id_of(directory))
+    kept, copied = UpdateStore(directory / UPDATES, keyring), UpdateStore(target / UPDATES, keyring)
     for tries_left in reversed(range(_TRIES)):
         named, updates = _copy_ledger(directory, target)
         there.remove(there.leftovers(named))
         copied.remove(copied.leftovers(updates))
         wanted = [(here.path(digest), there.path(digest)) for digest in named]
-        wanted += [(kept.path(digest), copied.path(digest)) for digest in updates]
+        wanted += [(kept.folder / name, copied.folder / name) for name in updates]
         missing = [source for source, place in wanted if not _copy_file(source, place)]
         if not missing:
             make_private(target)
+            _copy_keyring(keyring, target, target_keys)
             return
         if not tries_left:
             raise IntegrityError(f"{missing[0].relative_to(directory)} of {directory} is missing")
 
 
-def _copy_ledger(directory: Path, target: Path) -> tuple[set[str], set[bytes]]:
-    """Copy the rows in the state of one moment; the digests of the models and of the updates that they name."""
+def _copy_keyring(keyring: Keyring, target: Path, keys: Path) -> None:
+    """Copy the keyring as it is now, for the state of the run that was copied: it must not take it for restored."""
+    engine = database.connect(target / database.NAME, write=False)
+    try:
+        with engine.connect() as connection:
+            head = log.head_of(connection, keyring.run_id)
+    finally:
+        engine.dispose()
+    copied = keyring.copy(keys)
+    copied.note_head(Head(head.size, head.root), None)
+    copied.close()
+    keyring.close()
+
+
+def run_id_of(directory: Path) -> str:
+    """Read the id of a run."""
+    engine = database.connect(directory / database.NAME, write=False)
+    try:
+        with engine.connect() as connection:
+            found: str = connection.execute(sa.select(run.c.run_id)).scalar_one()
+            return found
+    finally:
+        engine.dispose()
+
+
+def _copy_ledger(directory: Path, target: Path) -> tuple[set[str], set[str]]:
+    """Copy the rows in the state of one moment; the models that they name, and the files of updates."""
     source = database.connect(directory / database.NAME, write=False)
     copied = database.connect(target / database.NAME, write=True)
     try:

@@ -16,6 +16,7 @@ from disavow.errors import RunError, RunExists, RunInUse, RunUnsafe
 from disavow.ledger import database, log, rows
 from disavow.ledger.clients import register
 from disavow.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, kind_of, sync_folder, write_durably
+from disavow.ledger.keyring import Head, Keyring
 from disavow.ledger.lock import NAME as LOCK
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import ModelStore, Vector
@@ -39,6 +40,7 @@ class Beginning:
     at: datetime
     settings_digest: str
     trainer: TrainedBy
+    keys: Path
     signer: Signer | None = None
     data: Mapping[str, str] | None = None
 
@@ -52,7 +54,7 @@ def refuse_existing(directory: Path) -> None:
 
 
 def make(directory: Path, beginning: Beginning) -> None:
-    """Furnish a new run beside its place and move it there.
+    """Furnish a new run beside its place and move it there; its keyring comes first.
 
     In a directory that was there, empty, the ledger file appears last.
     """
@@ -64,19 +66,29 @@ def make(directory: Path, beginning: Beginning) -> None:
         raise RunError(f"{directory} cannot be made: {error.strerror}") from None
     workshop = directory.with_name(f".{directory.name}.new-{secrets.token_hex(4)}")
     _remove_stale(directory)
+    run_id = secrets.token_hex(16)
+    keyring = Keyring.create(beginning.keys, run_id)  # before the run: a run without its keyring names nobody
     try:
         workshop.mkdir(mode=PRIVATE_FOLDER)
         with Lock(workshop), database.room_to_write(directory):
-            _furnish(workshop, beginning)
+            _furnish(workshop, beginning, keyring)
             _move(workshop, directory)
     except OSError as error:
-        shutil.rmtree(workshop, ignore_errors=True)
+        _give_up(workshop, keyring)
         refuse_existing(directory)  # somebody else was faster
         raise RunError(f"{directory} cannot be made: {error.strerror}") from None
     except BaseException:
-        shutil.rmtree(workshop, ignore_errors=True)
+        _give_up(workshop, keyring)
         raise
+    finally:
+        keyring.close()
     sync_folder(directory.parent)
+
+
+def _give_up(workshop: Path, keyring: Keyring) -> None:
+    keyring.close()
+    for folder in (workshop, keyring.folder):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_stale(directory: Path) -> None:
@@ -104,14 +116,14 @@ def _move(workshop: Path, directory: Path) -> None:
     shutil.rmtree(workshop)
 
 
-def _furnish(workshop: Path, beginning: Beginning) -> None:
+def _furnish(workshop: Path, beginning: Beginning, keyring: Keyring) -> None:
     """Everything a new run starts with, durable, in a folder that nobody looks at yet."""
     store = ModelStore(workshop / MODELS)
     store.folder.mkdir(mode=PRIVATE_FOLDER)
     write_durably(workshop / CONFIG, beginning.config.encode(), mode=PRIVATE_FILE)
     digest, stored_bytes = store.write(beginning.layout, beginning.initial)
     row: rows.Row = {
-        "run_id": secrets.token_hex(16),
+        "run_id": keyring.run_id,
         "created_at": rows.time_to_text(beginning.at),
         "created_by": beginning.created_by,
         "policy": rows.policy_to_json(beginning.policy),
@@ -125,11 +137,13 @@ def _furnish(workshop: Path, beginning: Beginning) -> None:
     try:
         with database.writing(engine) as connection:
             connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
-            connection.execute(run.insert().values(**row, digest=rows.run_digest(row)))
-            register(connection, beginning.clients, beginning.data)
+            connection.execute(run.insert().values(**row, digest=rows.run_digest(row), keyring=0))
+            register(connection, keyring, beginning.clients, beginning.data or {})
             log.begin(connection, beginning.signer.public if beginning.signer else None)
             if beginning.signer:
-                log.sign_head(connection, row["run_id"], beginning.signer)
+                log.sign_head(connection, keyring.run_id, beginning.signer)
+            head = log.head_of(connection, keyring.run_id)
+            keyring.note_head(Head(head.size, head.root), None)
     finally:
         engine.dispose()
     sync_folder(workshop)

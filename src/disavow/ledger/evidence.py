@@ -1,22 +1,21 @@
 """What the judge gets to see: the clusters of standing rounds that a withdrawal touches.
 
-The cost is proportional to the rounds in which the leavers took part, not to the size of the ledger: everything
-is found through indexes that start from the leavers' own memberships.
+The cost is one look-up for each recorded round; beyond that it is proportional to the rounds in which the leavers
+took part, not to the size of the ledger: all is found through indexes, from the leavers' own memberships on.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from disavow.domain import ClusterEvidence, Policy, RebuiltEvidence
+from disavow.ledger.members import Members, has_tokens, selected
 from disavow.ledger.schema import clusters, memberships, rounds, withdrawals
 from disavow.proof.bounds import bounds_of
-
-_BATCH = 500
 
 
 def _start_of(table: sa.Table) -> sa.ScalarSelect[int]:
@@ -39,7 +38,6 @@ def _in_cluster(table: sa.Table) -> sa.ColumnElement[bool]:
 # Built once: building a statement takes longer than SQLite takes to answer it.
 _TOUCHED = (
     sa.select(
-        memberships.c.client,
         memberships.c.slot,
         rounds.c.id,
         rounds.c.number,
@@ -55,16 +53,12 @@ _TOUCHED = (
         clusters,
         (clusters.c.round_id == memberships.c.round_id) & (clusters.c.first_slot == _start_of(memberships)),
     )
-    .where(rounds.c.standing, memberships.c.client.in_(sa.bindparam("leavers", expanding=True)))
+    .where(rounds.c.standing, has_tokens())
 )
 _REBUILT = (
     sa.select(sa.func.min(rounds.c.number))
     .join_from(memberships, rounds, rounds.c.id == memberships.c.round_id)
-    .where(
-        rounds.c.standing,
-        rounds.c.clusters == 0,
-        memberships.c.client.in_(sa.bindparam("leavers", expanding=True)),
-    )
+    .where(rounds.c.standing, rounds.c.clusters == 0, has_tokens())
 )
 _WITHDRAWN_IN_CLUSTER = sa.select(withdrawals.c.slot).where(_in_cluster(withdrawals))
 
@@ -88,19 +82,20 @@ class _Place:
 
 
 def evidence(
-    connection: sa.Connection, leavers: Sequence[int], policy: Policy
+    connection: sa.Connection, members: Members, leavers: Sequence[int], policy: Policy
 ) -> Iterator[ClusterEvidence | RebuiltEvidence]:
     """The clusters to judge once these clients (by their numbers) are withdrawn: those that held one. Reads only.
 
     And the first rebuilt rounds that leavers contributed to: they have no clusters.
     """
     held: defaultdict[_Place, dict[int, int]] = defaultdict(dict)  # the leavers in each cluster, by slot
-    for some in _batches(leavers):
-        first = connection.execute(_REBUILT, {"leavers": some}).scalar()
-        if first is not None:
-            yield RebuiltEvidence(first)
-        for client, slot, *found in connection.execute(_TOUCHED, {"leavers": some}):
-            held[_Place(*found)][slot] = client
+    for leaver in sorted(leavers):
+        tokens = members.tokens(connection, leaver)
+        rebuilt = [first for (first,) in selected(connection, _REBUILT, tokens) if first is not None]
+        if rebuilt:
+            yield RebuiltEvidence(min(rebuilt))
+        for row in selected(connection, _TOUCHED, tokens):
+            held[_Place(*row[1:])][row.slot] = leaver
     for place, leaving in held.items():
         gone = set(connection.execute(_WITHDRAWN_IN_CLUSTER, place.bounds).scalars()) | leaving.keys()
         bounds = bounds_of(
@@ -114,8 +109,3 @@ def evidence(
             ratio=bounds.ratio,
             leavers=tuple(leaving.values()),
         )
-
-
-def _batches(numbers: Iterable[int]) -> Iterator[list[int]]:
-    ordered = sorted(numbers)
-    return (ordered[start : start + _BATCH] for start in range(0, len(ordered), _BATCH))

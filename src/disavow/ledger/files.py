@@ -248,3 +248,12 @@ def sync_folder(folder: Path) -> None:
     """Make renames and deletions inside a folder durable."""
     with open_folder(folder, follow=True) as descriptor:
         sync(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Make what was written to a file durable."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        sync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from disavow.domain import Layout, Policy
+from disavow.ledger.members import Members
 from disavow.ledger.models import ModelStore
 from disavow.ledger.schema import clusters, slots
 from disavow.ledger.updates import UpdateStore
@@ -47,7 +48,13 @@ class Checked:
     initial_model: str
     store: ModelStore
     updates: UpdateStore
+    members: Members
     rounds: tuple[sa.Row[Any], ...]
+
+    @property
+    def identified(self) -> bool:
+        """Whether the keyring is there, so that members can be checked too."""
+        return self.members.keyring.exists
 
 
 @lru_cache(maxsize=1)  # the rows of a round and then its leaf are checked against them

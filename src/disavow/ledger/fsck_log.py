@@ -14,7 +14,7 @@ from disavow.errors import Unreadable, VerificationError
 from disavow.ledger import log
 from disavow.ledger.findings import Checked, Finding, clusters_and_slots, gaps
 from disavow.ledger.leaves import cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
-from disavow.ledger.schema import clients, erasures, rebuilt, requests, run
+from disavow.ledger.schema import erasures, rebuilt, requests, run
 from disavow.ledger.schema import log as log_table
 from disavow.ledger.withdrawals import map_of, withdrawn_slots
 from disavow.proof.commitment import commit_client
@@ -30,7 +30,7 @@ from disavow.proof.leaves import (
     decode_leaf,
     map_root,
 )
-from disavow.proof.merkle import Growing, root_of
+from disavow.proof.merkle import Growing, appended, root_of
 from disavow.proof.notes import KeyIndex, PublicKey, open_checkpoint, open_with_any, origin_of, read_note
 from disavow.proof.validation import day_of
 
@@ -54,9 +54,13 @@ def check_log(checked: Checked) -> Iterator[Finding]:
     except VerificationError as error:
         yield Finding(_WHERE, str(error))
         return
+    frontier: list[bytes] = []
     for row, leaf in zip(logged, leaves, strict=True):
+        frontier = appended(frontier, row.position, leaf.hash)
         if leaf.hash != row.hash:
             yield Finding(_WHERE, f"leaf {row.position} does not have the hash that was recorded")
+        elif b"".join(frontier) != row.frontier:
+            yield Finding(_WHERE, f"leaf {row.position} does not continue the tree before it")
     yield from _heads(checked, logged, history)
     yield from _beginning(checked, history)
     yield from _standing(checked, logged, history)
@@ -138,27 +142,20 @@ def _erasures(checked: Checked, logged: Sequence[sa.Row[Any]], leaves: Sequence[
 
 
 def _requests(checked: Checked, erasure: int, leaf: WithdrawalLeaf, place: int) -> Iterator[Finding]:
-    query = (
-        sa.select(requests, clients.c.id.label("client_id"))
-        .outerjoin(clients, clients.c.number == requests.c.client)
-        .where(requests.c.erasure == erasure)
-        .order_by(requests.c.id)
-    )
+    query = sa.select(requests).where(requests.c.erasure == erasure).order_by(requests.c.id)
     found = checked.connection.execute(query).all()
     told = [(request.asked_at, request.verdict) for request in leaf.requests]
     if [(day_of(request.asked_at), request.verdict) for request in found] != told:
         yield Finding(_WHERE, f"leaf {place} tells of other requests than those of erasure {erasure}")
         return
     for request, logged in zip(found, leaf.requests, strict=True):
-        if request.client is None:
-            if request.rounds_salt is not None or request.client_salt is not None:
-                yield Finding(f"request {request.id}", "its client was deleted, but not what opens the log")
+        client = checked.members.ids_of([request.client]).get(request.client) if request.client else None
+        if client is None:
             continue
-        if request.rounds_salt is None or request.client_salt is None:
-            yield Finding(f"request {request.id}", "what opens the log is missing, though its client is there")
-            continue
-        where = commit_rounds(request.rounds_salt, log.rounds_of(checked.connection, request.client))
-        who = commit_client(run_id=checked.run_id, salt=request.client_salt, client=request.client_id)
+        rounds_salt, client_salt = checked.members.request_salts(request.client, request.id)
+        places = log.rounds_of(checked.connection, checked.members, request.client)
+        where = commit_rounds(rounds_salt, [each for each in places if each < place])
+        who = commit_client(run_id=checked.run_id, salt=client_salt, client=client)
         if (logged.rounds, logged.client) != (where, who):
             yield Finding(f"request {request.id}", "does not open its commitments in the log")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,9 +12,9 @@ import sqlalchemy as sa
 from disavow.errors import IntegrityError
 from disavow.ledger import rows, updates
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
-from disavow.ledger.fsck_rounds import check_event, check_members, members_of
+from disavow.ledger.fsck_rounds import check_event, check_members
 from disavow.ledger.rebuilt import model_from
-from disavow.ledger.schema import clients, memberships, rebuilt, rounds, slots
+from disavow.ledger.schema import rebuilt, rounds, slots, withdrawals
 from disavow.ledger.schema import updates as updates_table
 from disavow.privacy.events import event_of_rebuilt
 
@@ -37,7 +38,7 @@ def check_rebuilt(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
     source = checked.connection.execute(sa.select(rounds).where(rounds.c.id == made.source)).one()
     if source.standing or source.number < header.number or source.id >= header.id:
         yield Finding(where, f"was rebuilt from round {source.number}, which was not undone before it")
-    yield from check_members(checked, header, places, members_of(checked, header), where)
+    yield from check_members(checked, header, places, where)
     event = event_of_rebuilt(checked.policy, number=header.number, attempt=header.attempt)
     yield from check_event(checked, header, event, where)
     if header.standing:
@@ -46,20 +47,18 @@ def check_rebuilt(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
 
 def _contributions(checked: Checked, header: sa.Row[Any], where: str) -> Iterator[Finding]:
     """All contributions to a standing rebuilt round are kept, and make its model."""
-    query = (
-        sa.select(clients.c.id, memberships, updates_table.c.slot.label("kept"))
-        .join_from(memberships, clients, clients.c.number == memberships.c.client)
-        .outerjoin(
-            updates_table,
-            (updates_table.c.round_id == memberships.c.round_id) & (updates_table.c.slot == memberships.c.slot),
-        )
-        .where(memberships.c.round_id == header.id)
-        .order_by(clients.c.id)
-    )
-    members = checked.connection.execute(query).all()
-    if len(members) != header.participants or any(member.kept is None for member in members):
+    if not checked.identified:
+        return
+    query = sa.select(updates_table.c.slot).where(updates_table.c.round_id == header.id)
+    kept_slots = set(checked.connection.execute(query).scalars())
+    try:
+        found = checked.members.of_round(checked.connection, header)
+    except IntegrityError:
+        return  # said of the membership itself
+    if len(found) != header.participants or not found.keys() <= kept_slots:
         yield Finding(where, "stands, but not all contributions to it are kept", spare=True)
         return
+    members = sorted(found.values(), key=lambda filled: filled.client.id)
     try:
         before = checked.store.read(checked.layout, header.before)
         after = checked.store.read(checked.layout, header.after)
@@ -72,26 +71,43 @@ def _contributions(checked: Checked, header: sa.Row[Any], where: str) -> Iterato
 
 def check_updates(checked: Checked) -> Iterator[Finding]:
     """Every update that is kept has the digest that was recorded."""
-    same = (updates_table.c.round_id == memberships.c.round_id) & (updates_table.c.slot == memberships.c.slot)
-    query = (
-        sa.select(rounds, memberships.c.slot, memberships.c.update_digest, updates_table.c.stored_bytes)
-        .join_from(updates_table, memberships, same)
-        .join(rounds, rounds.c.id == updates_table.c.round_id)
-        .order_by(rounds.c.id, memberships.c.slot)
-    )
-    for row in checked.connection.execute(query).all():
-        where = f"{name_of(row)}, the kept update of slot {row.slot}"
-        try:
-            vector = checked.updates.read(checked.layout.size, row.update_digest)
-        except IntegrityError as error:
-            if _still_kept(checked, row.update_digest):
-                yield Finding(where, str(error), spare=True)
+    if not checked.identified:
+        return
+    query = sa.select(updates_table).order_by(updates_table.c.round_id, updates_table.c.slot)
+    kept: defaultdict[int, list[sa.Row[Any]]] = defaultdict(list)
+    for row in checked.connection.execute(query):
+        kept[row.round_id].append(row)
+    for header in checked.rounds:
+        if header.id not in kept:
             continue
-        if not np.isfinite(vector).all():
-            yield Finding(where, "holds numbers that are not finite")
-        size = checked.updates.stored_bytes(row.update_digest)
-        if size is not None and size != row.stored_bytes:
-            yield Finding(where, f"its file has {size} bytes, recorded were {row.stored_bytes}", spare=True)
+        try:
+            members = checked.members.of_round(checked.connection, header)
+        except IntegrityError:
+            continue  # said of the membership itself
+        for row in kept[header.id]:
+            where = f"{name_of(header)}, the kept update of slot {row.slot}"
+            if row.slot not in members:
+                yield Finding(where, "is of nobody in the keyring", spare=True)
+                continue
+            yield from _update(checked, row, members[row.slot].update_digest, where)
+
+
+def _update(checked: Checked, row: sa.Row[Any], digest: bytes, where: str) -> Iterator[Finding]:
+    """One update that is kept."""
+    if row.name != checked.updates.name(digest):
+        yield Finding(where, "its row names another file than its own", spare=True)
+        return
+    try:
+        vector = checked.updates.read(checked.layout.size, digest)
+    except IntegrityError as error:
+        if _still_kept(checked, row.name):
+            yield Finding(where, str(error), spare=True)
+        return
+    if not np.isfinite(vector).all():
+        yield Finding(where, "holds numbers that are not finite")
+    size = checked.updates.stored_bytes(digest)
+    if size is not None and size != row.stored_bytes:
+        yield Finding(where, f"its file has {size} bytes, recorded were {row.stored_bytes}", spare=True)
 
 
 def check_kept_rounds(checked: Checked) -> Iterator[Finding]:
@@ -99,14 +115,14 @@ def check_kept_rounds(checked: Checked) -> Iterator[Finding]:
     clustered = sa.select(rounds).join(rebuilt, rebuilt.c.round_id == rounds.c.id).where(rounds.c.clusters > 0)
     for row in checked.connection.execute(clustered):
         yield Finding(name_of(row), "has clusters, and yet is said to have been rebuilt")
-    held = sa.select(memberships.c.round_id, sa.func.count().label("members")).group_by(memberships.c.round_id)
+    gone = sa.select(sa.func.count()).where(withdrawals.c.round_id == rounds.c.id).scalar_subquery()
+    members = rounds.c.participants - gone
     kept = sa.select(updates_table.c.round_id, sa.func.count().label("kept")).group_by(updates_table.c.round_id)
-    members, files = held.subquery(), kept.subquery()
+    files = kept.subquery()
     partly = (
-        sa.select(rounds, members.c.members, files.c.kept)
+        sa.select(rounds, members.label("members"), files.c.kept)
         .join(files, files.c.round_id == rounds.c.id)
-        .join(members, members.c.round_id == rounds.c.id)
-        .where(rounds.c.standing, files.c.kept != members.c.members)
+        .where(rounds.c.standing, files.c.kept.not_in([members, rounds.c.participants]))
     )
     for row in checked.connection.execute(partly):
         yield Finding(name_of(row), f"keeps {row.kept} of {row.members} updates", spare=True)
@@ -122,7 +138,7 @@ def check_interval(checked: Checked, interval: int) -> Iterator[Finding]:
         yield Finding(name_of(row), "should keep its updates, and keeps none", spare=True)
 
 
-def _still_kept(checked: Checked, digest: bytes) -> bool:
+def _still_kept(checked: Checked, name: str) -> bool:
     """Whether an update ought to be there now: a run at work may have given it up since we began."""
     with checked.connection.engine.connect() as fresh:
-        return digest in updates.named(fresh)
+        return name in updates.named(fresh)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -13,13 +12,13 @@ import sqlalchemy as sa
 
 from disavow.domain import Policy, RequestState, size_class
 from disavow.domain.strategies import CLUSTERINGS
-from disavow.errors import LedgerError
-from disavow.ledger import rows
+from disavow.errors import IntegrityError, LedgerError
+from disavow.ledger import clients, pseudonyms, rows
 from disavow.ledger.findings import Checked, Finding, clusters_and_slots, gaps, name_of
+from disavow.ledger.keyring import ClientKey
 from disavow.ledger.rounds import membership
 from disavow.ledger.schema import (
     anchors,
-    clients,
     erasures,
     events,
     memberships,
@@ -32,7 +31,6 @@ from disavow.proof.noise import logged_tau
 
 _ANCHORS = "table anchors"
 _TOLERANCE = 1e-9
-_DELETED = (RequestState.PURGING, RequestState.ANSWERED)
 
 
 def check_round(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
@@ -52,9 +50,8 @@ def check_round(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
         yield Finding(where, "its rows are not those that were recorded: they have another digest")
         return
     yield from _clusters(checked.policy, header, groups, where)
-    members = members_of(checked, header)
-    yield from check_members(checked, header, places, members, where)
-    yield from _weights(checked, header, groups, members, where)
+    yield from check_members(checked, header, places, where)
+    yield from _weights(checked, header, groups, where)
     yield from check_event(
         checked, header, rows.event_of_round(dict(header._mapping), groups, checked.policy), where
     )
@@ -63,7 +60,7 @@ def check_round(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
 
 def _repeats(checked: Checked, header: sa.Row[Any], where: str) -> Iterator[Finding]:
     """A round that repeats the clusters of the one before has the same survivors in them as long as both stand."""
-    if not header.repeats or not header.standing:
+    if not header.repeats or not header.standing or not checked.identified:
         return
     # rebuilt rounds have no clusters; what stands before them is what is repeated
     earlier = (_survivors(checked, number) for number in range(header.number - 1, 0, -1))
@@ -76,7 +73,7 @@ def _repeats(checked: Checked, header: sa.Row[Any], where: str) -> Iterator[Find
 def _survivors(checked: Checked, number: int) -> set[frozenset[str]] | None:
     """Who is left in each cluster of a round; None where no such round stands, which is a gap and named as such."""
     try:
-        return {frozenset(group) for group in membership(checked.connection, number) if group}
+        return {frozenset(group) for group in membership(checked.connection, checked.members, number) if group}
     except LedgerError:
         return None
 
@@ -132,47 +129,46 @@ def _size_can_be(policy: Policy, row: rows.Row) -> bool:
     return bool(full and least <= row["size"] and (most is None or row["size"] <= most))
 
 
-def members_of(checked: Checked, header: sa.Row[Any]) -> dict[int, sa.Row[Any]]:
-    """The membership rows of a round, with their clients' ids, by slot."""
-    query = (
-        sa.select(memberships, clients.c.id)
-        .join(clients, clients.c.number == memberships.c.client)
-        .where(memberships.c.round_id == header.id)
-    )
-    return {row.slot: row for row in checked.connection.execute(query)}
-
-
-def check_members(
-    checked: Checked,
-    header: sa.Row[Any],
-    places: list[rows.Row],
-    members: Mapping[int, sa.Row[Any]],
-    where: str,
-) -> Iterator[Finding]:
-    """Every slot has the member that was recorded, unless that has left; then it has none."""
+def check_members(checked: Checked, header: sa.Row[Any], places: list[rows.Row], where: str) -> Iterator[Finding]:
+    """Every slot has a membership; where there is a keyring, that of whoever was recorded, or of a leaver."""
+    query = sa.select(memberships).where(memberships.c.round_id == header.id)
+    found = {row.slot: row for row in checked.connection.execute(query)}
+    for slot in gaps(found.keys(), range(header.participants)):
+        yield Finding(where, f"the membership row of slot {slot} is missing")
+    if not checked.identified:
+        return
+    known = _known(checked, header)
     withdrawn = _withdrawn(checked, header.id)
     for place in places:
-        member = members.get(place["slot"])
-        deleted = withdrawn.get(place["slot"]) in _DELETED
-        if member is None:
-            if not deleted:
-                yield Finding(where, f"the membership row of slot {place['slot']} is missing")
+        row, slot = found.get(place["slot"]), place["slot"]
+        if row is None:
             continue
-        if deleted:
-            yield Finding(where, f"slot {place['slot']} was withdrawn, but its membership row is still there")
-        if not _as_recorded(checked, header, place, member):
-            yield Finding(where, f"the membership row of slot {place['slot']} is not the one that was recorded")
+        client = known.get(row.token)
+        if client is None:
+            if slot not in withdrawn:
+                yield Finding(where, f"slot {slot} is of nobody in the keyring, and was never withdrawn")
+        elif withdrawn.get(slot) == RequestState.ANSWERED:
+            yield Finding(where, f"slot {slot} was withdrawn, but its client is still in the keyring")
+        elif not _as_recorded(checked, header, place, client, row):
+            yield Finding(where, f"the membership row of slot {slot} is not the one that was recorded")
 
 
-def _weights(
-    checked: Checked,
-    header: sa.Row[Any],
-    groups: list[rows.Row],
-    members: Mapping[int, sa.Row[Any]],
-    where: str,
-) -> Iterator[Finding]:
-    if checked.policy.anchored:
+def _known(checked: Checked, header: sa.Row[Any]) -> dict[bytes, ClientKey]:
+    """The clients in the keyring by their pseudonyms in a round."""
+    name = checked.members.name_of(header)
+    return {
+        pseudonyms.token(client.at(header.epoch), name): client
+        for client in checked.members.keyring.present().values()
+    }
+
+
+def _weights(checked: Checked, header: sa.Row[Any], groups: list[rows.Row], where: str) -> Iterator[Finding]:
+    if checked.policy.anchored or not checked.identified:
         return  # their weights are those of the anchors as they were then
+    try:
+        members = checked.members.of_round(checked.connection, header)
+    except IntegrityError:
+        return  # `check_members` says so
     if len(members) < header.participants:
         return  # weights can be recomputed only while every member's samples are there
     if any(member.samples < 1 for member in members.values()):
@@ -189,20 +185,22 @@ def _weights(
             )
 
 
-def _as_recorded(checked: Checked, header: sa.Row[Any], place: rows.Row, member: sa.Row[Any]) -> bool:
-    """Whether a membership fits the commitment of its slot and its own checksum."""
+def _as_recorded(
+    checked: Checked, header: sa.Row[Any], place: rows.Row, client: ClientKey, row: sa.Row[Any]
+) -> bool:
+    """Whether what a client brought can be opened, and fits the commitment of its slot."""
     try:
-        due = commit(
-            run_id=checked.run_id,
-            round_number=header.number,
-            salt=member.salt,
-            client=member.id,
-            update_digest=member.update_digest,
-        )
-        checksum = rows.membership_checksum(dict(member._mapping))
-    except (ValueError, TypeError, AttributeError, struct.error):
+        filled = checked.members.opened(client, header, row)
+    except IntegrityError:
         return False
-    return bool(due == place["commitment"] and checksum == member.checksum)
+    due = commit(
+        run_id=checked.run_id,
+        round_number=header.number,
+        salt=filled.salt,
+        client=client.id,
+        update_digest=filled.update_digest,
+    )
+    return bool(due == place["commitment"])
 
 
 def _withdrawn(checked: Checked, round_id: int) -> dict[int, str]:
@@ -218,7 +216,7 @@ def _withdrawn(checked: Checked, round_id: int) -> dict[int, str]:
 def check_anchors(checked: Checked) -> Iterator[Finding]:
     """Borders in order, places and shares enough for all who are in, and no more gaps than clients have left."""
     found = checked.connection.execute(sa.select(anchors).order_by(anchors.c.number)).all()
-    placed = checked.connection.execute(sa.select(clients).where(clients.c.anchor.is_not(None))).all()
+    placed = clients.places(checked.connection, checked.members.keyring) if checked.identified else []
     if not checked.policy.anchored:
         if found or placed:
             yield Finding(_ANCHORS, "holds anchors, though clusters are not fixed")
@@ -232,7 +230,7 @@ def check_anchors(checked: Checked) -> Iterator[Finding]:
         if rows.anchor_checksum(dict(row._mapping)) != row.checksum:
             yield Finding(_ANCHORS, f"cluster {row.number} is not what was recorded: it has another checksum")
         mine = [client for client in placed if client.anchor == row.number]
-        shares = sum(int(client.share) for client in mine if client.share is not None)
+        shares = sum(client.share for client in mine if client.share is not None)
         if row.places < max(checked.policy.k, len(mine)) or int(row.share) < shares:
             yield Finding(_ANCHORS, f"cluster {row.number} has less than its {len(mine)} clients need")
     borders = [row.until for row in found]
@@ -242,5 +240,5 @@ def check_anchors(checked: Checked) -> Iterator[Finding]:
         yield Finding(_ANCHORS, "borders are not in order")
     left = sa.select(sa.func.count()).select_from(requests).where(requests.c.erasure.is_not(None))
     gone = checked.connection.execute(left.where(requests.c.client.is_(None))).scalar_one()
-    if sum(row.places for row in found) - len(placed) > gone:
+    if checked.identified and sum(row.places for row in found) - len(placed) > gone:
         yield Finding(_ANCHORS, "there are more gaps than clients have left")

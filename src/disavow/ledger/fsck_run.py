@@ -17,7 +17,7 @@ from disavow.config import CHANGEABLE, settings_digest
 from disavow.config import load as load_settings
 from disavow.domain import EngineChoice, Layout, RequestState, VerdictKind
 from disavow.domain.strategies import MECHANISMS
-from disavow.errors import ConfigError, IntegrityError, LedgerError, LedgerVersion, RunError
+from disavow.errors import ConfigError, IntegrityError, KeyringOutdated, LedgerError, LedgerVersion, RunError
 from disavow.ledger import database, rows, updates
 from disavow.ledger.creation import CONFIG, MODELS
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
@@ -25,24 +25,34 @@ from disavow.ledger.fsck_log import check_kept_head, check_log, check_round_leaf
 from disavow.ledger.fsck_proofs import check_proofs
 from disavow.ledger.fsck_rebuilt import check_interval, check_kept_rounds, check_rebuilt, check_updates
 from disavow.ledger.fsck_rounds import check_anchors, check_round
+from disavow.ledger.keyring import Keyring, KeyringView
+from disavow.ledger.keys import default_folder
+from disavow.ledger.members import Members
 from disavow.ledger.models import ModelStore, from_safetensors
 from disavow.ledger.proofs import PROOFS
+from disavow.ledger.restored import restored
 from disavow.ledger.run_files import exposed_in, unsafe_in
 from disavow.ledger.schema import erasures, models, requests, rounds, run
 from disavow.ledger.updates import UPDATES, UpdateStore
 
 _SCHEMA = f"{database.NAME}, schema"
+_TRIES = 20
 
 Progress = Callable[[int, int], None]
 
 
 def fsck(
-    directory: Path, progress: Progress = lambda done, total: None, *, checkpoint: bytes | None = None
+    directory: Path,
+    progress: Progress = lambda done, total: None,
+    *,
+    checkpoint: bytes | None = None,
+    keys: Path | None = None,
 ) -> list[Finding]:
     """Everything that is wrong with a run; an empty list when nothing is. Changes nothing.
 
     `progress` is called with what has been checked so far and the total, in models and rounds. `checkpoint` is a
-    head of the log that somebody kept: the log must go on from it.
+    head of the log that somebody kept: the log must go on from it. `keys` is the folder of the operator's keys:
+    with the run's keyring in it, who filled which slot is checked too.
     """
     kept = None if checkpoint is None else read_kept_head(checkpoint)
     path = directory / database.NAME
@@ -56,7 +66,7 @@ def fsck(
     engine = database.connect(path, write=False)
     try:
         with engine.connect() as connection:
-            return _check(directory, connection, progress, kept)
+            return _check(directory, connection, progress, kept, default_folder() if keys is None else keys)
     except (sa.exc.DatabaseError, sqlite3.DatabaseError, UnicodeDecodeError, LedgerError) as error:
         if isinstance(error, LedgerVersion):
             raise
@@ -65,7 +75,9 @@ def fsck(
         engine.dispose()
 
 
-def _check(directory: Path, connection: sa.Connection, progress: Progress, kept_head: str | None) -> list[Finding]:
+def _check(
+    directory: Path, connection: sa.Connection, progress: Progress, kept_head: str | None, keys: Path
+) -> list[Finding]:
     database.check_revision(directory)
     found = [*_database(directory / database.NAME, connection), *_changed_in_schema(connection)]
     if found:
@@ -74,7 +86,7 @@ def _check(directory: Path, connection: sa.Connection, progress: Progress, kept_
     if not (directory / MODELS).is_dir():
         return [*found, Finding(MODELS, "the folder is missing")]
     try:
-        checked = _load(directory, connection)
+        checked = _load(directory, connection, keys)
         found += _promises(connection)
         found += _settings(directory / CONFIG, connection)
     except (LedgerError, ValueError, TypeError, KeyError) as error:
@@ -89,6 +101,7 @@ def _check(directory: Path, connection: sa.Connection, progress: Progress, kept_
     found += _readable("table rounds", partial(_chain, checked))
     found += _readable("table models", partial(_kept, checked, present))
     found += _readable("table erasures", partial(_erasures, checked))
+    found += _keyring(checked)
     found += _readable("table anchors", partial(check_anchors, checked))
     found += _readable("table log", partial(check_log, checked))
     if kept_head is not None:
@@ -105,6 +118,27 @@ def _check(directory: Path, connection: sa.Connection, progress: Progress, kept_
     found += _leftovers(checked, present)
     progress(total, total)
     return found
+
+
+def _keyring(checked: Checked) -> Iterator[Finding]:
+    """The keyring is whole, and no older than the run; without it, members are not checked."""
+    keyring = checked.members.keyring
+    if not keyring.exists:
+        what = f"is not in {keyring.folder.parent.parent}: who filled which slot was not checked"
+        yield Finding("keyring", what, fault=False)
+        return
+    for fault in keyring.faults():
+        yield Finding("keyring", fault)
+    if keyring.unfinished():
+        what = "clients are being forgotten; where that was interrupted, the next command that writes completes it"
+        yield Finding("keyring", what, fault=False)
+    try:
+        told = str(restored(checked.connection, checked.members))
+    except KeyringOutdated as error:
+        yield Finding("keyring", str(error))
+        return
+    if told:
+        yield Finding("table log", f"the run is {told}")
 
 
 def _due_updates(checked: Checked) -> Iterator[Finding]:
@@ -166,11 +200,12 @@ def _objects(connection: sa.Connection) -> dict[tuple[str, str], str | None]:
     return {(str(kind), str(name)): definition for kind, name, definition in found}
 
 
-def _load(directory: Path, connection: sa.Connection) -> Checked:
+def _load(directory: Path, connection: sa.Connection, keys: Path) -> Checked:
     found = connection.execute(sa.select(run)).all()
     if len(found) != 1:
         raise LedgerError(f"holds {len(found)} rows instead of one")
     [row] = found
+    keyring = _settled(connection, Keyring(keys, row.run_id))
     return Checked(
         directory=directory,
         connection=connection,
@@ -179,9 +214,24 @@ def _load(directory: Path, connection: sa.Connection) -> Checked:
         layout=Layout.from_json(row.layout),
         initial_model=row.initial_model,
         store=ModelStore(directory / MODELS),
-        updates=UpdateStore(directory / UPDATES),
+        updates=UpdateStore(directory / UPDATES, keyring),
+        members=Members(keyring, row.run_id),
         rounds=tuple(connection.execute(sa.select(rounds).order_by(rounds.c.id))),
     )
+
+
+def _settled(connection: sa.Connection, keyring: Keyring) -> Keyring:
+    """Take one state of the keyring, and look anew at the run as it was then: both may be at work."""
+    try:
+        for _ in range(_TRIES):
+            view = KeyringView(keyring)
+            connection.rollback()
+            connection.execute(sa.select(run)).one()
+            if view.is_still(keyring):
+                break
+    except ConfigError:
+        return keyring  # there is none, or it is damaged: `_keyring` says so
+    return view
 
 
 def _promises(connection: sa.Connection) -> Iterator[Finding]:
@@ -251,8 +301,8 @@ def _erasures(checked: Checked) -> Iterator[Finding]:
     for row in checked.connection.execute(sa.select(requests)):
         if rows.request_checksum(dict(row._mapping)) != row.checksum:
             yield Finding(f"request {row.id}", "is not what was recorded: it has another checksum")
-        if states.get(row.erasure) in (RequestState.PURGING, RequestState.ANSWERED) and row.client is not None:
-            yield Finding(f"request {row.id}", "is answered, though its client has not been deleted")
+        if states.get(row.erasure) == RequestState.ANSWERED and row.client is not None:
+            yield Finding(f"request {row.id}", "is answered, though its client has not been forgotten")
         if row.cancelled_at is not None and (row.erasure is not None or row.verdict is not None):
             yield Finding(f"request {row.id}", "is cancelled, yet was judged")
         waiting = row.erasure is None and row.cancelled_at is None

@@ -1,6 +1,6 @@
 """The journal of erasures: every step is one transaction, so that a crash resumes where it struck.
 
-    erasure opened ─┬─▶ REBUILDING ─▶ DELETING ─▶ PURGING ─▶ ANSWERED
+    erasure opened ─┬─▶ REBUILDING ─▶ DELETING ─▶ ANSWERED
                     └──────────────────▲ deniable: nothing to rebuild
 
 What is written, in this order; each line is one transaction, or a file that is durable before the next one begins:
@@ -8,13 +8,14 @@ What is written, in this order; each line is one transaction, or a file that is 
     1  transaction   withdrawals, verdict, rounds superseded, leaf and signed head of the log   (`open_erasure`)
     2  for each round to rebuild: its model file, then a transaction with its rows and its leaf  (`Ledger.record`)
     3  transaction   cost and remark; models of superseded rounds marked as given up        (`finish_rebuilding`)
-    4  files         proof in the run, opening outside it, tombstone in the operator's folder   (`erasure.prove`)
-    5  transaction   ids, memberships and kept updates deleted                                 (`delete_leavers`)
-    6  files         given-up models removed, database rewritten, its WAL truncated              (`Ledger.purge`)
+    4  files         proof in the run, opening outside it                                       (`erasure.prove`)
+    5  transaction   what the run knows of the leavers, their kept updates             (`give_up_contributions`)
+    6  files         given-up models and updates removed; the leavers' keys destroyed          (`Keyring.forget`)
     7  transaction   answered                                                                          (`finish`)
 
 A crash before 1 leaves a request that waits; after it, whoever opens the run for writing goes on with the state
-that is written down. 4 comes before 5, because a proof is made from what 5 deletes.
+that is written down. 4 comes before 6, because a proof is made from what the keys open. A head of the log is noted
+in the keyring before the transaction that writes it commits: a run is never newer than its keyring.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from disavow.domain import Cost, RequestState, Verdict, VerdictKind
-from disavow.ledger import updates
+from disavow.ledger import clients, updates
+from disavow.ledger.keyring import Keyring
+from disavow.ledger.members import Members, batches
 from disavow.ledger.rows import time_to_text
 from disavow.ledger.schema import (
-    clients,
     erasures,
     memberships,
     models,
@@ -79,14 +81,19 @@ def waiting(
     return Waiting({row.id: row.client for row in connection.execute(query)})
 
 
-def never_present(connection: sa.Connection, leavers: Sequence[int]) -> set[int]:
+def never_present(connection: sa.Connection, members: Members, leavers: Sequence[int]) -> set[int]:
     """Those of these clients who never took part in a round, standing or superseded."""
-    query = sa.select(memberships.c.client).where(memberships.c.client.in_(leavers)).distinct()
-    return set(leavers) - set(connection.execute(query).scalars())
+    return {leaver for leaver in leavers if not members.tokens(connection, leaver)}
 
 
 def open_erasure(
-    connection: sa.Connection, requested: Waiting, verdict: Verdict, *, mechanism: str, at: datetime
+    connection: sa.Connection,
+    members: Members,
+    requested: Waiting,
+    verdict: Verdict,
+    *,
+    mechanism: str,
+    at: datetime,
 ) -> int:
     """Withdraw the leavers of these requests from every stored cluster and write the verdict down."""
     newest = sa.select(sa.func.max(rounds.c.number)).where(rounds.c.standing)
@@ -102,16 +109,17 @@ def open_erasure(
         "opened_at": time_to_text(at),
     }
     erasure: int = connection.execute(erasures.insert().values(values).returning(erasures.c.id)).scalar_one()
-    absent = never_present(connection, list(requested.clients.values()))
+    absent = never_present(connection, members, list(requested.clients.values()))
     for number, client in requested.clients.items():
         kind = VerdictKind.NEVER_PRESENT if client in absent else verdict.kind
         connection.execute(
             requests.update().where(requests.c.id == number).values(erasure=erasure, verdict=kind.value)
         )
-        places = sa.select(memberships.c.round_id, memberships.c.slot, sa.literal(erasure)).where(
-            memberships.c.client == client
-        )
-        connection.execute(withdrawals.insert().from_select(["round_id", "slot", "erasure"], places))
+        for some in batches(members.tokens(connection, client)):
+            places = sa.select(memberships.c.round_id, memberships.c.slot, sa.literal(erasure)).where(
+                memberships.c.token.in_(some)
+            )
+            connection.execute(withdrawals.insert().from_select(["round_id", "slot", "erasure"], places))
     return erasure
 
 
@@ -181,17 +189,14 @@ def unchanged(connection: sa.Connection) -> int:
 
 
 _undone, _standing = rounds.alias(), rounds.alias()
-_then, _now = memberships.alias(), memberships.alias()
 
-_REPEATED = (
-    sa.select(_then.c.update_digest == _now.c.update_digest)
+_AGAIN = (
+    sa.select(_undone.c.id.label("undone"), _standing.c.id.label("standing"))
     .join_from(_undone, erasures, erasures.c.id == _undone.c.superseded_by)
     .join(
         _standing,
         (_standing.c.number == _undone.c.number) & (_standing.c.before == _undone.c.before) & _standing.c.standing,
     )
-    .join(_then, _then.c.round_id == _undone.c.id)
-    .join(_now, (_now.c.round_id == _standing.c.id) & (_now.c.client == _then.c.client))
     .where(erasures.c.state == RequestState.REBUILDING.value, _standing.c.id > erasures.c.rounds_before)
 )
 
@@ -203,13 +208,23 @@ _REBUILT = (
 )
 
 
-def repeated_updates(connection: sa.Connection) -> tuple[bool, ...] | None:
+def repeated_updates(connection: sa.Connection, members: Members) -> tuple[bool, ...] | None:
     """Whether each survivor of a round that an open erasure has undone returned the same update again, where it
     started from the same model again; None where no round has been rebuilt yet.
     """
     if connection.execute(_REBUILT).first() is None:
         return None
-    return tuple(bool(same) for same in connection.execute(_REPEATED).scalars())
+    same = []
+    for pair in connection.execute(_AGAIN).all():
+        then, now = (_digests(connection, members, round_id) for round_id in (pair.undone, pair.standing))
+        same += [then[client] == digest for client, digest in now.items() if client in then]
+    return tuple(same)
+
+
+def _digests(connection: sa.Connection, members: Members, round_id: int) -> dict[int, bytes]:
+    """The digest of the update that each client brought to a round, by the client's number."""
+    header = connection.execute(sa.select(rounds).where(rounds.c.id == round_id)).one()
+    return {filled.client.number: filled.update_digest for filled in members.of_round(connection, header).values()}
 
 
 def _cost(connection: sa.Connection, erasure: sa.Row[Any], epochs: int, model_bytes: int) -> Cost:
@@ -230,43 +245,42 @@ def _cost(connection: sa.Connection, erasure: sa.Row[Any], epochs: int, model_by
     )
 
 
-def leavers_to_delete(connection: sa.Connection) -> list[int]:
-    """The clients whose erasure waits for their deletion, by their numbers."""
+def leavers_to_forget(connection: sa.Connection) -> dict[int, int]:
+    """The clients who are to be forgotten now, by their numbers, with their requests."""
     query = (
-        sa.select(requests.c.client)
+        sa.select(requests.c.client, requests.c.id)
         .join(erasures, erasures.c.id == requests.c.erasure)
-        .where(erasures.c.state == RequestState.DELETING.value)
+        .where(erasures.c.state == RequestState.DELETING.value, requests.c.client.is_not(None))
     )
-    return list(connection.execute(query).scalars())
+    return {row.client: row.id for row in connection.execute(query)}
 
 
-def delete_leavers(connection: sa.Connection, leavers: Sequence[int]) -> None:
-    """Delete ids, memberships and kept updates of these clients; their slots stay, nameless."""
-    updates.delete_of(connection, leavers)
-    connection.execute(memberships.delete().where(memberships.c.client.in_(leavers)))
-    connection.execute(
-        requests.update()
-        .where(requests.c.client.in_(leavers))
-        .values(client=None, openings=None, rounds_salt=None, client_salt=None)
-    )
-    connection.execute(clients.delete().where(clients.c.number.in_(leavers)))
-    _advance(connection, RequestState.DELETING, RequestState.PURGING)
-
-
-def purging(connection: sa.Connection) -> bool:
-    """Whether deleted rows still have to be purged from the files."""
-    query = sa.select(erasures.c.id).where(erasures.c.state == RequestState.PURGING.value)
+def deleting(connection: sa.Connection) -> bool:
+    """Whether erasures wait for their leavers to be forgotten."""
+    query = sa.select(erasures.c.id).where(erasures.c.state == RequestState.DELETING.value)
     return connection.execute(query).first() is not None
 
 
-def finish(connection: sa.Connection, *, at: datetime) -> tuple[int, ...]:
-    """Purged erasures are answered; the numbers of their requests."""
-    mine = sa.select(erasures.c.id).where(erasures.c.state == RequestState.PURGING.value)
-    query = sa.select(requests.c.id).where(requests.c.erasure.in_(mine)).order_by(requests.c.id)
-    numbers = tuple(connection.execute(query).scalars())
-    _advance(connection, RequestState.PURGING, RequestState.ANSWERED, finished_at=time_to_text(at))
-    return numbers
+def give_up_contributions(connection: sa.Connection, members: Members, leavers: Sequence[int]) -> None:
+    """Delete what the run knows of clients who are about to be forgotten, and their kept updates."""
+    updates.delete_of(connection, members, leavers)
+    clients.forget(connection, members.keyring, leavers)
 
 
-def _advance(connection: sa.Connection, old: RequestState, new: RequestState, **values: str) -> None:
-    connection.execute(erasures.update().where(erasures.c.state == old.value).values(state=new.value, **values))
+def finish(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> tuple[int, ...]:
+    """Mark erasures as answered all of whose leavers have been forgotten; the numbers of their requests."""
+    query = (
+        sa.select(requests.c.id, requests.c.client, requests.c.erasure)
+        .join(erasures, erasures.c.id == requests.c.erasure)
+        .where(erasures.c.state == RequestState.DELETING.value)
+        .order_by(requests.c.id)
+    )
+    found = connection.execute(query).all()
+    known = keyring.by_number([row.client for row in found if row.client is not None])
+    done = {row.erasure for row in found} - {row.erasure for row in found if row.client in known}
+    for erasure in done:
+        connection.execute(requests.update().where(requests.c.erasure == erasure).values(client=None))
+        answered = {"state": RequestState.ANSWERED.value, "finished_at": time_to_text(at)}
+        connection.execute(erasures.update().where(erasures.c.id == erasure).values(answered))
+    clients.note_generation(connection, keyring)
+    return tuple(row.id for row in found if row.erasure in done)

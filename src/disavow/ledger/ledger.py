@@ -5,9 +5,8 @@ A round is one transaction. Its model file is durable before a row names it. Wha
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -32,17 +31,20 @@ from disavow.errors import DisavowError, LedgerError, RunMissing
 from disavow.ledger import clients as registry
 from disavow.ledger import database, log, rebuilt, retention, rounds, updates
 from disavow.ledger.creation import Beginning, make
-from disavow.ledger.keys import participation_key, tombstone, tombstone_key
+from disavow.ledger.keyring import Head
+from disavow.ledger.keys import default_folder, refuse_inside
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import Vector
 from disavow.ledger.proofs import ProofStore
+from disavow.ledger.pseudonyms import derive
 from disavow.ledger.reader import Reader, RunRecord
-from disavow.ledger.requests import bind_key, cancel, check_key, place, refuse_leavers
+from disavow.ledger.requests import cancel, give_up_forgotten, last_number, place, place_for_unknown
+from disavow.ledger.restored import Restored
 from disavow.ledger.rounds import NewRound
 from disavow.ledger.run_files import make_private, refuse_unsafe
-from disavow.ledger.schema import models, requests, run
-from disavow.ledger.tombstones import RESTORED, Restored, listed, remember, restored
+from disavow.ledger.schema import models, run
 from disavow.ledger.transaction import Snapshot, Transaction
+from disavow.ledger.updates import KeptFile
 from disavow.proof.notes import Signer
 
 
@@ -56,14 +58,12 @@ class Ledger(Reader):
         lock: Lock | None,
         signer: Signer | None = None,
         keys: Path | None = None,
-        patience: float | None = None,
     ) -> None:
-        self._lock, self._signer, self._keys = lock, signer, keys
-        self._patience = database.BUSY_SECONDS if patience is None else patience
+        self._lock, self._signer = lock, signer
         self.restored = Restored()
-        """Whom this run had forgotten when it was opened for writing; see `tombstones`."""
+        """Whom this run had forgotten when it was opened for writing; see `restored`."""
         self._engine = engine
-        super().__init__(RunRecord.load(directory, engine))
+        super().__init__(RunRecord.load(directory, engine, default_folder() if keys is None else keys))
 
     # -- coming into being ---------------------------------------------------------------------------------
 
@@ -89,10 +89,13 @@ class Ledger(Reader):
 
         `settings_digest` binds `config`, the text of the settings file; "" leaves it unbound. `trainer` says what
         trains the run: the caller's own code, unless told otherwise. `data` is the SHA-256 of what each client
-        holds, where a task trains the run. `signer` signs the log from its first leaf on.
+        holds, where a task trains the run. `signer` signs the log from its first leaf on. The run's keyring goes to
+        `keys`, the folder of the operator's keys.
         """
+        keys = default_folder() if keys is None else keys
+        refuse_inside(keys, directory)
         start = Beginning(
-            policy, layout, initial, clients, config, created_by, at, settings_digest, trainer, signer, data
+            policy, layout, initial, clients, config, created_by, at, settings_digest, trainer, keys, signer, data
         )
         make(directory, start)
         return cls.open(directory, write=True, signer=signer, keys=keys)
@@ -106,19 +109,16 @@ class Ledger(Reader):
         shared: bool = False,
         signer: Signer | None = None,
         keys: Path | None = None,
-        patience: float | None = None,
     ) -> Ledger:
         """A run that exists. For writing, it is locked and tidied.
 
         `signer` signs the log; a run whose log has been signed is not written without one.
 
-        `keys` is the folder of the operator's keys, in which tombstones are kept and looked up: for whoever left
-        this run and is in it again, because it was restored from a backup, a request is placed. Without `keys` none
-        are kept, as is right for a copy that is only tried out.
+        `keys` is the folder of the operator's keys, with the run's keyring; `DISAVOW_KEYS` unless told otherwise.
+        Writing takes the keyring; reading without it gives nobody's name. Whoever was forgotten and is in the run
+        again, because it was restored from a backup, is withdrawn before anything else happens to it.
 
         `shared` opens it for short writes beside the process that holds the lock, such as placing a request.
-
-        `patience` is how many seconds a purge waits for processes that read the run; None for a while.
         """
         path = directory / database.NAME
         refuse_unsafe(directory)
@@ -131,12 +131,12 @@ class Ledger(Reader):
                 make_private(directory)
             database.check_revision(directory)
             engine = database.connect(path, write=write or shared)
-            ledger = cls(directory, engine, lock, signer, keys, patience)
+            ledger = cls(directory, engine, lock, signer, keys)
+            if write or shared:
+                ledger._compare_with_keyring()
             if write:
                 ledger._take_up_log()
                 ledger.remove_leftovers()
-            if write or shared:
-                ledger._take_up_tombstones()
         except BaseException:
             if engine is not None:
                 engine.dispose()
@@ -145,16 +145,11 @@ class Ledger(Reader):
             raise
         return ledger
 
-    def allow_short_writes(self, keys: Path) -> None:
-        """Let a ledger that was opened for reading write beside the process that holds the lock, as `shared` does.
-
-        Args:
-            keys: The folder of the operator's keys; see `open`.
-
-        """
+    def allow_short_writes(self) -> None:
+        """Let a ledger that was opened for reading write beside whoever holds the lock, as `shared` does."""
         self._engine.dispose()
-        self._engine, self._keys = database.connect(self.directory / database.NAME, write=True), keys
-        self._take_up_tombstones()
+        self._engine = database.connect(self.directory / database.NAME, write=True)
+        self._compare_with_keyring()
 
     @property
     def writable(self) -> bool:
@@ -162,7 +157,7 @@ class Ledger(Reader):
         return self._lock is not None
 
     @contextmanager
-    def locked(self, signer: Signer | None, *, patience: float | None = None) -> Iterator[None]:
+    def locked(self, signer: Signer | None) -> Iterator[None]:
         """Hold the lock of a run that is open for short writes, as `open` with `write` does.
 
         Raises:
@@ -173,12 +168,11 @@ class Ledger(Reader):
             yield
             return
         self._lock, self._signer = Lock(self.directory), signer
-        self._patience = database.BUSY_SECONDS if patience is None else patience
         try:
             make_private(self.directory)
+            self._compare_with_keyring()
             self._take_up_log()
             self.remove_leftovers()
-            self._take_up_tombstones()
             yield
         finally:
             self._lock.release()
@@ -192,30 +186,23 @@ class Ledger(Reader):
             with self._begin() as connection:
                 log.note_signer(connection, self._signer, at=log.time_of(datetime.now(UTC)))
 
-    def _take_up_tombstones(self) -> None:
-        """Let everybody ask again who left and is in the run again; and list who left while nobody kept a list."""
-        if self._keys is None:
-            return
-        with self._connect() as connection:
-            self.restored = restored(connection, self._keys, directory=self.directory, write=True)
-        if self.restored.clients:
-            key = tombstone_key(self._keys, run=self.directory)
-            self.place_requests(self.restored.clients, key=key, at=datetime.now(UTC), note=RESTORED)
-        if not self._judged_tombstones()[1].keys() <= self._listed_tombstones():  # the keys are older, or others
-            self.keep_tombstones()
-
-    def keep_tombstones(self) -> None:
-        """List the tombstones of all who are withdrawn beside the operator's keys, durably."""
-        key, stones = self._judged_tombstones()
-        if self._keys is not None:
-            remember(self._keys, self.run_id, key, list(stones))
-
-    def _judged_tombstones(self) -> tuple[str, dict[bytes, None]]:
-        """The fingerprint of the tombstone key, and the tombstones of all who are withdrawn, in order."""
-        with self._connect() as connection:
-            key = connection.execute(sa.select(run.c.tombstone_key)).scalar_one()
-            judged = sa.select(requests.c.tombstone).where(requests.c.erasure.is_not(None)).order_by(requests.c.id)
-            return key, dict.fromkeys(connection.execute(judged).scalars())
+    def _compare_with_keyring(self) -> None:
+        """Complete what a crash left of forgetting; let whoever was forgotten and is in the run again leave it."""
+        refuse_inside(self.keyring.folder.parent.parent, self.directory)
+        self.keyring.finish_forgetting()
+        self.restored = self.restored_from_backup()
+        if self.restored.older:
+            at = datetime.now(UTC)
+            with self._begin() as connection:
+                self.keyring.drop_requests(after=last_number(connection))
+                give_up_forgotten(connection, self.keyring, at=at)
+                if self.restored.slots:
+                    place_for_unknown(connection, at=at)
+            with self._begin() as connection:  # after that commit: a crash must not lose that the run is older
+                found = log.head_of(connection, self.run_id)
+                head = Head(found.size, found.root)
+                if head not in self.keyring.heads():
+                    self.keyring.note_head(head, None)
 
     @property
     def signer(self) -> Signer | None:
@@ -250,6 +237,7 @@ class Ledger(Reader):
     def close(self) -> None:
         """Let go of the run and of its lock. Closing twice is closing once."""
         self._engine.dispose()
+        self.keyring.close()
         if self._lock is not None:
             self._lock.release()
 
@@ -282,36 +270,37 @@ class Ledger(Reader):
     def _begin(self) -> Iterator[sa.Connection]:
         """Open a connection that writes: its changes are committed at the end, or none of them."""
         with database.room_to_write(self.directory), database.writing(self._engine) as connection:
+            before = log.head_of(connection, self.run_id)
             yield connection
+            after = log.head_of(connection, self.run_id)
+            if after != before:  # the keyring knows of a head before the run commits to it: the run is never newer
+                self.keyring.note_head(Head(after.size, after.root), Head(before.size, before.root))
 
     # -- writing -------------------------------------------------------------------------------------------
 
-    def register(self, ids: Sequence[str], *, key: bytes) -> None:
-        """Make clients known. Registering one twice is registering it once; a leaver is refused.
+    def register(self, ids: Sequence[str]) -> None:
+        """Make clients known. Registering one twice is registering it once.
 
-        `key` is the operator's tombstone key: only with it can a leaver be recognised.
+        Raises:
+            LeaverReturns: One of them was forgotten.
+
         """
         with self._begin() as connection:
-            refuse_leavers(connection, ids, key, listed=self._listed_tombstones())
-            registry.register(connection, ids)
+            registry.register(connection, self.keyring, ids, {})
 
     def keep_anchors(self, told: Anchors) -> None:
         """Keep the fixed clusters of this run; places of clients who are not in it are left out."""
         with self._begin() as connection:
-            registry.store_anchors(connection, told)
+            registry.store_anchors(connection, self.keyring, told)
 
-    def has_left(self, client: str, *, key: bytes) -> bool:
-        """Whether a client is listed beside the operator's keys as having left this run."""
-        return tombstone(key, self.run_id, client) in self._listed_tombstones()
-
-    def _listed_tombstones(self) -> frozenset[bytes]:
-        return frozenset() if self._keys is None else frozenset(listed(self._keys, self.run_id)[1])
+    def has_left(self, client: str) -> bool:
+        """Whether somebody of this id was forgotten."""
+        return self.keyring.left(client) is not None
 
     def place_requests(
         self,
         ids: Sequence[str],
         *,
-        key: bytes,
         at: datetime,
         stream_round: int | None = None,
         openings: Path | None = None,
@@ -320,46 +309,39 @@ class Ledger(Reader):
         """Make erasure requests wait for whoever holds the run; their numbers. See `requests.place`."""
         folder = None if openings is None else str(openings.absolute())
         with self._begin() as connection:
-            return place(connection, ids, key=key, at=at, stream_round=stream_round, openings=folder, note=note)
+            return place(
+                connection, self.keyring, ids, at=at, stream_round=stream_round, openings=folder, note=note
+            )
 
     def cancel_request(self, client: str, *, at: datetime) -> int:
         """Cancel the request of a client that waits; its number. See `requests.cancel`."""
         with self._begin() as connection:
-            return cancel(connection, client, at=at)
+            return cancel(connection, self.keyring, client, at=at)
 
-    def participation_key(self, key: bytes) -> bytes:
-        """Derive the key that decides who takes part from the operator's key; see `keys.participation_key`.
+    def participation_key(self) -> bytes:
+        """Derive the key by which clients are ranked where fewer than all take part in a round.
 
-        The run goes by that key from then on. One that is open for reading checks it and remembers nothing.
+        A proof lists the rounds of a leaver who is not named; whoever could work out the schedules would know the
+        name.
         """
-        if self._lock is None:
-            with self._connect() as connection:
-                return participation_key(key, check_key(connection, key))
-        with self._begin() as connection:
-            return participation_key(key, bind_key(connection, key))
+        return derive(self.keyring.secret, "participation", self.run_id.encode())
 
-    def purge(self) -> bool:
-        """Make sure that deleted rows are gone from the files too, not only from the tables.
+    def rotate_keys(self) -> int:
+        """Give every client a new key for the rounds recorded from now on; see `Keyring.rotate`.
 
-        SQLite overwrites what it deletes, but copies that page splits left behind, and the log, keep old bytes:
-        so the file is written anew and the log emptied. False if a reader is in the way; then try again later.
+        Returns:
+            The new epoch.
+
         """
-        deadline = time.monotonic() + self._patience
+        with self._begin() as connection:  # nobody records a round meanwhile
+            epoch = self.keyring.rotate()
+            registry.note_generation(connection, self.keyring)
+        return epoch
+
+    def forget(self, leavers: Mapping[int, int]) -> None:
+        """Destroy the keys of clients, durably; see `Keyring.forget`."""
         with database.room_to_write(self.directory):
-            if not self._truncate_wal(deadline):
-                return False
-            with closing(self._engine.raw_connection()) as connection:
-                connection.cursor().execute("VACUUM")
-            return self._truncate_wal(deadline)
-
-    def _truncate_wal(self, deadline: float) -> bool:
-        """Empty the log into the file; False where somebody reads until the deadline."""
-        with (
-            closing(self._engine.raw_connection()) as connection,
-            database.busy_for(connection, deadline - time.monotonic()) as cursor,
-        ):
-            busy, *_ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        return not busy
+            self.keyring.forget(leavers)
 
     def record(self, new: NewRound) -> Round:
         """Store a round and its model: all of it, or nothing. Only the next round can be recorded.
@@ -381,11 +363,19 @@ class Ledger(Reader):
                 "update is kept; nothing was recorded"
             )
         turn = new.number, new.attempt, new.before
-        with self._recording(turn, new.after, new.kept, compress=new.compress) as (connection, digest, sizes):
+        with self._recording(turn, new.after, new.kept, compress=new.compress) as (connection, digest, kept):
             record = new.recorded(digest)
-            rounds.insert(connection, record, run_id=self.run_id, policy=self.policy, sizes=sizes, noted=new.noted)
+            rounds.insert(
+                connection,
+                record,
+                run_id=self.run_id,
+                policy=self.policy,
+                keyring=self.keyring,
+                kept=kept,
+                noted=new.noted,
+            )
             if new.anchors is not None:
-                registry.store_anchors(connection, new.anchors)
+                registry.store_anchors(connection, self.keyring, new.anchors)
         return record
 
     def record_rebuilt(
@@ -407,32 +397,40 @@ class Ledger(Reader):
     ) -> Rebuilt:
         """Store a rebuilt round, its model and all contributions to it: see `domain.Rebuilt`."""
         turn = number, attempt, before
-        with self._recording(turn, after, kept, compress=compress) as (connection, digest, sizes):
+        with self._recording(turn, after, kept, compress=compress) as (connection, digest, files):
             record = Rebuilt(number, attempt, before, digest, mechanism, source, epochs, slots, at)
             noted = {"seconds": seconds, "trainer": trainer}
-            rebuilt.insert(connection, record, run_id=self.run_id, policy=self.policy, noted=noted, sizes=sizes)
+            rebuilt.insert(
+                connection,
+                record,
+                run_id=self.run_id,
+                policy=self.policy,
+                keyring=self.keyring,
+                noted=noted,
+                kept=files,
+            )
         return record
 
     @contextmanager
     def _recording(
         self, turn: tuple[int, int, str], after: Vector, kept: Mapping[bytes, Vector], *, compress: bool
-    ) -> Iterator[tuple[sa.Connection, str, Mapping[bytes, int]]]:
+    ) -> Iterator[tuple[sa.Connection, str, Mapping[bytes, KeptFile]]]:
         """Store the files of a round durably, then open the transaction for the rows that name them.
 
-        Yields its connection, the digest of the model, and the bytes that each update takes.
+        Yields its connection, the digest of the model, and the file of each update.
         """
         with self._connect() as connection:
             self._refuse_out_of_turn(connection, *turn)
         try:
             with database.room_to_write(self.directory):
                 digest, stored_bytes = self.store.write(self.layout, after)
-                sizes = self.updates.write(kept, compress=compress)
+                files = self.updates.write(kept, compress=compress)
             with self._begin() as connection:
                 self._refuse_out_of_turn(connection, *turn)
                 known = models.update().where(models.c.digest == digest).values(present=True, thinned=False)
                 if connection.execute(known).rowcount == 0:
                     connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
-                yield connection, digest, sizes
+                yield connection, digest, files
                 if self._signer is not None:
                     log.sign_head(connection, self.run_id, self._signer)
                 # leaving `_begin` commits: from here on the round exists

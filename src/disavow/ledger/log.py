@@ -17,7 +17,8 @@ import sqlalchemy as sa
 from disavow.errors import ConfigError, IntegrityError
 from disavow.ledger import rows
 from disavow.ledger.leaves import cluster_hashes, cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
-from disavow.ledger.schema import clients, erasures, log, memberships, requests, rounds, run, withdrawals
+from disavow.ledger.members import UNKNOWN, Members, has_tokens, selected
+from disavow.ledger.schema import erasures, log, memberships, requests, rounds, run, withdrawals
 from disavow.ledger.withdrawals import map_of, withdrawn_slots
 from disavow.proof.commitment import SALT_BYTES, commit_client
 from disavow.proof.leaves import (
@@ -34,7 +35,7 @@ from disavow.proof.leaves import (
     latest_time,
     map_root,
 )
-from disavow.proof.merkle import root_of
+from disavow.proof.merkle import HASH_BYTES, appended, root_of_frontier
 from disavow.proof.notes import Checkpoint, PublicKey, Signer, origin_of
 from disavow.proof.validation import day_of
 
@@ -107,24 +108,19 @@ def log_rebuilt(
     append(connection, leaf_of_rebuilt(header, mechanism, places), round_id=round_id)
 
 
-def log_erasure(connection: sa.Connection, erasure: int) -> None:
+def log_erasure(connection: sa.Connection, members: Members, erasure: int) -> None:
     """The leaf of an erasure's withdrawals, and of its rollback if there is one."""
     row = connection.execute(sa.select(erasures).where(erasures.c.id == erasure)).one()
     _salt_withdrawals(connection, erasure)
     logged = logged_rounds(connection)
     told, times = [], [row.opened_at]
     run_id: str = connection.execute(sa.select(run.c.run_id)).scalar_one()
-    asked = (
-        sa.select(requests, clients.c.id.label("client_id"))
-        .outerjoin(clients, clients.c.number == requests.c.client)
-        .where(requests.c.erasure == erasure)
-        .order_by(requests.c.id)
-    )
+    asked = sa.select(requests).where(requests.c.erasure == erasure).order_by(requests.c.id)
     for request in connection.execute(asked).all():
-        salts = {"rounds_salt": secrets.token_bytes(SALT_BYTES), "client_salt": secrets.token_bytes(SALT_BYTES)}
-        connection.execute(requests.update().where(requests.c.id == request.id).values(salts))
-        who = commit_client(run_id=run_id, salt=salts["client_salt"], client=request.client_id or "")
-        where = commit_rounds(salts["rounds_salt"], rounds_of(connection, request.client))
+        where_salt, who_salt = _request_salts(members, request)
+        client = members.ids_of([request.client]).get(request.client, "")
+        who = commit_client(run_id=run_id, salt=who_salt, client=client)
+        where = commit_rounds(where_salt, rounds_of(connection, members, request.client))
         day = day_of(request.asked_at)
         told.append(LoggedRequest(asked_at=day, verdict=request.verdict, client=who, rounds=where))
         times.append(request.asked_at)  # whoever asked may have another clock
@@ -134,6 +130,13 @@ def log_erasure(connection: sa.Connection, erasure: int) -> None:
     if row.rollback_to is not None:
         back = RollbackLeaf(withdrawal=place, to=row.rollback_to, at=day_of(row.opened_at))
         append(connection, back, erasure=erasure)
+
+
+def _request_salts(members: Members, request: sa.Row[Any]) -> tuple[bytes, bytes]:
+    """What closes the commitments to a request; for clients unknown, that nobody can ever open."""
+    if request.client == UNKNOWN:
+        return secrets.token_bytes(SALT_BYTES), secrets.token_bytes(SALT_BYTES)
+    return members.request_salts(request.client, request.id)
 
 
 def _salt_withdrawals(connection: sa.Connection, erasure: int) -> None:
@@ -155,7 +158,8 @@ def append(connection: sa.Connection, leaf: Leaf, **values: Any) -> int:
     latest = latest_before(connection, place)
     if latest is not None and not isinstance(leaf, RunLeaf):
         leaf = replace(leaf, at=not_before(leaf.at, latest))
-    row = {"position": place, "leaf": leaf.encode().decode(), "hash": leaf.hash, **values}
+    frontier = b"".join(appended(_frontier(connection, place), place, leaf.hash))
+    row = {"position": place, "leaf": leaf.encode().decode(), "hash": leaf.hash, "frontier": frontier, **values}
     connection.execute(log.insert().values(row))
     return place
 
@@ -189,7 +193,16 @@ def _decoded(text: str) -> Leaf:
 
 def head_size(connection: sa.Connection) -> int:
     """How many leaves there are."""
-    return int(connection.execute(sa.select(sa.func.count()).select_from(log)).scalar_one())
+    last = connection.execute(sa.select(sa.func.max(log.c.position))).scalar()
+    return 0 if last is None else int(last) + 1
+
+
+def _frontier(connection: sa.Connection, size: int) -> list[bytes]:
+    """The roots of the perfect subtrees of the first leaves."""
+    if size == 0:
+        return []
+    found: bytes = connection.execute(sa.select(log.c.frontier).where(log.c.position == size - 1)).scalar_one()
+    return [found[start : start + HASH_BYTES] for start in range(0, len(found), HASH_BYTES)]
 
 
 def hashes_of(connection: sa.Connection) -> list[bytes]:
@@ -198,9 +211,9 @@ def hashes_of(connection: sa.Connection) -> list[bytes]:
 
 
 def head_of(connection: sa.Connection, run_id: str) -> Checkpoint:
-    """The head as it is now, not yet signed."""
-    hashes = hashes_of(connection)
-    return Checkpoint(origin_of(run_id), len(hashes), root_of(hashes))
+    """The head as it is now, not yet signed. Its cost does not grow with the log."""
+    size = head_size(connection)
+    return Checkpoint(origin_of(run_id), size, root_of_frontier(_frontier(connection, size)))
 
 
 def signed_head(connection: sa.Connection) -> str | None:
@@ -253,25 +266,36 @@ def withdrawal_places(connection: sa.Connection) -> dict[int, int]:
 
 
 _SLOTS = (
-    sa.select(log.c.position, rounds.c.id, rounds.c.number)
-    .add_columns(memberships.c.slot, memberships.c.salt, memberships.c.update_digest)
+    sa.select(log.c.position.label("place"), rounds.c.id, rounds.c.number, rounds.c.attempt, rounds.c.epoch)
+    .add_columns(memberships.c.slot, memberships.c.sealed)
     .join_from(memberships, rounds, rounds.c.id == memberships.c.round_id)
     .join(log, log.c.round_id == rounds.c.id)
-    .where(rounds.c.standing)
-    .order_by(log.c.position, memberships.c.slot)
+    .where(rounds.c.standing, has_tokens())
 )
 
 
-def logged_slots(connection: sa.Connection, client: int) -> tuple[LoggedSlot, ...]:
+def logged_slots(connection: sa.Connection, members: Members, client: int) -> tuple[LoggedSlot, ...]:
     """The slots that a client (by its number) filled in standing rounds, in the order of the log."""
-    return tuple(LoggedSlot(*row) for row in connection.execute(_SLOTS.where(memberships.c.client == client)))
+    key = members.keyring.by_number([client]).get(client)
+    if key is None:
+        return ()
+    found = []
+    for row in selected(connection, _SLOTS, members.tokens(connection, client)):
+        filled = members.opened(key, row, row)
+        found.append(LoggedSlot(row.place, row.id, row.number, row.slot, filled.salt, filled.update_digest))
+    return tuple(sorted(found, key=lambda each: (each.place, each.slot)))
 
 
-def logged_slots_of_round(connection: sa.Connection, number: int) -> dict[str, LoggedSlot]:
-    """The slots of a standing round by the ids of their members who are in the tables, in order."""
-    query = _SLOTS.add_columns(clients.c.id).join(clients, clients.c.number == memberships.c.client)
-    found = connection.execute(query.where(rounds.c.number == number))
-    return {client: LoggedSlot(*slot) for *slot, client in found}
+def logged_slots_of_round(connection: sa.Connection, members: Members, number: int) -> dict[str, LoggedSlot]:
+    """The slots of a standing round by the ids of their members who are in the keyring, in order."""
+    header = connection.execute(sa.select(rounds).where(rounds.c.standing, rounds.c.number == number)).one_or_none()
+    if header is None:
+        return {}
+    place: int = connection.execute(sa.select(log.c.position).where(log.c.round_id == header.id)).scalar_one()
+    return {
+        filled.client.id: LoggedSlot(place, header.id, number, slot, filled.salt, filled.update_digest)
+        for slot, filled in members.of_round(connection, header).items()
+    }
 
 
 def log_size(connection: sa.Connection) -> LogSize:
@@ -289,15 +313,18 @@ def log_size(connection: sa.Connection) -> LogSize:
     )
 
 
-def rounds_of(connection: sa.Connection, client: int | None) -> list[int]:
+_PLACES = (
+    sa.select(log.c.position)
+    .join(memberships, memberships.c.round_id == log.c.round_id)
+    .where(has_tokens())
+    .order_by(log.c.position)
+)
+
+
+def rounds_of(connection: sa.Connection, members: Members, client: int | None) -> list[int]:
     """The places in the log of the rounds, standing or not, in which a client (by its number) took part."""
-    query = (
-        sa.select(log.c.position)
-        .join(memberships, memberships.c.round_id == log.c.round_id)
-        .where(memberships.c.client == client)
-        .order_by(log.c.position)
-    )
-    return list(connection.execute(query).scalars())
+    tokens = () if client is None else members.tokens(connection, client)
+    return sorted({row.position for row in selected(connection, _PLACES, tokens)})
 
 
 def not_before(time: str, latest: str) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from disavow.domain import Policy
+from disavow.ledger import pseudonyms
+from disavow.ledger.members import UNKNOWN, Members
 from disavow.ledger.schema import clusters, memberships, rounds, withdrawals
 from disavow.proof.bounds import log10_odds
 
@@ -31,20 +33,28 @@ class Odds:
     median_drawn: float
 
 
-def odds(connection: sa.Connection, policy: Policy) -> Odds | None:
-    """The odds and chances of the clients that are still in; None where none of them was in a standing round."""
+def odds(connection: sa.Connection, members: Members, policy: Policy) -> Odds | None:
+    """The odds and chances of the clients that are still in; None where none of them was in a standing round, or
+    where there is no keyring to say which slots are of one client. Every client is tried in every round.
+    """
     from statistics import median  # loads decimal and fractions, which nothing else here needs
 
+    if not members.keyring.exists:
+        return None
     ratios: list[float] = []
     squares: defaultdict[int, float] = defaultdict(float)
     log_left_out: defaultdict[int, float] = defaultdict(float)
-    for round_id, tau in connection.execute(_ROUNDS).all():
-        members = connection.execute(_MEMBERS, {"round_id": round_id}).all()
-        groups = connection.execute(_CLUSTERS, {"round_id": round_id}).all()
+    present = list(members.keyring.present().values())
+    for header in connection.execute(_ROUNDS).all():
+        where, tau = members.name_of(header), header.tau
+        known = {pseudonyms.token(client.at(header.epoch), where): client.number for client in present}
+        filled = connection.execute(_MEMBERS, {"round_id": header.id}).all()
+        groups = connection.execute(_CLUSTERS, {"round_id": header.id}).all()
         starts = [group.first_slot for group in groups]
         # a rebuilt round has no clusters: everybody is in it for certain, and without noise
         of_cluster = [_ratio_and_chance(group, tau, policy) for group in groups] or [(math.inf, -math.inf)]
-        for slot, client in members:
+        for slot, token in filled:
+            client = known.get(token, UNKNOWN)
             ratio, left_out = of_cluster[max(0, bisect_right(starts, slot) - 1)]
             ratios.append(ratio)
             squares[client] += ratio * ratio
@@ -77,14 +87,14 @@ def _log10(ratio: float) -> float | None:
     return log10_odds(ratio) if math.isfinite(ratio) else None
 
 
-_ROUNDS = sa.select(rounds.c.id, rounds.c.tau).where(rounds.c.standing)
+_ROUNDS = sa.select(rounds).where(rounds.c.standing)
 _CLUSTERS = (
     sa.select(clusters.c.first_slot, clusters.c.size, clusters.c.places, clusters.c.weight, clusters.c.spread)
     .where(clusters.c.round_id == sa.bindparam("round_id"))
     .order_by(clusters.c.first_slot)
 )
 _MEMBERS = (
-    sa.select(memberships.c.slot, memberships.c.client)
+    sa.select(memberships.c.slot, memberships.c.token)
     .outerjoin(
         withdrawals,
         (withdrawals.c.round_id == memberships.c.round_id) & (withdrawals.c.slot == memberships.c.slot),

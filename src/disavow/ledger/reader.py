@@ -37,21 +37,22 @@ from disavow.ledger import (
     retention,
     rounds,
     rows,
-    tombstones,
     updates,
     withdrawals,
 )
 from disavow.ledger.creation import MODELS
 from disavow.ledger.evidence import evidence
 from disavow.ledger.journal import Rebuilding, Waiting
+from disavow.ledger.keyring import Keyring
 from disavow.ledger.log import LoggedRound, LoggedSlot, LogSize
+from disavow.ledger.members import UNKNOWN, Members
 from disavow.ledger.models import ModelStore, Vector, mean_of
 from disavow.ledger.odds import Odds, odds
 from disavow.ledger.requests import JudgedRequest
+from disavow.ledger.restored import Restored, restored
 from disavow.ledger.retention import RoundModel
 from disavow.ledger.rounds import ClientRound, RoundSummary, StoredCluster
 from disavow.ledger.schema import models, run
-from disavow.ledger.tombstones import Restored
 from disavow.ledger.updates import UPDATES, KeptRound, UpdateStore
 from disavow.ledger.withdrawals import Withdrawn
 from disavow.privacy.events import Event
@@ -78,14 +79,16 @@ class RunRecord:
     trainer: TrainedBy
     store: ModelStore
     updates: UpdateStore
+    members: Members
 
     @classmethod
-    def load(cls, directory: Path, engine: sa.Engine) -> Self:
+    def load(cls, directory: Path, engine: sa.Engine, keys: Path) -> Self:
         """Read it from a run.
 
         Args:
             directory: The folder of the run.
             engine: Opens connections to its database.
+            keys: The folder of the operator's keys.
 
         Raises:
             LedgerError: The row of the run is damaged.
@@ -94,6 +97,7 @@ class RunRecord:
         try:
             with engine.connect() as connection:
                 row = connection.execute(sa.select(run)).one()
+            keyring = Keyring(keys, row.run_id)
             return cls(
                 directory=directory,
                 run_id=row.run_id,
@@ -105,7 +109,8 @@ class RunRecord:
                 settings_digest=row.settings_digest,
                 trainer=TrainedBy.from_json(row.trainer),
                 store=ModelStore(directory / MODELS),
-                updates=UpdateStore(directory / UPDATES),
+                updates=UpdateStore(directory / UPDATES, keyring),
+                members=Members(keyring, row.run_id),
             )
         except (sa.exc.NoResultFound, sa.exc.MultipleResultsFound, ValueError, TypeError) as error:
             raise LedgerError(
@@ -129,6 +134,8 @@ class Reader(ABC):
         self.trainer = record.trainer
         self.store = record.store
         self.updates = record.updates
+        self.members = record.members
+        self.keyring = record.members.keyring
 
     @abstractmethod
     def _connect(self) -> AbstractContextManager[sa.Connection]:
@@ -156,23 +163,23 @@ class Reader(ABC):
 
     def rounds_with(self, client: str) -> tuple[int, ...]:
         """The numbers of the standing rounds in which a client took part; answered from an index."""
-        return self._read(rounds.rounds_with, client)
+        return self._read(rounds.rounds_with, self.members, client)
 
     def rounds_of_client(self, client: int) -> tuple[ClientRound, ...]:
         """The rounds, standing or not, in which a client (by its number) took part."""
-        return self._read(rounds.rounds_of_client, client)
+        return self._read(rounds.rounds_of_client, self.members, client)
 
     def membership(self, number: int) -> tuple[tuple[str, ...], ...]:
         """Who is in which cluster of a standing round, leavers left out."""
-        return self._read(rounds.membership, number)
+        return self._read(rounds.membership, self.members, number)
 
     def newest_membership(self) -> tuple[tuple[str, ...], ...]:
         """The same of the newest standing round that has clusters: a rebuilt one has none."""
-        return self._read(rounds.newest_membership)
+        return self._read(rounds.newest_membership, self.members)
 
     def round(self, number: int) -> Round:
         """A standing round, whole."""
-        return self._read(rounds.load, number)
+        return self._read(rounds.load, self.members, number)
 
     def cluster_at(self, round_id: int, slot: int) -> StoredCluster:
         """The cluster that holds a slot of a round, which is named by its row."""
@@ -211,11 +218,11 @@ class Reader(ABC):
 
     def odds(self) -> Odds | None:
         """What the models of the standing rounds say about who was drawn; None where nobody could have been."""
-        return self._read(odds, self.policy)
+        return self._read(odds, self.members, self.policy)
 
     def latest_samples(self) -> dict[str, int]:
         """How many samples each participant of the round recorded last held; none before the first."""
-        return self._read(rounds.latest_samples)
+        return self._read(rounds.latest_samples, self.members)
 
     def seconds_per_round(self) -> float | None:
         """What a round took lately; None before any was measured."""
@@ -223,7 +230,7 @@ class Reader(ABC):
 
     def kept_rounds(self, first: int) -> list[KeptRound]:
         """The rounds whose kept updates a rebuild from `first` on goes through; see `updates.to_rebuild_from`."""
-        return self._read(updates.to_rebuild_from, first)
+        return self._read(updates.to_rebuild_from, self.members, first)
 
     def kept_update(self, member: Member) -> Vector:
         """An update that is kept."""
@@ -293,46 +300,47 @@ class Reader(ABC):
 
     def clients(self) -> tuple[str, ...]:
         """The ids of all clients still in, sorted."""
-        return self._read(registry.still_in)
+        return self._read(registry.still_in, self.keyring)
+
+    def count_clients(self) -> int | None:
+        """Count the clients still in; None where there is no keyring to say so."""
+        if not self.keyring.exists:
+            return None
+        return self.keyring.count() - len(self._read(registry.withdrawn) - {UNKNOWN})
 
     def data_digests(self) -> dict[str, str]:
         """Read the SHA-256 of what each client holds, where a task trains the run."""
-        return self._read(registry.data_digests)
+        return self._read(registry.data_digests, self.keyring)
 
     def strangers(self, ids: Sequence[str]) -> tuple[str, ...]:
         """Those of these who are not clients of the run, or have been withdrawn from it."""
-        return self._read(registry.strangers, ids)
+        return self._read(registry.strangers, self.keyring, ids)
 
     def numbers_of(self, ids: Sequence[str]) -> dict[str, int]:
         """The numbers of those of these clients who are known."""
-        return self._read(registry.numbers_of, ids)
+        return {client: found.number for client, found in self.keyring.find_all(ids).items()}
 
     def names_of(self, numbers: Sequence[int]) -> list[str]:
-        """The ids of clients by their numbers."""
-        return self._read(registry.names_of, numbers)
+        """The ids of those of these clients, by their numbers, who are in the keyring."""
+        return list(self.members.ids_of(numbers).values())
 
     def anchors(self) -> Anchors | None:
         """The run's fixed clusters, with the places of all clients still in; None where none are settled yet."""
-        return self._read(registry.load_anchors)
+        return self._read(registry.load_anchors, self.keyring)
 
-    def restored_from_backup(self, keys: Path) -> Restored:
-        """Whom the run has forgotten, by the tombstones in a folder of keys; see `tombstones.restored`."""
-        return self._read(tombstones.restored, keys, directory=self.directory)
+    def restored_from_backup(self) -> Restored:
+        """Whom the run has forgotten, by its keyring; see `restored.restored`."""
+        return self._read(restored, self.members)
 
     # -- erasure requests ----------------------------------------------------------------------------------
 
-    def goes_by_a_key(self) -> bool:
-        """Whether an operator's key has been used with this run: another one is refused from then on."""
-        with self._connect() as connection:
-            return connection.execute(sa.select(run.c.tombstone_key)).scalar_one() is not None
-
     def requests(self, numbers: Sequence[int] | None = None) -> tuple[ErasureRequest, ...]:
         """Erasure requests with what became of them: all, or those of these numbers."""
-        return self._read(requests.listed, numbers)
+        return self._read(requests.listed, self.members, numbers)
 
-    def find_request(self, client: str, *, key: bytes) -> ErasureRequest | None:
+    def find_request(self, client: str) -> ErasureRequest | None:
         """The request of a client, if it has asked before and not cancelled it."""
-        return self._read(requests.find, client, key=key)
+        return self._read(requests.find, self.members, client)
 
     def numbers_to_judge(self, ids: Sequence[str]) -> list[int]:
         """The numbers of those of these clients who are not withdrawn yet.
@@ -341,7 +349,7 @@ class Reader(ABC):
             UnknownClient: One of them is not a client of the run.
 
         """
-        return self._read(requests.numbers_to_judge, ids)
+        return self._read(requests.numbers_to_judge, self.keyring, ids)
 
     def latest_stream_round(self) -> int:
         """The last round after which a request stream placed a request; 0 where there is none."""
@@ -349,11 +357,11 @@ class Reader(ABC):
 
     def judged_requests_of(self, clients: Sequence[int]) -> tuple[JudgedRequest, ...]:
         """The requests, with their verdicts, of clients (by their numbers) who are not deleted yet."""
-        return self._read(requests.judged_requests_of, clients)
+        return self._read(requests.judged_requests_of, self.members, clients)
 
     def judged_together(self, erasure: int) -> tuple[JudgedRequest, ...]:
         """The requests that one erasure answers."""
-        return self._read(requests.judged_together, erasure)
+        return self._read(requests.judged_together, self.members, erasure)
 
     def waiting(
         self, *, after: int = 0, among: Collection[int] | None = None, most: int = MOST_REQUESTS
@@ -363,12 +371,12 @@ class Reader(ABC):
 
     def never_present(self, leavers: Sequence[int]) -> set[int]:
         """Those of these clients, by their numbers, who never took part in a round, standing or superseded."""
-        return self._read(journal.never_present, leavers)
+        return self._read(journal.never_present, self.members, leavers)
 
     def evidence(self, leavers: Sequence[int]) -> tuple[ClusterEvidence | RebuiltEvidence, ...]:
         """What there is to judge once these clients, by their numbers, are withdrawn; see `evidence.evidence`."""
         with self._connect() as connection:
-            return tuple(evidence(connection, leavers, self.policy))
+            return tuple(evidence(connection, self.members, leavers, self.policy))
 
     def rebuilding(self) -> Rebuilding | None:
         """What has to be rebuilt before open erasures can go on; None when nothing has."""
@@ -380,15 +388,15 @@ class Reader(ABC):
 
     def repeated_updates(self) -> tuple[bool, ...] | None:
         """Whether survivors returned the same updates again; see `journal.repeated_updates`."""
-        return self._read(journal.repeated_updates)
+        return self._read(journal.repeated_updates, self.members)
 
-    def leavers_to_delete(self) -> list[int]:
-        """The clients whose erasure waits for their deletion, by their numbers."""
-        return self._read(journal.leavers_to_delete)
+    def leavers_to_forget(self) -> dict[int, int]:
+        """The clients who are to be forgotten now, by their numbers, with their requests."""
+        return self._read(journal.leavers_to_forget)
 
-    def purging(self) -> bool:
-        """Whether deleted rows still have to be purged from the files."""
-        return self._read(journal.purging)
+    def deleting(self) -> bool:
+        """Whether erasures wait for their leavers to be forgotten."""
+        return self._read(journal.deleting)
 
     # -- the transparency log ------------------------------------------------------------------------------
 
@@ -447,15 +455,15 @@ class Reader(ABC):
 
     def places_of_client(self, client: int) -> list[int]:
         """The places in the log of the rounds, standing or not, in which a client (by its number) took part."""
-        return self._read(log.rounds_of, client)
+        return self._read(log.rounds_of, self.members, client)
 
     def logged_slots(self, client: int) -> tuple[LoggedSlot, ...]:
         """The slots that a client (by its number) filled in standing rounds, in the order of the log."""
-        return self._read(log.logged_slots, client)
+        return self._read(log.logged_slots, self.members, client)
 
     def logged_slots_of_round(self, number: int) -> dict[str, LoggedSlot]:
         """The slots of a standing round by the ids of their members who are still in the tables, in order."""
-        return self._read(log.logged_slots_of_round, number)
+        return self._read(log.logged_slots_of_round, self.members, number)
 
     def withdrawal_places(self) -> dict[int, int]:
         """The place of each erasure's withdrawal in the log, in order."""

@@ -13,9 +13,11 @@ import sqlalchemy as sa
 from disavow.domain import VARIANCE_FLOOR, Layout, Policy, Rebuilt
 from disavow.errors import RoundRefused
 from disavow.ledger import log, rows, updates
-from disavow.ledger.clients import numbers_of
+from disavow.ledger.keyring import Keyring
 from disavow.ledger.models import Vector
+from disavow.ledger.pseudonyms import RoundName
 from disavow.ledger.schema import events, memberships, rebuilt, rounds, slots
+from disavow.ledger.updates import KeptFile
 from disavow.privacy.events import event_of_rebuilt
 
 
@@ -42,16 +44,19 @@ def insert(
     *,
     run_id: str,
     policy: Policy,
+    keyring: Keyring,
     noted: Mapping[str, float | str | None],
-    sizes: Mapping[bytes, int],
+    kept: Mapping[bytes, KeptFile],
 ) -> None:
     """Store the rows of a rebuilt round, its event, what is kept of it, and its leaf in the log.
 
     `noted` is what its row holds beside the record: its `seconds`, and its `trainer`.
     """
     _refuse_undone(connection, record)
-    known = numbers_of(connection, [slot.member.client for slot in record.slots if slot.member is not None])
-    parts = rows.slot_rows(record.number, record.slots, run_id=run_id, numbers=known)
+    where, epoch = RoundName(run_id, record.number, record.attempt), keyring.epoch
+    keys = keyring.find_all([member.client for member in rows.members_of(record.slots)])
+    filled = rows.in_slot_order([record.slots], where=where, keys=keys, epoch=epoch)
+    parts = rows.slot_rows(filled, where=where, keys=keys, epoch=epoch)
     header: rows.Row = {
         "number": record.number,
         "attempt": record.attempt,
@@ -64,6 +69,7 @@ def insert(
         "participants": len(record.slots),
         "clusters": 0,
         "recorded_at": rows.time_to_text(record.recorded_at),
+        "epoch": epoch,
         "standing": True,
         **noted,
     }
@@ -73,7 +79,7 @@ def insert(
     connection.execute(rebuilt.insert().values(round_id=round_id, **made))
     for table in (slots, memberships):
         connection.execute(table.insert(), [{"round_id": round_id, **row} for row in parts[table.name]])
-    updates.insert(connection, round_id, parts["memberships"], sizes)
+    updates.insert(connection, round_id, filled, kept)
     event = event_of_rebuilt(policy, number=record.number, attempt=record.attempt)
     connection.execute(events.insert().values(rows.event_row(event, round_id)))
     log.log_rebuilt(connection, round_id, header, record.mechanism, parts["slots"])

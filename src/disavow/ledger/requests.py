@@ -1,8 +1,8 @@
-"""Erasure requests as rows: placed by anyone, found again by tombstone, listed with what became of them."""
+"""Erasure requests as rows: placed by anyone, found again by who asked, listed with what became of them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,10 +11,14 @@ import sqlalchemy as sa
 
 from disavow.domain import Cost, ErasureRequest, RequestState, Verdict, VerdictKind
 from disavow.domain.strategies import MECHANISMS
-from disavow.errors import LedgerError, RunError, UnknownClient
-from disavow.ledger.keys import another_key, fingerprint, tombstone
+from disavow.errors import RunError, UnknownClient
+from disavow.ledger.keyring import Keyring
+from disavow.ledger.members import UNKNOWN, Members
 from disavow.ledger.rows import request_checksum, time_to_text
-from disavow.ledger.schema import clients, erasures, requests, run
+from disavow.ledger.schema import erasures, requests
+
+RESTORED = "restored from a backup"
+"""What is noted of requests that are placed, or given up, because the run is older than its keyring."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +51,15 @@ class JudgedRequest:
     rollback_to: int | None
     target: int | None
     openings: str | None
-    rounds_salt: bytes | None
-    client_salt: bytes | None
+    rounds_salt: bytes
+    client_salt: bytes
 
 
 def place(
     connection: sa.Connection,
+    keyring: Keyring,
     ids: Sequence[str],
     *,
-    key: bytes,
     at: datetime,
     stream_round: int | None = None,
     openings: str | None = None,
@@ -63,46 +67,64 @@ def place(
 ) -> tuple[int, ...]:
     """Make requests wait; their numbers. Asking twice gives the number of the first request, unless cancelled.
 
-    A client that the ledger has never known is refused, and then nothing is placed. `openings` is the folder, as an
-    absolute path, into which whoever answers is to write the openings; it is deleted with the client.
+    A client that the run has never known is refused, and then nothing is placed. `openings` is the folder, as an
+    absolute path, into which whoever answers is to write the openings; it is kept in the keyring.
     `note` is said of the requests wherever they are listed.
     """
-    run_id = bind_key(connection, key)
     numbers = []
     for client in ids:
         refuse_broken_text(client)
-        stone = tombstone(key, run_id, client)
-        number = connection.execute(_request_with(stone)).scalar()
+        answered = keyring.left(client)
+        if answered is not None:
+            numbers.append(answered)
+            continue
+        found = keyring.find(client)
+        if found is None:
+            raise UnknownClient(f"{client!r} is not a client of this run, and never was; nothing was changed")
+        number = connection.execute(_request_of(found.number)).scalar()
         if number is None:
-            found = connection.execute(sa.select(clients.c.number).where(clients.c.id == client)).scalar()
-            if found is None:
-                raise UnknownClient(f"{client!r} is not a client of this run, and never was; nothing was changed")
-            row = {
-                "tombstone": stone,
-                "asked_at": time_to_text(at),
-                "stream_round": stream_round,
-                "cancelled_at": None,
-                "note": note,
-            }
-            placed = requests.insert().values(**row, client=found, checksum=request_checksum(row))
-            number = connection.execute(placed.returning(requests.c.id)).scalar_one()
+            number = _insert(connection, found.number, at=at, stream_round=stream_round, note=note)
         if openings is not None:
-            mine = requests.c.id == number, requests.c.client.is_not(None)  # once it is deleted, nothing is written
-            connection.execute(requests.update().where(*mine).values(openings=openings))
+            keyring.ask_openings(found.number, openings)
         numbers.append(number)
     return tuple(numbers)
 
 
-def cancel(connection: sa.Connection, client: str, *, at: datetime) -> int:
+def place_for_unknown(connection: sa.Connection, *, at: datetime) -> int:
+    """Make one request wait for all who were forgotten and are in a run that was restored from a backup."""
+    waiting = connection.execute(_request_of(UNKNOWN)).scalar()
+    return _insert(connection, UNKNOWN, at=at, note=RESTORED) if waiting is None else waiting
+
+
+def give_up_forgotten(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> None:
+    """Cancel requests of clients who were forgotten since: the run was restored from a backup made before."""
+    query = sa.select(requests).where(requests.c.erasure.is_(None), requests.c.cancelled_at.is_(None))
+    waiting = connection.execute(query.where(requests.c.client != UNKNOWN)).all()
+    known = keyring.by_number([row.client for row in waiting])
+    for row in waiting:
+        if row.client not in known:
+            _cancel(connection, row, at=at, client=None, note=RESTORED)
+
+
+def _insert(
+    connection: sa.Connection, client: int, *, at: datetime, stream_round: int | None = None, note: str = ""
+) -> int:
+    row = {"asked_at": time_to_text(at), "stream_round": stream_round, "cancelled_at": None, "note": note}
+    placed = requests.insert().values(**row, client=client, checksum=request_checksum(row))
+    number: int = connection.execute(placed.returning(requests.c.id)).scalar_one()
+    return number
+
+
+def cancel(connection: sa.Connection, keyring: Keyring, client: str, *, at: datetime) -> int:
     """Cancel the request of a client that waits; its number. Cancelling twice is cancelling once.
 
     A request with a verdict stays: its client is withdrawn already.
     """
     refuse_broken_text(client)
-    number = connection.execute(sa.select(clients.c.number).where(clients.c.id == client)).scalar()
-    if number is None:
+    found = keyring.find(client)
+    if found is None:
         raise UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed")
-    newest = sa.select(requests).where(requests.c.client == number).order_by(requests.c.id.desc()).limit(1)
+    newest = sa.select(requests).where(requests.c.client == found.number).order_by(requests.c.id.desc()).limit(1)
     row = connection.execute(newest).one_or_none()
     if row is None:
         raise RunError(f"{client!r} has not asked to be forgotten: there is nothing to cancel")
@@ -111,19 +133,20 @@ def cancel(connection: sa.Connection, client: str, *, at: datetime) -> int:
             f"request {row.id} of {client!r} has its verdict and cannot be cancelled any more: {row.verdict}"
         )
     if row.cancelled_at is None:
-        values = {**row._mapping, "cancelled_at": time_to_text(at)}
-        connection.execute(
-            requests.update()
-            .where(requests.c.id == row.id)
-            .values(cancelled_at=values["cancelled_at"], checksum=request_checksum(values))
-        )
+        _cancel(connection, row, at=at)
     cancelled: int = row.id
     return cancelled
 
 
-def _request_with(stone: bytes) -> sa.Select[int]:
-    """The number of the request with this tombstone; a cancelled one is as if it had not been placed."""
-    return sa.select(requests.c.id).where(requests.c.tombstone == stone, requests.c.cancelled_at.is_(None))
+def _cancel(connection: sa.Connection, row: sa.Row[Any], *, at: datetime, **values: Any) -> None:
+    values["cancelled_at"] = time_to_text(at)
+    checksum = request_checksum({**row._mapping, **values})
+    connection.execute(requests.update().where(requests.c.id == row.id).values(**values, checksum=checksum))
+
+
+def _request_of(client: int) -> sa.Select[int]:
+    """The number of a client's request; a cancelled one is as if it had not been placed."""
+    return sa.select(requests.c.id).where(requests.c.client == client, requests.c.cancelled_at.is_(None))
 
 
 def refuse_broken_text(client: str) -> None:
@@ -134,69 +157,50 @@ def refuse_broken_text(client: str) -> None:
         raise UnknownClient(f"{client!r} is not a client of this run, and never was; nothing was changed") from None
 
 
-def bind_key(connection: sa.Connection, key: bytes) -> str:
-    """The run's id, once it is sure that it goes by this operator's key; the first one given is remembered."""
-    known = connection.execute(sa.select(run.c.tombstone_key)).scalar_one()
-    if known is None:
-        connection.execute(run.update().values(tombstone_key=fingerprint(key)))
-    return check_key(connection, key)
-
-
-def check_key(connection: sa.Connection, key: bytes) -> str:
-    """The run's id; or `LedgerError` where the run goes by another key than this one. Nothing is written."""
-    row = connection.execute(sa.select(run.c.run_id, run.c.tombstone_key)).one()
-    if row.tombstone_key not in (None, fingerprint(key)):
-        raise another_key()
-    run_id: str = row.run_id
-    return run_id
-
-
-def find(connection: sa.Connection, client: str, *, key: bytes) -> ErasureRequest | None:
+def find(connection: sa.Connection, members: Members, client: str) -> ErasureRequest | None:
     """The request of a client, if it has asked before and not cancelled it."""
     refuse_broken_text(client)
-    run_id: str = connection.execute(sa.select(run.c.run_id)).scalar_one()
-    number = connection.execute(_request_with(tombstone(key, run_id, client))).scalar()
-    return None if number is None else listed(connection, [number])[0]
+    number = members.keyring.left(client)
+    if number is None:
+        found = members.keyring.find(client)
+        number = None if found is None else connection.execute(_request_of(found.number)).scalar()
+    return next(iter(listed(connection, members, [number])), None) if number else None
 
 
-def refuse_leavers(
-    connection: sa.Connection, ids: Sequence[str], key: bytes, *, listed: Collection[bytes] = ()
-) -> None:
-    """Raise if one of these has asked to be forgotten: it cannot come back under the same id.
-
-    `listed` are tombstones that are kept outside the run.
-    """
-    run_id = bind_key(connection, key)
-    for client in ids:
-        stone = tombstone(key, run_id, client)
-        if stone in listed or connection.execute(_request_with(stone)).first():
-            raise LedgerError(f"{client!r} has asked to be forgotten and cannot return under this id")
-
-
-def listed(connection: sa.Connection, numbers: Sequence[int] | None = None) -> tuple[ErasureRequest, ...]:
+def listed(
+    connection: sa.Connection, members: Members, numbers: Sequence[int] | None = None
+) -> tuple[ErasureRequest, ...]:
     """Requests in the order in which they were placed: all, or those of these numbers."""
     query = (
-        sa.select(requests, clients.c.id.label("client_id"), erasures)
-        .outerjoin(clients, clients.c.number == requests.c.client)
+        sa.select(requests, erasures)
         .outerjoin(erasures, erasures.c.id == requests.c.erasure)
         .order_by(requests.c.id)
     )
     if numbers is not None:
         query = query.where(requests.c.id.in_(numbers))
-    return tuple(_request(row) for row in connection.execute(query))
+    found = connection.execute(query).all()
+    ids = members.ids_of([row.client for row in found if row.client])
+    return tuple(_request(row, ids.get(row.client)) for row in found)
 
 
-def judged_requests_of(connection: sa.Connection, leavers: Sequence[int]) -> tuple[JudgedRequest, ...]:
-    """The requests, with their verdicts, of clients (by their numbers), in the order in which they were placed."""
-    return _judged(connection, requests.c.client.in_(leavers))
+def judged_requests_of(
+    connection: sa.Connection, members: Members, leavers: Sequence[int]
+) -> tuple[JudgedRequest, ...]:
+    """The requests, with their verdicts, of clients (by their numbers), in the order in which they were placed.
+
+    Whoever is not in the keyring any more has its proof already.
+    """
+    return _judged(connection, members, requests.c.client.in_(leavers))
 
 
-def judged_together(connection: sa.Connection, erasure: int) -> tuple[JudgedRequest, ...]:
-    """The requests that one erasure answers, in the order in which they were placed."""
-    return _judged(connection, requests.c.erasure == erasure)
+def judged_together(connection: sa.Connection, members: Members, erasure: int) -> tuple[JudgedRequest, ...]:
+    """The requests that one erasure answers, of clients in the keyring, in the order in which they were placed."""
+    return _judged(connection, members, requests.c.erasure == erasure)
 
 
-def _judged(connection: sa.Connection, which: sa.ColumnElement[bool]) -> tuple[JudgedRequest, ...]:
+def _judged(
+    connection: sa.Connection, members: Members, which: sa.ColumnElement[bool]
+) -> tuple[JudgedRequest, ...]:
     earlier = requests.alias()
     index = sa.select(sa.func.count()).where(earlier.c.erasure == requests.c.erasure, earlier.c.id < requests.c.id)
     query = (
@@ -210,29 +214,41 @@ def _judged(connection: sa.Connection, which: sa.ColumnElement[bool]) -> tuple[J
             erasures.c.opened_at.label("judged_at"),
             erasures.c.rollback_to,
             erasures.c.target,
-            requests.c.openings,
-            requests.c.rounds_salt,
-            requests.c.client_salt,
         )
         .join(erasures, erasures.c.id == requests.c.erasure)
         .where(which)
         .order_by(requests.c.id)
     )
-    return tuple(JudgedRequest(**row._mapping) for row in connection.execute(query))
+    found = connection.execute(query).all()
+    known = members.keyring.by_number([row.client for row in found if row.client])
+    judged = []
+    for row in found:
+        if row.client in known:
+            where_salt, who_salt = members.request_salts(row.client, row.number)
+            openings = members.keyring.openings(row.client)
+            judged.append(
+                JudgedRequest(**row._mapping, openings=openings, rounds_salt=where_salt, client_salt=who_salt)
+            )
+    return tuple(judged)
 
 
-def numbers_to_judge(connection: sa.Connection, ids: Sequence[str]) -> list[int]:
+def numbers_to_judge(connection: sa.Connection, keyring: Keyring, ids: Sequence[str]) -> list[int]:
     """The numbers of those of these clients who are not withdrawn yet; an unknown one is refused."""
     numbers = []
     for client in dict.fromkeys(ids):
         refuse_broken_text(client)
-        found = connection.execute(sa.select(clients.c.number).where(clients.c.id == client)).scalar()
+        found = keyring.find(client)
         if found is None:
             raise UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed")
-        numbers.append(found)
+        numbers.append(found.number)
     gone = sa.select(requests.c.client).where(requests.c.client.in_(numbers), requests.c.erasure.is_not(None))
     withdrawn = set(connection.execute(gone).scalars())
     return [number for number in numbers if number not in withdrawn]
+
+
+def last_number(connection: sa.Connection) -> int:
+    """The number of the newest request; 0 where there is none."""
+    return connection.execute(sa.select(sa.func.max(requests.c.id))).scalar() or 0
 
 
 def latest_stream_round(connection: sa.Connection) -> int:
@@ -240,11 +256,11 @@ def latest_stream_round(connection: sa.Connection) -> int:
     return connection.execute(sa.select(sa.func.max(requests.c.stream_round))).scalar() or 0
 
 
-def _request(row: sa.Row[Any]) -> ErasureRequest:
+def _request(row: sa.Row[Any], client: str | None) -> ErasureRequest:
     if row.erasure is None:
         return ErasureRequest(
             number=row.id,
-            client=row.client_id,
+            client=client,
             asked_at=datetime.fromisoformat(row.asked_at),
             state=RequestState.WAITING if row.cancelled_at is None else RequestState.CANCELLED,
             remark=row.note,
@@ -255,7 +271,7 @@ def _request(row: sa.Row[Any]) -> ErasureRequest:
     rollback = Verdict(VerdictKind.ROLLBACK, row.broken or row.rollback_to, back_to, row.criterion)
     return ErasureRequest(
         number=row.id,
-        client=row.client_id,
+        client=client,
         asked_at=datetime.fromisoformat(row.asked_at),
         state=RequestState(row.state),
         verdict=rollback if kind is VerdictKind.ROLLBACK else Verdict(kind),

@@ -15,10 +15,11 @@ import sqlalchemy as sa
 from disavow.domain import Anchors, Cluster, Evaluation, Member, Policy, Round, Slot
 from disavow.errors import LedgerError
 from disavow.ledger import log, rows, updates
-from disavow.ledger.clients import numbers_of
+from disavow.ledger.keyring import Keyring
+from disavow.ledger.members import Members, has_tokens, selected
 from disavow.ledger.models import Vector
+from disavow.ledger.pseudonyms import RoundName
 from disavow.ledger.schema import (
-    clients,
     clusters,
     evaluations,
     events,
@@ -28,6 +29,7 @@ from disavow.ledger.schema import (
     slots,
     withdrawals,
 )
+from disavow.ledger.updates import KeptFile
 from disavow.privacy.events import Event
 from disavow.proof.noise import logged_tau
 
@@ -227,15 +229,22 @@ def insert(
     *,
     run_id: str,
     policy: Policy,
+    keyring: Keyring,
     noted: Mapping[str, float | bool | str | None],
-    sizes: Mapping[bytes, int],
+    kept: Mapping[bytes, KeptFile],
 ) -> None:
     """Store the rows of a round, its event, what is kept of its updates, and its leaf in the log.
 
     `noted` is what its row holds beside the record: its `seconds`, its `trainer`, whether it `repeats` clusters.
     """
-    members = [slot.member.client for slot in record.slots if slot.member is not None]
-    parts = rows.rows_of(record, run_id=run_id, numbers=numbers_of(connection, members))
+    where, epoch = RoundName(run_id, record.number, record.attempt), keyring.epoch
+    keys = keyring.find_all([member.client for member in rows.members_of(record.slots)])
+    groups = (cluster.slots for cluster in record.clusters)
+    filled = rows.in_slot_order(groups, where=where, keys=keys, epoch=epoch)
+    parts = {
+        "clusters": rows.cluster_rows(record),
+        **rows.slot_rows(filled, where=where, keys=keys, epoch=epoch),
+    }
     header: rows.Row = {
         "number": record.number,
         "attempt": record.attempt,
@@ -248,6 +257,7 @@ def insert(
         "participants": len(record.slots),
         "clusters": len(record.clusters),
         "recorded_at": rows.time_to_text(record.recorded_at),
+        "epoch": epoch,
         "standing": True,
         **noted,
     }
@@ -255,7 +265,7 @@ def insert(
     round_id = connection.execute(rounds.insert().values(header).returning(rounds.c.id)).scalar_one()
     for table in (clusters, slots, memberships):
         _insert_many(connection, table, [{"round_id": round_id, **row} for row in parts[table.name]])
-    updates.insert(connection, round_id, parts["memberships"], sizes)
+    updates.insert(connection, round_id, filled, kept)
     event = rows.event_of_round(header, parts["clusters"], policy)
     connection.execute(events.insert().values(rows.event_row(event, round_id)))
     log.log_round(connection, round_id, header, parts)
@@ -268,23 +278,17 @@ def _insert_many(connection: sa.Connection, table: sa.Table, many: list[rows.Row
     connection.exec_driver_sql(str(statement), [tuple(row[column] for column in order) for row in many])
 
 
-def load(connection: sa.Connection, number: int) -> Round:
+def load(connection: sa.Connection, members: Members, number: int) -> Round:
     """A standing round with clusters, whole; withdrawn slots are nameless."""
     header = standing_round(connection, number)
     if header.clusters == 0:
         raise LedgerError(f"round {number} was rebuilt: it has no clusters")
-    members = (
-        sa.select(clients.c.id, memberships.c.samples, memberships.c.update_digest)
-        .outerjoin(memberships, (memberships.c.round_id == slots.c.round_id) & (memberships.c.slot == slots.c.slot))
-        .outerjoin(withdrawals, (withdrawals.c.round_id == slots.c.round_id) & (withdrawals.c.slot == slots.c.slot))
-        .outerjoin(clients, (clients.c.number == memberships.c.client) & withdrawals.c.slot.is_(None))
-        .where(slots.c.round_id == header.id)
-        .order_by(slots.c.slot)
-    )
-    loaded = [
-        Slot(None if row.id is None else Member(row.id, row.samples, row.update_digest))
-        for row in connection.execute(members)
-    ]
+    gone = _withdrawn_slots(connection, header.id)
+    filled = members.of_round(connection, header)
+    loaded = [Slot(None)] * header.participants
+    for slot, found in filled.items():
+        if slot not in gone:
+            loaded[slot] = Slot(Member(found.client.id, found.samples, found.update_digest))
     groups = sa.select(clusters).where(clusters.c.round_id == header.id).order_by(clusters.c.position)
     return Round(
         number=header.number,
@@ -332,31 +336,32 @@ def commitments(connection: sa.Connection, round_id: int) -> list[bytes]:
     return list(connection.execute(query).scalars())
 
 
-def membership(connection: sa.Connection, number: int) -> tuple[tuple[str, ...], ...]:
-    """Who is in which cluster of a standing round, leavers left out; a rebuilt round has none."""
+def membership(connection: sa.Connection, members: Members, number: int) -> tuple[tuple[str, ...], ...]:
+    """Who is in which cluster of a standing round, in id order, leavers left out; a rebuilt round has none."""
     header = standing_round(connection, number)
     if header.clusters == 0:
         return ()
-    withdrawn = sa.select(withdrawals.c.slot).where(withdrawals.c.round_id == header.id)
-    query = (
-        sa.select(memberships.c.slot, clients.c.id)
-        .join(clients, clients.c.number == memberships.c.client)
-        .where(memberships.c.round_id == header.id, memberships.c.slot.not_in(withdrawn))
-        .order_by(memberships.c.slot)
-    )
+    gone = _withdrawn_slots(connection, header.id)
     groups = sa.select(clusters.c.first_slot).where(clusters.c.round_id == header.id).order_by(clusters.c.position)
     starts = list(connection.execute(groups).scalars())
     found: list[list[str]] = [[] for _ in starts]
-    for slot, client in connection.execute(query).all():
-        found[bisect_right(starts, slot) - 1].append(client)
-    return tuple(map(tuple, found))
+    for slot, filled in members.of_round(connection, header).items():
+        if slot not in gone:
+            found[bisect_right(starts, slot) - 1].append(filled.client.id)
+    return tuple(tuple(sorted(group)) for group in found)
 
 
-def newest_membership(connection: sa.Connection) -> tuple[tuple[str, ...], ...]:
+def _withdrawn_slots(connection: sa.Connection, round_id: int) -> set[int]:
+    return set(
+        connection.execute(sa.select(withdrawals.c.slot).where(withdrawals.c.round_id == round_id)).scalars()
+    )
+
+
+def newest_membership(connection: sa.Connection, members: Members) -> tuple[tuple[str, ...], ...]:
     """That of the newest standing round that has clusters; nobody's where there is none."""
     newest = sa.select(sa.func.max(rounds.c.number)).where(rounds.c.standing, rounds.c.clusters > 0)
     number = connection.execute(newest).scalar()
-    return () if number is None else membership(connection, number)
+    return () if number is None else membership(connection, members, number)
 
 
 def summaries(connection: sa.Connection) -> tuple[RoundSummary, ...]:
@@ -390,32 +395,34 @@ def unevaluated(connection: sa.Connection) -> tuple[int, ...]:
     return tuple(connection.execute(query).scalars())
 
 
-def rounds_with(connection: sa.Connection, client: str) -> tuple[int, ...]:
-    """The numbers of the standing rounds in which a client took part; answered from an index."""
-    query = (
-        sa.select(rounds.c.number)
-        .join_from(clients, memberships, clients.c.number == memberships.c.client)
-        .join(rounds, rounds.c.id == memberships.c.round_id)
-        .where(clients.c.id == client, rounds.c.standing)
-        .order_by(rounds.c.number)
+_OF_CLIENT = (
+    sa.select(rounds.c.id, rounds.c.number, rounds.c.standing, rounds.c.clusters, clusters.c.size)
+    .join_from(memberships, rounds, rounds.c.id == memberships.c.round_id)
+    .outerjoin(
+        clusters,
+        (clusters.c.round_id == rounds.c.id)
+        & (clusters.c.first_slot <= memberships.c.slot)
+        & (memberships.c.slot < clusters.c.first_slot + clusters.c.size),
     )
-    return tuple(connection.execute(query).scalars())
+    .where(has_tokens())
+    .order_by(rounds.c.id)
+)
 
 
-def rounds_of_client(connection: sa.Connection, client: int) -> tuple[ClientRound, ...]:
-    """The rounds, standing or not, in which a client (by its number) took part."""
-    query = (
-        sa.select(rounds.c.id, rounds.c.number, rounds.c.standing, rounds.c.clusters, clusters.c.size)
-        .join_from(memberships, rounds, rounds.c.id == memberships.c.round_id)
-        .outerjoin(
-            clusters,
-            (clusters.c.round_id == rounds.c.id)
-            & (clusters.c.first_slot <= memberships.c.slot)
-            & (memberships.c.slot < clusters.c.first_slot + clusters.c.size),
-        )
-        .where(memberships.c.client == client)
+def rounds_with(connection: sa.Connection, members: Members, client: str) -> tuple[int, ...]:
+    """The numbers of the standing rounds in which a client took part: one look-up for each round."""
+    found = members.keyring.find(client)
+    if found is None:
+        return ()
+    return tuple(
+        sorted(each.number for each in rounds_of_client(connection, members, found.number) if each.standing)
     )
-    return tuple(ClientRound(*row) for row in connection.execute(query))
+
+
+def rounds_of_client(connection: sa.Connection, members: Members, client: int) -> tuple[ClientRound, ...]:
+    """The rounds, standing or not, in which a client (by its number) took part, in the order of their records."""
+    tokens = members.tokens(connection, client)
+    return tuple(ClientRound(*row) for row in selected(connection, _OF_CLIENT, tokens))
 
 
 def executed(connection: sa.Connection) -> tuple[Event, ...]:
@@ -434,15 +441,12 @@ def executed(connection: sa.Connection) -> tuple[Event, ...]:
     return tuple(found)
 
 
-def latest_samples(connection: sa.Connection) -> dict[str, int]:
+def latest_samples(connection: sa.Connection, members: Members) -> dict[str, int]:
     """How many samples each participant of the round recorded last, superseded or not, held; none before it."""
-    newest = sa.select(sa.func.max(rounds.c.id)).scalar_subquery()
-    query = (
-        sa.select(clients.c.id, memberships.c.samples)
-        .join(memberships, memberships.c.client == clients.c.number)
-        .where(memberships.c.round_id == newest)
-    )
-    return {row.id: row.samples for row in connection.execute(query)}
+    newest = connection.execute(sa.select(rounds).order_by(rounds.c.id.desc()).limit(1)).one_or_none()
+    if newest is None:
+        return {}
+    return {filled.client.id: filled.samples for filled in members.of_round(connection, newest).values()}
 
 
 def seconds_per_round(connection: sa.Connection) -> float | None:

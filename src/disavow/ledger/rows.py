@@ -4,62 +4,83 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any
 
-from disavow.domain import Policy, Round, Slot
+from disavow.domain import Member, Policy, Round, Slot
+from disavow.ledger import pseudonyms
+from disavow.ledger.keyring import ClientKey
+from disavow.ledger.pseudonyms import RoundName
 from disavow.privacy.events import Event, event_of
-from disavow.proof.commitment import SALT_BYTES, commit
+from disavow.proof.commitment import commit
 
 Row = dict[str, Any]
 
 
-def rows_of(record: Round, *, run_id: str, numbers: dict[str, int]) -> dict[str, list[Row]]:
-    """The rows of a round that is about to be recorded, by table, without its row in `rounds`.
+def members_of(slots: Iterable[Slot]) -> list[Member]:
+    """Who fills these slots; all of them are filled in a round that is recorded."""
+    found = []
+    for slot in slots:
+        if slot.member is None:
+            raise ValueError("a round is recorded with all its members")
+        found.append(slot.member)
+    return found
 
-    Every slot gets a fresh salt; `numbers` maps client ids to the random numbers that stand for them.
+
+def in_slot_order(
+    groups: Iterable[Iterable[Slot]], *, where: RoundName, keys: Mapping[str, ClientKey], epoch: int
+) -> list[Member]:
+    """Put the members of each group in the order of their pseudonyms, one group behind the other.
+
+    Any other order would repeat from round to round, and so link the slots of a client.
+
+    Args:
+        groups: The slots of each cluster; or of a whole round that has none.
+        where: The round's name.
+        keys: The keys of its participants.
+        epoch: Which of their keys it goes by.
+
     """
-    parts = slot_rows(record.number, record.slots, run_id=run_id, numbers=numbers)
-    return {"clusters": _cluster_rows(record), **parts}
+    return [
+        member
+        for slots in groups
+        for member in sorted(
+            members_of(slots), key=lambda each: pseudonyms.token(keys[each.client].at(epoch), where)
+        )
+    ]
 
 
 def slot_rows(
-    round_number: int, filled: Sequence[Slot], *, run_id: str, numbers: dict[str, int]
+    filled: Sequence[Member], *, where: RoundName, keys: Mapping[str, ClientKey], epoch: int
 ) -> dict[str, list[Row]]:
-    """The rows of a round's slots and of their members, by table."""
-    participants = len(filled)
-    salts = memoryview(secrets.token_bytes(SALT_BYTES * participants))
+    """The rows of a round's slots and of their members, by table, in slot order. What names a client derives from
+    its key.
+    """
     slots: list[Row] = []
     memberships: list[Row] = []
-    for number, slot in enumerate(filled):
-        if slot.member is None:
-            raise ValueError("a round is recorded with all its members")
-        salt = bytes(salts[SALT_BYTES * number : SALT_BYTES * (number + 1)])
+    for number, member in enumerate(filled):
+        key = keys[member.client].at(epoch)
         commitment = commit(
-            run_id=run_id,
-            round_number=round_number,
-            salt=salt,
-            client=slot.member.client,
-            update_digest=slot.member.update_digest,
+            run_id=where.run_id,
+            round_number=where.number,
+            salt=pseudonyms.salt(key, where),
+            client=member.client,
+            update_digest=member.update_digest,
+        )
+        sealed = pseudonyms.seal_member(
+            key, where, number, samples=member.samples, update_digest=member.update_digest
         )
         slots.append({"slot": number, "commitment": commitment})
-        row = {
-            "slot": number,
-            "client": numbers[slot.member.client],
-            "samples": slot.member.samples,
-            "salt": salt,
-            "update_digest": slot.member.update_digest,
-        }
-        memberships.append({**row, "checksum": membership_checksum(row)})
+        memberships.append({"slot": number, "token": pseudonyms.token(key, where), "sealed": sealed})
     return {"slots": slots, "memberships": memberships}
 
 
-def _cluster_rows(record: Round) -> list[Row]:
+def cluster_rows(record: Round) -> list[Row]:
+    """The rows of a round's clusters."""
     sizes = [len(cluster.slots) for cluster in record.clusters]
     starts = accumulate([0, *sizes[:-1]])
     return [
@@ -108,12 +129,6 @@ def _head(run_id: str, header: Row) -> list[Any]:
     return [run_id, *(header[c] for c in ("number", "attempt", "before", "after", "recorded_at"))]
 
 
-def membership_checksum(row: Row) -> bytes:
-    """Eight bytes that notice a changed membership row, and are deleted with it."""
-    packed = struct.pack(">qqq", row["slot"], row["client"], row["samples"]) + row["salt"] + row["update_digest"]
-    return hashlib.sha256(b"disavow/membership/v1\x00" + packed).digest()[:8]
-
-
 EVENT = ("mode", "clip", "tau", "rate", "weight", "squares", "clusters", "representatives", "fixed", "predictable")
 """The columns of an event, which are the fields of `privacy.events.Event` of the same names."""
 
@@ -148,10 +163,8 @@ def anchor_checksum(row: Row) -> bytes:
 
 
 def request_checksum(row: Row) -> bytes:
-    """Eight bytes that notice a changed request: its tombstone, its times, its place in a stream, its note."""
-    told = json.dumps(
-        [row["tombstone"].hex(), *(row[name] for name in ("asked_at", "stream_round", "cancelled_at", "note"))]
-    )
+    """Eight bytes that notice a changed request: its times, its place in a stream, its note."""
+    told = json.dumps([row[name] for name in ("asked_at", "stream_round", "cancelled_at", "note")])
     return hashlib.sha256(b"disavow/request/v1\x00" + told.encode()).digest()[:8]
 
 

@@ -1,16 +1,17 @@
-"""The tables. A client's id stands in `clients` alone; everywhere else stands its random number.
+"""The tables. No id of a client stands in any of them, nor anything made from one without a key.
 
-    anchors * ── clients (fixed clusters: their borders and weights, kept when clients leave)
-    run 1 ── rounds * ── clusters * ── slots * ─┬─ memberships 0..1 ── clients ── requests 0..1
-              ├─ models (before, after)         └─ withdrawals 0..1 ── erasures ──┘
+    anchors * (fixed clusters: their borders and weights, kept when clients leave)
+    members * (what the run knows of a client, sealed under its key)
+    run 1 ── rounds * ── clusters * ── slots * ─┬─ memberships 1
+              ├─ models (before, after)         └─ withdrawals 0..1 ── erasures ── requests
               ├─ evaluations 0..1
               ├─ events 1
               ├─ rebuilt 0..1 (what a round without clusters was rebuilt from)
               └─ log 1 (and one for each withdrawal, rollback and key)
 
-`slots` is permanent; `memberships` holds what names a client in a round (number, samples, salt, update digest)
-and is deleted when that client leaves, so that its slot stays, nameless. `updates` says which memberships' updates
-are kept as files, for the mechanism that rebuilds from them.
+Who filled a slot is said by the keyring alone (`ledger/keyring.py`): `memberships` has a pseudonym and what is
+sealed under the client's key. They stay when a client is forgotten, and nobody can open or link them any more.
+`updates` says which memberships' updates are kept as files, for the mechanism that rebuilds from them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ run = sa.Table(
     sa.Column("settings_digest", sa.String, nullable=False, comment="of what config.toml must keep"),
     sa.Column("trainer", sa.Text, nullable=False, comment="JSON: what trains it, such as the digest of its data"),
     sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the above; see ledger/rows.py"),
-    sa.Column("tombstone_key", sa.String, comment="fingerprint of the key, once it is used"),
+    sa.Column("keyring", sa.Integer, nullable=False, comment="generation of the keyring when last written"),
     sa.Column("engine", sa.Text, comment="JSON: which engine trained last, and why no faster one did"),
 )
 
@@ -57,14 +58,12 @@ models = sa.Table(
     ),
 )
 
-clients = sa.Table(
-    "clients",
+members = sa.Table(
+    "members",
     metadata,
-    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False, comment="random"),
-    sa.Column("id", sa.String, nullable=False, unique=True),
-    sa.Column("anchor", sa.ForeignKey("anchors.number"), comment="its fixed cluster; NULL where none is settled"),
-    sa.Column("share", sa.String, comment="its size class, once counted in its anchor"),
-    sa.Column("data", sa.String, comment="SHA-256 of what it holds, where a task trains the run"),
+    sa.Column("token", sa.LargeBinary, primary_key=True, comment="a client's pseudonym in the run"),
+    sa.Column("sealed", sa.LargeBinary, nullable=False, comment="what the run knows of it; see ledger/clients.py"),
+    sqlite_with_rowid=False,
 )
 
 anchors = sa.Table(
@@ -93,6 +92,7 @@ rounds = sa.Table(
     sa.Column("clusters", sa.Integer, nullable=False, comment="0: it was rebuilt"),
     sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the record; see ledger/rows.py"),
     sa.Column("recorded_at", sa.String, nullable=False, comment="UTC, ISO 8601"),
+    sa.Column("epoch", sa.Integer, nullable=False, comment="which of the clients' keys it goes by"),
     sa.Column("standing", sa.Boolean, nullable=False, comment="false once undone by a rollback"),
     sa.Column("superseded_by", sa.Integer, comment="the erasure that undid it"),
     sa.Column("seconds", sa.Float, comment="from broadcast to record"),
@@ -113,6 +113,7 @@ sa.Index(
     rounds.c.number,
     unique=True,
     sqlite_where=rounds.c.standing,
+    postgresql_where=rounds.c.standing,
 )
 
 clusters = sa.Table(
@@ -143,13 +144,9 @@ memberships = sa.Table(
     metadata,
     sa.Column("round_id", sa.Integer, primary_key=True),
     sa.Column("slot", sa.Integer, primary_key=True),
-    sa.Column("client", sa.ForeignKey("clients.number"), nullable=False),
-    sa.Column("samples", sa.Integer, nullable=False),
-    sa.Column("salt", sa.LargeBinary, nullable=False),
-    sa.Column("update_digest", sa.LargeBinary, nullable=False),
-    sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of this row; see ledger/rows.py"),
+    sa.Column("token", sa.LargeBinary, nullable=False, unique=True, comment="its member's pseudonym in the round"),
+    sa.Column("sealed", sa.LargeBinary, nullable=False, comment="samples, update digest; see ledger/pseudonyms.py"),
     sa.ForeignKeyConstraint(["round_id", "slot"], ["slots.round_id", "slots.slot"]),
-    sa.Index("ix_memberships_client_round_id", "client", "round_id", unique=True),
     sqlite_with_rowid=False,
 )
 
@@ -169,7 +166,8 @@ updates = sa.Table(
     metadata,
     sa.Column("round_id", sa.Integer, primary_key=True),
     sa.Column("slot", sa.Integer, primary_key=True),
-    sa.Column("stored_bytes", sa.Integer, nullable=False, comment="size of the compressed file"),
+    sa.Column("name", sa.String, nullable=False, comment="of its file; see ledger/updates.py"),
+    sa.Column("stored_bytes", sa.Integer, nullable=False, comment="size of the file"),
     sa.ForeignKeyConstraint(["round_id", "slot"], ["memberships.round_id", "memberships.slot"]),
     sqlite_with_rowid=False,
 )
@@ -223,8 +221,7 @@ requests = sa.Table(
     "requests",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("client", sa.ForeignKey("clients.number"), index=True, comment="NULL once the client is deleted"),
-    sa.Column("tombstone", sa.LargeBinary, nullable=False, comment="keyed hash of the client's id"),
+    sa.Column("client", sa.BigInteger, comment="its number in the keyring; NULL once it is forgotten"),
     sa.Column("asked_at", sa.String, nullable=False, comment="UTC, ISO 8601"),
     sa.Column("stream_round", sa.Integer, unique=True, comment="the round after which a request stream asked"),
     sa.Column("erasure", sa.ForeignKey("erasures.id"), index=True, comment="NULL while it waits"),
@@ -232,19 +229,15 @@ requests = sa.Table(
     sa.Column("cancelled_at", sa.String, comment="UTC, ISO 8601; only a request that waits can be cancelled"),
     sa.Column("note", sa.Text, nullable=False, server_default="", comment="why it was placed, if nobody asked"),
     sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of what was asked; see ledger/rows.py"),
-    sa.Column("openings", sa.Text, comment="the folder asked for its opening; NULL once deleted, or by default"),
-    sa.Column("rounds_salt", sa.LargeBinary, comment="opens the log's commitment to the rounds it was in"),
-    sa.Column(
-        "client_salt", sa.LargeBinary, comment="opens the log's commitment to who asked; both NULL once deleted"
-    ),
     sqlite_autoincrement=True,
 )
 
 sa.Index(
-    "ix_requests_tombstone",
-    requests.c.tombstone,
+    "ix_requests_client",
+    requests.c.client,
     unique=True,
     sqlite_where=requests.c.cancelled_at.is_(None),
+    postgresql_where=requests.c.cancelled_at.is_(None),
 )
 
 withdrawals = sa.Table(
@@ -267,5 +260,12 @@ log = sa.Table(
     sa.Column("round_id", sa.ForeignKey("rounds.id"), unique=True, comment="the round it logs"),
     sa.Column("erasure", sa.ForeignKey("erasures.id"), comment="the erasure whose withdrawal or rollback it logs"),
     sa.Column("clusters", sa.LargeBinary, comment="the leaf hashes of a round's clusters"),
+    sa.Column("frontier", sa.LargeBinary, nullable=False, comment="roots of the perfect subtrees up to here"),
     sa.Column("head", sa.Text, comment="the checkpoint signed when this was the last leaf; NULL if it was not"),
+)
+sa.Index(
+    "ix_log_keys",
+    log.c.position,
+    sqlite_where=sa.and_(log.c.round_id.is_(None), log.c.erasure.is_(None)),
+    postgresql_where=sa.and_(log.c.round_id.is_(None), log.c.erasure.is_(None)),
 )

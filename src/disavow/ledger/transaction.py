@@ -39,7 +39,7 @@ class Transaction(Snapshot):
 
     def open_erasure(self, requested: Waiting, verdict: Verdict, *, mechanism: str, at: datetime) -> int:
         """Withdraw the leavers of these requests and write the verdict down; the number of the erasure."""
-        return journal.open_erasure(self._connection, requested, verdict, mechanism=mechanism, at=at)
+        return journal.open_erasure(self._connection, self.members, requested, verdict, mechanism=mechanism, at=at)
 
     def supersede(self, first: int, erasure: int) -> None:
         """Undo the standing rounds from `first` on."""
@@ -47,7 +47,7 @@ class Transaction(Snapshot):
 
     def log_erasure(self, erasure: int) -> None:
         """Append the leaf of an erasure's withdrawals to the log, and that of its rollback if there is one."""
-        log.log_erasure(self._connection, erasure)
+        log.log_erasure(self._connection, self.members, erasure)
 
     def sign_head(self) -> None:
         """Sign what the transaction has appended to the log, if there is a key."""
@@ -65,10 +65,10 @@ class Transaction(Snapshot):
         """
         journal.finish_rebuilding(self._connection, epochs=epochs, model_bytes=model_bytes, remark=remark)
 
-    def delete_leavers(self, leavers: Sequence[int]) -> None:
-        """Delete ids, memberships and kept updates of these clients; their slots stay, nameless."""
-        journal.delete_leavers(self._connection, leavers)
+    def give_up_contributions(self, leavers: Sequence[int]) -> None:
+        """Delete what the run knows of clients who are about to be forgotten, and their kept updates."""
+        journal.give_up_contributions(self._connection, self.members, leavers)
 
     def finish_erasures(self, *, at: datetime) -> tuple[int, ...]:
-        """Mark purged erasures as answered; the numbers of their requests."""
-        return journal.finish(self._connection, at=at)
+        """Mark erasures as answered whose leavers have been forgotten; the numbers of their requests."""
+        return journal.finish(self._connection, self.members.keyring, at=at)

@@ -92,6 +92,45 @@ def root_by_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> b
     return value
 
 
+def appended(frontier: Sequence[bytes], size: int, leaf: bytes) -> list[bytes]:
+    """Append a leaf to a tree of which only its perfect subtrees are kept, the largest first.
+
+    >>> one, two = leaf_hash(b"1"), leaf_hash(b"2")
+    >>> appended(appended([], 0, one), 1, two) == [node_hash(one, two)]
+    True
+
+    Args:
+        frontier: The roots of the perfect subtrees.
+        size: How many leaves the tree has so far.
+        leaf: The hash of the new leaf.
+
+    Returns:
+        The same of the larger tree.
+
+    """
+    kept = [*frontier, leaf]
+    while size & 1:
+        right = kept.pop()
+        kept[-1] = node_hash(kept[-1], right)
+        size >>= 1
+    return kept
+
+
+def root_of_frontier(frontier: Sequence[bytes]) -> bytes:
+    """Compute the root of a tree from the roots of its perfect subtrees, the largest first.
+
+    Args:
+        frontier: From `appended`.
+
+    """
+    if not frontier:
+        return root_of([])
+    value = frontier[-1]
+    for left in reversed(frontier[:-1]):
+        value = node_hash(left, value)
+    return value
+
+
 class Prefixes:
     """The roots of all beginnings of a list of leaves, at the cost of a path each."""
 

@@ -12,13 +12,10 @@ from __future__ import annotations
 import hmac
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 
 from disavow.config import Settings, participants_of
 from disavow.domain import Anchors, size_class
-from disavow.errors import ConfigError
 from disavow.ledger import Ledger, Reader
-from disavow.ledger.keys import TOMBSTONE_KEY, has_tombstone_key, tombstone_key
 from disavow.rounds.clustering.fixed import hash_of, settled
 from disavow.rounds.randomness import Secrets, derive
 
@@ -93,29 +90,21 @@ def needs_participation_key(settings: Settings) -> bool:
     return settings.training.fraction < 1.0 and settings.draws == "fresh"
 
 
-def participation_of(settings: Settings, ledger: Ledger, keys: Path) -> bytes | None:
-    """Derive the secret key that decides who takes part in which round from the operator's.
+def participation_of(settings: Settings, ledger: Ledger) -> bytes | None:
+    """Derive the secret key that decides who takes part in which round from the keyring.
 
     Args:
         settings: Those of the run.
         ledger: The run.
-        keys: The folder of the operator's keys.
 
     Returns:
         The key; None where all clients take part, or draws are seeded.
 
     Raises:
-        ConfigError: The operator's key is not there.
+        KeyringMissing: The keyring is not there.
 
     """
-    if not needs_participation_key(settings):
-        return None
-    if ledger.goes_by_a_key() and not has_tombstone_key(keys):  # asking for it would make a new one
-        raise ConfigError(
-            f"{keys} holds no {TOMBSTONE_KEY}, by which {ledger.directory} chooses who takes part in a round: "
-            "point DISAVOW_KEYS to the folder that holds it"
-        )
-    return ledger.participation_key(tombstone_key(keys, run=ledger.directory))
+    return ledger.participation_key() if needs_participation_key(settings) else None
 
 
 def is_anchored(reader: Reader) -> bool:

@@ -33,9 +33,9 @@ from disavow.erasure.proof_files import default_openings, opening_path, proof_pa
 from disavow.erasure.receipts import receipts
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, fsck, journal, log
-from disavow.ledger.clients import numbers_of
 from disavow.ledger.id_search import files_with
-from disavow.ledger.schema import memberships
+from disavow.ledger.keys import default_folder
+from disavow.ledger.schema import rounds
 from disavow.proof.notes import Signer
 from disavow.proof.verify import Asked, Report, TrustedKey, verify
 from disavow.rounds.randomness import training_stream
@@ -103,7 +103,7 @@ def start_toy(
     keys: Path | None = None,
     signer: Signer | None = None,
 ) -> Federation:
-    """A new toy run, with keys beside it unless given."""
+    """A new toy run; its keyring is with all others unless a folder for keys is given."""
     ledger = Ledger.create(
         directory,
         policy=settings.policy,
@@ -114,24 +114,24 @@ def start_toy(
         created_by="tests",
         at=MOMENT,
         signer=signer,
+        keys=keys,
     )
     return _assembled(settings, ledger, keys)
 
 
 def reopen_toy(directory: Path, *, keys: Path | None = None) -> Federation:
     """A toy run that was started before, as another process would open it."""
-    return _assembled(runs.settings_of(directory), Ledger.open(directory, write=True), keys)
+    return _assembled(runs.settings_of(directory), Ledger.open(directory, write=True, keys=keys), keys)
 
 
 def _assembled(settings: Settings, ledger: Ledger, keys: Path | None) -> Federation:
     engine = ToyEngine(settings.seed)
-    keys = keys or ledger.directory.with_name("keys")
-    return Federation(ledger.directory, settings, ledger, keys, own_engine=engine)
+    return Federation(ledger.directory, settings, ledger, keys or default_folder(), own_engine=engine)
 
 
 def ask(run: Federation, *clients: str) -> tuple[int, ...]:
     """Place requests and leave them waiting."""
-    return run.ledger.place_requests(clients, key=run.tombstone_key(), at=MOMENT)
+    return run.ledger.place_requests(clients, at=MOMENT)
 
 
 def leave(run: Federation, *clients: str) -> tuple[ErasureRequest, ...]:
@@ -182,18 +182,27 @@ def rolled_back(run: Federation, leavers: Sequence[str], to: int) -> None:
     with run.ledger._begin() as connection:
         erasure = journal.open_erasure(
             connection,
+            run.ledger.members,
             journal.waiting(connection),
             Verdict(VerdictKind.ROLLBACK, to),
             mechanism=run.mechanism.name,
             at=MOMENT,
         )
         journal.supersede(connection, to, erasure)
-        log.log_erasure(connection, erasure)
+        log.log_erasure(connection, run.ledger.members, erasure)
 
 
 def participants(ledger: Ledger, number: int) -> set[str]:
     """Clients still in who took part in a standing round, with clusters or without."""
     return {client for client in ledger.clients() if number in ledger.rounds_with(client)}
+
+
+def brought(ledger: Ledger, client: str) -> list[bytes]:
+    """The digests of the updates that a client brought to all recorded rounds."""
+    with ledger._connect() as connection:
+        headers = connection.execute(sa.select(rounds).order_by(rounds.c.id)).all()
+        filled = [slot for row in headers for slot in ledger.members.of_round(connection, row).values()]
+    return [slot.update_digest for slot in filled if slot.client.id == client]
 
 
 def rebuild_all(run: Federation, *, last: int) -> int:
@@ -327,16 +336,16 @@ class MechanismContract(ABC):
     def test_no_leaver_is_left_anywhere(self, tmp_path: Path) -> None:
         with self.trained(tmp_path / "run") as run:
             pair = mates(run)
-            with run.ledger._connect() as connection:
-                numbers = numbers_of(connection, pair).values()
-                theirs = sa.select(memberships.c.update_digest).where(memberships.c.client.in_(numbers))
-                contributed = set(connection.execute(theirs).scalars())
+            contributed = {digest for client in pair for digest in brought(run.ledger, client)}
+            assert contributed
+            folder = run.ledger.keyring.folder
             leave(run, *pair)
             assert not set(pair) & set(run.ledger.clients())
             for digest in contributed:
                 assert not run.ledger.updates.path(digest).exists()
         for client in pair:
             assert files_with(tmp_path / "run", client) == []
+            assert files_with(folder, client) == []
         assert faults(tmp_path / "run") == []
 
     @pytest.mark.parametrize("leavers", [1, 2, 3, 6, 7])

@@ -18,6 +18,7 @@ from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.errors import ConfigError, IntegrityError, LedgerError
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.copying import copy_run
+from disavow.ledger.keys import default_folder
 from disavow.rounds.vectors import Model
 from tests.erasure.mechanisms import contract
 from tests.erasure.mechanisms.contract import (
@@ -160,7 +161,7 @@ def test_a_kept_update_that_was_changed_or_lost_is_named(tmp_path: Path) -> None
 def test_files_that_no_row_names_are_noticed_and_removed(tmp_path: Path) -> None:
     toy(tmp_path / "run", rounds=2).close()
     kept = update_files(tmp_path / "run")
-    left = tmp_path / "run" / "updates" / f"{bytes(32).hex()}.f32.zst"
+    left = tmp_path / "run" / "updates" / f"{bytes(32).hex()}.update"
     left.touch(mode=0o600)
     [note] = fsck(tmp_path / "run")
     assert (note.where, note.fault) == (f"updates/{left.name}", False)
@@ -170,8 +171,9 @@ def test_files_that_no_row_names_are_noticed_and_removed(tmp_path: Path) -> None
 
 def test_a_copy_of_the_run_has_what_it_needs_to_rebuild(tmp_path: Path) -> None:
     toy(tmp_path / "run").close()
-    copy_run(tmp_path / "run", tmp_path / "copy" / "run")
+    keys = tmp_path / "copy" / "keys"
+    copy_run(tmp_path / "run", tmp_path / "copy" / "run", keys=default_folder(), target_keys=keys)
     assert [p.name for p in update_files(tmp_path / "copy" / "run")] == [
         p.name for p in update_files(tmp_path / "run")
     ]
-    assert faults(tmp_path / "copy" / "run") == []
+    assert fsck(tmp_path / "copy" / "run", keys=keys) == []

@@ -19,7 +19,7 @@ from disavow.errors import ConfigError, LedgerError
 from disavow.federation import Callbacks
 from disavow.ledger import RoundSummary, fsck
 from disavow.ledger.models import ModelStore
-from disavow.ledger.schema import memberships, rebuilt, rounds
+from disavow.ledger.schema import rebuilt, rounds
 from disavow.privacy.accountants import account
 from disavow.privacy.budget import Budget
 from disavow.rounds.vectors import Model, Updates
@@ -28,6 +28,7 @@ from tests.erasure.mechanisms.contract import (
     ToyEngine,
     ahead,
     ask,
+    brought,
     digests,
     faults,
     leave,
@@ -39,6 +40,7 @@ from tests.erasure.mechanisms.contract import (
     toy_settings,
 )
 from tests.erasure.mechanisms.federaser_runs import shown, toy
+from tests.ledger.making import files_of
 from tests.refusals import refuses
 
 # -- rebuilt rounds ----------------------------------------------------------------------------------------------
@@ -121,7 +123,7 @@ def test_a_rebuilt_round_has_no_clusters_to_be_asked_for(tmp_path: Path) -> None
         ("UPDATE rebuilt SET epochs = 9", "another digest"),
         ("DELETE FROM rebuilt", "nothing says from what it was rebuilt"),
         ("DELETE FROM updates WHERE slot = 0", "not all contributions to it are kept"),
-        ("UPDATE memberships SET samples = samples + 1", "is not the one that was recorded"),
+        ("UPDATE memberships SET sealed = zeroblob(length(sealed))", "is not the one that was recorded"),
         ("UPDATE events SET weight = 0.5 WHERE mode = 'rebuilt'", "its event has weight 0.5"),
     ],
 )
@@ -233,14 +235,16 @@ def test_the_account_of_a_run_with_rebuilt_rounds_claims_no_figure(tmp_path: Pat
         assert "no figure for rebuilt rounds" in claim.why_not
 
 
-def test_leavers_digests_are_gone_from_the_tables_too(tmp_path: Path) -> None:
+def test_digests_of_kept_updates_are_in_no_file_and_nobody_opens_a_leavers(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
-        with run.ledger._connect() as connection:
-            before = connection.execute(sa.select(sa.func.count()).select_from(memberships)).scalar_one()
+        known = brought(run.ledger, "client-03")
+        assert len(known) == 8
         leave(run, "client-03")
-        with run.ledger._connect() as connection:
-            after = connection.execute(sa.select(sa.func.count()).select_from(memberships)).scalar_one()
-        assert before - after == 8
+        assert brought(run.ledger, "client-03") == []
+        assert not any(run.ledger.updates.path(digest).exists() for digest in known)
+        names = files_of(tmp_path / "run")
+    for digest in known:
+        assert not any(digest in data or digest.hex() in name for name, data in names.items())
 
 
 # -- what a reviewer found -----------------------------------------------------------------------------------------

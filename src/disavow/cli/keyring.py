@@ -1,0 +1,90 @@
+"""`disavow keyring`: who the clients of a run are, kept outside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from disavow.cli.output import print_json, results
+from disavow.errors import ConfigError, KeyringOutdated
+from disavow.ledger import Ledger
+from disavow.ledger.keyring import FOLDER
+from disavow.ledger.keys import refuse_inside
+from disavow.ledger.lock import Lock
+
+
+def show(directory: Path, *, as_json: bool) -> None:
+    """Say what the keyring of a run holds, without naming anybody."""
+    with Ledger.open(directory) as ledger:
+        keyring = ledger.keyring
+        head = next(iter(keyring.heads()), None)
+        found = {
+            "run": str(directory),
+            "run_id": keyring.run_id,
+            "folder": str(keyring.folder),
+            "clients": keyring.count(),
+            "forgotten": keyring.tombstones(),
+            "epoch": keyring.epoch,
+            "generation": keyring.generation,
+            "head": None if head is None else {"size": head.size, "root": head.root.hex()},
+        }
+    if as_json:
+        print_json(found)
+        return
+    console = results()
+    for name in ("folder", "clients", "forgotten", "epoch", "generation"):
+        console.print(f"{name:>10}  {found[name]}")
+    told = "none yet" if head is None else f"{head.size} leaves, root {head.root.hex()}"
+    console.print(f"{'head':>10}  {told}")
+
+
+def check(directory: Path, *, as_json: bool) -> None:
+    """Check the keyring of a run, alone and against the run; exit 1 when something is wrong."""
+    with Ledger.open(directory) as ledger:
+        folder, faults, notes = ledger.keyring.folder, ledger.keyring.faults(), []
+        try:
+            restored = ledger.restored_from_backup()
+            notes = [f"the run is {restored}"] if restored.older else []
+        except KeyringOutdated as error:
+            faults.append(str(error))
+    if as_json:
+        print_json({"run": str(directory), "clean": not faults, "faults": faults, "notes": notes})
+    else:
+        for fault in faults:
+            results().print(f"fault: {fault}")
+        for note in notes:
+            results().print(f"note: {note}")
+        count = f"{len(faults)} fault{'s' if len(faults) > 1 else ''}" if faults else "clean"
+        results().print(f"{folder}: {count}")
+    if faults:
+        raise typer.Exit(1)
+
+
+def backup(directory: Path, folder: Path, *, as_json: bool) -> None:
+    """Copy the keyring of a run into another folder of keys; what is there is never overwritten."""
+    refuse_inside(folder, directory)
+    with Ledger.open(directory) as ledger:
+        keyring = ledger.keyring
+        target = folder / FOLDER / keyring.run_id
+        if target.exists():
+            raise ConfigError(f"{target} exists and is never overwritten; name another folder, or delete it first")
+        copied = keyring.copy(folder)
+        copied.close()
+    if as_json:
+        print_json({"run": str(directory), "copy": str(copied.folder)})
+    else:
+        results().print(
+            f"{copied.folder}\n\nIt can name everybody who is in the run now. Delete it once there is a newer "
+            "one: whoever is forgotten meanwhile is not forgotten in it (docs/backup.md)."
+        )
+
+
+def rotate(directory: Path, *, as_json: bool) -> None:
+    """Give every client a new key for rounds from now on, while nobody else holds the run."""
+    with Ledger.open(directory, shared=True) as ledger, Lock(directory):
+        epoch = ledger.rotate_keys()
+    if as_json:
+        print_json({"run": str(directory), "epoch": epoch})
+    else:
+        results().print(f"Rounds from now on go by new keys, of epoch {epoch}. Earlier rounds keep theirs.")

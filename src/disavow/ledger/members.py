@@ -1,0 +1,198 @@
+"""Who filled which slot: what the run's rows say to whoever has the keyring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from disavow.errors import IntegrityError
+from disavow.ledger import pseudonyms
+from disavow.ledger.keyring import ClientKey, Keyring
+from disavow.ledger.pseudonyms import RoundName
+from disavow.ledger.schema import memberships, rounds, withdrawals
+
+UNKNOWN = 0
+"""Stands for the number of whoever was forgotten and has slots that were never withdrawn: the run was restored from
+a backup. No client has it.
+"""
+
+_BATCH = 500
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A slot, and what the client who filled it brought."""
+
+    slot: int
+    client: ClientKey
+    salt: bytes
+    samples: int
+    update_digest: bytes
+
+
+_ROUNDS = sa.select(rounds.c.id, rounds.c.number, rounds.c.attempt, rounds.c.epoch).order_by(rounds.c.id)
+_AMONG = sa.select(memberships.c.token).where(memberships.c.token.in_(sa.bindparam("tokens", expanding=True)))
+_OF_ROUND = sa.select(memberships.c.slot, memberships.c.token, memberships.c.sealed).where(
+    memberships.c.round_id == sa.bindparam("round_id")
+)
+
+
+class Members:
+    """The members of one run's rounds.
+
+    Args:
+        keyring: Who the clients are.
+        run_id: The run.
+
+    """
+
+    def __init__(self, keyring: Keyring, run_id: str) -> None:
+        self.keyring, self.run_id = keyring, run_id
+        self._found: dict[int, tuple[int, tuple[bytes, ...]]] = {}
+
+    def tokens(self, connection: sa.Connection, number: int) -> tuple[bytes, ...]:
+        """Find the pseudonyms that a client has in the rounds it took part in: one look-up for each recorded round.
+
+        Rounds are never deleted, so what was found before is not looked for again.
+
+        Args:
+            connection: The ledger.
+            number: The client, by its number; `UNKNOWN` for all who were forgotten and never withdrawn.
+
+        Returns:
+            Its tokens, in the order of the rounds; none where the client has been forgotten.
+
+        """
+        if number == UNKNOWN:
+            return tuple(token for _, token in self.unknown_slots(connection))
+        client = self.keyring.by_number([number]).get(number)
+        if client is None:
+            return ()
+        last, known = self._found.get(number, (0, ()))
+        newer = connection.execute(_ROUNDS.where(rounds.c.id > last)).all()
+        made = [pseudonyms.token(client.at(row.epoch), self.name_of(row)) for row in newer]
+        found: set[bytes] = set()
+        for some in batches(made):
+            found.update(connection.execute(_AMONG, {"tokens": some}).scalars())
+        known += tuple(token for token in made if token in found)
+        if newer and not connection.get_execution_options().get("immediate"):  # what is read there may be undone
+            self._found = {number: (newer[-1].id, known)}
+        return known
+
+    def of_round(self, connection: sa.Connection, header: sa.Row[Any]) -> dict[int, Filled]:
+        """Read who filled the slots of a round, in the order of slots; forgotten clients are left out.
+
+        Linear in the clients of the run.
+
+        Args:
+            connection: The ledger.
+            header: The round's row.
+
+        Raises:
+            IntegrityError: What a client brought is not what was recorded.
+
+        """
+        where = self.name_of(header)
+        known = {
+            pseudonyms.token(client.at(header.epoch), where): client for client in self.keyring.present().values()
+        }
+        rows = connection.execute(_OF_ROUND, {"round_id": header.id}).all()
+        found = {}
+        for row in sorted(rows, key=lambda row: row.slot):
+            client = known.get(row.token)
+            if client is not None:
+                found[row.slot] = self.opened(client, header, row)
+        return found
+
+    def opened(self, client: ClientKey, header: Any, row: Any) -> Filled:
+        """Open what a client brought to a round.
+
+        Args:
+            client: The client.
+            header: The round's row, or any row with its number, attempt and epoch.
+            row: The membership's slot and what is sealed in it.
+
+        Raises:
+            IntegrityError: It is not what was recorded.
+
+        """
+        where, key = self.name_of(header), client.at(header.epoch)
+        brought = pseudonyms.open_member(key, where, row.slot, row.sealed)
+        if brought is None:
+            raise IntegrityError(
+                f"the membership of slot {row.slot} in round {header.number} is not the one that was recorded"
+            )
+        samples, digest = brought
+        return Filled(row.slot, client, pseudonyms.salt(key, where), samples, digest)
+
+    def unknown_slots(self, connection: sa.Connection) -> list[tuple[int, bytes]]:
+        """Find slots of clients who have no key and were never withdrawn: the row of the round, and the token.
+
+        Every client is tried in every round: for runs that were restored from a backup, and for checks.
+
+        Args:
+            connection: The ledger.
+
+        """
+        gone = {(row.round_id, row.slot) for row in connection.execute(sa.select(withdrawals))}
+        present = list(self.keyring.present().values())
+        found = []
+        for header in connection.execute(_ROUNDS).all():
+            where = self.name_of(header)
+            known = {pseudonyms.token(client.at(header.epoch), where) for client in present}
+            found += [
+                (header.id, row.token)
+                for row in connection.execute(_OF_ROUND, {"round_id": header.id})
+                if row.token not in known and (header.id, row.slot) not in gone
+            ]
+        return found
+
+    def request_salts(self, number: int, request: int) -> tuple[bytes, bytes]:
+        """Derive what opens the log's commitments to a request: to the rounds of its client, and to who asked.
+
+        Args:
+            number: The client, by its number.
+            request: The request's number.
+
+        Raises:
+            LedgerError: The client has been forgotten.
+
+        """
+        client = self.keyring.by_number([number])[number]
+        context = f"{self.run_id}/{request}".encode()
+        return (
+            pseudonyms.derive(client.first, "request-rounds", context),
+            pseudonyms.derive(client.first, "request-client", context),
+        )
+
+    def name_of(self, header: Any) -> RoundName:
+        """Name a round by its row."""
+        return RoundName(self.run_id, header.number, header.attempt)
+
+    def ids_of(self, numbers: Sequence[int]) -> dict[int, str]:
+        """Give the ids of those of these clients who are in the keyring; none where there is no keyring."""
+        if not self.keyring.exists:
+            return {}
+        return {number: client.id for number, client in self.keyring.by_number(numbers).items()}
+
+
+def batches(values: Iterable[Any]) -> Iterator[list[Any]]:
+    """Cut values into lists that one statement takes."""
+    ordered = list(values)
+    return (ordered[start : start + _BATCH] for start in range(0, len(ordered), _BATCH))
+
+
+def selected(
+    connection: sa.Connection, query: sa.Select[Any], tokens: Sequence[bytes], **values: Any
+) -> Iterator[Any]:
+    """Run a query that takes `tokens` for some of them after the other."""
+    for some in batches(tokens):
+        yield from connection.execute(query, {"tokens": some, **values})
+
+
+def has_tokens() -> sa.ColumnElement[bool]:
+    """Say in a query that a membership is one of `tokens`."""
+    return memberships.c.token.in_(sa.bindparam("tokens", expanding=True))

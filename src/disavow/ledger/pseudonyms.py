@@ -1,0 +1,101 @@
+"""What a client is called in one round, and what is sealed under its key: all of it derives from that key.
+
+    token   the client's pseudonym in round `number`, attempt `attempt`: what its membership is found by
+    salt    what its slot's commitment is closed with
+    sealed  its sample count and its update's digest, encrypted and bound to their place
+
+Without the key, a token is a random number: nothing links it to a client, to a token of another round, or to what
+the client said or did. HMAC-SHA-256 derives, AES-256-GCM seals.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import struct
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from disavow.proof.commitment import SALT_BYTES
+
+KEY_BYTES = 32
+TOKEN_BYTES = 16
+_NONCE_BYTES = 12
+_MEMBER = struct.Struct(">Q32s")
+
+
+@dataclass(frozen=True)
+class RoundName:
+    """Which round it is: the run, the round's number, and which attempt at it."""
+
+    run_id: str
+    number: int
+    attempt: int
+
+    @property
+    def encoded(self) -> bytes:
+        """The same as bytes; no two rounds share them."""
+        return self.run_id.encode() + struct.pack(">QQ", self.number, self.attempt)
+
+
+def derive(key: bytes, purpose: str, context: bytes) -> bytes:
+    """Derive 32 bytes from a key: HMAC-SHA-256(key, "disavow/PURPOSE/v1" ‖ 0 ‖ context).
+
+    Args:
+        key: The client's key, or the keyring's secret.
+        purpose: What they are for.
+        context: Where they are used.
+
+    """
+    return hmac.digest(key, f"disavow/{purpose}/v1".encode() + b"\x00" + context, "sha256")
+
+
+def token(key: bytes, where: RoundName) -> bytes:
+    """Compute a client's pseudonym in a round."""
+    return derive(key, "token", where.encoded)[:TOKEN_BYTES]
+
+
+def salt(key: bytes, where: RoundName) -> bytes:
+    """Compute what closes the commitment of a client's slot in a round."""
+    return derive(key, "salt", where.encoded)[:SALT_BYTES]
+
+
+def seal_member(key: bytes, where: RoundName, slot: int, *, samples: int, update_digest: bytes) -> bytes:
+    """Seal what a client brought to a round, bound to its slot."""
+    return seal(key, _place(where, slot), _MEMBER.pack(samples, update_digest))
+
+
+def open_member(key: bytes, where: RoundName, slot: int, sealed: bytes) -> tuple[int, bytes] | None:
+    """Open what `seal_member` sealed: samples and update digest; None where it is not what was sealed there."""
+    found = open_sealed(key, _place(where, slot), sealed)
+    if found is None or len(found) != _MEMBER.size:
+        return None
+    samples, digest = _MEMBER.unpack(found)
+    return samples, digest
+
+
+def _place(where: RoundName, slot: int) -> bytes:
+    return b"member/" + where.encoded + struct.pack(">Q", slot)
+
+
+def seal(key: bytes, place: bytes, content: bytes) -> bytes:
+    """Encrypt and authenticate: nonce ‖ AES-256-GCM under a key of its own for this place.
+
+    Args:
+        key: The key to derive from.
+        place: What the content is and where it belongs.
+        content: The bytes.
+
+    """
+    nonce = os.urandom(_NONCE_BYTES)
+    return nonce + AESGCM(derive(key, "seal", place)).encrypt(nonce, content, place)
+
+
+def open_sealed(key: bytes, place: bytes, sealed: bytes) -> bytes | None:
+    """Open what `seal` sealed for this place; None where it is anything else."""
+    try:
+        return AESGCM(derive(key, "seal", place)).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], place)
+    except (InvalidTag, ValueError, TypeError):
+        return None
