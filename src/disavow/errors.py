@@ -7,7 +7,9 @@ exit code of the command that met it::
     ├── ConfigError          2   a setting, argument or input file that cannot be used
     │   ├── MissingExtra     2   the command needs an optional part that is not installed
     │   ├── ModelMismatch    2   a model whose tensors are not those of the network that is to hold it
-    │   └── TaskError        2   a task that cannot be imported, built or trained
+    │   ├── TaskError        2   a task that cannot be imported, built or trained
+    │   ├── KeyringMissing   2   the keyring of a run is not at hand: nobody in it can be identified
+    │   └── KeyringOutdated  2   the keyring is older than its run: it would bring forgotten clients back
     ├── StrategyError       17   a registered strategy failed, or returned what cannot be used
     ├── UnknownClient        7   a client that this run does not have
     ├── StorageError        14   the disk, or a limit of the system, refused; the run stays at its last good state
@@ -23,7 +25,8 @@ exit code of the command that met it::
     ├── CannotRetrain       10   rounds that cannot be trained here; nothing was undone, and who asked for it waits
     ├── LedgerError          1   the ledger cannot be trusted, or does not hold what was asked
     │   ├── IntegrityError   1   stored bytes are not what was recorded
-    │   └── LedgerVersion    6   written in a format that this version does not read
+    │   ├── LedgerVersion    6   written in a format that this version does not read
+    │   └── LeaverReturns    1   somebody who was forgotten would become a client again
     ├── VerificationError    1   a proof, receipt or checkpoint that does not hold
     │   ├── OtherModel      13   the proof holds, but the model given is another than the one proved
     │   └── Unreadable       2   it cannot even be read
@@ -82,6 +85,18 @@ class TaskError(ConfigError):
 def how_to_install(extra: str) -> str:
     """Name the command that installs an extra: from a clone, because disavow is not on a package index yet."""
     return f'in a clone of disavow: pip install --constraint constraints.txt ".[{extra}]"'
+
+
+class KeyringMissing(ConfigError):
+    """The keyring of a run is not at hand: nobody in it can be identified."""
+
+    code = "DSV-106"
+
+
+class KeyringOutdated(ConfigError):
+    """The keyring is older than its run, or of another history of it: it would bring forgotten clients back."""
+
+    code = "DSV-107"
 
 
 class StrategyError(DisavowError):
@@ -200,18 +215,6 @@ class LeaverReturns(LedgerError):
     """Somebody who was forgotten would become a client again under the same id."""
 
     code = "DSV-404"
-
-
-class KeyringMissing(ConfigError):
-    """The keyring of a run is not at hand: nobody in it can be identified."""
-
-    code = "DSV-106"
-
-
-class KeyringOutdated(ConfigError):
-    """The keyring is older than its run, or of another history of it: it would bring forgotten clients back."""
-
-    code = "DSV-107"
 
 
 class VerificationError(DisavowError):

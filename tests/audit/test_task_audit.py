@@ -91,7 +91,7 @@ def looped(model: nn.Module, data: Any, seed: int) -> None:
 
 
 def trained(folder: Path, task: disavow.Task, policy: disavow.Policy = POLICY) -> Path:
-    with disavow.Federation.create(folder / "run", task, policy=policy, rounds=1, keys=folder / "keys") as run:
+    with disavow.Federation.create(folder / "run", task, policy=policy, rounds=1) as run:
         run.train()
     return folder / "run"
 

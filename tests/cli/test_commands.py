@@ -203,7 +203,7 @@ def test_demo_trains_lets_clients_leave_tells_and_takes_the_next_free_name(tmp_p
     with Ledger.open(tmp_path / "runs" / "demo") as ledger:
         standing = [summary.after for summary in ledger.summaries() if summary.standing]
     assert [one["model"] for one in told["rounds"]] == standing
-    assert fsck(tmp_path / "runs" / "demo") == []
+    assert fsck(tmp_path / "runs" / "demo", keys=tmp_path / "runs" / "demo.keys") == []
 
 
 def test_what_the_demo_says_to_try_next_works_as_pasted(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def test_a_dry_run_says_what_it_costs_and_changes_no_byte(run: Path, pair: list[
     assert (words.returncode, words.stderr) == (0, "")
     verdict, odds, *_, unchanged = words.stdout.splitlines()
     assert verdict == "client-01: deniable; the answer is immediate and the model stays"
-    assert odds.startswith("client-01: odds of ")
+    assert odds.strip().startswith("client-01: odds of ")
     assert unchanged == "Nothing was changed."
     data = disavow("erase", run, *pair, "--dry-run", "--json")
     assert (data.returncode, data.stderr) == (0, "")

@@ -38,7 +38,7 @@ def told(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
     call("keygen", "keygen", "--name", "fl.example.org", "--no-passphrase")
     call("train", "train", write_config(folder / "config.toml", SETTINGS), "--run", run)
-    with Ledger.open(run) as ledger:
+    with Ledger.open(run, keys=folder / "keys") as ledger:
         pair = sorted(ledger.membership(1)[0])[:2]
         stays = next(client for client in ledger.clients() if client not in pair)
     call("dry run", "erase", run, *pair, "--dry-run")

@@ -34,7 +34,7 @@ def test_the_erasure_left_a_proof_in_the_run_and_an_opening_outside(story: dict[
     assert story["prove"]["kind"] == "erasure"
     assert stat.S_IMODE(world.opening.stat().st_mode) == 0o600
     assert files_with(world.run, LEAVER) == []
-    assert fsck(world.run) == []
+    assert fsck(world.run, keys=world.keys) == []
     assert world.call("fsck", world.run, "--absent", LEAVER).status == 0
 
 
@@ -45,7 +45,7 @@ def test_the_what_if_changed_nothing_and_its_opening_is_outside_the_run(
     assert story["what-if"]["opening"] == str(world.what_if_opening)
     assert stat.S_IMODE(world.what_if_opening.stat().st_mode) == 0o600
     assert STAYER not in world.what_if_opening.name
-    with Ledger.open(world.run) as ledger:
+    with Ledger.open(world.run, keys=world.keys) as ledger:
         assert STAYER in ledger.clients()
 
 
@@ -85,7 +85,7 @@ def test_the_exported_model_has_the_digest_that_it_was_told_by(story: dict[str, 
 def test_an_exported_mean_is_of_the_last_models_and_says_that_proofs_do_not_name_it(world: World) -> None:
     file = world.model.with_name("mean.safetensors")
     told = world.made("export", world.run, "-o", file, "--average", "2")
-    with Ledger.open(world.run) as ledger:
+    with Ledger.open(world.run, keys=world.keys) as ledger:
         mean, digests = ledger.mean_model(2)
         newest = ledger.last_round
         assert from_safetensors(ledger.layout, file.read_bytes()).tobytes() == mean.tobytes()
@@ -114,7 +114,7 @@ def test_prove_and_receipt_refuse_what_they_cannot_do(world: World, tmp_path: Pa
     assert not (tmp_path / "p").exists()
     ended = world.call("erase", world.run, STAYER, "--openings", world.run / "openings")
     assert ended.status == 2
-    with Ledger.open(world.run) as ledger:
+    with Ledger.open(world.run, keys=world.keys) as ledger:
         assert STAYER in ledger.clients()
 
 

@@ -284,7 +284,7 @@ def test_after_one_more_round_a_good_proof_is_of_another_model_and_can_be_renewe
         result = disavow("verify", copied.proof, *good, "--model", copied.model, "--receipts", copied.receipts)
         assert result.returncode == 0, result.stdout
         assert f"As of head {made['as_of']} " in result.stdout
-    assert fsck(copied.run) == []
+    assert fsck(copied.run, keys=copied.keys) == []
 
 
 def test_without_a_model_the_model_is_not_checked_and_said_not_to_be(world: World) -> None:

@@ -60,8 +60,8 @@ def trained(directory: Path, signer: Signer | None = SERVER, *, number: int = 9,
     return run
 
 
-def reopened(directory: Path, signer: Signer | None = SERVER) -> Federation:
-    return assembled(Ledger.open(directory, write=True, signer=signer))
+def reopened(directory: Path, signer: Signer | None = SERVER, keys: Path | None = None) -> Federation:
+    return assembled(Ledger.open(directory, write=True, signer=signer, keys=keys))
 
 
 def assembled(ledger: Ledger) -> Federation:

@@ -16,6 +16,7 @@ from disavow.erasure.receipts import receipts, receipts_of_round
 from disavow.errors import ConfigError, IntegrityError, LedgerError, UnknownClient, VerificationError
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, fsck, log
+from disavow.ledger.keys import default_folder
 from disavow.proof.envelope import Envelope
 from disavow.proof.verify import Asked, Report, TrustedKey, examine, verify
 from tests.erasure.mechanisms.contract import (
@@ -77,7 +78,8 @@ def test_a_head_of_another_history_is_a_fork(tmp_path: Path) -> None:
     with trained(tmp_path / "run"):
         pass
     shutil.copytree(tmp_path / "run", tmp_path / "told differently")
-    with reopened(tmp_path / "told differently") as run:
+    shutil.copytree(default_folder(), tmp_path / "other keys")
+    with reopened(tmp_path / "told differently", keys=tmp_path / "other keys") as run:
         leave(run, "client-01")
         with run.ledger._connect() as connection:
             fork = log.signed_head(connection)

@@ -62,8 +62,9 @@ def live(base: Path, folder: Path, story: Story, syncs: Syncs, every: int) -> di
     """Live a story on copies of a run: undisturbed, then with one fsync failing, or all from one on."""
     folder.mkdir()
     run = _copy(base, folder / "undisturbed")
+    keys = _copy(base.with_name("keys"), folder / "keys")
     syncs.fail(0, 0, 0)
-    with reopen_toy(run, keys=folder / "keys") as opened:
+    with reopen_toy(run, keys=keys) as opened:
         story(opened)
     points = syncs.seen.value
     told = [
@@ -72,12 +73,12 @@ def live(base: Path, folder: Path, story: Story, syncs: Syncs, every: int) -> di
         for once in (True, False)
         if (point + once) % every == 0
     ]
-    return {"points": points, "due": _state(run), "told": told}
+    return {"points": points, "due": _state(run, keys), "told": told}
 
 
 def _disturbed(base: Path, folder: Path, story: Story, syncs: Syncs, point: int, *, once: bool) -> dict[str, Any]:
     folder.mkdir()
-    run, keys, failed = _copy(base, folder / "run"), folder.parent / "keys", None
+    run, keys, failed = _copy(base, folder / "run"), _copy(base.with_name("keys"), folder / "keys"), None
     error = errno.EIO if point % 2 else errno.ENOSPC
     syncs.fail(point, point if once else _EVER, error)
     try:
@@ -86,7 +87,7 @@ def _disturbed(base: Path, folder: Path, story: Story, syncs: Syncs, point: int,
                 story(opened)
             finally:
                 if once:  # the power fails next: files stay as they are, without SQLite's memory of its log
-                    run = _copy(run, folder / "crashed")
+                    run, keys = _copy(run, folder / "crashed"), _copy(keys, folder / "crashed keys")
     except Exception as refused:
         failed = type(refused).__name__
     syncs.fail(0, 0, 0)
@@ -106,12 +107,12 @@ def _taken_up(run: Path, story: Story, keys: Path) -> dict[str, Any]:
         with reopen_toy(run, keys=keys) as opened:
             story(opened)
     except Exception as error:
-        return {"faults": [f"{type(error).__name__}: {error}", *faults(run)]}
-    return {"faults": faults(run), "end": _state(run)}
+        return {"faults": [f"{type(error).__name__}: {error}", *faults(run, keys)]}
+    return {"faults": faults(run, keys), "end": _state(run, keys)}
 
 
-def _state(run: Path) -> Any:
-    with Ledger.open(run) as ledger:
+def _state(run: Path, keys: Path) -> Any:
+    with Ledger.open(run, keys=keys) as ledger:
         requests = [(request.state.value, str(request.verdict)) for request in ledger.requests()]
         return [digests(ledger), requests, sorted(ledger.store.digests())]
 

@@ -6,6 +6,7 @@ import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,16 @@ def record_next(ledger: Ledger, after: Vector | None = None, **changed: Any) -> 
         "at": MOMENT,
     }
     return ledger.record(NewRound(**{**told, **changed}))
+
+
+def by_id(record: Round) -> Round:
+    """A round with the slots of each cluster in the order of ids: the ledger has them in an order of its own."""
+
+    def order(slot: Slot) -> str:
+        return slot.member.client if slot.member else ""
+
+    clusters = (replace(cluster, slots=tuple(sorted(cluster.slots, key=order))) for cluster in record.clusters)
+    return replace(record, clusters=tuple(clusters))
 
 
 @contextmanager

@@ -306,7 +306,8 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         sql("UPDATE run SET initial_model = (SELECT after FROM rounds WHERE id = 2)"),
         r"round 1: does not start from the initial model",
     ),
-    "run id": (sql("UPDATE run SET run_id = 'somebody elses'"), OTHER_DIGEST),
+    "run id": (sql("UPDATE run SET run_id = 'somebody elses'"), r"table run: "),
+    "another run's id": (sql("UPDATE run SET run_id = '0123456789abcdef0123456789abcdef'"), OTHER_DIGEST),
     "layout": (sql("UPDATE run SET layout = '[]'"), r"model [0-9a-f]{12}: "),
     "k in the policy": (
         sql("""UPDATE run SET policy = replace(policy, '"k": 3', '"k": 5')"""),

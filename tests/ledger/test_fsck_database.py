@@ -83,6 +83,9 @@ def test_fsck_survives_any_byte_flipped_very_often(trained: Path, first: int) ->
     assert _fuzz("flips", trained, str(first), "5000") == {}
 
 
+FILLED = [table for table in TABLES if table != "members"]
+"""Tables with rows: the run has neither fixed clusters nor a task, so that there is nothing to know of a client."""
+
 # what SQLite lets anyone write into any column, whatever type it was declared with
 STRANGE = ("x'00'", "x'ff'", "'text'", "''", "-1", "0", "1.5", "4611686018427387904", "1e999", "'[[1]]'", "'{}'")
 
@@ -90,7 +93,10 @@ STRANGE = ("x'00'", "x'ff'", "'text'", "''", "-1", "0", "1.5", "4611686018427387
 @pytest.mark.parametrize(
     "every", [pytest.param(4, id="some"), pytest.param(1, id="all", marks=pytest.mark.torture)]
 )
-@pytest.mark.parametrize("table", [*TABLES, "sqlite_sequence", "alembic_version"])
+# no rows in `members`: the run has neither fixed clusters nor a task
+@pytest.mark.parametrize(
+    "table", [*(each for each in TABLES if each != "members"), "sqlite_sequence", "alembic_version"]
+)
 def test_fsck_survives_a_value_of_any_kind_in_any_column(trained: Path, table: str, every: int) -> None:
     with by_hand(trained) as connection:
         columns = connection.execute(f"PRAGMA table_info({table})").fetchall()

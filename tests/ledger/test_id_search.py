@@ -134,7 +134,7 @@ def test_the_write_ahead_log_is_a_file_like_any_other(tmp_path: Path) -> None:
         pass
     with closing(sqlite3.connect(tmp_path / "run" / "ledger.sqlite3")) as connection:
         connection.execute("PRAGMA wal_autocheckpoint = 0")
-        connection.execute("INSERT INTO clients (number, id) VALUES (1, 'in-the-log')")
+        connection.execute("INSERT INTO members (token, sealed) VALUES (x'01', 'in-the-log')")
         connection.commit()
         connection.execute("DELETE FROM clients WHERE number = 1")
         connection.commit()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disavow.domain import Cluster, Member, Round, Slot, size_class
+from disavow.domain import Cluster, Member, Slot, size_class
 from disavow.errors import LedgerError, RunExists, RunMissing
 from disavow.ledger import Ledger, creation, database, fsck, rows
 from disavow.ledger.keyring import Keyring
@@ -23,6 +22,7 @@ from tests.ledger.making import (
     IDS,
     MOMENT,
     all_rows,
+    by_id,
     change,
     create,
     files_of,
@@ -65,16 +65,6 @@ def recorded(draw: st.DrawFn, clients: list[str]) -> dict[str, Any]:
         "pairs_within": draw(st.floats(0.0, 1.0)),
         "at": draw(st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1))).replace(tzinfo=zone),
     }
-
-
-def by_id(record: Round) -> Round:
-    """A round with the slots of each cluster in the order of ids: the ledger has them in an order of its own."""
-
-    def order(slot: Slot) -> str:
-        return slot.member.client if slot.member else ""
-
-    clusters = (replace(cluster, slots=tuple(sorted(cluster.slots, key=order))) for cluster in record.clusters)
-    return replace(record, clusters=tuple(clusters))
 
 
 @settings(max_examples=40, deadline=None)

@@ -58,7 +58,7 @@ def theirs(tmp_path: Path) -> Path:
     """Files of whoever opens the run: any, one that is named like a model, and one that is named like an update."""
     folder = tmp_path / "theirs"
     folder.mkdir()
-    for name in ("thesis.tex", f"{'a' * 64}.safetensors.zst", f"{'b' * 64}.f32.zst", "request-1.json"):
+    for name in ("thesis.tex", f"{'a' * 64}.safetensors.zst", f"{'b' * 64}.update", "request-1.json"):
         (folder / name).write_text("years of work")
     return folder
 
@@ -190,17 +190,17 @@ def test_only_names_of_our_own_are_ever_removed(run: Path) -> None:
     ours = [
         run / "models" / f"{orphan}.safetensors.zst",
         run / "models" / f".{orphan}.safetensors.zst.0123abcd",
-        run / "updates" / f"{'c' * 64}.f32.zst",
-        run / "updates" / f".{'c' * 64}.f32.zst.0123abcd",
+        run / "updates" / f"{'c' * 64}.update",
+        run / "updates" / f".{'c' * 64}.update.0123abcd",
     ]
     others = [
         run / "models" / "thesis.tex",
         run / "models" / ".hidden",
         run / "models" / f"{orphan}.safetensors.zst.bak",
         run / "models" / f".{orphan}.safetensors.zst.0123abcz",
-        run / "models" / f"{'c' * 64}.f32.zst",
+        run / "models" / f"{'c' * 64}.update",
         run / "updates" / f"{orphan}.safetensors.zst",
-        run / "updates" / f"{'C' * 64}.f32.zst",
+        run / "updates" / f"{'C' * 64}.update",
     ]
     for path in [*ours[1:], *others]:
         path.write_text("something")

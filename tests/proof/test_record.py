@@ -109,7 +109,7 @@ def test_every_kind_of_record_says_how_its_fields_are_read() -> None:
     kinds = list(Record.__subclasses__())
     for kind in kinds:
         kinds += kind.__subclasses__()
-        assert kind._declared().names
+        assert kind._declared().names or kind.__subclasses__()
     assert len(kinds) > 10
 
 

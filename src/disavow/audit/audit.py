@@ -170,7 +170,7 @@ def audit_client(
 
     """
     effort = effort or Effort()
-    subject = subject_of(federation.directory, client, task=federation.task, seed=effort.seed)
+    subject = subject_of(federation.directory, client, task=federation.task, seed=effort.seed, keys=federation.keys)
     work = work or default_work(federation.directory)
     return audit(subject, effort, work=work, keys=federation.keys, mechanism=federation.mechanism)
 

@@ -101,7 +101,7 @@ def _check(
     found += _readable("table rounds", partial(_chain, checked))
     found += _readable("table models", partial(_kept, checked, present))
     found += _readable("table erasures", partial(_erasures, checked))
-    found += _keyring(checked)
+    found += _readable("table run", partial(_keyring, checked))
     found += _readable("table anchors", partial(check_anchors, checked))
     found += _readable("table log", partial(check_log, checked))
     if kept_head is not None:

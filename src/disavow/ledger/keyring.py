@@ -21,7 +21,7 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -83,6 +83,8 @@ class ClientKey:
 
     def at(self, epoch: int) -> bytes:
         """Give the key that rounds of an epoch go by; epochs count from 1."""
+        if not 1 <= epoch <= len(self.keys):
+            raise LookupError(f"the keyring has no keys of epoch {epoch}")
         return self.keys[epoch - 1]
 
     @property
@@ -127,8 +129,7 @@ class Keyring:
         """
         made = cls(keys, run_id)
         try:
-            made.folder.mkdir(parents=True, mode=PRIVATE_FOLDER)
-            keys.chmod(keys.stat().st_mode & ~0o077)
+            _make_folder(made.folder)
             made._write_keys(1, [secrets.token_bytes(KEY_BYTES)], start=0)
             with closing(_connect(made.folder / TABLE, "rwc")) as connection:
                 (made.folder / TABLE).chmod(PRIVATE_FILE)
@@ -473,7 +474,7 @@ class Keyring:
         """
         made = Keyring(keys, self.run_id)
         try:
-            made.folder.mkdir(parents=True, mode=PRIVATE_FOLDER)
+            _make_folder(made.folder)
             with self._writing():  # nobody forgets or registers meanwhile
                 for path in self._key_files():
                     shutil.copyfile(path, made.folder / path.name)
@@ -632,6 +633,14 @@ class KeyringView(Keyring):
     def by_number(self, numbers: Sequence[int]) -> dict[int, ClientKey]:
         """See `Keyring`."""
         return {number: self._numbers[number] for number in numbers if number in self._numbers}
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder that must not be there yet, and those above it that are missing: their owner's alone."""
+    for above in reversed(folder.parents):
+        with suppress(FileExistsError):
+            above.mkdir(mode=PRIVATE_FOLDER)
+    folder.mkdir(mode=PRIVATE_FOLDER)
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -113,7 +113,6 @@ sa.Index(
     rounds.c.number,
     unique=True,
     sqlite_where=rounds.c.standing,
-    postgresql_where=rounds.c.standing,
 )
 
 clusters = sa.Table(
@@ -237,7 +236,6 @@ sa.Index(
     requests.c.client,
     unique=True,
     sqlite_where=requests.c.cancelled_at.is_(None),
-    postgresql_where=requests.c.cancelled_at.is_(None),
 )
 
 withdrawals = sa.Table(
@@ -267,5 +265,4 @@ sa.Index(
     "ix_log_keys",
     log.c.position,
     sqlite_where=sa.and_(log.c.round_id.is_(None), log.c.erasure.is_(None)),
-    postgresql_where=sa.and_(log.c.round_id.is_(None), log.c.erasure.is_(None)),
 )

@@ -156,9 +156,9 @@ def groups(ledger: Ledger, number: int) -> set[frozenset[str]]:
     return {frozenset(group) for group in ledger.membership(number)}
 
 
-def faults(directory: Path) -> list[str]:
+def faults(directory: Path, keys: Path | None = None) -> list[str]:
     """What fsck finds wrong."""
-    return [str(finding) for finding in fsck(directory) if finding.fault]
+    return [str(finding) for finding in fsck(directory, keys=keys) if finding.fault]
 
 
 def pair_first_together_in(ledger: Ledger, number: int, *, size: int = 3) -> tuple[str, str]:
