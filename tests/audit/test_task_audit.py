@@ -115,7 +115,7 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_the_hospitals_are_audited_by_all_attackers_with_their_own_loss(tmp_path: Path, few: Effort) -> None:
     task = build("hospitals:Hospitals", {}, ROOT / "examples" / "hospitals")
     directory = trained(tmp_path, task, disavow.Policy(k=3, x=3))
-    with disavow.Federation.open(directory, task, keys=tmp_path / "keys") as federation:
+    with disavow.Federation.open(directory, task) as federation:
         report = audit_client(federation, "Bergen", few, work=tmp_path / "work")
     assert (report.skipped, report.own, report.held_out, report.shadows) == ({}, 38, 38, 4)
     assert len(report.found) == 6

@@ -47,6 +47,8 @@ def test_a_dry_run_says_what_it_costs_and_changes_no_byte(run: Path, pair: list[
             "exchanged_bytes": told["cost"]["exchanged_bytes"],
         },
         "served_round": 3,
+        "criterion": "survivors",
+        "log10_odds": {},
         "obstacle": None,
         "cannot_retrain": None,
         "proof_too_large": None,

@@ -83,9 +83,6 @@ def test_fsck_survives_any_byte_flipped_very_often(trained: Path, first: int) ->
     assert _fuzz("flips", trained, str(first), "5000") == {}
 
 
-FILLED = [table for table in TABLES if table != "members"]
-"""Tables with rows: the run has neither fixed clusters nor a task, so that there is nothing to know of a client."""
-
 # what SQLite lets anyone write into any column, whatever type it was declared with
 STRANGE = ("x'00'", "x'ff'", "'text'", "''", "-1", "0", "1.5", "4611686018427387904", "1e999", "'[[1]]'", "'{}'")
 

@@ -136,7 +136,7 @@ def test_the_write_ahead_log_is_a_file_like_any_other(tmp_path: Path) -> None:
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("INSERT INTO members (token, sealed) VALUES (x'01', 'in-the-log')")
         connection.commit()
-        connection.execute("DELETE FROM clients WHERE number = 1")
+        connection.execute("DELETE FROM members")
         connection.commit()
         assert found(tmp_path / "run", "in-the-log") == ["ledger.sqlite3-wal"]
 

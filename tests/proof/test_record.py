@@ -106,7 +106,7 @@ def test_an_annotation_that_says_nothing_of_reading_is_refused_when_the_class_is
 
 
 def test_every_kind_of_record_says_how_its_fields_are_read() -> None:
-    kinds = list(Record.__subclasses__())
+    kinds = [kind for kind in Record.__subclasses__() if kind.__module__.startswith("disavow.")]
     for kind in kinds:
         kinds += kind.__subclasses__()
         assert kind._declared().names or kind.__subclasses__()

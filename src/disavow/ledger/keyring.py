@@ -47,7 +47,7 @@ _NUMBER_BITS = 63
 _NO_KEY = bytes(KEY_BYTES)
 _BUSY_SECONDS = 30
 _TRIES = 20
-_OF_THE_DISK = ("SQLITE_FULL", "SQLITE_IOERR")
+_OF_THE_DISK = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")
 _MARKED, _DESTROYED = 1, 2
 """How far forgetting has come: noted, so that a crash cannot lose it; done."""
 
@@ -175,7 +175,8 @@ class Keyring:
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # after some failures SQLite has rolled back itself
+                    connection.execute("ROLLBACK")
                 raise
 
     def _open(self) -> sqlite3.Connection:
