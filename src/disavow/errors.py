@@ -7,7 +7,7 @@ exit code of the command that met it::
     ├── ConfigError          2   a setting, argument or input file that cannot be used
     │   ├── MissingExtra     2   the command needs an optional part that is not installed
     │   ├── ModelMismatch    2   a model whose tensors are not those of the network that is to hold it
-    │   ├── TaskError        2   a task that cannot be imported, built or trained
+    │   ├── TaskError        2   a task that cannot be imported, built, trained or evaluated
     │   ├── KeyringMissing   2   the keyring of a run is not at hand: nobody in it can be identified
     │   └── KeyringOutdated  2   the keyring is older than its run: it would bring forgotten clients back
     ├── StrategyError       17   a registered strategy failed, or returned what cannot be used
@@ -77,7 +77,7 @@ class ModelMismatch(ConfigError):
 
 
 class TaskError(ConfigError):
-    """A task of the user's own that cannot be imported, built or trained. Nothing was recorded."""
+    """A task of the user's own that cannot be imported, built, trained or evaluated."""
 
     code = "DSV-105"
 
