@@ -28,7 +28,7 @@ $(VENV)/.flower: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.train  ## Train a federation of 20 clients on handwritten digits
 	$(BIN)/disavow demo
 
-test: $(VENV)/.dev  ## Run the test suite (13 to 25 minutes on two cores, as fast as they are)
+test: $(VENV)/.dev  ## Run the test suite (about 20 minutes on two cores)
 	$(BIN)/python -m pytest -m 'not torture and not flower' --numprocesses 2 --dist worksteal
 
 test-fast: $(VENV)/.dev  ## Run the quick tests of the core: settings, clustering, judge, ledger, proofs (43 seconds on two cores)
@@ -37,7 +37,7 @@ test-fast: $(VENV)/.dev  ## Run the quick tests of the core: settings, clusterin
 		tests/ledger/test_journal.py tests/ledger/test_requests.py tests/ledger/test_odds.py tests/erasure/test_judge.py \
 		tests/proof/test_verify.py tests/proof/test_merkle.py tests/proof/test_bounds.py tests/test_docs.py
 
-test-flower: $(VENV)/.flower  ## Run the tests on Flower: simulations and a real network (about ten minutes)
+test-flower: $(VENV)/.flower  ## Run the tests on Flower: simulations and a real network (about eight minutes)
 	$(BIN)/python -m pytest -m 'flower and not torture' tests/flower --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev  ## Lint, format, types, layers

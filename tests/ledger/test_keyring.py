@@ -6,8 +6,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -123,6 +126,7 @@ def test_whoever_was_forgotten_cannot_return_and_forgetting_twice_changes_nothin
 KILLED = """
 import os, signal, sys
 from pathlib import Path
+from typing import Any
 from disavow.ledger.keyring import Keyring
 keyring = Keyring(Path(sys.argv[1]), "0" * 32)
 Keyring._write_keys = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
@@ -143,6 +147,31 @@ def test_a_kill_before_the_key_is_overwritten_is_made_up_for(keyring: Keyring) -
     keyring.finish_forgetting()
     assert key not in bytes_of(keyring)
     assert keyring.faults() == []
+
+
+def test_who_is_marked_while_another_process_finishes_is_not_taken_for_destroyed(
+    keyring: Keyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = keyring.register(["ada", "bela"])
+    key = keyring.present()["bela"].first
+    other = Keyring(keyring.folder.parent.parent, RUN)
+    write, waiting = Keyring._write_keys, threading.Event()
+
+    def overtaken(self: Keyring, *arguments: Any, **named: Any) -> None:
+        if self is other:
+            waiting.set()
+            time.sleep(0.2)  # the other one wants to mark its leaver meanwhile
+        write(self, *arguments, **named)
+
+    monkeypatch.setattr(Keyring, "_write_keys", overtaken)
+    slow = threading.Thread(target=other.forget, args=({numbers["ada"]: 1},))
+    slow.start()
+    assert waiting.wait(30)
+    keyring.forget({numbers["bela"]: 2})
+    slow.join()
+    other.close()
+    assert key not in bytes_of(keyring)
+    assert (keyring.unfinished(), keyring.faults()) == (0, [])
 
 
 # -- rotation, copies, damage ------------------------------------------------------------------------------------

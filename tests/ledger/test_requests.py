@@ -6,12 +6,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from disavow.domain import Cost, RequestState, Verdict, VerdictKind
 from disavow.errors import LeaverReturns, RunError, UnknownClient
 from disavow.ledger import Ledger, fsck, journal, log
 from disavow.ledger.id_search import files_with
 from disavow.ledger.requests import find
+from disavow.ledger.schema import requests
 from tests.ledger.making import IDS, MOMENT, all_rows, by_hand, change, create, record_next, two_clusters
 from tests.refusals import refuses
 
@@ -184,6 +186,8 @@ def test_whoever_cancelled_may_ask_again_and_leave(tmp_path: Path) -> None:
             journal.finish(connection, ledger.keyring, at=MOMENT)
         first, second = ledger.requests()
         assert (first.state, first.client, second.state) == (RequestState.CANCELLED, None, RequestState.ANSWERED)
+        with ledger._connect() as connection:
+            assert connection.execute(sa.select(requests.c.client)).scalars().all() == [None, None]
         assert "bela" not in ledger.clients()
         with refuses(LeaverReturns, "'bela'"):
             ledger.register(["bela"])

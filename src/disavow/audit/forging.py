@@ -158,7 +158,8 @@ def _again(before: Model, record: Round, updates: Updates, policy: Policy, secre
     """The round once more with other representatives, by the product's own steps."""
     position = {client: i for i, client in enumerate(updates.clients)}
     clusters = Clusters(
-        members=tuple(tuple(position[client] for client in cluster.clients) for cluster in record.clusters),
+        # in id order: that of slots is random, and a seed must give the same forgeries of any copy
+        members=tuple(tuple(position[client] for client in sorted(each.clients)) for each in record.clusters),
         weights=tuple(cluster.weight for cluster in record.clusters),
         spreads=tuple(cluster.spread for cluster in record.clusters),
         delta=record.delta,

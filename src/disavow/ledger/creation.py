@@ -86,9 +86,11 @@ def make(directory: Path, beginning: Beginning) -> None:
 
 
 def _give_up(workshop: Path, keyring: Keyring) -> None:
+    """Remove what was made of a run; its keyring only as long as nothing of the run is in its place."""
     keyring.close()
-    for folder in (workshop, keyring.folder):
-        shutil.rmtree(folder, ignore_errors=True)
+    if (workshop / CONFIG).exists():  # what is moved first
+        shutil.rmtree(keyring.folder, ignore_errors=True)
+    shutil.rmtree(workshop, ignore_errors=True)
 
 
 def _remove_stale(directory: Path) -> None:

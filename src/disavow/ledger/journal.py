@@ -278,8 +278,11 @@ def finish(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> tupl
     found = connection.execute(query).all()
     known = keyring.by_number([row.client for row in found if row.client is not None])
     done = {row.erasure for row in found} - {row.erasure for row in found if row.client in known}
+    gone = [row.client for row in found if row.erasure in done and row.client is not None]
+    connection.execute(
+        requests.update().where(requests.c.client.in_(gone)).values(client=None)
+    )  # cancelled ones too
     for erasure in done:
-        connection.execute(requests.update().where(requests.c.erasure == erasure).values(client=None))
         answered = {"state": RequestState.ANSWERED.value, "finished_at": time_to_text(at)}
         connection.execute(erasures.update().where(erasures.c.id == erasure).values(answered))
     clients.note_generation(connection, keyring)

@@ -33,6 +33,7 @@ from disavow.errors import (
     KeyringOutdated,
     LeaverReturns,
     LedgerError,
+    RunInUse,
     StorageError,
     StorageFull,
 )
@@ -47,6 +48,7 @@ _NUMBER_BITS = 63
 _NO_KEY = bytes(KEY_BYTES)
 _BUSY_SECONDS = 30
 _TRIES = 20
+_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _OF_THE_DISK = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")
 _MARKED, _DESTROYED = 1, 2
 """How far forgetting has come: noted, so that a crash cannot lose it; done."""
@@ -211,6 +213,10 @@ class Keyring:
         if name.startswith(_OF_THE_DISK):
             kind = StorageFull if name.startswith("SQLITE_FULL") else StorageError
             return kind(f"the keyring {self.folder} cannot be read or written: {error} ({name}); look at the disk")
+        if name.startswith(_BUSY):
+            return RunInUse(f"the keyring {self.folder} is being written by another process; try again")
+        if name.startswith("SQLITE_READONLY"):
+            return ConfigError(f"the keyring {self.folder} cannot be written: Permission denied")
         return ConfigError(f"the keyring {self.folder} cannot be used: {error}; restore it from a backup")
 
     # -- facts about the run -------------------------------------------------------------------------------
@@ -413,17 +419,16 @@ class Keyring:
 
     def finish_forgetting(self) -> None:
         """Overwrite the keys of clients who are marked as forgotten: a crash may have come between."""
-        with self._reading() as connection:
+        if not self.unfinished():
+            return
+        with self._writing() as connection:  # nobody else marks a client between the look and the last step
             query = "SELECT place FROM clients WHERE gone = 1"  # as the index has it
             places = [place for (place,) in connection.execute(query)]
-            if not places:
-                return
             for epoch in range(1, self.epoch + 1):
                 for place in places:
                     self._write_keys(epoch, [_NO_KEY], start=place)
-            with self._writing():
-                connection.execute("UPDATE clients SET gone = ? WHERE gone = 1", [_DESTROYED])
-            self._present = None
+            connection.execute("UPDATE clients SET gone = ? WHERE gone = 1", [_DESTROYED])
+        self._present = None
 
     def drop_requests(self, after: int) -> None:
         """Give up the numbers of leavers' requests that a run restored from a backup does not have.
@@ -455,6 +460,7 @@ class Keyring:
                 for place in range(max(gone, default=0) + 1)
             ]
             self._write_keys(epoch, new, start=0)
+            sync_folder(self.folder)
             connection.execute("UPDATE facts SET value = ? WHERE name = 'epoch'", [epoch])
             _changed(connection)
         self._present = None
