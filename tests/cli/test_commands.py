@@ -217,6 +217,7 @@ def test_what_the_demo_says_to_try_next_works_as_pasted(tmp_path: Path) -> None:
     assert "disavow verify" in quick
     pasted = process.run(["bash", "-e", "-c", quick], cwd=tmp_path, env=bare)
     assert pasted.returncode == 0, pasted.stderr
+    assert "keyring" not in pasted.stdout + pasted.stderr  # every command has found the demo's own
 
 
 # -- help ----------------------------------------------------------------------------------------------------
