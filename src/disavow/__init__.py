@@ -5,26 +5,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from disavow.domain import (
-    Cluster,
-    ErasureRequest,
-    Evaluation,
-    Layout,
-    Member,
-    Policy,
-    Round,
-    Slot,
-    TensorSpec,
-    Verdict,
-)
-from disavow.domain.strategies import register
-from disavow.errors import DisavowError
-
 if TYPE_CHECKING:
     __version__: str
     from disavow.audit.game import Attacker
+    from disavow.domain import (
+        Cluster,
+        ErasureRequest,
+        Evaluation,
+        Layout,
+        Member,
+        Policy,
+        Round,
+        Slot,
+        TensorSpec,
+        Verdict,
+    )
+    from disavow.domain.strategies import register
     from disavow.erasure.judge import Criterion
     from disavow.erasure.mechanisms import Mechanism
+    from disavow.errors import DisavowError
     from disavow.federation import Callbacks, Federation
     from disavow.results import Answer, ExportedModel, Prospect, Status
     from disavow.rounds.clustering import Clustering
@@ -41,25 +40,37 @@ _LAZY = {
     "Answer": "disavow.results",
     "Attacker": "disavow.audit.game",
     "Callbacks": "disavow.federation",
+    "Cluster": "disavow.domain",
     "Clustering": "disavow.rounds.clustering",
     "Criterion": "disavow.erasure.judge",
+    "DisavowError": "disavow.errors",
     "Distribution": "disavow.rounds.noise",
+    "ErasureRequest": "disavow.domain",
+    "Evaluation": "disavow.domain",
     "ExportedModel": "disavow.results",
     "Federation": "disavow.federation",
     "Geometry": "disavow.rounds.clustering.geometry",
+    "Layout": "disavow.domain",
     "MLflow": "disavow.tracking.mlflow",
     "Mechanism": "disavow.erasure.mechanisms",
+    "Member": "disavow.domain",
     "Noise": "disavow.rounds.noise",
+    "Policy": "disavow.domain",
     "Prospect": "disavow.results",
+    "Round": "disavow.domain",
+    "Slot": "disavow.domain",
     "Status": "disavow.results",
     "Stream": "disavow.rounds.randomness",
     "Task": "disavow.tasks.task",
     "TensorBoard": "disavow.tracking.tensorboard",
+    "TensorSpec": "disavow.domain",
     "Tracker": "disavow.tracking.tracker",
+    "Verdict": "disavow.domain",
     "check_run": "disavow.run_checks",
+    "register": "disavow.domain.strategies",
     "task": "disavow.tasks.task",
 }
-"""What needs more than the base install, which is all that an auditor has; by where it is."""
+"""Where each name is; imported when it is used: the base install, an auditor's, does not have all of it."""
 
 __all__ = [
     "Answer",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
 import traceback
 from collections.abc import Callable
 
-from disavow.domain import escaped
 from disavow.errors import NO_ROOM, REFUSED, ConfigError, DisavowError, StorageError, StorageFull, StrategyError
 
 DEBUG = "DISAVOW_DEBUG"
@@ -33,6 +33,7 @@ def main() -> None:
     """Run `disavow`."""
     # imports make many objects that stay: to look for garbage among them takes a seventh of a light command
     gc.set_threshold(_GARBAGE_AFTER)
+    atexit.register(gc.freeze)  # and what is left at the end needs no search
     from disavow.cli.app import app_for
 
     run(app_for(sys.argv[1:]))
@@ -68,6 +69,8 @@ def run(command: Callable[[], object]) -> None:
 
 
 def _refuse(error: DisavowError) -> None:
+    from disavow.domain import escaped
+
     if isinstance(error, StrategyError) and os.environ.get(DEBUG):
         traceback.print_exception(error)
     for line in str(error).splitlines():
@@ -104,6 +107,8 @@ def _end_broken_pipe() -> None:
 
 def _report_internal_error(error: Exception) -> None:
     """Say that this is a defect of disavow, and how to show more of it."""
+    from disavow.domain import escaped
+
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
     what = escaped(" ".join(f"{type(error).__name__}: {error}".split()))

@@ -15,7 +15,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, wraps
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from disavow.errors import NO_ROOM, REFUSED, ConfigError, DisavowError, StrategyError
@@ -256,6 +255,8 @@ def broken_plugins() -> tuple[str, ...]:
         A sentence about each entry point that cannot be imported.
 
     """
+    from importlib.metadata import entry_points  # loads the parser of e-mails, for names that are not ours alone
+
     broken = []
     for point in entry_points(group=PLUGINS):
         try:
