@@ -26,7 +26,6 @@ REAL: dict[str, Any] = {
     "rounds": 4,
     "draws": "seeded",
     "data": {"clients": 10},
-    "model": {"name": "resnet-mini"},
     "training": {"epochs": 1, "batch_size": 64},
     "clustering": {"k": 3, "sticky": False},
     "deniability": {"x": 2},

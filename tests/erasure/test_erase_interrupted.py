@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from disavow.domain import Evaluation, RequestState, Verdict
+from disavow.domain import Cost, Evaluation, RequestState, Verdict
 from disavow.ledger import database, fsck
 from disavow.ledger.id_search import files_with
 from disavow.ledger.keyring import TABLE, Keyring
@@ -39,7 +39,7 @@ class Undisturbed:
     """Two clients who take a rollback, the answers they are due, and the models that it ends in."""
 
     pair: list[str]
-    due: list[tuple[Verdict | None, int | None]]
+    due: list[tuple[Verdict | None, Cost | int | None]]
     models: list[str]
 
 
