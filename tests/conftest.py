@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,23 @@ SMALL: dict[str, Any] = {
     "clustering": {"k": 3},
 }
 """Two clusters a round, about 60 ms a round."""
+
+
+MEMORY = Path("/dev/shm")
+ROOM = 2 * 2**30
+"""What all tests together leave behind is well below it."""
+
+
+def pytest_configure() -> None:
+    """Keep temporary files in memory: on a disk a run waits for it as long as it computes.
+
+    Not where somebody chose a folder by TMPDIR, nor where memory has too little room or lets no library be loaded.
+    """
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK | os.X_OK):
+        return
+    found = os.statvfs(MEMORY)
+    if found.f_bavail * found.f_frsize >= ROOM and not found.f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 
 @pytest.fixture(scope="session", autouse=True)

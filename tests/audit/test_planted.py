@@ -118,7 +118,7 @@ def test_what_is_put_back_into_the_served_model_is_found_in_its_parameters(clean
     ("leak", "effort"),
     [
         (PRETENDED, FEWEST),
-        (WARM, FEWEST),
+        pytest.param(WARM, FEWEST, marks=pytest.mark.torture),
         pytest.param("full share added back", EFFORT, marks=pytest.mark.torture),  # needs more worlds
     ],
 )
@@ -133,7 +133,7 @@ def test_a_server_that_leaks_is_caught(tmp_path: Path, clean: Clean, leak: str, 
 
 
 BACKDOORED = {
-    "rounds": 3,
+    "rounds": 2,
     "draws": "seeded",
     "data": {"clients": 9, "test_fraction": 0.7},
     "clustering": {"k": 3},

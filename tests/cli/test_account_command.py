@@ -120,7 +120,7 @@ def test_noise_is_rounded_up(tau: float) -> None:
 
 
 BRIEF = Asked(rounds=3, clients=50, k=10, sigma=1.0, parameters=9)
-SOUGHT = Asked(rounds=3, clients=50, k=10, epsilon=4.0, parameters=9)
+SOUGHT = Asked(rounds=1, clients=50, k=10, epsilon=4.0, parameters=9)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_the_command_line_refuses_with_exit_2() -> None:
 
 
 def settings(tmp_path: Path, **changed: Any) -> Path:
-    values = {**SMALL, "draws": "fresh", "model": {"name": "resnet-mini"}, **changed}
+    values = {**SMALL, "draws": "fresh", **changed}
     return write_config(tmp_path / "config.toml", values)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +21,16 @@ from disavow.audit.audit import Effort, worlds_to_detect
 from disavow.cli import audit as command
 from disavow.cli.app import app
 from disavow.cli.audit import COULD_NOT_SEE
+from disavow.errors import ConfigError, DisavowError, RunMissing, UnknownClient
 from disavow.federation import Federation
 from disavow.ledger import Ledger
 from tests.cli import process
 from tests.cli.forked import disavow
-from tests.cli.process import COMMAND, environment, only_error
+from tests.cli.process import COMMAND, assert_refused, environment
 from tests.ledger.making import files_of
 
 SETTINGS: dict[str, Any] = {
-    "rounds": 2,
+    "rounds": 1,
     "draws": "seeded",
     "data": {"clients": 8, "test_fraction": 0.8},
     "clustering": {"k": 3},
@@ -37,6 +40,7 @@ SETTINGS: dict[str, Any] = {
 """Clusters of three and five: whoever leaves the small one takes it below x."""
 
 QUICK = ("--worlds=32", "--shadows=4", "--forgings=2")
+STAGES = ("before", "served", "retrained")
 
 
 @pytest.fixture(scope="module")
@@ -49,20 +53,72 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(run: Path) -> str:
-    """Somebody in the small cluster of the last round."""
+    """Somebody in the small cluster."""
     with Ledger.open(run) as ledger:
-        return min(ledger.membership(2), key=len)[0]
+        return min(ledger.membership(1), key=len)[0]
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """An audit that was interrupted, what was left then, and what it came to when it went on."""
+
+    status: int
+    stderr: str
+    kept: set[str]
+    report: dict[str, Any]
+    ended: subprocess.CompletedProcess[str]
+    work: Path
+
+
+@pytest.fixture(scope="module")
+def resumed(run: Path, client: str, tmp_path_factory: pytest.TempPathFactory) -> Resumed:
+    """An audit that is asked for more than its worlds can show, and finds nothing."""
+    work = tmp_path_factory.mktemp("audit work") / "work"
+    line = ["audit", str(run), "--client", client, *QUICK, "--detect=0.2", "--json", "--work", str(work)]
+    started = subprocess.Popen(
+        [*COMMAND, *line], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while started.poll() is None and not _kept_worlds(work):
+        time.sleep(0.01)
+    os.kill(started.pid, signal.SIGINT)
+    _, err = started.communicate(timeout=60)
+    kept = {path.name for path in work.rglob("*.json")}
+    assert not list(work.rglob("rehearsal"))
+    done = disavow(*line)
+    return Resumed(started.returncode, err, kept, json.loads(done.stdout), done, work)
+
+
+def _kept_worlds(work: Path) -> list[Path]:
+    """Worlds that are finished. Folders come and go while the audit works, under whoever looks through them."""
+    try:
+        return list(work.rglob("with-*.json"))
+    except FileNotFoundError:
+        return []
+
+
+@pytest.fixture(scope="module")
+def told(resumed: Resumed) -> dict[str, Any]:
+    return resumed.report
+
+
+@pytest.fixture(scope="module")
+def shown(run: Path, client: str, tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """The same audit in words, by a process that nobody interrupts."""
+    before = files_of(run)
+    plot = tmp_path_factory.mktemp("audit plot") / "roc.png"
+    done = process.disavow("audit", run, "--client", client, *QUICK, "--plot", plot)
+    assert done.returncode in (0, 1), done.stderr
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert files_of(run) == before
+    assert not run.with_name("run.audit").exists()
+    return done
 
 
 def test_an_audit_reports_three_models_for_each_attacker_and_leaves_the_run_alone(
-    run: Path, client: str, tmp_path: Path
+    shown: subprocess.CompletedProcess[str],
 ) -> None:
-    before = files_of(run)
-    plot = tmp_path / "roc.png"
-    done = process.disavow("audit", run, "--client", client, *QUICK, "--plot", plot)
-    assert done.returncode in (0, 1), done.stderr
-    text = done.stdout
-    for stage in ("before", "served", "retrained"):
+    text = shown.stdout
+    for stage in STAGES:
         assert stage in text
     assert "what releasing both models gives away" in text
     assert "whole histories of the survivors alone, 16 exact retrainings" in text
@@ -71,22 +127,31 @@ def test_an_audit_reports_three_models_for_each_attacker_and_leaves_the_run_alon
     assert "TPR at 1 % FPR" in text
     assert "it needs 1,000" in text
     assert "updates, computed again, are bit for bit those the ledger recorded" in text
-    assert ("does not contain 0" in text) == (done.returncode == 1)
+    assert ("does not contain 0" in text) == (shown.returncode == 1)
     assert all(len(line) <= 116 for line in text.split("\n\n")[1].splitlines())
-    assert plot.read_bytes().startswith(b"\x89PNG")
-    assert files_of(run) == before
-    assert not run.with_name("run.audit").exists()
 
 
-@pytest.fixture(scope="module")
-def told(run: Path, client: str) -> dict[str, Any]:
-    """An audit that is asked for more than its worlds can show, and finds nothing."""
-    done = disavow("audit", run, "--client", client, *QUICK, "--detect=0.2", "--json")
-    report: dict[str, Any] = json.loads(done.stdout)
-    assert report["clean"]
-    assert done.returncode == COULD_NOT_SEE == 16
-    assert f"an advantage of 0.2 takes {report['detect']['worlds_needed']} worlds" in done.stderr
-    return report
+def test_more_is_asked_than_its_worlds_can_show(resumed: Resumed) -> None:
+    assert resumed.report["clean"]
+    assert resumed.ended.returncode == COULD_NOT_SEE == 16
+    assert f"an advantage of 0.2 takes {resumed.report['detect']['worlds_needed']} worlds" in resumed.ended.stderr
+
+
+@pytest.mark.kill
+def test_an_interrupted_audit_goes_on_and_comes_to_the_same(
+    resumed: Resumed, shown: subprocess.CompletedProcess[str]
+) -> None:
+    assert resumed.status == 130, resumed.stderr
+    assert "the same command goes on" in resumed.stderr
+    assert resumed.kept
+    assert not list(resumed.work.iterdir())
+    for attacker in resumed.report["attackers"]:
+        cells = [attacker["stages"][stage]["auc"] for stage in STAGES]
+        row = "".join(
+            f"{c['estimate']:.2f} [{c['interval']['low']:.2f}, {c['interval']['high']:.2f}]".rjust(20)
+            for c in cells
+        )
+        assert f"{attacker['attacker']}, {attacker['unit']}s".ljust(24) + row in shown.stdout
 
 
 def test_json_holds_everything(told: dict[str, Any], client: str) -> None:
@@ -116,7 +181,7 @@ def test_json_holds_everything(told: dict[str, Any], client: str) -> None:
     assert told["detect"]["power"] < 0.5
     assert told["detect"]["worlds_needed"] > 200
     assert told["could_not_have_seen_it"]
-    assert len(told["forged"]["rounds"]) == 2
+    assert len(told["forged"]["rounds"]) == 1
     assert all(each["within"] for each in told["forged"]["rounds"])
 
 
@@ -140,75 +205,43 @@ def test_what_is_to_be_detected_chooses_the_number_of_worlds(
     assert [(effort.worlds, effort.detect) for effort in asked] == [(worlds, detect)]
 
 
-def _kept_worlds(work: Path) -> list[Path]:
-    """Worlds that are finished. Folders come and go while the audit works, under whoever looks through them."""
-    try:
-        return list(work.rglob("with-*.json"))
-    except FileNotFoundError:
-        return []
-
-
-@pytest.mark.kill
-def test_an_interrupted_audit_goes_on_and_comes_to_the_same(
-    run: Path, client: str, told: dict[str, Any], tmp_path: Path
-) -> None:
-    work = tmp_path / "work"
-    line = [*COMMAND, "audit", str(run), "--client", client, *QUICK, "--json", "--work", str(work)]
-    process = subprocess.Popen(line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not _kept_worlds(work):
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert "the same command goes on" in err
-    kept = {path.name: path.stat().st_mtime_ns for path in work.rglob("*.json")}
-    assert kept
-    assert not list(work.rglob("rehearsal"))
-    resumed = disavow("audit", run, "--client", client, *QUICK, "--json", "--work", work)
-    assert json.loads(resumed.stdout)["attackers"] == told["attackers"]
-    assert not list(work.iterdir())
-
-
 @pytest.mark.parametrize(
-    ("line", "code", "words"),
+    ("line", "kind", "named"),
     [
-        (["--client", "nobody"], 7, "'nobody' is not a client of this run, or has left it"),
-        (["--client", "CLIENT", "--worlds", "31"], 2, "--worlds is 31; allowed: an even number of at least 32"),
-        (["--client", "CLIENT", "--detect", "0"], 2, "--detect is 0; allowed: an advantage above 0 and below 1"),
-        (["--client", "CLIENT", "--detect", "0.005"], 2, "--detect is 0.005; allowed: at least 0.009"),
-        (["--client", "CLIENT", "--shadows", "2"], 2, "--shadows is 2; allowed: an even number of at least 4"),
-        (["--client", "CLIENT", "--forgings", "0"], 2, "--forgings is 0; allowed: a whole number of at least 1"),
-        (["--client", "CLIENT", "--plot", "roc.txt"], 2, "--plot is roc.txt; allowed: a file name that ends in"),
-        (["--client", "CLIENT", "--plot", "no/roc.png"], 2, "--plot is no/roc.png; allowed: a file in a directory"),
-        (["--client", "CLIENT", "--work", "RUN/work"], 2, "allowed: a folder outside the run directory"),
+        (["--client", "nobody"], UnknownClient, ["nobody"]),
+        (["--client", "CLIENT", "--worlds", "31"], ConfigError, ["--worlds", "31"]),
+        (["--client", "CLIENT", "--detect", "0"], ConfigError, ["--detect", "0"]),
+        (["--client", "CLIENT", "--detect", "0.005"], ConfigError, ["--detect", "0.005", "0.009"]),
+        (["--client", "CLIENT", "--shadows", "2"], ConfigError, ["--shadows", "2"]),
+        (["--client", "CLIENT", "--forgings", "0"], ConfigError, ["--forgings", "0"]),
+        (["--client", "CLIENT", "--plot", "roc.txt"], ConfigError, ["--plot", "roc.txt"]),
+        (["--client", "CLIENT", "--plot", "no/roc.png"], ConfigError, ["--plot", "no/roc.png"]),
+        (["--client", "CLIENT", "--work", "RUN/work"], ConfigError, ["--work", "RUN/work"]),
     ],
+    ids=["nobody", "worlds", "detect 0", "too little", "shadows", "forgings", "suffix", "no folder", "inside"],
 )
 def test_what_cannot_be_audited_is_refused_at_once(
-    run: Path, client: str, line: list[str], code: int, words: str
+    run: Path, client: str, line: list[str], kind: type[DisavowError], named: list[str]
 ) -> None:
-    filled = [part.replace("CLIENT", client).replace("RUN", str(run)) for part in line]
-    done = disavow("audit", run, *filled)
-    assert done.returncode == code
-    assert words in only_error(done)
+    filled, expected = (
+        [part.replace("CLIENT", client).replace("RUN", str(run)) for part in parts] for parts in (line, named)
+    )
+    assert_refused(disavow("audit", run, *filled), kind, *expected)
 
 
-def test_an_erasure_removes_what_an_interrupted_audit_left_and_its_client_cannot_be_audited(tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    with Federation.create(directory, config.from_values(SETTINGS, source="tests")) as started:
-        started.train()
+def test_an_erasure_removes_what_an_interrupted_audit_left_and_its_client_cannot_be_audited(
+    run: Path, tmp_path: Path
+) -> None:
+    directory = Path(shutil.copytree(run, tmp_path / "run"))
     left = tmp_path / "run.audit" / "0123456789abcdef" / "2-rounds"
     left.mkdir(parents=True)
     (left / "with-000.json").write_text("{}")
-    done = process.disavow("erase", directory, "client-01", "--yes")
+    done = disavow("erase", directory, "client-01", "--yes")
     assert done.returncode == 0, done.stderr
-    assert "which an interrupted audit left" in done.stderr
+    assert "run.audit" in done.stderr
     assert not (tmp_path / "run.audit").exists()
-    done = disavow("audit", directory, "--client", "client-01")
-    assert done.returncode == 7
-    assert "has left it" in only_error(done)
+    assert_refused(disavow("audit", directory, "--client", "client-01"), UnknownClient, "client-01")
 
 
 def test_no_run_no_audit(tmp_path: Path) -> None:
-    done = disavow("audit", tmp_path / "none", "--client", "client-01")
-    assert done.returncode == 2
-    assert "holds no run" in only_error(done)
+    assert_refused(disavow("audit", tmp_path / "none", "--client", "client-01"), RunMissing, tmp_path / "none")

@@ -14,7 +14,7 @@ from disavow.ledger import Ledger
 from disavow.ledger.id_search import files_with
 from disavow.ledger.keyring import Keyring
 from disavow.ledger.schema import erasures, rounds
-from tests.erasure.mechanisms.contract import start_toy, toy_settings
+from tests.erasure.mechanisms.contract import toy_settings, trained_toy
 from tests.ledger.making import files_of
 
 DENIABLE = Verdict(VerdictKind.DENIABLE)
@@ -26,7 +26,6 @@ REAL: dict[str, Any] = {
     "rounds": 4,
     "draws": "seeded",
     "data": {"clients": 10},
-    "model": {"name": "resnet-mini"},
     "training": {"epochs": 1, "batch_size": 64},
     "clustering": {"k": 3, "sticky": False},
     "deniability": {"x": 2},
@@ -39,9 +38,7 @@ def rollback(number: int) -> Verdict:
 
 
 def toy(directory: Path, **changed: Any) -> Federation:
-    run = start_toy(directory, toy_settings(**changed))
-    run.train()
-    return run
+    return trained_toy(directory, toy_settings(**changed))
 
 
 def erasure_rows(ledger: Ledger) -> int:

@@ -26,6 +26,7 @@ from tests.erasure.mechanisms.contract import (
     standing,
     start_toy,
     toy_settings,
+    trained_toy,
 )
 from tests.ledger.making import files_of
 from tests.refusals import refuses
@@ -52,8 +53,7 @@ def test_a_rebuild_that_ends_in_the_very_models_it_undid_says_so(tmp_path: Path)
         same = sum(one == other for one, other in zip(before, digests(run.ledger), strict=True))
         assert same > 0
         assert f"{same} of the rounds end in the very models that were undone" in answered.remark
-    with start_toy(tmp_path / "other", toy_settings(deniability={"x": 3})) as run:
-        run.train()
+    with trained_toy(tmp_path / "other", toy_settings(deniability={"x": 3})) as run:
         [answered] = leave(run, "client-01")
         assert "undone" not in answered.remark
 

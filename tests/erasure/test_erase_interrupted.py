@@ -6,13 +6,13 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from disavow.domain import Evaluation, RequestState
+from disavow.domain import Cost, Evaluation, RequestState, Verdict
 from disavow.ledger import database, fsck
 from disavow.ledger.id_search import files_with
 from disavow.ledger.keyring import TABLE, Keyring
@@ -29,7 +29,28 @@ from tests.erasure.mechanisms.contract import (
     leave,
     reopen_toy,
     standing,
+    start_toy,
+    toy_settings,
 )
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """Two clients who take a rollback, the answers they are due, and the models that it ends in."""
+
+    pair: list[str]
+    due: list[tuple[Verdict | None, Cost | int | None]]
+    models: list[str]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with start_toy(folder / "run", toy_settings(), keys=folder / "keys") as run:
+        run.train()
+        pair = sorted(run.ledger.membership(1)[0])[:2]
+        due = [(r.verdict, r.cost and r.cost.rounds) for r in leave(run, *pair)]
+        return Undisturbed(pair, due, digests(run.ledger))
 
 
 @pytest.mark.parametrize("same_process", [True, False])
@@ -49,12 +70,14 @@ from tests.erasure.mechanisms.contract import (
     ids=lambda value: value.__name__ if isinstance(value, type) else value,
 )
 def test_whatever_step_fails_the_next_call_goes_on_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type, step: str, same_process: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    undisturbed: Undisturbed,
+    kind: type,
+    step: str,
+    same_process: bool,
 ) -> None:
-    with toy(tmp_path / "undisturbed") as run:
-        pair = sorted(run.ledger.membership(1)[0])[:2]
-        due = [(r.verdict, r.cost and r.cost.rounds) for r in leave(run, *pair)]
-        models = digests(run.ledger)
+    pair, due, models = undisturbed.pair, undisturbed.due, undisturbed.models
     run = toy(tmp_path / "run")
     keys = keys_of(run.ledger, *pair)
     ask(run, *pair)

@@ -122,10 +122,13 @@ def numbers_of(ledger: Ledger, ids: set[str]) -> list[int]:
     return list(ledger.numbers_of(sorted(ids)).values())
 
 
-def test_random_ledgers_are_judged_as_the_definition_says(tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.parametrize("examples", [6, pytest.param(60, marks=pytest.mark.torture)])
+def test_random_ledgers_are_judged_as_the_definition_says(
+    tmp_path_factory: pytest.TempPathFactory, examples: int
+) -> None:
     verdicts: set[str] = set()
 
-    @settings(PROPERTY, max_examples=12)
+    @settings(PROPERTY, max_examples=examples)
     @given(st.integers(0, 2**32 - 1), st.booleans())
     def property_holds(seed: int, fixed: bool) -> None:
         rng = random.Random(seed)

@@ -53,7 +53,7 @@ def renewed(run: Federation, request: int, signer: Signer = SERVER) -> bytes:
 
 
 @DRAWN
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.torture) for seed in range(1, 9))])
 def test_every_proof_can_be_renewed_for_the_present_head_whatever_came_after_it(
     tmp_path: Path, changed: dict[str, Any], seed: int
 ) -> None:

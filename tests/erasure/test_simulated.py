@@ -47,6 +47,7 @@ def sizes_by_sticky(previous: list[list[str]], clients: list[str], k: int, times
     return found
 
 
+@pytest.mark.parametrize("times", [800, pytest.param(4000, marks=pytest.mark.torture)])
 @pytest.mark.parametrize(
     ("sizes", "k"),
     [
@@ -64,8 +65,7 @@ def sizes_by_sticky(previous: list[list[str]], clients: list[str], k: int, times
         ([2, 2, 2, 2, 2, 2, 6], 6),
     ],
 )
-def test_repairs_have_the_sizes_of_the_real_sticky_clustering(sizes: list[int], k: int) -> None:
-    times = 4000
+def test_repairs_have_the_sizes_of_the_real_sticky_clustering(sizes: list[int], k: int, times: int) -> None:
     labels = np.repeat(np.arange(len(sizes)), sizes)
     clients = [f"client-{i:02d}" for i in range(len(labels))]
     previous = [[clients[i] for i in np.flatnonzero(labels == c)] for c in range(len(sizes))]

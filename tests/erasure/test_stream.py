@@ -16,7 +16,7 @@ from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, fsck
 from disavow.ledger.schema import requests
 from disavow.rounds.randomness import training_stream
-from tests.erasure.mechanisms.contract import ask, digests, reopen_toy, start_toy, toy_settings
+from tests.erasure.mechanisms.contract import ask, digests, reopen_toy, start_toy, toy_settings, trained_toy
 from tests.refusals import refuses
 
 IDS = client_ids(50)
@@ -89,8 +89,7 @@ def test_before_the_first_round_nobody_asks(tmp_path: Path) -> None:
 
 def test_a_run_with_a_stream_places_at_most_one_request_a_round(tmp_path: Path) -> None:
     settings = toy_settings(clients=20, rounds=12, requests={"rate": 0.6})
-    with start_toy(tmp_path / "run", settings) as run:
-        run.train()
+    with trained_toy(tmp_path / "run", settings) as run:
         placed = stream_rounds(run.ledger)
         present = list(client_ids(20))
         due = []
@@ -109,8 +108,7 @@ def test_a_run_with_a_stream_places_at_most_one_request_a_round(tmp_path: Path) 
 def test_rebuilt_rounds_ask_nobody_a_second_time(tmp_path: Path) -> None:
     """x = k: every request rolls back to round 1, and twelve rounds bring twelve requests at the most."""
     settings = toy_settings(clients=20, rounds=6, requests={"rate": 1.0}, deniability={"x": 3})
-    with start_toy(tmp_path / "run", settings) as run:
-        run.train()
+    with trained_toy(tmp_path / "run", settings) as run:
         assert stream_rounds(run.ledger) == [1, 2, 3, 4, 5, 6]
         assert any(request.verdict and request.verdict.round for request in run.ledger.requests())
         assert len(run.ledger.clients()) == 14
@@ -121,8 +119,7 @@ def test_rebuilt_rounds_ask_nobody_a_second_time(tmp_path: Path) -> None:
 
 
 def test_placing_twice_after_one_round_is_placing_once(tmp_path: Path) -> None:
-    with start_toy(tmp_path / "run", toy_settings(rounds=1)) as run:
-        run.train()
+    with trained_toy(tmp_path / "run", toy_settings(rounds=1)) as run:
         for _ in range(3):
             place(run)
             assert stream_rounds(run.ledger) == [1]
@@ -133,8 +130,7 @@ def test_placing_twice_after_one_round_is_placing_once(tmp_path: Path) -> None:
 
 def test_the_stream_asks_once_a_round_and_never_for_somebody_who_has_asked(tmp_path: Path) -> None:
     """Once for each round, whatever happens: also when the one it would draw asked by itself a moment before."""
-    with start_toy(tmp_path / "run", toy_settings(rounds=1)) as run:
-        run.train()
+    with trained_toy(tmp_path / "run", toy_settings(rounds=1)) as run:
         drawn = asks(run.ledger.clients(), rate=1.0, seed=run.options.seed, round_number=1)
         assert drawn is not None
         ask(run, drawn)
@@ -156,8 +152,7 @@ def test_interrupted_anywhere_the_same_clients_ask_and_the_same_models_result(tm
     def story(run: Federation) -> list[object]:
         return [(r.verdict, r.cost and r.cost.rounds) for r in run.ledger.requests()]
 
-    with start_toy(tmp_path / "undisturbed", settings) as run:
-        run.train()
+    with trained_toy(tmp_path / "undisturbed", settings) as run:
         due = (run.ledger.clients(), stream_rounds(run.ledger), digests(run.ledger), story(run))
     run = start_toy(tmp_path / "run", settings)
     stops = 0

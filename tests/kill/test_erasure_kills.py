@@ -26,8 +26,9 @@ from tests.kill.erasure_driver import ALL, ALONE, TOGETHER, Child, Driver
 pytestmark = pytest.mark.kill
 
 SIGKILLED = -9
-POINTS = 24
-REBUILDING_POINTS = 8
+POINTS = 12
+REBUILDING_POINTS = 4
+MANY_REBUILDING_POINTS = 24
 ROUNDS = 6
 REAL: dict[str, Any] = {
     "seed": 21,
@@ -181,14 +182,23 @@ def test_killed_at_an_event_it_ends_as_one_that_never_was(
     die_and_resume(driver, rehearsal, tmp_path, random.Random(part).randrange(low, high) + 1)
 
 
-@pytest.mark.parametrize("part", range(REBUILDING_POINTS))
+@pytest.mark.parametrize(
+    ("part", "parts"),
+    [
+        *((part, REBUILDING_POINTS) for part in range(REBUILDING_POINTS)),
+        *(
+            pytest.param(part, MANY_REBUILDING_POINTS, marks=pytest.mark.torture)
+            for part in range(MANY_REBUILDING_POINTS)
+        ),
+    ],
+)
 def test_killed_at_an_event_with_rebuilt_rounds_it_ends_as_one_that_never_was(
-    driver: Driver, rebuilding: Rehearsal, tmp_path: Path, part: int
+    driver: Driver, rebuilding: Rehearsal, tmp_path: Path, part: int, parts: int
 ) -> None:
     """The last two thirds of the story, where the rollback is."""
     total = len(rebuilding.events)
     start = total // 3
-    low, high = (start + each * (total - start) // REBUILDING_POINTS for each in (part, part + 1))
+    low, high = (start + each * (total - start) // parts for each in (part, part + 1))
     die_and_resume(driver, rebuilding, tmp_path, random.Random(part).randrange(low, high) + 1)
 
 

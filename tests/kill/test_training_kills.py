@@ -154,13 +154,18 @@ def kill_again_and_again(
 
 
 @pytest.mark.parametrize(
-    ("seed", "draws", "launch"),
-    [(1, "seeded", Started), pytest.param(2, "seeded", fork, marks=pytest.mark.torture), (3, "fresh", fork)],
+    ("seed", "draws", "launch", "kills"),
+    [
+        (1, "seeded", Started, 2),
+        pytest.param(1, "seeded", Started, 3, marks=pytest.mark.torture),
+        pytest.param(2, "seeded", fork, 3, marks=pytest.mark.torture),
+        (3, "fresh", fork, 3),
+    ],
 )
-def test_killed_three_times_a_run_ends_as_one_that_never_was(
-    tmp_path: Path, undisturbed: tuple[list[str], float], seed: int, draws: str, launch: Launch
+def test_killed_some_times_a_run_ends_as_one_that_never_was(
+    tmp_path: Path, undisturbed: tuple[list[str], float], seed: int, draws: str, launch: Launch, kills: int
 ) -> None:
-    kill_again_and_again(tmp_path, seed, 3, draws, undisturbed, launch)
+    kill_again_and_again(tmp_path, seed, kills, draws, undisturbed, launch)
 
 
 @pytest.mark.parametrize("instant", ["first sign of it", "models folder", "database", "run directory", "lock"])

@@ -15,7 +15,7 @@ from disavow.ledger import fsck
 from disavow.ledger.database import NAME
 from tests.cli.forked import disavow
 from tests.cli.process import only_error
-from tests.erasure.mechanisms.contract import leave, reopen_toy, start_toy, toy_settings
+from tests.erasure.mechanisms.contract import leave, reopen_toy, toy_settings, trained_toy
 from tests.ledger.making import TABLES, all_rows, by_hand, change
 from tests.refusals import refuses
 
@@ -167,8 +167,7 @@ def test_whatever_the_format_does_not_have_is_a_fault(run_dir: Path, statements:
 
 
 def test_a_trigger_that_keeps_who_was_erased_does_not_pass(tmp_path: Path) -> None:
-    with start_toy(tmp_path / "run", toy_settings(rounds=2)) as run:
-        run.train()
+    trained_toy(tmp_path / "run", toy_settings(rounds=2)).close()
     with by_hand(tmp_path / "run") as connection:
         for statement in KEEPER:
             connection.execute(statement)

@@ -12,7 +12,7 @@ import pytest
 
 from disavow.domain import Cluster, Slot
 from disavow.ledger import Ledger
-from tests.erasure.mechanisms.contract import start_toy, toy_settings
+from tests.erasure.mechanisms.contract import toy_settings, trained_toy
 from tests.ledger.making import POLICY, create, member, record_next
 
 
@@ -28,8 +28,7 @@ def test_the_worst_and_the_median_client_over_all_standing_rounds(tmp_path: Path
         deniability={"x": 1},
         training={"fraction": 0.8},
     )
-    with start_toy(tmp_path / "run", settings) as run:
-        run.train()
+    with trained_toy(tmp_path / "run", settings) as run:
         ledger = run.ledger
         ratios: defaultdict[str, list[float]] = defaultdict(list)
         never: defaultdict[str, float] = defaultdict(lambda: 1.0)

@@ -41,12 +41,13 @@ def test_the_figures_of_the_design(multiplier: float, epsilon: float) -> None:
     ("rounds", "delta", "interval"),
     [
         (((Sampled(0.1, 5**0.5), 50),), 1e-5, 1e-4),
-        (((Sampled(0.1, 5**0.5), 1000),), 1e-5, 1e-4),
+        pytest.param(((Sampled(0.1, 5**0.5), 1000),), 1e-5, 1e-4, marks=pytest.mark.torture),
         (((Sampled(0.5, 0.3), 50),), 1e-5, 1e-3),
-        (((Sampled(0.02, 0.8), 200),), 1e-8, 1e-4),
-        (((Sampled(0.1, 100.0), 50),), 1e-5, 1e-6),
+        pytest.param(((Sampled(0.02, 0.8), 200),), 1e-8, 1e-4, marks=pytest.mark.torture),
+        pytest.param(((Sampled(0.1, 100.0), 50),), 1e-5, 1e-6, marks=pytest.mark.torture),
         (((Sampled(0.1, 1.0), 20), (Sampled(0.125, 1.3), 30)), 1e-6, 1e-4),
     ],
+    ids=["design", "many rounds", "much", "small delta", "little", "unequal"],
 )
 def test_it_lies_between_poisson_sampling_of_the_same_and_of_twice_the_sensitivity(
     rounds: Rounds, delta: float, interval: float
@@ -123,7 +124,7 @@ def test_extreme_noise_is_accounted_quickly_and_never_above_the_unsampled(multip
 
 
 def test_large_figures_grow_smoothly_and_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
-    found = [sampling.epsilon_of(((Sampled(0.25, 0.1), count),), 1e-5) for count in range(1, 41, 3)]
+    found = [sampling.epsilon_of(((Sampled(0.25, 0.1), count),), 1e-5) for count in range(1, 41, 13)]
     steps = [after / before for before, after in pairwise(found)]
     assert found[0] < 100
     assert 700 < found[-1] < 2000

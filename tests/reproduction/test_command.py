@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import forked, process
-from tests.reproduction.small import TOML, written
+from tests.reproduction.small import FEWER, TOML, written
 
 COMMAND = [sys.executable, "-m", "reproduction"]
 LIMIT = 120
@@ -23,13 +23,18 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
+    """Run four points, as a shell starts it."""
     return subprocess.Popen(
-        [*COMMAND, *grid_of(folder)], cwd=folder, env=process.with_repository(), stderr=subprocess.PIPE, text=True
+        [*COMMAND, *grid_of(folder, FEWER)],
+        cwd=folder,
+        env=process.with_repository(),
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
-def grid_of(folder: Path) -> list[str]:
-    return ["--grid", str(written(folder))]
+def grid_of(folder: Path, text: str = TOML) -> list[str]:
+    return ["--grid", str(written(folder, text))]
 
 
 def test_a_grid_of_ones_own_is_run_once_and_shown(tmp_path: Path) -> None:
@@ -67,15 +72,15 @@ def test_the_work_of_requests_is_measured_and_drawn(tmp_path: Path) -> None:
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
     with start(tmp_path) as started:
         assert started.stderr is not None
-        assert "1 of 6" in started.stderr.readline()
+        assert "1 of 4" in started.stderr.readline()
         started.send_signal(signal.SIGINT)
         rest = started.stderr.read()
         assert started.wait(LIMIT) == 130
     assert "the same command goes on" in rest
     kept = (tmp_path / "results" / "lenet5-mnist-iid.jsonl").read_text().splitlines()
-    assert 1 <= len(kept) < 6
-    done = run(*grid_of(tmp_path), cwd=tmp_path)
-    assert f"{len(kept)} of 6 runs are finished already" in done.stderr
+    assert 1 <= len(kept) < 4
+    done = run(*grid_of(tmp_path, FEWER), cwd=tmp_path)
+    assert f"{len(kept)} of 4 runs are finished already" in done.stderr
     assert done.returncode == 0
 
 
@@ -85,20 +90,20 @@ def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
         started.stderr.readline()
         time.sleep(0.3)
         started.kill()
-    done = run(*grid_of(tmp_path), cwd=tmp_path)
+    done = run(*grid_of(tmp_path, FEWER), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = [
         json.loads(line) for line in (tmp_path / "results" / "lenet5-mnist-iid.jsonl").read_text().splitlines()
     ]
-    assert len({line["key"] for line in lines}) == len(lines) == 6
+    assert len({line["key"] for line in lines}) == len(lines) == 4
 
 
 def test_a_second_process_leaves_the_runs_to_the_first(tmp_path: Path) -> None:
     with start(tmp_path) as started:
         assert started.stderr is not None
-        assert "1 of 6" in started.stderr.readline()
+        assert "1 of 4" in started.stderr.readline()
         started.send_signal(signal.SIGSTOP)  # so that it is still there when the other comes
-        other = run(*grid_of(tmp_path), cwd=tmp_path)
+        other = run(*grid_of(tmp_path, FEWER), cwd=tmp_path)
         started.send_signal(signal.SIGCONT)
         rest = started.stderr.read()
         assert started.wait(LIMIT) == 0, rest
@@ -106,7 +111,7 @@ def test_a_second_process_leaves_the_runs_to_the_first(tmp_path: Path) -> None:
     assert "MNIST-iid, lenet5, seed 1 is left to others" in other.stderr
     assert f"is in use by process {started.pid} (python -m reproduction, since" in " ".join(other.stderr.split())
     kept = (tmp_path / "results" / "lenet5-mnist-iid.jsonl").read_text().splitlines()
-    assert len({json.loads(line)["key"] for line in kept}) == len(kept) == 6
+    assert len({json.loads(line)["key"] for line in kept}) == len(kept) == 4
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from disavow.rounds.options import RoundOptions, foreseen, room_for
 from disavow.rounds.participation import Rank, participants, participation_of, rank_by_key, rank_by_seed
 from disavow.rounds.randomness import Secrets
 from disavow.rounds.training import train
-from tests.erasure.mechanisms.contract import leave, reopen_toy, start_toy, toy_settings
+from tests.erasure.mechanisms.contract import leave, reopen_toy, start_toy, toy_settings, trained_toy
 from tests.refusals import refuses
 from tests.rounds.builders import PROPERTY
 
@@ -129,8 +129,7 @@ def test_with_fresh_draws_the_public_seed_predicts_nobodys_schedule(tmp_path: Pa
 
 def test_with_seeded_draws_the_seed_tells_who_takes_part(tmp_path: Path) -> None:
     settings = SOME.model_copy(update={"draws": "seeded"})
-    with start_toy(tmp_path / "run", settings) as run:
-        run.train()
+    with trained_toy(tmp_path / "run", settings) as run:
         assert schedule(run.ledger) == schedule_by(rank_by_seed(settings.seed))
         assert run.options.participation is None
 
@@ -181,8 +180,7 @@ def test_without_the_keyring_nobody_says_who_takes_part_and_none_is_made(tmp_pat
 
 
 def test_no_key_is_needed_where_everybody_takes_part(tmp_path: Path) -> None:
-    with start_toy(tmp_path / "run", toy_settings(draws="fresh")) as run:
-        run.train()
+    with trained_toy(tmp_path / "run", toy_settings(draws="fresh")) as run:
         assert run.options.participation is None
 
 

@@ -5,6 +5,7 @@ E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Mach
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,8 +28,12 @@ def digits() -> Dataset:
     return Dataset(images, torch.from_numpy(rows[:, -1]).long(), classes=10)
 
 
+@cache
 def _rows() -> npt.NDArray[np.float64]:
-    """One row an image, its label last. The file is read by hand: importing scikit-learn takes a second or more."""
+    """One row an image, its label last. The file is read by hand: importing scikit-learn takes a second or more.
+
+    It is read once for a process: everybody gets copies of the same rows.
+    """
     spec = find_spec("sklearn")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder) / "datasets" / "data" / "digits.csv.gz"

@@ -9,12 +9,15 @@ any run, and a round takes milliseconds.
 
 from __future__ import annotations
 
+import atexit
+import shutil
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -34,6 +37,7 @@ from disavow.erasure.receipts import receipts
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, RoundSummary, fsck, journal, log
 from disavow.ledger.id_search import files_with
+from disavow.ledger.keyring import FOLDER
 from disavow.ledger.keys import default_folder
 from disavow.ledger.schema import rounds
 from disavow.proof.notes import Signer
@@ -117,6 +121,34 @@ def start_toy(
         keys=keys,
     )
     return _assembled(settings, ledger, keys)
+
+
+_kept: dict[str, Path] = {}
+"""Toy runs that were trained in this process, by their settings; their keyrings are beside them."""
+
+
+def trained_toy(directory: Path, settings: Settings) -> Federation:
+    """A trained toy run: a copy of one that was trained before with the same settings, if there is one.
+
+    Copies go by one keyring: where a test has one already, the next is trained as a run of its own.
+    """
+    text = config.to_toml(settings)
+    if text not in _kept:
+        folder = TemporaryDirectory(prefix="disavow-toys-")
+        atexit.register(folder.cleanup)
+        _kept[text] = Path(folder.name)
+        with start_toy(_kept[text] / "run", settings, keys=_kept[text] / "keys") as run:
+            run.train()
+    [keyring] = (_kept[text] / "keys" / FOLDER).iterdir()
+    used = default_folder() / FOLDER / keyring.name
+    if used.exists():
+        run = start_toy(directory, settings)
+        run.train()
+        return run
+    used.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shutil.copytree(keyring, used)
+    shutil.copytree(_kept[text] / "run", directory)
+    return reopen_toy(directory)
 
 
 def reopen_toy(directory: Path, *, keys: Path | None = None) -> Federation:
@@ -253,6 +285,8 @@ class MechanismContract(ABC):
     def trained(self, directory: Path, *, signer: Signer | None = None, **changed: Any) -> Federation:
         """A trained toy run that rebuilds with the mechanism under test."""
         settings = toy_settings(**{"rounds": 6, "mechanism": {"name": self.make().name}, **changed})
+        if signer is None:
+            return trained_toy(directory, settings)
         run = start_toy(directory, settings, signer=signer)
         run.train()
         return run

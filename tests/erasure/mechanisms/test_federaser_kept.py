@@ -30,6 +30,7 @@ from tests.erasure.mechanisms.contract import (
     rolled_back,
     start_toy,
     toy_settings,
+    trained_toy,
 )
 from tests.erasure.mechanisms.federaser_runs import toy, update_files
 from tests.refusals import refuses
@@ -65,8 +66,7 @@ def test_no_update_is_kept_where_the_log_promises_another_mechanism(tmp_path: Pa
 def test_a_run_is_rebuilt_by_no_other_mechanism_than_its_log_names(
     tmp_path: Path, promised: str, other: Mechanism
 ) -> None:
-    with start_toy(tmp_path / "run", toy_settings(mechanism={"name": promised})) as run:
-        run.train()
+    with trained_toy(tmp_path / "run", toy_settings(mechanism={"name": promised})) as run:
         assert run.ledger.policy.mechanism == promised
         ask(run, "client-01")
         with pytest.raises(ConfigError):

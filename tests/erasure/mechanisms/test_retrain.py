@@ -22,6 +22,7 @@ from tests.erasure.mechanisms.contract import (
     rolled_back,
     start_toy,
     toy_settings,
+    trained_toy,
 )
 
 
@@ -68,8 +69,7 @@ def test_from_scratch_every_rollback_is_to_round_1(tmp_path: Path) -> None:
 
 
 def test_from_scratch_a_deniable_request_is_still_answered_at_once(tmp_path: Path) -> None:
-    with start_toy(tmp_path / "run", toy_settings(mechanism={"name": "retrain-from-scratch"})) as run:
-        run.train()
+    with trained_toy(tmp_path / "run", toy_settings(mechanism={"name": "retrain-from-scratch"})) as run:
         before = digests(run.ledger)
         [request] = leave(run, "client-01")
         assert str(request.verdict) == "deniable"
@@ -80,8 +80,7 @@ def test_from_scratch_a_deniable_request_is_still_answered_at_once(tmp_path: Pat
 def test_the_obstacle_counts_participants_not_survivors(tmp_path: Path, fraction: float, most: int) -> None:
     """Nine clients, k = 3: with half of them a round, five survivors make two participants, which is too few."""
     settings = toy_settings(training={"fraction": fraction})
-    with start_toy(tmp_path / "run", settings) as run:
-        run.train()
+    with trained_toy(tmp_path / "run", settings) as run:
         found = [ahead(run, first=1, last=4, leavers=run.ledger.clients()[:n]).obstacle for n in range(10)]
     assert [text is None for text in found] == [n <= most for n in range(10)]
     assert found[-1] == "0 participants are left, fewer than k = 3"
@@ -100,8 +99,7 @@ def test_its_rounds_are_those_of_the_same_rollback_in_a_copy(tmp_path: Path) -> 
 
 def test_a_rebuilt_round_draws_anew(tmp_path: Path) -> None:
     """Noise used twice cancels out: even with the same participants the second attempt is another model."""
-    with start_toy(tmp_path / "run", toy_settings()) as run:
-        run.train()
+    with trained_toy(tmp_path / "run", toy_settings()) as run:
         before, old = run.ledger.digest_before(2), digests(run.ledger)[1]
         run.ledger.register(["newcomer"])  # never took part: leaves the others as they are
         rolled_back(run, ["newcomer"], 2)
