@@ -215,7 +215,11 @@ def samples_of(data: Any, *, owner: str, collate: Collate | None = None) -> Samp
 
     """
     samples = _read(data, owner, collate)
-    if len(samples) == 0:
+    try:
+        number = len(samples)
+    except Exception as error:  # a dataset of the user's own
+        raise TaskError(f"{owner}: its samples cannot be counted: {type(error).__name__}: {error}") from error
+    if number == 0:
         raise TaskError(f"{owner} holds no samples; allowed: at least one")
     return samples
 
@@ -245,7 +249,12 @@ def _read(data: Any, owner: str, collate: Collate | None) -> Samples:
 def _tensors(data: Sequence[Tensor | npt.NDArray[Any]], owner: str) -> TensorSamples:
     tensors = []
     for each in data:
-        tensor = each if isinstance(each, Tensor) else torch.as_tensor(np.asarray(each))
+        try:
+            tensor = each if isinstance(each, Tensor) else torch.as_tensor(np.asarray(each))
+        except TypeError:
+            raise TaskError(
+                f"{owner} holds an array of {getattr(each, 'dtype', None)}; allowed: numbers or truth values"
+            ) from None
         # what NumPy counts in is twice what networks compute in
         tensors.append(tensor.float() if tensor.dtype == torch.float64 else tensor)
     lengths = {len(tensor) if tensor.dim() else -1 for tensor in tensors}

@@ -26,20 +26,21 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from disavow.domain import EngineChoice
+from disavow.engines.stacked.check import CannotStack, error_line
 from disavow.engines.stacked.dropout import keys_of, own_dropout
 from disavow.engines.stacked.network import unfold_convolutions
 from disavow.engines.stacked.precision import Precision, multiplication_precision
 from disavow.engines.stacked.trainer import even_chunks, in_chunks
 from disavow.engines.state import layout_of, model_of, put_model
 from disavow.engines.task_workload import TaskWorkload
-from disavow.errors import RoundRefused
+from disavow.errors import DisavowError
 from disavow.rounds.randomness import training_stream
 from disavow.rounds.threads import one_thread
 from disavow.rounds.vectors import Model, Updates, require_layout
 from disavow.tasks.loading import seeded
 from disavow.tasks.samples import Positions, TensorSamples, join, moved
 from disavow.tasks.task import Task
-from disavow.tasks.training import not_finite
+from disavow.tasks.training import not_finite, optimizer_of
 
 _OPTIMIZERS = (SGD, Adam, AdamW)
 _HOW = {"params", "foreach", "fused", "capturable", "differentiable"}
@@ -60,20 +61,6 @@ _STATES = 4
 _STACKED = EngineChoice("stacked")
 
 Tensors = dict[str, Tensor]
-
-
-class CannotStack(Exception):
-    """A task whose clients cannot be trained in one stack; the message says why.
-
-    Args:
-        reason: Why.
-        runs_here: Whether its code runs on this device at all, for one client after the other.
-
-    """
-
-    def __init__(self, reason: str, *, runs_here: bool = True) -> None:
-        super().__init__(reason)
-        self.runs_here = runs_here
 
 
 @contextmanager
@@ -129,7 +116,7 @@ class StackedTasks:
         self._layout = layout_of(workload.network)
         with reproducible(self._device, precision), seeded(0, self._device):
             trial = _Trial.of(workload)
-            read_optimizer(self._task, workload.network, 1.0)
+            read_optimizer(self._task, workload.network, 1)
             self._network = _StackableLoss(self._task, workload.network, self._device)
             self._at_most = trial.compare(workload, self._network)
         self._rows = _Rows.of(workload)
@@ -154,10 +141,10 @@ class StackedTasks:
         def train_some(which: Sequence[int]) -> Tensor:
             try:
                 return self._train_stack(model, [jobs[i] for i in which], round_number)
-            except (CannotStack, RoundRefused, torch.OutOfMemoryError):
+            except (CannotStack, DisavowError, torch.OutOfMemoryError):
                 raise
             except Exception as error:
-                raise CannotStack(f"in round {round_number} torch.func cannot: {_line(error)}") from error
+                raise CannotStack(f"in round {round_number} torch.func cannot: {error_line(error)}") from error
 
         def shortage(stacked: int) -> None:
             self._at_most = max(1, stacked // 2)
@@ -366,19 +353,19 @@ class ReadOptimizer:
         return self.kind(groups)  # type: ignore[call-arg]
 
 
-def read_optimizer(task: Task, network: nn.Module, factor: float) -> ReadOptimizer:
+def read_optimizer(task: Task, network: nn.Module, round_number: int) -> ReadOptimizer:
     """Read a task's optimizer.
 
     Args:
         task: Whose optimizer.
         network: The model.
-        factor: What its learning rates are multiplied by.
+        round_number: The round whose learning rates it has.
 
     Raises:
         CannotStack: It is none that treats every number by itself, or there is more to it.
 
     """
-    optimizer = task.optimizer(network)
+    optimizer = optimizer_of(task, network, round_number)
     if type(optimizer) not in _OPTIMIZERS:
         allowed = ", ".join(kind.__name__ for kind in _OPTIMIZERS)
         raise CannotStack(f"the optimizer is {type(optimizer).__name__}; stacked are {allowed}")
@@ -393,7 +380,7 @@ def read_optimizer(task: Task, network: nn.Module, factor: float) -> ReadOptimiz
         if any(id(each) not in names for each in own):
             raise CannotStack("the optimizer trains parameters that are not the model's")
         options = {name: value for name, value in group.items() if name not in _HOW}
-        options["lr"] = float(options["lr"]) * factor
+        options["lr"] = float(options["lr"])
         if any(isinstance(value, Tensor) for value in options.values()):
             raise CannotStack("the optimizer has an option that is a tensor")
         groups.append((tuple(names[id(each)] for each in own), options))
@@ -429,7 +416,7 @@ class _Stack:
             name: each[name] if name in each else hidden[name].expand(clients, *hidden[name].shape).clone()
             for name in network.buffers
         }
-        read = read_optimizer(task, network.network, task.learning_rate_factor(round_number))
+        read = read_optimizer(task, network.network, round_number)
         self._optimizer = read.over(self.parameters)
         self._moved = [name for names, _ in read.groups for name in names]
         self._active = clients
@@ -539,7 +526,9 @@ class _Trial:
             batches = [moved(workload.parts[client].batch(np.arange(size)), device) for client in clients]
             return cls(batches, [_alone(workload, batch, number) for number, batch in enumerate(batches)])
         except Exception as error:
-            raise CannotStack(f"its code does not run on {device.type}: {_line(error)}", runs_here=False) from error
+            raise CannotStack(
+                f"its code does not run on {device.type}: {error_line(error)}", runs_here=False
+            ) from error
 
     def compare(self, workload: TaskWorkload, network: _StackableLoss) -> int:
         """Compare with the same two in a stack; how many clients fit into memory.
@@ -554,17 +543,12 @@ class _Trial:
         except CannotStack:
             raise
         except Exception as error:
-            raise CannotStack(f"torch.func cannot: {_line(error)}") from error
+            raise CannotStack(f"torch.func cannot: {error_line(error)}") from error
         if _generators(workload.device) != before:
             raise CannotStack("the model or the loss draws at random by itself")
         for number, one in enumerate(self.alone):
             _refuse_difference(one, stacked, number)
         return fits
-
-
-def _line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 
 
 def _model_for(workload: TaskWorkload, number: int) -> Model:
