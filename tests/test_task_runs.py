@@ -247,6 +247,12 @@ def _other_weights() -> nn.Module:
     return network
 
 
+def _counted() -> nn.Module:
+    network = own_task().model()
+    network.get_buffer("1.num_batches_tracked").add_(3)
+    return network
+
+
 def _other_data() -> disavow.Task:
     return own_task(clients={f"clinic-{i}": rows(i + (i == 4)) for i in range(6)})
 
@@ -256,12 +262,21 @@ def _other_data() -> disavow.Task:
     [
         (None, "--task"),
         ("nowhere:build", "nowhere"),
-        (own_task(model=lambda: nn.Linear(6, 2)), "names or shapes"),
+        (own_task(model=lambda: nn.Linear(6, 2)), "0.weight is (8, 6)"),
+        (own_task(model=_counted), "whole numbers"),
         (own_task(model=_other_weights), "initial model"),
         (own_task(clients={f"clinic-{i}": rows(i) for i in range(5)}), "clinic-5"),
         (_other_data(), "clinic-4"),
     ],
-    ids=["no task", "no module", "another model", "other weights", "a client is missing", "other data"],
+    ids=[
+        "no task",
+        "no module",
+        "another model",
+        "another counter",
+        "other weights",
+        "a client is missing",
+        "other data",
+    ],
 )
 def test_a_task_that_has_changed_is_refused_and_nothing_is_undone(
     trained: Path, task: disavow.Task | str | None, named: str

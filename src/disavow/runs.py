@@ -306,7 +306,7 @@ def _refuse_another_run(ledger: Ledger, settings: Settings, layout: Layout) -> N
     """A run keeps its promises and its model; whoever wants others starts another run."""
     if ledger.layout != layout:
         raise ConfigError(
-            f"{ledger.directory} holds a run of another model: its arrays have other names or shapes; "
+            f"{ledger.directory} holds a run of another model ({ledger.layout.difference(layout)}); "
             "allowed: the same model, or another directory for `ledger`"
         )
     if ledger.settings_digest != config.settings_digest(settings):
@@ -393,6 +393,8 @@ def _refuse_other_task(ledger: Ledger, loaded: LoadedTask) -> None:
     if frozen_digest(loaded.network) != ledger.trainer.frozen:
         raise CannotRetrain(f"the frozen parameters of the task's model are not those of {ledger.directory}")
     initial = model_of(loaded.network)
+    if initial.layout.constants != ledger.layout.constants:
+        raise CannotRetrain(f"the whole numbers in the task's model are not those of {ledger.directory}")
     if digest_of(to_safetensors(ledger.layout, initial.vector.numpy())) != ledger.initial_model:
         raise CannotRetrain(f"the task builds another initial model than the one of {ledger.directory}")
     kept, leaving = ledger.data_digests(), _leaving(ledger)
@@ -452,10 +454,10 @@ def refuse_other_layout(ledger: Ledger, network: nn.Module) -> None:
     """Refuse to train a run with a network that its models do not fit."""
     from disavow.engines.state import layout_of
 
-    if layout_of(network) != ledger.layout:
+    layout = layout_of(network)
+    if layout != ledger.layout:
         raise CannotRetrain(
-            f"the models of {ledger.directory} are not of the network that its settings describe: their tensors "
-            "have other names or shapes"
+            f"the models of {ledger.directory} are not of the network at hand: {ledger.layout.difference(layout)}"
         )
 
 
