@@ -396,7 +396,10 @@ def _refuse_other_task(ledger: Ledger, loaded: LoadedTask) -> None:
     if initial.layout.constants != ledger.layout.constants:
         raise CannotRetrain(f"the whole numbers in the task's model are not those of {ledger.directory}")
     if digest_of(to_safetensors(ledger.layout, initial.vector.numpy())) != ledger.initial_model:
-        raise CannotRetrain(f"the task builds another initial model than the one of {ledger.directory}")
+        raise CannotRetrain(
+            f"the task builds another initial model than the one of {ledger.directory} (is it an object whose "
+            "weights were drawn outside the task? A function that builds it draws them from the run's seed)"
+        )
     kept, leaving = ledger.data_digests(), _leaving(ledger)
     for client in ledger.clients():
         if client in leaving:

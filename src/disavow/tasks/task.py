@@ -246,7 +246,8 @@ def task(
     """Make a task from parts, without a class.
 
     Args:
-        model: The model with its initial weights, or a function that builds it.
+        model: A function that builds the model, whose weights are then drawn from the run's seed; or the model,
+            which keeps its own, such as pretrained ones.
         clients: Each client's data, by id: a dataset, or a tuple of tensors or arrays, the targets last.
         test: Held-out data in the same form.
         loss: The mean loss from outputs and targets, such as `torch.nn.CrossEntropyLoss(weight=...)`; by default
