@@ -188,7 +188,26 @@ def start(
     prepared: Prepared | None = None,
     task: Task | str | None = None,
 ) -> tuple[Ledger, Settings, Prepared]:
-    """Make the ledger of a new run; the ledger, the settings as the run keeps them, and what trains it."""
+    """Make the ledger of a new run, and what trains it.
+
+    Args:
+        settings: The settings that it is started with.
+        directory: Where it is to lie.
+        keys: The folder of the operator's keys.
+        clock: What time it is.
+        ask: Asks for the passphrase of the signing key.
+        loading: Shows how far the data is.
+        prepared: What trains it, where that is made already; it is closed if the run cannot be made.
+        task: A task, or module:callable that makes one, in place of the one that the settings name.
+
+    Returns:
+        The ledger, open for writing; the settings as the run keeps them; and what trains it.
+
+    Raises:
+        RunExists: The directory is not empty.
+        ConfigError: The settings, the task or a device that they name cannot be used.
+
+    """
     refuse_on_nodes(settings, directory)
     refuse_existing(directory)
     if prepared is None:
@@ -282,6 +301,21 @@ def start_on_nodes(
 
     A run that is there goes on where it stands: its own initial model counts, and its settings but for what may be
     changed, such as the number of rounds.
+
+    Args:
+        settings: What the run promises.
+        directory: Where it lies, or is to lie.
+        initial: The model that a new run starts from.
+        keys: The folder of the operator's keys.
+        at: When it is started.
+        signer: Signs its log; None leaves it unsigned.
+
+    Returns:
+        The ledger, open for writing.
+
+    Raises:
+        ConfigError: The run that is there has other settings, or models of another layout.
+
     """
     CLUSTERINGS[settings.clustering.method].require()
     without = (*SET_BY_NODES, *_NODE_ENGINE)
@@ -411,7 +445,17 @@ def _refuse_other_task(ledger: Ledger, loaded: LoadedTask) -> None:
 
 
 def refuse_other_trainer(ledger: Ledger, settings: Settings, task: Task | str | None = None) -> None:
-    """Refuse to train a run that something else trains than its settings, or than a task that is given for it."""
+    """Refuse to train a run that something else trains than its settings, or than a task that is given for it.
+
+    Args:
+        ledger: The run.
+        settings: Its settings.
+        task: What was given to train it.
+
+    Raises:
+        CannotRetrain: Flower nodes train it, code of its own, or a task that nobody named.
+
+    """
     refuse_on_nodes(settings, ledger.directory)
     if ledger.trainer.kind == "flower":
         raise CannotRetrain(
@@ -428,7 +472,16 @@ def refuse_other_trainer(ledger: Ledger, settings: Settings, task: Task | str | 
 
 
 def refuse_other_data(ledger: Ledger, data: FederatedData) -> None:
-    """Refuse to train a run on other data than its clients hold."""
+    """Refuse to train a run on other data than its clients hold.
+
+    Args:
+        ledger: The run.
+        data: The data at hand.
+
+    Raises:
+        CannotRetrain: It is not the same.
+
+    """
     refuse_missing_data(ledger, data)
     if data.held != ledger.trainer.data:
         raise CannotRetrain(
@@ -438,7 +491,16 @@ def refuse_other_data(ledger: Ledger, data: FederatedData) -> None:
 
 
 def refuse_missing_data(ledger: Ledger, data: FederatedData) -> None:
-    """Refuse to train a run on data that lacks a client who stays in it."""
+    """Refuse to train a run on data that lacks a client who stays in it.
+
+    Args:
+        ledger: The run.
+        data: The data at hand.
+
+    Raises:
+        CannotRetrain: A client is lacking.
+
+    """
     leaving = _leaving(ledger)
     lacking = [client for client in ledger.clients() if client not in data.parts and client not in leaving]
     if lacking:
@@ -465,7 +527,20 @@ def refuse_other_layout(ledger: Ledger, network: nn.Module) -> None:
 
 
 def settings_of(directory: Path) -> Settings:
-    """The settings a run was started with."""
+    """Read the settings that a run was started with.
+
+    Args:
+        directory: Where the run lies.
+
+    Returns:
+        Those of its config.toml.
+
+    Raises:
+        RunMissing: There is no run.
+        RunError: The run has lost its config.toml.
+        RunUnsafe: The directory holds a link or a special file.
+
+    """
     path = directory / CONFIG
     refuse_unsafe(directory)
     if not path.exists():
@@ -476,7 +551,16 @@ def settings_of(directory: Path) -> Settings:
 
 
 def refuse_changed(ledger: Ledger, settings: Settings) -> None:
-    """Refuse settings that are not those the run was started with."""
+    """Refuse settings that are not those the run was started with.
+
+    Args:
+        ledger: The run.
+        settings: What its config.toml says now.
+
+    Raises:
+        ConfigError: Something was changed that a run keeps.
+
+    """
     if ledger.settings_digest and ledger.settings_digest != config.settings_digest(settings):
         raise ConfigError(
             f"{ledger.directory / CONFIG} was changed since the run was started; restore it "
@@ -485,7 +569,7 @@ def refuse_changed(ledger: Ledger, settings: Settings) -> None:
 
 
 def on_nodes(settings: Settings) -> bool:
-    """Whether the clients are Flower nodes, so that only the run's server app can train."""
+    """Tell whether the clients are Flower nodes, so that only the run's server app can train."""
     return settings.engine.name == "flower"
 
 
@@ -498,7 +582,16 @@ def refuse_device(settings: Settings) -> None:
 
 
 def refuse_on_nodes(settings: Settings, directory: Path) -> None:
-    """Nothing here can train clients that are elsewhere."""
+    """Refuse to train a run whose clients are Flower nodes: nothing here can.
+
+    Args:
+        settings: Its settings.
+        directory: Where it lies, for the error.
+
+    Raises:
+        ConfigError: They are.
+
+    """
     if on_nodes(settings):
         raise ConfigError(
             f'{directory}: engine.name is "flower": its clients are Flower nodes, and its Flower server app starts '
@@ -507,7 +600,17 @@ def refuse_on_nodes(settings: Settings, directory: Path) -> None:
 
 
 def round_options(settings: Settings, clock: Clock = now, *, participation: bytes | None = None) -> RoundOptions:
-    """How these settings run rounds. `participation` comes from `participation_of`."""
+    """Translate settings into how rounds are run.
+
+    Args:
+        settings: The settings of the run.
+        clock: What time it is.
+        participation: The key that draws who takes part, from `participation_of`.
+
+    Returns:
+        What every round is run with.
+
+    """
     return RoundOptions(
         seed=settings.seed,
         fraction=settings.training.fraction,
@@ -524,7 +627,15 @@ def round_options(settings: Settings, clock: Clock = now, *, participation: byte
 
 
 def budget_of(settings: Settings) -> Budget | None:
-    """What these settings allow a run to spend; None where they set no budget."""
+    """Read what settings allow a run to spend.
+
+    Args:
+        settings: The settings of the run.
+
+    Returns:
+        The privacy budget; None where they set none.
+
+    """
     privacy = settings.privacy
     if privacy.epsilon is None:
         return None

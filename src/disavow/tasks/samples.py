@@ -265,7 +265,16 @@ def _tensors(data: Sequence[Tensor | npt.NDArray[Any]], owner: str) -> TensorSam
 
 
 def moved(batch: Any, device: torch.device | None) -> Any:
-    """Give a batch with all of its tensors on a device; None leaves it where it is."""
+    """Move all tensors of a batch to a device.
+
+    Args:
+        batch: A tensor, or tuples, lists and mappings of tensors and of anything else.
+        device: Where to; None, or a CPU, leaves the batch as it is.
+
+    Returns:
+        The batch in the same form.
+
+    """
     if device is None or device.type == "cpu":
         return batch
     if isinstance(batch, Tensor):

@@ -45,7 +45,15 @@ def own_code(what: str) -> Iterator[None]:
 
 
 def described(error: BaseException) -> str:
-    """Say what an exception is, and name the lines of the user's own code that it came through, one a line."""
+    """Say what an exception is, and name the lines of the user's own code that it came through.
+
+    Args:
+        error: The exception, as it was caught.
+
+    Returns:
+        Its type and message, and below them a line for each of the innermost lines of code.
+
+    """
     found = traceback.extract_tb(error.__traceback__)
     frames = [each for each in found if not each.filename.startswith(_NEVER_OWN)]
     own = [each for each in frames if not each.filename.startswith(_LIBRARIES)] or frames
@@ -54,7 +62,16 @@ def described(error: BaseException) -> str:
 
 
 def name_of(task: Task, method: str) -> str:
-    """Name a part of a task as its user wrote it: an argument of `disavow.task`, or a method of a class."""
+    """Name a part of a task as its user wrote it.
+
+    Args:
+        task: The task.
+        method: What the part is called in `Task`.
+
+    Returns:
+        An argument of `disavow.task`, or a method of a class.
+
+    """
     if not isinstance(task, PartsTask):
         return f"{type(task).__name__}.{method}()"
     if method == "evaluate":
