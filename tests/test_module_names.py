@@ -11,7 +11,7 @@ SOURCES = ROOT / "src" / "disavow"
 ORDINARY = """
     accountants after aggregate alignment app attackers audit base batched batches batching before bounds
     broadcast budget build by cache calibration canonical catalogue chain check checks choice cli clustering
-    code commands commitment compiled config convnet copying creation cuda curves data database dataset
+    commands commitment compiled config convnet copying creation cuda curves data database dataset
     declarations decode demo difference digits distances domain dropout dry env envelope epsilon erase
     errors escaping evidence factory federaser files findings fixed flower folder follow forecast forging
     fsck fused game gaussian geometry graphs history hub id identity images init initial intervals journal
@@ -22,8 +22,8 @@ ORDINARY = """
     report reproducibility resnet restored results retention retrain retraining roc roster rows run runs
     samples sampling schema search sequential settings sgd show signals simulated stack stacked state
     statement status step sticky store strategies stream study subject summary tensorboard theorem threads
-    tiling toml tracing tracker tracking train trained trainer training transaction user validation vectors
-    verify versions without work worker workload
+    tiling toml tracing tracker tracking train trained trainer training transaction user validation
+    vectors verify versions without work worker workload
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it
 

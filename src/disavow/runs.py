@@ -188,26 +188,7 @@ def start(
     prepared: Prepared | None = None,
     task: Task | str | None = None,
 ) -> tuple[Ledger, Settings, Prepared]:
-    """Make the ledger of a new run, and what trains it.
-
-    Args:
-        settings: The settings that it is started with.
-        directory: Where it is to lie.
-        keys: The folder of the operator's keys.
-        clock: What time it is.
-        ask: Asks for the passphrase of the signing key.
-        loading: Shows how far the data is.
-        prepared: What trains it, where that is made already; it is closed if the run cannot be made.
-        task: A task, or module:callable that makes one, in place of the one that the settings name.
-
-    Returns:
-        The ledger, open for writing; the settings as the run keeps them; and what trains it.
-
-    Raises:
-        RunExists: The directory is not empty.
-        ConfigError: The settings, the task or a device that they name cannot be used.
-
-    """
+    """Make the ledger of a new run; the ledger, the settings as the run keeps them, and what trains it."""
     refuse_on_nodes(settings, directory)
     refuse_existing(directory)
     if prepared is None:
@@ -600,17 +581,7 @@ def refuse_on_nodes(settings: Settings, directory: Path) -> None:
 
 
 def round_options(settings: Settings, clock: Clock = now, *, participation: bytes | None = None) -> RoundOptions:
-    """Translate settings into how rounds are run.
-
-    Args:
-        settings: The settings of the run.
-        clock: What time it is.
-        participation: The key that draws who takes part, from `participation_of`.
-
-    Returns:
-        What every round is run with.
-
-    """
+    """How these settings run rounds. `participation` comes from `participation_of`."""
     return RoundOptions(
         seed=settings.seed,
         fraction=settings.training.fraction,

@@ -6,7 +6,7 @@ cluster holds *slots*, and a slot is filled by one *member*. When a client leave
 
 from disavow.domain.anchors import Anchor, Anchors, Place, TakingPart
 from disavow.domain.engine_choice import EngineChoice
-from disavow.domain.escaping import escaped, named_client
+from disavow.domain.escaping import escaped
 from disavow.domain.evidence import ClusterEvidence, RebuiltEvidence
 from disavow.domain.layout import VARIANCE_FLOOR, VARIANCE_SUFFIX, ConstantTensor, Layout, TensorSpec
 from disavow.domain.policy import Policy
@@ -45,6 +45,5 @@ __all__ = [
     "VerdictKind",
     "escaped",
     "model_name",
-    "named_client",
     "size_class",
 ]

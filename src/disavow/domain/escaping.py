@@ -1,9 +1,6 @@
-"""Ids in texts: as they may be printed, since they may hold anything, and where a text must not hold one."""
+"""Ids as they may be printed: they come from elsewhere, and may hold anything."""
 
 from __future__ import annotations
-
-import re
-from collections.abc import Iterable
 
 
 def escaped(text: str) -> str:
@@ -18,20 +15,3 @@ def escaped(text: str) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
         for character in text
     )
-
-
-def named_client(text: str, clients: Iterable[str]) -> str | None:
-    """Find a client whose id is a word of a text, such as the name of a metric.
-
-    Args:
-        text: What may name one.
-        clients: Ids.
-
-    Returns:
-        The id; None where the text names nobody.
-
-    >>> named_client("auroc_Gent", ["Gen", "Gent"]), named_client("Ghent", ["Gent"])
-    ('Gent', None)
-    """
-    whole = (client for client in clients if client in text)
-    return next((each for each in whole if re.search(rf"(?<![^\W_]){re.escape(each)}(?![^\W_])", text)), None)

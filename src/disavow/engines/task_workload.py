@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from disavow.config import TrainingSettings
-from disavow.domain import Evaluation, Layout, escaped, named_client
+from disavow.domain import Evaluation, Layout, escaped
 from disavow.engines.batches import batches
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.state import frozen_digest, model_of, refuse_run
@@ -24,10 +25,7 @@ from disavow.tasks.loading import LoadedTask, load, seeded
 from disavow.tasks.samples import Positions, Samples
 from disavow.tasks.task import Task
 from disavow.tasks.training import train_client
-from disavow.tasks.user_code import name_of, own_code
-
-_STANDARD = ("accuracy", "loss")
-"""Metrics whose names say nothing of a client, whoever is called so."""
+from disavow.tasks.user_errors import name_of, own_code
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,14 +235,15 @@ def _refuse_ids(name: str, metrics: Iterable[str], clients: Iterable[str]) -> No
 
     An id of digits alone may be any number, such as that of a top-5 accuracy.
     """
-    ids = [client for client in clients if not client.isdigit()]
-    for metric in metrics:
-        client = None if metric in _STANDARD else named_client(metric, ids)
-        if client is not None:
-            raise TaskError(
-                f"{name} has the metric {metric!r}, named after client {escaped(client)}, and a run keeps no ids; "
-                "allowed: any other name"
-            )
+    for metric in set(metrics) - {"accuracy", "loss"}:
+        for client in clients:
+            if client not in metric or client.isdigit():
+                continue
+            if re.search(rf"(?<![^\W_]){re.escape(client)}(?![^\W_])", metric):  # a word of its own
+                raise TaskError(
+                    f"{name} has the metric {metric!r}, named after client {escaped(client)}, and a run keeps no "
+                    "ids; allowed: any other name"
+                )
 
 
 def _finite_or_nan(value: Any) -> float:

@@ -7,7 +7,7 @@ A. K. Varshney and V. Torra, "Efficient Federated Unlearning under Plausible Den
 
 from __future__ import annotations
 
-from disavow.domain import Round, TakingPart
+from disavow.domain import Round
 from disavow.ledger import Ledger
 from disavow.privacy.events import event_of
 from disavow.rounds.aggregate import aggregate
@@ -104,7 +104,11 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, options: R
     )
     # before hashing begins: its threads would take turns with every row that is read
     previous = ledger.newest_membership() if policy.sticky else ()
-    taking_part = _anchored_clusters(ledger, updates, options, number)
+    taking_part = None
+    if is_anchored(ledger):
+        samples = dict(zip(updates.clients, updates.samples, strict=True))
+        anchors = with_shares(ledger, samples, seed=options.seed, secrets=options.secrets)
+        taking_part = options.clusters(anchors, number)
     hashing = Hashing(updates)
     clipped = clip(updates, policy)
     clusters = cluster(
@@ -143,15 +147,6 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, options: R
         compress=options.compress,
     )
     return ledger.record(new)
-
-
-def _anchored_clusters(ledger: Ledger, updates: Updates, options: RoundOptions, number: int) -> TakingPart | None:
-    """The clusters of a run whose clients have fixed ones; None where each round makes its own."""
-    if not is_anchored(ledger):
-        return None
-    samples = dict(zip(updates.clients, updates.samples, strict=True))
-    anchors = with_shares(ledger, samples, seed=options.seed, secrets=options.secrets)
-    return options.clusters(anchors, number)
 
 
 def _keep_to_budget(ledger: Ledger, opening: Broadcast, clusters: Clusters, options: RoundOptions) -> None:

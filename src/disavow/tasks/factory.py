@@ -12,7 +12,7 @@ from typing import Any
 
 from disavow.errors import TaskError
 from disavow.tasks.task import Task
-from disavow.tasks.user_code import own_code
+from disavow.tasks.user_errors import own_code
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from disavow.rounds.randomness import training_stream
 from disavow.tasks.factory import Factory
 from disavow.tasks.samples import Samples, samples_of
 from disavow.tasks.task import PartsTask, Task
-from disavow.tasks.user_code import name_of, own_code
+from disavow.tasks.user_errors import name_of, own_code
 
 
 @dataclass(frozen=True, eq=False)

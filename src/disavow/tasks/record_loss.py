@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from disavow.tasks.loading import seeded
 from disavow.tasks.samples import Positions, Samples, moved, shapes_of
 from disavow.tasks.task import EVALUATION_BATCH, Task
-from disavow.tasks.user_code import name_of, own_code
+from disavow.tasks.user_errors import name_of, own_code
 
 _AT_ONCE = 256
 """Records whose single losses are computed in one call, where that can be."""

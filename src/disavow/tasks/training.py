@@ -13,7 +13,7 @@ from disavow.domain import escaped
 from disavow.errors import DisavowError, RoundRefused, TaskError
 from disavow.tasks.samples import Positions, Samples, moved, shapes_of
 from disavow.tasks.task import Task
-from disavow.tasks.user_code import described, name_of, own_code
+from disavow.tasks.user_errors import described, name_of, own_code
 
 
 def train_client(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
-from disavow.domain import Cost, ErasureRequest, Verdict, named_client
+from disavow.domain import Cost, ErasureRequest, Verdict
 from disavow.ledger import Ledger, RoundSummary
 from disavow.tracking.tracker import Tracker
 
@@ -111,10 +112,16 @@ class Follower:
     def _without_ids(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Leave out metrics that are named after a client; ids of leavers stay known as long as this process."""
         self._ids.update(self._ledger().clients())
-        kept = {name: value for name, value in metrics.items() if named_client(name, self._ids) is None}
+        kept = {name: value for name, value in metrics.items() if not self._names_client(name)}
         if left := len(metrics) - len(kept):
             self.on_note(f"{left} of {len(metrics)} metrics are not tracked: they are named after clients")
         return kept
+
+    def _names_client(self, metric: str) -> bool:
+        return any(
+            client in metric and re.search(rf"(?<![^\W_]){re.escape(client)}(?![^\W_])", metric)
+            for client in self._ids
+        )
 
 
 def in_one_line(error: Exception) -> str:
