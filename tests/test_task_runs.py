@@ -247,6 +247,12 @@ def _other_weights() -> nn.Module:
     return network
 
 
+def _counted() -> nn.Module:
+    network = own_task().model()
+    network.get_buffer("1.num_batches_tracked").add_(3)
+    return network
+
+
 def _other_data() -> disavow.Task:
     return own_task(clients={f"clinic-{i}": rows(i + (i == 4)) for i in range(6)})
 
@@ -256,12 +262,21 @@ def _other_data() -> disavow.Task:
     [
         (None, "--task"),
         ("nowhere:build", "nowhere"),
-        (own_task(model=lambda: nn.Linear(6, 2)), "names or shapes"),
+        (own_task(model=lambda: nn.Linear(6, 2)), "0.weight is (8, 6)"),
+        (own_task(model=_counted), "whole numbers"),
         (own_task(model=_other_weights), "initial model"),
         (own_task(clients={f"clinic-{i}": rows(i) for i in range(5)}), "clinic-5"),
         (_other_data(), "clinic-4"),
     ],
-    ids=["no task", "no module", "another model", "other weights", "a client is missing", "other data"],
+    ids=[
+        "no task",
+        "no module",
+        "another model",
+        "another counter",
+        "other weights",
+        "a client is missing",
+        "other data",
+    ],
 )
 def test_a_task_that_has_changed_is_refused_and_nothing_is_undone(
     trained: Path, task: disavow.Task | str | None, named: str
@@ -277,6 +292,25 @@ def test_a_task_that_has_changed_is_refused_and_nothing_is_undone(
     with disavow.Federation.open(trained, own_task()) as federation:
         federation.answer()
         assert all(not request.pending for request in federation.requests())
+
+
+def _one_other(inputs: Any, targets: Any) -> dict[str, Any]:
+    """Everybody's data, of which that of clinic-4 is another."""
+    return {f"clinic-{i}": (inputs, targets) if i == 4 else rows(i) for i in range(6)}
+
+
+class Uncountable(torch.utils.data.Dataset[Any]):
+    """Data whose disk is away."""
+
+    def __len__(self) -> int:
+        raise OSError("no such disk")
+
+
+class BadKeys(Regression):
+    """A task that does not know the records of its clients."""
+
+    def record_keys(self, client: str) -> Any:
+        raise KeyError(client)
 
 
 class Fails(disavow.Task):
@@ -300,12 +334,19 @@ class Fails(disavow.Task):
         (own_task(clients={"a": rows(1), "b": rows(2, 0)}), POLICY, TaskError, ["client b"]),
         (own_task(clients=[("a", rows(1)), ("b", rows(3)), ("a", rows(2))]), POLICY, TaskError, ["id a twice"]),
         (own_task(test=rows(1, 0)), POLICY, TaskError, ["test data"]),
+        (own_task(clients=_one_other(rows(1)[0], np.array(["a"] * 12))), POLICY, TaskError, ["clinic-4", "<U1"]),
+        (own_task(clients=_one_other(*rows(1)) | {"b": Uncountable()}), POLICY, TaskError, ["client b", "OSError"]),
+        (own_task(clients=[rows(1)]), POLICY, TaskError, ["the id array(", "..."]),
+        (own_task(model=lambda: nn.LazyLinear(2)), POLICY, TaskError, ["model", "lazy"]),
+        (own_task(model=lambda: nn.Linear(6, 2, device="meta")), POLICY, TaskError, ["model", "meta"]),
+        (own_task(clip_gradients=-1.0), POLICY, TaskError, ["clip_gradients", "-1.0"]),
+        (BadKeys(), POLICY, TaskError, ["BadKeys.record_keys()", "client ada", "KeyError"]),
         (own_task(), disavow.Policy(k=7, x=2), ConfigError, ["clustering.k is 7", "6"]),
         (own_task(), disavow.Policy(k=0, x=2), ConfigError, ["clustering.k", "0"]),
     ],
     ids=[
         "frozen", "no module", "model raises", "nobody", "no arrays", "no samples", "an id twice", "no test data",
-        "k too large", "k = 0",
+        "text", "no length", "no ids", "lazy", "meta", "clipping", "keys", "k too large", "k = 0",
     ],
 )  # fmt: skip
 def test_what_cannot_be_trained_is_refused_and_nothing_is_written(
@@ -314,11 +355,6 @@ def test_what_cannot_be_trained_is_refused_and_nothing_is_written(
     with refuses(kind, *named):
         disavow.Federation.create(tmp_path / "run", task, policy=policy)
     assert not (tmp_path / "run").exists()
-
-
-def _one_other(inputs: Any, targets: Any) -> dict[str, Any]:
-    """Everybody's data, of which that of clinic-4 is another."""
-    return {f"clinic-{i}": (inputs, targets) if i == 4 else rows(i) for i in range(6)}
 
 
 INPUTS, LABELS = rows(4)

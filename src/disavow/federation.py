@@ -572,6 +572,9 @@ class Federation:
             clients: Who would ask.
             retrain: As for `erase`.
 
+        Returns:
+            The verdict and the cost that are to be expected, and why it would be refused here, if so.
+
         Raises:
             UnknownClient: One of them is not in the run, and has not asked before.
 
@@ -609,6 +612,9 @@ class Federation:
                 too.
             confirm: Sees what would happen before anything is placed, and may end it by an exception.
             callbacks: Who hears how far it is.
+
+        Returns:
+            The request of each client, with its verdict and cost once it is answered; and why some wait, if so.
 
         Raises:
             UnknownClient: One of them is not in the run, and has not asked before; nothing is placed.
@@ -866,6 +872,9 @@ class Federation:
             average: Of how many models to take the mean.
             anyway: Also while rounds that a rollback undid are still to be rebuilt.
 
+        Returns:
+            The model as a safetensors file, with its SHA-256.
+
         Raises:
             ModelNotReady: A rebuild is unfinished, or leavers are in the run again.
             ConfigError: Fewer rounds stand than are to be averaged.
@@ -892,6 +901,9 @@ class Federation:
 
         Args:
             average: Of how many models to take the mean, the one that is served and those before it.
+
+        Returns:
+            The task's own module, complete: frozen parameters are those of the task.
 
         Raises:
             CannotRetrain: What trained the run, and so its network, is not to be had here.
@@ -956,10 +968,13 @@ class Federation:
         return Proof(data, request.number, _leaves_in(data), newest, renewed is not None)
 
     def what_if(self, client: str) -> tuple[bytes, OpenedProof]:
-        """Prove what the answer would be if a client asked now; the signed proof, and what it was made from.
+        """Prove what the answer would be if a client asked now.
 
         Args:
             client: Who would ask.
+
+        Returns:
+            The signed proof, and what it was made from.
 
         Raises:
             UnknownClient: It is not in the run.

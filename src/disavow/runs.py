@@ -282,6 +282,21 @@ def start_on_nodes(
 
     A run that is there goes on where it stands: its own initial model counts, and its settings but for what may be
     changed, such as the number of rounds.
+
+    Args:
+        settings: What the run promises.
+        directory: Where it lies, or is to lie.
+        initial: The model that a new run starts from.
+        keys: The folder of the operator's keys.
+        at: When it is started.
+        signer: Signs its log; None leaves it unsigned.
+
+    Returns:
+        The ledger, open for writing.
+
+    Raises:
+        ConfigError: The run that is there has other settings, or models of another layout.
+
     """
     CLUSTERINGS[settings.clustering.method].require()
     without = (*SET_BY_NODES, *_NODE_ENGINE)
@@ -306,7 +321,7 @@ def _refuse_another_run(ledger: Ledger, settings: Settings, layout: Layout) -> N
     """A run keeps its promises and its model; whoever wants others starts another run."""
     if ledger.layout != layout:
         raise ConfigError(
-            f"{ledger.directory} holds a run of another model: its arrays have other names or shapes; "
+            f"{ledger.directory} holds a run of another model ({ledger.layout.difference(layout)}); "
             "allowed: the same model, or another directory for `ledger`"
         )
     if ledger.settings_digest != config.settings_digest(settings):
@@ -393,8 +408,13 @@ def _refuse_other_task(ledger: Ledger, loaded: LoadedTask) -> None:
     if frozen_digest(loaded.network) != ledger.trainer.frozen:
         raise CannotRetrain(f"the frozen parameters of the task's model are not those of {ledger.directory}")
     initial = model_of(loaded.network)
+    if initial.layout.constants != ledger.layout.constants:
+        raise CannotRetrain(f"the whole numbers in the task's model are not those of {ledger.directory}")
     if digest_of(to_safetensors(ledger.layout, initial.vector.numpy())) != ledger.initial_model:
-        raise CannotRetrain(f"the task builds another initial model than the one of {ledger.directory}")
+        raise CannotRetrain(
+            f"the task builds another initial model than the one of {ledger.directory} (is it an object whose "
+            "weights were drawn outside the task? A function that builds it draws them from the run's seed)"
+        )
     kept, leaving = ledger.data_digests(), _leaving(ledger)
     for client in ledger.clients():
         if client in leaving:
@@ -406,7 +426,17 @@ def _refuse_other_task(ledger: Ledger, loaded: LoadedTask) -> None:
 
 
 def refuse_other_trainer(ledger: Ledger, settings: Settings, task: Task | str | None = None) -> None:
-    """Refuse to train a run that something else trains than its settings, or than a task that is given for it."""
+    """Refuse to train a run that something else trains than its settings, or than a task that is given for it.
+
+    Args:
+        ledger: The run.
+        settings: Its settings.
+        task: What was given to train it.
+
+    Raises:
+        CannotRetrain: Flower nodes train it, code of its own, or a task that nobody named.
+
+    """
     refuse_on_nodes(settings, ledger.directory)
     if ledger.trainer.kind == "flower":
         raise CannotRetrain(
@@ -423,7 +453,16 @@ def refuse_other_trainer(ledger: Ledger, settings: Settings, task: Task | str | 
 
 
 def refuse_other_data(ledger: Ledger, data: FederatedData) -> None:
-    """Refuse to train a run on other data than its clients hold."""
+    """Refuse to train a run on other data than its clients hold.
+
+    Args:
+        ledger: The run.
+        data: The data at hand.
+
+    Raises:
+        CannotRetrain: It is not the same.
+
+    """
     refuse_missing_data(ledger, data)
     if data.held != ledger.trainer.data:
         raise CannotRetrain(
@@ -433,7 +472,16 @@ def refuse_other_data(ledger: Ledger, data: FederatedData) -> None:
 
 
 def refuse_missing_data(ledger: Ledger, data: FederatedData) -> None:
-    """Refuse to train a run on data that lacks a client who stays in it."""
+    """Refuse to train a run on data that lacks a client who stays in it.
+
+    Args:
+        ledger: The run.
+        data: The data at hand.
+
+    Raises:
+        CannotRetrain: A client is lacking.
+
+    """
     leaving = _leaving(ledger)
     lacking = [client for client in ledger.clients() if client not in data.parts and client not in leaving]
     if lacking:
@@ -452,15 +500,28 @@ def refuse_other_layout(ledger: Ledger, network: nn.Module) -> None:
     """Refuse to train a run with a network that its models do not fit."""
     from disavow.engines.state import layout_of
 
-    if layout_of(network) != ledger.layout:
+    layout = layout_of(network)
+    if layout != ledger.layout:
         raise CannotRetrain(
-            f"the models of {ledger.directory} are not of the network that its settings describe: their tensors "
-            "have other names or shapes"
+            f"the models of {ledger.directory} are not of the network at hand: {ledger.layout.difference(layout)}"
         )
 
 
 def settings_of(directory: Path) -> Settings:
-    """The settings a run was started with."""
+    """Read the settings that a run was started with.
+
+    Args:
+        directory: Where the run lies.
+
+    Returns:
+        Those of its config.toml.
+
+    Raises:
+        RunMissing: There is no run.
+        RunError: The run has lost its config.toml.
+        RunUnsafe: The directory holds a link or a special file.
+
+    """
     path = directory / CONFIG
     refuse_unsafe(directory)
     if not path.exists():
@@ -471,7 +532,16 @@ def settings_of(directory: Path) -> Settings:
 
 
 def refuse_changed(ledger: Ledger, settings: Settings) -> None:
-    """Refuse settings that are not those the run was started with."""
+    """Refuse settings that are not those the run was started with.
+
+    Args:
+        ledger: The run.
+        settings: What its config.toml says now.
+
+    Raises:
+        ConfigError: Something was changed that a run keeps.
+
+    """
     if ledger.settings_digest and ledger.settings_digest != config.settings_digest(settings):
         raise ConfigError(
             f"{ledger.directory / CONFIG} was changed since the run was started; restore it "
@@ -480,7 +550,7 @@ def refuse_changed(ledger: Ledger, settings: Settings) -> None:
 
 
 def on_nodes(settings: Settings) -> bool:
-    """Whether the clients are Flower nodes, so that only the run's server app can train."""
+    """Tell whether the clients are Flower nodes, so that only the run's server app can train."""
     return settings.engine.name == "flower"
 
 
@@ -493,7 +563,16 @@ def refuse_device(settings: Settings) -> None:
 
 
 def refuse_on_nodes(settings: Settings, directory: Path) -> None:
-    """Nothing here can train clients that are elsewhere."""
+    """Refuse to train a run whose clients are Flower nodes: nothing here can.
+
+    Args:
+        settings: Its settings.
+        directory: Where it lies, for the error.
+
+    Raises:
+        ConfigError: They are.
+
+    """
     if on_nodes(settings):
         raise ConfigError(
             f'{directory}: engine.name is "flower": its clients are Flower nodes, and its Flower server app starts '
@@ -519,7 +598,15 @@ def round_options(settings: Settings, clock: Clock = now, *, participation: byte
 
 
 def budget_of(settings: Settings) -> Budget | None:
-    """What these settings allow a run to spend; None where they set no budget."""
+    """Read what settings allow a run to spend.
+
+    Args:
+        settings: The settings of the run.
+
+    Returns:
+        The privacy budget; None where they set none.
+
+    """
     privacy = settings.privacy
     if privacy.epsilon is None:
         return None

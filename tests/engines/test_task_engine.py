@@ -21,10 +21,13 @@ from disavow.domain import EngineChoice
 from disavow.engines.batches import batches
 from disavow.engines.pool import PoolTrainer, why_unsendable
 from disavow.engines.sequential import SequentialEngine
-from disavow.engines.stacked.tasks import CannotStack, StackedTasks
+from disavow.engines.stacked import StackedTrainer
+from disavow.engines.stacked.check import CannotStack
+from disavow.engines.stacked.tasks import StackedTasks
 from disavow.engines.state import model_of, put_model
 from disavow.engines.task_engine import NotRecognised, PooledTasks, TaskEngine, build_for_task, recognise
 from disavow.engines.task_workload import TaskWorkload
+from disavow.engines.trainer import VectorisedEngine
 from disavow.errors import ConfigError, RoundRefused, TaskError
 from disavow.rounds.local_training import Engine
 from disavow.rounds.vectors import Model
@@ -393,33 +396,108 @@ def test_a_task_of_plain_parts_is_recognised_and_others_say_why_not() -> None:
         model=lambda: nn.Linear(3, 2), clients={"ada": (torch.zeros(4, 3), torch.zeros(4, dtype=torch.long))}
     )
     assert recognise(load(plain, training=TRAINING, seed=SEED), TRAINING, SEED).settings == TRAINING
-    for name, make in TASKS.items():
+    for make in TASKS.values():
         with pytest.raises(NotRecognised):
             recognise(load(make(), training=TRAINING, seed=SEED), TRAINING, SEED)
-        assert name
 
 
-def test_a_loss_that_is_not_finite_refuses_the_round_and_names_the_client() -> None:
-    task = disavow.task(
-        model=lambda: nn.Linear(1, 1),
-        clients={"ada": (torch.ones(4, 1), torch.full((4, 1), torch.inf))},
-        loss=functional.mse_loss,
-    )
-    engine = build_for_task(load(task, training=TRAINING, seed=SEED), TRAINING, SEED, EngineSettings(device="cpu"))
-    with pytest.raises(RoundRefused) as refused:
-        engine.train(model_of(task.model()), ("ada",), 6)
-    assert "ada" in str(refused.value)
-    assert "round 6" in str(refused.value)
+# -- what users get wrong, on every engine ------------------------------------------------------------------------
 
 
-def test_a_batch_that_the_loss_cannot_take_names_client_and_shapes() -> None:
-    task = disavow.task(
-        model=lambda: nn.Linear(2, 1),
-        clients={"ada": (torch.ones(4, 3), torch.ones(4, 1))},
-        loss=functional.mse_loss,
-    )
-    engine = build_for_task(load(task, training=TRAINING, seed=SEED), TRAINING, SEED, EngineSettings(device="cpu"))
-    with pytest.raises(TaskError) as refused:
-        engine.train(model_of(task.model()), ("ada",), 1)
-    assert "ada" in str(refused.value)
-    assert "(float32(4, 3), float32(4, 1))" in str(refused.value)
+def _engine_of(kind: str, task: disavow.Task) -> Engine:
+    """An engine of this kind, on a CPU: `known` are those of tasks that kernels and stacks recognise."""
+    loaded = load(task, training=TRAINING, seed=SEED)
+    own = TaskWorkload(loaded, TRAINING, SEED)
+    if kind == "sequential":
+        return TaskEngine(own, SequentialEngine(own))
+    if kind == "stacked":
+        return TaskEngine(own, StackedTasks(own))
+    known = recognise(loaded, TRAINING, SEED)
+    trainer = PoolTrainer() if kind == "known, pool" else StackedTrainer(torch.device("cpu"))
+    engine = SequentialEngine(known) if kind == "known, sequential" else VectorisedEngine(known, trainer)
+    return TaskEngine(own, engine, evaluated_by=engine)
+
+
+ENGINES = ["sequential", "stacked", "known, sequential", "known, pool", "known, stacked"]
+
+
+class _Picky(nn.BatchNorm1d):
+    """Refuses a batch of one sample in training, as batch norm does, and more than one otherwise."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        if not self.training and len(rows) > 1:
+            raise LookupError("not in evaluation")
+        return super().forward(rows)
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_a_batch_that_the_model_cannot_take_names_client_round_and_shapes(kind: str) -> None:
+    engine = _engine_of(kind, _parts(model=lambda: _Picky(6), test=_parts().clients()["bob"]))
+    model = model_of(_Picky(6))
+    engine.train(model, ("bob", "dan"), 7)  # whose batches are all of four
+    with refuses(TaskError, "client cyd", "round 7", "(float32(1, 6), int64(1,))", "ValueError"):
+        engine.train(model, ("bob", "cyd"), 7)
+    with refuses(TaskError, "evaluation", "not in evaluation"):
+        engine.evaluate(model)
+    engine.close()
+
+
+@pytest.mark.parametrize("kind", ["sequential", "stacked"])
+def test_a_loss_that_is_not_finite_refuses_the_round_and_names_the_client(kind: str) -> None:
+    rows = {"bob": (torch.ones(4, 1), torch.ones(4, 1)), "ada": (torch.ones(4, 1), torch.full((4, 1), torch.inf))}
+    task = disavow.task(model=lambda: nn.Linear(1, 1), clients=rows, loss=functional.mse_loss)
+    with refuses(RoundRefused, "ada", "round 6"):
+        _engine_of(kind, task).train(model_of(task.model()), ("bob", "ada"), 6)
+
+
+class _Scheduled(zoo.Regression):
+    def learning_rate_factor(self, round_number: int) -> Any:
+        return None
+
+
+class _NoOptimizer(zoo.Regression):
+    def optimizer(self, model: nn.Module) -> Any:
+        raise KeyError("adam")
+
+
+@pytest.mark.parametrize(
+    ("task", "named"),
+    [
+        (_Scheduled(), ["_Scheduled.learning_rate_factor()", "TypeError"]),
+        (_NoOptimizer(), ["_NoOptimizer.optimizer()", "KeyError", "test_task_engine.py:"]),
+        (_parts(optimizer=lambda parameters: 0.1), ["disavow.task(optimizer=...)", "float"]),
+        (_parts(clients={"ada": [(torch.ones(6), 0), (torch.ones(5), 0)]}), ["client ada", "round 3", "read"]),
+    ],
+    ids=["schedule", "optimizer raises", "no optimizer", "ragged"],
+)
+def test_what_is_no_optimizer_no_factor_and_no_batch_is_refused_by_name(
+    task: disavow.Task, named: list[str]
+) -> None:
+    with refuses(TaskError, *named):
+        _engine_of("sequential", task).train(model_of(task.model()), ("ada",), 3)
+
+
+def test_test_data_that_is_no_tensor_is_measured_by_the_task_itself() -> None:
+    inputs, labels = _parts().clients()["dan"]
+    pairs = [(torch.as_tensor(row), int(label)) for row, label in zip(inputs, labels, strict=True)]
+    engine = build_for_task(load(_parts(test=pairs), training=TRAINING, seed=SEED), TRAINING, SEED, CPU)
+    evaluation = engine.evaluate(model_of(_parts().model()))
+    assert evaluation is not None
+    assert math.isfinite(evaluation.loss)
+    engine.close()
+
+
+@pytest.mark.parametrize("metric", ["accuracy/ada", "ada", "f1_ada"])
+def test_a_metric_that_is_named_after_a_client_is_refused(metric: str) -> None:
+    task = _parts(test=_parts().clients()["bob"], metrics={metric: lambda outputs, labels: 0.5})
+    with refuses(TaskError, repr(metric), "client ada"):
+        _engine_of("sequential", task).evaluate(model_of(task.model()))
+
+
+def test_names_of_metrics_may_be_anything_else() -> None:
+    metrics = {name: lambda outputs, labels: 0.5 for name in ("top-1", "adaptive", "self", "[red]\n", "", "loss")}
+    rows = {"1": _parts().clients()["ada"], "loss": _parts().clients()["bob"]}
+    task = _parts(clients=rows, test=rows["1"], metrics=metrics)
+    evaluation = _engine_of("sequential", task).evaluate(model_of(task.model()))
+    assert evaluation is not None
+    assert evaluation.metrics == dict.fromkeys(metrics, 0.5)

@@ -27,6 +27,13 @@ def fails():
 
 def returns_nothing(): ...
 
+def reads():
+    import json
+    return json.loads("{")
+
+def ends():
+    raise SystemExit(3)
+
 number = 7
 """
 
@@ -69,6 +76,8 @@ def test_the_current_folder_is_searched(folder: Path, monkeypatch: pytest.Monkey
         ("own_task:number", {}, "int"),
         ("own_task:Mine", {"height": 3}, "height"),
         ("own_task:fails", {}, "no such column"),
+        ("own_task:reads", {}, "own_task.py:20 in reads"),
+        ("own_task:ends", {}, "SystemExit"),
         ("own_task:returns_nothing", {}, "NoneType"),
         ("broken_task:build", {}, "surely_not_installed"),
         ("syntax_task:build", {}, "SyntaxError"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -40,11 +41,12 @@ KINDS = ["arrays", "a dataset", "Hugging Face", "several inputs", "weights and c
 
 
 @pytest.fixture(scope="module")
-def tasks() -> dict[str, disavow.Task]:
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, disavow.Task]:
     """The tasks of the page."""
     pytest.importorskip("datasets")
     np.random.seed(1)  # noqa: NPY002 - the page draws from it
-    return _tasks()
+    with contextlib.chdir(tmp_path_factory.mktemp("page")):  # it also makes a run
+        return _tasks()
 
 
 MEASURED: dict[str, set[str] | None] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from torch import nn
 
 import disavow
 from disavow import config
-from disavow.domain import VerdictKind
+from disavow.domain import Evaluation, VerdictKind
 from disavow.errors import ConfigError, MissingExtra
+from disavow.tracking import Follower
 from tests.refusals import refuses
 
 CLIENTS = [f"Sankt-Olav-{i}" for i in range(6)]
@@ -31,16 +33,13 @@ def rows(client: int, samples: int = 8) -> tuple[Any, ...]:
 
 
 def regression() -> disavow.Task:
-    """A task without an accuracy, one of whose metrics is named after a client."""
+    """A task without an accuracy."""
     return disavow.task(
         model=lambda: nn.Linear(4, 1),
         clients={client: rows(i) for i, client in enumerate(CLIENTS)},
         test=rows(99, 20),
         loss=nn.functional.mse_loss,
-        metrics={
-            "mae": lambda outputs, targets: (outputs - targets).abs().mean(),
-            f"mae_{CLIENTS[4]}": lambda outputs, targets: torch.zeros(()),
-        },
+        metrics={"mae": lambda outputs, targets: (outputs - targets).abs().mean()},
         optimizer=lambda parameters: torch.optim.Adam(parameters, lr=0.05),
         epochs=1,
         batch_size=4,
@@ -197,7 +196,19 @@ def test_no_client_id_is_written_to_any_tracker(tracked: Tracked) -> None:
         for path in files:
             assert client not in str(path.name)
             assert client.encode() not in path.read_bytes(), path
-    assert any("named after clients" in note for note in tracked.notes)
+
+
+def test_metrics_of_an_own_engine_that_are_named_after_clients_are_left_out(tracked: Tracked) -> None:
+    kept, notes = Kept(), list[str]()
+    with disavow.Federation.open(tracked.run) as federation:
+        follower = Follower(lambda: federation.ledger)
+        follower.on_note = notes.append
+        follower.add(kept)
+        measured = Evaluation(**{"mae": 0.5, f"mae_{CLIENTS[4]}": 0.25})
+        follower.on_round(replace(federation.ledger.summary(1), evaluation=measured))
+    [(_, figures)] = kept.figures
+    assert [name for name in figures if name.startswith("metrics/")] == ["metrics/mae"]
+    assert len(notes) == 1
 
 
 def test_a_tracker_that_fails_is_left_out_and_that_is_noted_once(tracked: Tracked) -> None:

@@ -157,15 +157,12 @@ def subject_of(
 ) -> Subject:
     """Prepare a client to be audited.
 
-    `data` stands in for the images that the run's settings name. `seed` draws the held-out records. `on_progress`
-    hears how far the data is, where it takes time to load.
-
     Args:
         directory: The run.
         client: Its id.
         task: What trains it, where its settings do not name a task: one, or module:callable that makes one.
-        data: What the clients hold; None: it is loaded.
-        seed: That of the audit.
+        data: What stands in for the images that the run's settings name; None: they are loaded.
+        seed: Draws the held-out records.
         on_progress: Called with how far the data is.
         keys: The folder of the operator's keys; `DISAVOW_KEYS` unless told otherwise.
 
@@ -186,10 +183,7 @@ def subject_of(
         if data is None:
             loaded = runs.find_again(ledger, settings, task, on_progress=on_progress)
         else:
-            runs.refuse_other_trainer(ledger, settings)
-            runs.refuse_missing_data(ledger, data)
-            images = ImageTask(settings.data, settings.model, data)
-            loaded = load(images, training=settings.training, seed=settings.seed)
+            loaded = _load_images(ledger, settings, data)
         clients, rounds = ledger.clients(), ledger.last_round
         policy, layout, anchors = ledger.policy, ledger.layout, ledger.anchors()
         initial, served = (Model(layout, torch.from_numpy(ledger.model_before(t))) for t in (1, rounds + 1))
@@ -219,6 +213,14 @@ def subject_of(
         classes=classes or known is not None,
     )
     return replace(found, lacking=_lacking(found, served))
+
+
+def _load_images(ledger: Ledger, settings: Settings, data: FederatedData) -> LoadedTask:
+    """The run's task with other images in the place of its own."""
+    runs.refuse_other_trainer(ledger, settings)
+    runs.refuse_missing_data(ledger, data)
+    images = ImageTask(settings.data, settings.model, data)
+    return load(images, training=settings.training, seed=settings.seed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,7 +65,7 @@ def init(path: Path, task: Path | None = None) -> None:
         if task.suffix != ".py" or not task.stem.isidentifier():
             raise ConfigError(f"--task is {task}; allowed: a Python file that can be imported, such as own.py")
         settings = Settings(task=TaskSettings(factory=f"{task.stem}:build", path=str(task.parent.absolute())))
-        without = ("data", "model", "task.clients")
+        without = ("data", "model", "task.clients", "training.epochs", "training.batch_size")  # the task says them
     text = to_toml(settings, without=without)
     for sentence in broken_plugins():
         progress().print(f"warning: {escaped(sentence)}")

@@ -87,6 +87,21 @@ class Layout:
             if spec.name.rpartition(".")[2] == VARIANCE_SUFFIX:
                 yield start, end
 
+    def difference(self, other: Layout) -> str:
+        """Name the first tensor that another layout has not, or has otherwise.
+
+        Args:
+            other: A layout that is not equal to this one.
+
+        >>> Layout((TensorSpec("weight", (2, 3)),)).difference(Layout((TensorSpec("weight", (2, 4)),)))
+        'weight is (2, 3), not (2, 4)'
+        """
+        here, there = ({spec.name: spec.shape for spec in each.tensors} for each in (self, other))
+        for name in here | there:
+            if here.get(name) != there.get(name):
+                return f"{name} is {here.get(name, 'not there')}, not {there.get(name, 'left out')}"
+        return "their tensors are in another order"
+
     def to_json(self) -> str:
         """The layout as JSON, as the ledger stores it."""
         tensors = [[spec.name, list(spec.shape)] for spec in self.tensors]

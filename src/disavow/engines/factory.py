@@ -41,7 +41,18 @@ def build(workload: Workload, settings: EngineSettings) -> SequentialEngine[Eval
 
 
 def trainer_for(workload: Workload, settings: EngineSettings) -> Trainer:
-    """Build the fastest trainer for this network on this device: see `choose`."""
+    """Build the fastest trainer for this network on this device.
+
+    Args:
+        workload: Network, samples and training settings.
+        settings: The section `engine` of the configuration.
+
+    Returns:
+        The trainer of `choose`, to be closed by the caller.
+
+    Raises:
+        ConfigError: The device or precision is not to be had here.
+    """
     return choose(workload, settings)[0]
 
 

@@ -150,7 +150,7 @@ def refuse_run(
     """
     if layout_of(network) != layout:
         raise CannotRetrain(
-            f"the run's models are not of the {holder}'s network: their tensors have other names or shapes"
+            f"the run's models are not of the {holder}'s network: {layout.difference(layout_of(network))}"
         )
     lacking = [client for client in clients if client not in known]
     if lacking:

@@ -25,18 +25,20 @@ from disavow.engines.factory import build as build_for_images
 from disavow.engines.pool import START_SECONDS, PoolTrainer, why_unsendable
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.stacked import StackedTrainer
+from disavow.engines.stacked.check import CannotStack
 from disavow.engines.stacked.precision import Precision
-from disavow.engines.stacked.tasks import CannotStack, StackedTasks, reproducible
+from disavow.engines.stacked.tasks import StackedTasks, reproducible
 from disavow.engines.task_workload import CannotRebuild, TaskWorkload
 from disavow.engines.trainer import VectorisedEngine
 from disavow.engines.workload import Workload
-from disavow.errors import ConfigError
+from disavow.errors import ConfigError, DisavowError
 from disavow.rounds.local_training import Engine
 from disavow.rounds.threads import cores
 from disavow.rounds.vectors import Model, Updates
 from disavow.tasks.loading import LoadedTask, seeded
-from disavow.tasks.samples import Parts, TensorSamples, join
+from disavow.tasks.samples import Parts, TensorSamples, join, samples_of
 from disavow.tasks.task import PartsTask, Task, is_cross_entropy
+from disavow.tasks.training import optimizer_of
 
 _log = logging.getLogger(__name__)
 
@@ -70,13 +72,21 @@ class TaskEngine:
         workload: The task, which evaluates.
         trained_by: What trains its clients.
         precision: How exact products are, on a GPU.
+        evaluated_by: What measures a model as the task would, and faster.
 
     """
 
-    def __init__(self, workload: TaskWorkload, trained_by: Trains, precision: Precision = "float32") -> None:
+    def __init__(
+        self,
+        workload: TaskWorkload,
+        trained_by: Trains,
+        precision: Precision = "float32",
+        evaluated_by: Engine | None = None,
+    ) -> None:
         self._workload = workload
         self._precision = precision
         self._trains = trained_by
+        self._evaluates = evaluated_by
         self._reference = SequentialEngine(workload)
 
     @property
@@ -102,10 +112,17 @@ class TaskEngine:
         passed_over = ((before.name, one_line(reason)), *before.passed_over)
         self._trains.close()
         self._reference.choice = EngineChoice(_sequential_on(self._workload.device), passed_over)
-        self._trains = self._reference
+        self._trains, self._evaluates = self._reference, None
 
     def evaluate(self, model: Model) -> Evaluation | None:
         """See `Engine`."""
+        if self._evaluates is not None:
+            try:
+                return self._evaluates.evaluate(model)
+            except DisavowError:
+                raise
+            except Exception:
+                self._evaluates = None  # the task's own evaluation says what is wrong, if anything is
         with reproducible(self._workload.device, self._precision):
             return self._reference.evaluate(model)
 
@@ -188,9 +205,8 @@ def build_for_task(loaded: LoadedTask, training: TrainingSettings, seed: int, se
         if device.type == "cpu" or settings.name == "sequential":
             return _on_cpu(own, settings, (("compiled", str(reason)), no_stack(settings)))
         return _on_gpu(own, settings, device, str(reason))
-    if has_own_evaluation(loaded.task) or loaded.test is None:
-        return TaskEngine(own, engine)
-    return engine
+    measured = not has_own_evaluation(loaded.task) and len(known.test_labels) > 0
+    return TaskEngine(own, engine, evaluated_by=engine if measured else None)
 
 
 def _refuse_unstackable(engine: VectorisedEngine, known: Workload) -> None:
@@ -295,7 +311,7 @@ def recognise(loaded: LoadedTask, training: TrainingSettings, seed: int) -> Work
 
 def _sgd_of(task: Task, network: nn.Module, training: TrainingSettings) -> TrainingSettings:
     """Read the settings of plain SGD from the task's optimizer."""
-    optimizer = task.optimizer(network)
+    optimizer = optimizer_of(task, network, 1)
     if type(optimizer) is not SGD:
         raise NotRecognised(f"the optimizer is {type(optimizer).__name__}, not SGD")
     trained = {id(parameter) for parameter in network.parameters() if parameter.requires_grad}
@@ -349,12 +365,13 @@ def _pair(samples: object) -> TensorSamples:
 
 
 def _test_of(loaded: LoadedTask, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the test data as tensors where it is; otherwise nothing, and the task evaluates by itself."""
-    try:
-        from disavow.tasks.samples import samples_of
-
-        test = _pair(samples_of(loaded.test, owner="the test data"))
-    except Exception:
+    """Give the test data as tensors where it is such; otherwise nothing, and the task evaluates by itself."""
+    if loaded.test is None:
         return inputs[:0], labels[:0]
-    given = test.batch(np.arange(len(test)))
+    try:
+        test = _pair(samples_of(loaded.test, owner="the test data"))
+        given = test.batch(np.arange(len(test)))
+        _refuse_unfit_samples(loaded.network, *given)
+    except NotRecognised:
+        return inputs[:0], labels[:0]
     return given[0], given[1]

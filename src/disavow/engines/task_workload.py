@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,13 +18,14 @@ from disavow.domain import Evaluation, Layout, escaped
 from disavow.engines.batches import batches
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.state import frozen_digest, model_of, refuse_run
-from disavow.errors import DisavowError, TaskError
+from disavow.errors import TaskError
 from disavow.rounds.randomness import training_stream
 from disavow.tasks.factory import Factory
 from disavow.tasks.loading import LoadedTask, load, seeded
 from disavow.tasks.samples import Positions, Samples
 from disavow.tasks.task import Task
-from disavow.tasks.training import own_frames, train_client
+from disavow.tasks.training import train_client
+from disavow.tasks.user_errors import name_of, own_code
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,15 +133,8 @@ class TaskWorkload:
                 )
                 return
             network.train()
-            try:
+            with own_code(f"client {escaped(client)} in round {round_number}: {name_of(task, 'train_client')}"):
                 own_loop(network, self.loaded.data[client], seed)
-            except DisavowError:
-                raise
-            except Exception as error:
-                raise TaskError(
-                    f"client {escaped(client)} in round {round_number}: train_client raised "
-                    f"{type(error).__name__}: {error}{own_frames(error)}"
-                ) from error
 
     def batches_of(self, client: str, round_number: int) -> Iterator[Positions]:
         """Order a client's samples in batches, as every engine takes them."""
@@ -162,21 +157,15 @@ class TaskWorkload:
         task, data = self.loaded.task, self.loaded.test
         if data is None:
             return None
-        with seeded(training_stream(self.seed, "evaluation").below(1 << 63), self.device):
-            try:
-                measured: Any = task.evaluate(network, data)
-                if not isinstance(measured, Mapping):
-                    raise TaskError(
-                        f"{type(task).__name__}.evaluate() returned a {type(measured).__name__}; allowed: a "
-                        "mapping from names to numbers"
-                    )
-                return Evaluation(**{str(name): _finite_or_nan(value) for name, value in measured.items()})
-            except DisavowError:
-                raise
-            except Exception as error:
-                raise TaskError(
-                    f"{type(task).__name__}.evaluate() raised {type(error).__name__}: {error}{own_frames(error)}"
-                ) from error
+        name = name_of(task, "evaluate")
+        stream = training_stream(self.seed, "evaluation")
+        with own_code(name), seeded(stream.below(1 << 63), self.device):
+            measured: Any = task.evaluate(network, data)
+            if not isinstance(measured, Mapping):
+                raise TaskError(f"{name} is a {type(measured).__name__}; allowed: a mapping from names to numbers")
+            figures = {str(metric): _finite_or_nan(value) for metric, value in measured.items()}
+        _refuse_ids(name, figures, self.parts)
+        return Evaluation(**figures)
 
 
 class CannotRebuild(Exception):
@@ -239,6 +228,22 @@ def _fingerprint(network: nn.Module) -> str:
     found.update(model.vector.cpu().numpy().data)
     found.update((frozen_digest(network) or "").encode())
     return found.hexdigest()
+
+
+def _refuse_ids(name: str, metrics: Iterable[str], clients: Iterable[str]) -> None:
+    """Refuse metrics that are named after a client: they would stay in the run when it has left.
+
+    An id of digits alone may be any number, such as that of a top-5 accuracy.
+    """
+    for metric in set(metrics) - {"accuracy", "loss"}:
+        for client in clients:
+            if client not in metric or client.isdigit():
+                continue
+            if re.search(rf"(?<![^\W_]){re.escape(client)}(?![^\W_])", metric):  # a word of its own
+                raise TaskError(
+                    f"{name} has the metric {metric!r}, named after client {escaped(client)}, and a run keeps no "
+                    "ids; allowed: any other name"
+                )
 
 
 def _finite_or_nan(value: Any) -> float:

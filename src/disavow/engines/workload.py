@@ -20,6 +20,8 @@ from disavow.engines.state import refuse_run
 from disavow.rounds.randomness import training_stream
 from disavow.tasks.images import ImageTask
 from disavow.tasks.loading import seeded
+from disavow.tasks.samples import Positions
+from disavow.tasks.training import cannot_train
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +107,24 @@ class Workload:
             client: Who trains.
             round_number: Which round it is.
 
+        Raises:
+            TaskError: The network, which may be the user's own, cannot take a batch.
+
         """
         stream = training_stream(self.seed, "task", round_number=round_number, client=client)
-        with seeded(stream.below(1 << 63)):
-            train_network(network, *samples, self.batches_of(client, round_number), self.settings)
+        newest: Positions = np.empty(0, np.int64)
+
+        def batches_seen() -> Iterator[Positions]:
+            nonlocal newest
+            for newest in self.batches_of(client, round_number):  # noqa: UP028
+                yield newest  # and an error names it
+
+        try:
+            with seeded(stream.below(1 << 63)):
+                train_network(network, *samples, batches_seen(), self.settings)
+        except Exception as error:
+            batch = tuple(each[newest] for each in samples)
+            raise cannot_train(client, round_number, batch, error) from error
 
     def evaluate(self, network: nn.Module) -> Evaluation:
         """Measure a network, in evaluation mode, on the test samples."""

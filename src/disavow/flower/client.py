@@ -153,7 +153,16 @@ def _kept(keep: Callable[[], None]) -> bool:
 
 
 def answer(message: Message, context: Context) -> Message:
-    """Answer a query of the server: who this node is; or verify the proof that it hands over."""
+    """Answer a query of the server: who this node is; or verify the proof that it hands over.
+
+    Args:
+        message: What the server asks.
+        context: That of the node, whose config names it.
+
+    Returns:
+        The reply.
+
+    """
     config = message.content.get(RECORD)
     reply = ConfigRecord()
     if isinstance(config, ConfigRecord):

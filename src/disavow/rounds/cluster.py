@@ -43,6 +43,7 @@ class Clusters:
     pairs_within: float = 1.0
 
 
+@one_thread()  # the same bits with any number of threads: see `rounds.threads`
 def cluster(
     updates: Updates,
     *,
@@ -54,8 +55,6 @@ def cluster(
     taking_part: TakingPart | None = None,
 ) -> Clusters:
     """Cluster updates that are in id order.
-
-    The same bits with any number of threads: see `rounds.threads`.
 
     Args:
         updates: The updates; clipped where the noise clips.
@@ -73,19 +72,6 @@ def cluster(
         RuntimeError: A method broke what it promises about sizes.
 
     """
-    with one_thread():
-        return _cluster(updates, policy, layout, previous, seed, round_number, taking_part)
-
-
-def _cluster(
-    updates: Updates,
-    policy: Policy,
-    layout: Layout,
-    previous: Sequence[Sequence[str]],
-    seed: int,
-    round_number: int,
-    taking_part: TakingPart | None,
-) -> Clusters:
     vectors = updates.vectors
     stream = training_stream(seed, "clustering", round_number=round_number)
     geometry = geometry_of(updates, metric=policy.metric, layout=layout, stream=stream)

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from disavow.domain import EngineChoice, Evaluation, Layout, Policy, escaped
+from disavow.domain import Evaluation, Layout, Policy, escaped
 from disavow.domain.strategies import CLUSTERINGS
 from disavow.errors import CannotRetrain, RoundRefused
 from disavow.rounds.vectors import Model, Updates, row_blocks
@@ -52,15 +52,6 @@ class ChecksRuns(Protocol):
         """Raise `CannotRetrain` where models have another layout than its network, or where it has no data of one
         of these clients.
         """
-
-
-@runtime_checkable
-class NamesChoice(Protocol):
-    """An engine that says what trains, and why nothing faster does. None has to."""
-
-    @property
-    def choice(self) -> EngineChoice:
-        """What trains, and the faster engines that cannot."""
 
 
 def refuse_unfit(engine: Engine, model: Model, clients: Sequence[str], round_number: int) -> None:

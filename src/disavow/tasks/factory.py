@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,9 +12,7 @@ from typing import Any
 
 from disavow.errors import TaskError
 from disavow.tasks.task import Task
-
-_FRAMES = 3
-"""Innermost frames of a factory's own traceback that an error shows."""
+from disavow.tasks.user_errors import own_code
 
 
 @dataclass(frozen=True)
@@ -60,12 +57,8 @@ def build(factory: str, options: Mapping[str, Any], path: Path | None = None) ->
         target = _attribute(_import(module_name, path), factory, name)
         if not callable(target):
             raise TaskError(f"{factory} is a {type(target).__name__}; allowed: a callable that returns a Task")
-        try:
+        with own_code(factory):
             made = target(**options)
-        except TaskError:
-            raise
-        except Exception as error:
-            raise TaskError(f"{factory} raised {_described(error)}") from error
     if not isinstance(made, Task):
         raise TaskError(f"{factory} returned a {type(made).__name__}; allowed: a disavow.Task")
     return made
@@ -85,17 +78,19 @@ def _searching(path: Path | None) -> Iterator[None]:
 
 def _import(module_name: str, path: Path | None) -> Any:
     try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise TaskError(f"importing {module_name} raised {_described(error)}") from error
+        with own_code(f"importing {module_name}"):
+            return importlib.import_module(module_name)
+    except TaskError as error:
+        missing = (
+            getattr(error.__cause__, "name", None) if isinstance(error.__cause__, ModuleNotFoundError) else None
+        )
+        if missing is None or not f"{module_name}.".startswith(f"{missing}."):
+            raise
         places = ", ".join(dict.fromkeys(str(each) for each in (path, Path.cwd()) if each is not None))
         raise TaskError(
             f"there is no module {module_name!r}: searched {places} and what Python searches; task.path may name "
             "its folder"
         ) from None
-    except Exception as error:
-        raise TaskError(f"importing {module_name} raised {_described(error)}") from error
 
 
 def _attribute(module: Any, factory: str, name: str) -> Any:
@@ -108,11 +103,3 @@ def _attribute(module: Any, factory: str, name: str) -> Any:
             )
         found = getattr(found, part)
     return found
-
-
-def _described(error: BaseException) -> str:
-    """Say what an exception is and where it came from, in the user's own code."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
-    where = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in own[-_FRAMES:])
-    return f"{type(error).__name__}: {error}{where}"

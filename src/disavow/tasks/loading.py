@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import reprlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,15 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from disavow.config import TrainingSettings
 from disavow.domain import escaped
-from disavow.errors import DisavowError, TaskError
+from disavow.errors import TaskError
 from disavow.rounds.randomness import training_stream
 from disavow.tasks.factory import Factory
 from disavow.tasks.samples import Samples, samples_of
 from disavow.tasks.task import PartsTask, Task
-from disavow.tasks.training import own_frames
+from disavow.tasks.user_errors import name_of, own_code
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,12 +80,19 @@ def load(task: Task, *, training: TrainingSettings, seed: int, factory: Factory 
     task.training = training
     network = _call(task, "model", seed)
     if not isinstance(network, nn.Module):
-        raise TaskError(f"{_part(task, 'model')} is a {type(network).__name__}; allowed: a torch.nn.Module")
+        raise TaskError(f"{name_of(task, 'model')} is a {type(network).__name__}; allowed: a torch.nn.Module")
+    if any(is_lazy(each) or each.is_meta for each in (*network.parameters(), *network.buffers())):
+        raise TaskError(
+            f"{name_of(task, 'model')} has parameters without values (lazy, or on the device meta); allowed: a "
+            "model with its initial weights, so call it once with a batch"
+        )
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise TaskError(
-            f"{_part(task, 'model')} has no parameter that can be trained: all of them are frozen; allowed: at "
+            f"{name_of(task, 'model')} has no parameter that can be trained: all of them are frozen; allowed: at "
             "least one with requires_grad"
         )
+    if task.clip_gradients is not None and not task.clip_gradients > 0:
+        raise TaskError(f"clip_gradients is {task.clip_gradients!r}; allowed: a number above 0, or None")
     data = _clients(task, seed)
     samples = {
         client: samples_of(held, owner=f"client {escaped(client)}", collate=task.collate)
@@ -102,16 +111,17 @@ def _clients(task: Task, seed: int) -> dict[str, Any]:
         ids = [client for client, _ in pairs]
     except (TypeError, ValueError):
         raise TaskError(
-            f"{_part(task, 'clients')} is a {type(given).__name__}; allowed: a mapping from id to data"
+            f"{name_of(task, 'clients')} is a {type(given).__name__}; allowed: a mapping from id to data"
         ) from None
     if not pairs:
-        raise TaskError(f"{_part(task, 'clients')} is empty; allowed: at least one client")
+        raise TaskError(f"{name_of(task, 'clients')} is empty; allowed: at least one client")
     for client in ids:
         if not isinstance(client, str) or not client:
-            raise TaskError(f"{_part(task, 'clients')} has the id {client!r}; allowed: text that is not empty")
+            shown = reprlib.repr(client)
+            raise TaskError(f"{name_of(task, 'clients')} has the id {shown}; allowed: text that is not empty")
     if len(set(ids)) < len(ids):
         twice = next(client for client in ids if ids.count(client) > 1)
-        raise TaskError(f"{_part(task, 'clients')} has the id {escaped(twice)} twice; allowed: every id once")
+        raise TaskError(f"{name_of(task, 'clients')} has the id {escaped(twice)} twice; allowed: every id once")
     return dict(pairs)
 
 
@@ -119,15 +129,8 @@ def _call(task: Task, method: str, seed: int) -> Any:
     """Call a method of a user's task, with generators of its own, and say whose error it is."""
     # the stream of the built-in networks, whose initial weights stay what they were
     stream = training_stream(seed, "initial model" if method == "model" else method)
-    try:
-        with seeded(stream.below(1 << 63)):
-            return getattr(task, method)()
-    except DisavowError:
-        raise
-    except Exception as error:
-        raise TaskError(
-            f"{_name(task)}.{method}() raised {type(error).__name__}: {error}{own_frames(error)}"
-        ) from error
+    with own_code(name_of(task, method)), seeded(stream.below(1 << 63)):
+        return getattr(task, method)()
 
 
 @contextmanager
@@ -157,24 +160,14 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
 
 
 def _digest(task: Task, client: str, samples: Samples) -> str:
-    keys = task.record_keys(client)
+    name = name_of(task, "record_keys")
+    with own_code(f"{name} of client {escaped(client)}"):
+        given = task.record_keys(client)
+        keys = None if given is None else [str(key) for key in given]
     if keys is not None and len(keys) != len(samples):
-        raise TaskError(
-            f"{_name(task)}.record_keys({client!r}) names {len(keys)} records, and the client holds {len(samples)}"
-        )
+        raise TaskError(f"{name} names {len(keys)} records of client {escaped(client)}, who holds {len(samples)}")
     found = hashlib.sha256(b"disavow/client/v1\x00")
     for part in (samples.digest() or str(len(samples)), *(keys or ())):
-        data = str(part).encode()
+        data = part.encode()
         found.update(len(data).to_bytes(8, "big") + data)
     return found.hexdigest()
-
-
-def _part(task: Task, method: str) -> str:
-    """What a user calls a part of a task: an argument of `disavow.task`, or what a method of a class returned."""
-    return (
-        f"disavow.task({method}=...)" if isinstance(task, PartsTask) else f"what {_name(task)}.{method}() returned"
-    )
-
-
-def _name(task: Task) -> str:
-    return type(task).__name__

@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from disavow.errors import DisavowError, TaskError
 from disavow.tasks.loading import seeded
 from disavow.tasks.samples import Positions, Samples, moved, shapes_of
 from disavow.tasks.task import EVALUATION_BATCH, Task
-from disavow.tasks.training import own_frames
+from disavow.tasks.user_errors import name_of, own_code
 
 _AT_ONCE = 256
 """Records whose single losses are computed in one call, where that can be."""
@@ -95,15 +94,8 @@ def _agree(singly: Callable[[Positions], Tensor], together: Callable[[Positions]
 
 
 def _loss(task: Task, network: nn.Module, batch: Any) -> Tensor:
-    try:
+    with own_code(f"{name_of(task, 'loss')} of a batch of {shapes_of(batch)}"):
         return torch.as_tensor(task.loss(network, batch))
-    except DisavowError:
-        raise
-    except Exception as error:
-        raise TaskError(
-            f"{type(task).__name__}.loss() raised {type(error).__name__} for a batch of {shapes_of(batch)}: "
-            f"{error}{own_frames(error)}"
-        ) from error
 
 
 @contextmanager

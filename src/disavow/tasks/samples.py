@@ -215,7 +215,11 @@ def samples_of(data: Any, *, owner: str, collate: Collate | None = None) -> Samp
 
     """
     samples = _read(data, owner, collate)
-    if len(samples) == 0:
+    try:
+        number = len(samples)
+    except Exception as error:  # a dataset of the user's own
+        raise TaskError(f"{owner}: its samples cannot be counted: {type(error).__name__}: {error}") from error
+    if number == 0:
         raise TaskError(f"{owner} holds no samples; allowed: at least one")
     return samples
 
@@ -245,7 +249,12 @@ def _read(data: Any, owner: str, collate: Collate | None) -> Samples:
 def _tensors(data: Sequence[Tensor | npt.NDArray[Any]], owner: str) -> TensorSamples:
     tensors = []
     for each in data:
-        tensor = each if isinstance(each, Tensor) else torch.as_tensor(np.asarray(each))
+        try:
+            tensor = each if isinstance(each, Tensor) else torch.as_tensor(np.asarray(each))
+        except TypeError:
+            raise TaskError(
+                f"{owner} holds an array of {getattr(each, 'dtype', None)}; allowed: numbers or truth values"
+            ) from None
         # what NumPy counts in is twice what networks compute in
         tensors.append(tensor.float() if tensor.dtype == torch.float64 else tensor)
     lengths = {len(tensor) if tensor.dim() else -1 for tensor in tensors}
@@ -256,7 +265,16 @@ def _tensors(data: Sequence[Tensor | npt.NDArray[Any]], owner: str) -> TensorSam
 
 
 def moved(batch: Any, device: torch.device | None) -> Any:
-    """Give a batch with all of its tensors on a device; None leaves it where it is."""
+    """Move all tensors of a batch to a device.
+
+    Args:
+        batch: A tensor, or tuples, lists and mappings of tensors and of anything else.
+        device: Where to; None, or a CPU, leaves the batch as it is.
+
+    Returns:
+        The batch in the same form.
+
+    """
     if device is None or device.type == "cpu":
         return batch
     if isinstance(batch, Tensor):

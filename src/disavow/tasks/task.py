@@ -208,14 +208,12 @@ class PartsTask(Task):
             return super().evaluate(model, data)
         outputs, targets = self.outputs(model, data)
         measured = {name: float(metric(outputs, targets)) for name, metric in self.metrics.items()}
-        if self.loss_function is None:
-            measured["loss"] = float(default_loss(outputs, targets))
-        else:
-            if isinstance(self.loss_function, nn.Module):
-                self.loss_function.to(outputs.device)
-            measured["loss"] = float(self.loss_function(outputs, targets))
-            if not self.metrics and not targets.is_floating_point() and outputs.dim() == targets.dim() + 1:
-                measured["accuracy"] = float((outputs.argmax(1) == targets).double().mean())
+        if isinstance(self.loss_function, nn.Module):
+            self.loss_function.to(outputs.device)
+        if "loss" not in measured:
+            measured["loss"] = float((self.loss_function or default_loss)(outputs, targets))
+        if not self.metrics and not targets.is_floating_point() and outputs.dim() == targets.dim() + 1:
+            measured["accuracy"] = float((outputs.argmax(1) == targets).double().mean())
         return measured
 
 
@@ -248,7 +246,8 @@ def task(
     """Make a task from parts, without a class.
 
     Args:
-        model: The model with its initial weights, or a function that builds it.
+        model: A function that builds the model, whose weights are then drawn from the run's seed; or the model,
+            which keeps its own, such as pretrained ones.
         clients: Each client's data, by id: a dataset, or a tuple of tensors or arrays, the targets last.
         test: Held-out data in the same form.
         loss: The mean loss from outputs and targets, such as `torch.nn.CrossEntropyLoss(weight=...)`; by default

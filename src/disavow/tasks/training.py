@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import traceback
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,12 +13,7 @@ from disavow.domain import escaped
 from disavow.errors import DisavowError, RoundRefused, TaskError
 from disavow.tasks.samples import Positions, Samples, moved, shapes_of
 from disavow.tasks.task import Task
-
-_FRAMES = 2
-"""Innermost frames of the user's own traceback that an error shows."""
-
-_NOT_OWN = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, Path(__file__).parent) if file)
-"""Where code lies that is not the user's own."""
+from disavow.tasks.user_errors import described, name_of, own_code
 
 
 def train_client(
@@ -51,10 +43,7 @@ def train_client(
 
     """
     network.train()
-    optimizer = task.optimizer(network)
-    if (factor := task.learning_rate_factor(round_number)) != 1.0:
-        for group in optimizer.param_groups:
-            group["lr"] = group["lr"] * factor
+    optimizer = optimizer_of(task, network, round_number)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     own_zero_grad = type(optimizer).zero_grad is not Optimizer.zero_grad
     total = torch.zeros((), device=device)
@@ -76,16 +65,14 @@ def train_client(
 
     try:
         for positions in batches:
+            batch = None
             batch = moved(samples.batch(positions), device)
             # a closure, because some optimizers evaluate the loss several times a step
             total += torch.as_tensor(optimizer.step(closure)).detach()
     except DisavowError:
         raise
     except Exception as error:
-        raise TaskError(
-            f"client {escaped(client)} in round {round_number} could not be trained on a batch of "
-            f"{shapes_of(batch)}: {type(error).__name__}: {error}{own_frames(error)}"
-        ) from error
+        raise cannot_train(client, round_number, batch, error) from error
     if not bool(torch.isfinite(total)):
         raise not_finite(client, round_number)
 
@@ -98,8 +85,43 @@ def not_finite(client: str, round_number: int) -> RoundRefused:
     )
 
 
-def own_frames(error: BaseException) -> str:
-    """Name the lines of the user's own code that an exception came through, one a line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_NOT_OWN)]
-    return "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in own[-_FRAMES:])
+def cannot_train(client: str, round_number: int, batch: Any, error: Exception) -> TaskError:
+    """Make the error of a batch that the user's code could not take.
+
+    Args:
+        client: Whose batch it is.
+        round_number: Which round it is.
+        batch: The batch; None where reading it failed.
+        error: What was raised.
+
+    """
+    what = (
+        "its samples cannot be read" if batch is None else f"it cannot be trained on a batch of {shapes_of(batch)}"
+    )
+    return TaskError(f"client {escaped(client)} in round {round_number}: {what}: {described(error)}")
+
+
+def optimizer_of(task: Task, network: nn.Module, round_number: int) -> Optimizer:
+    """Build a task's optimizer, with the learning rates of a round.
+
+    Args:
+        task: Whose optimizer.
+        network: What it is to train.
+        round_number: Which round it is.
+
+    Raises:
+        TaskError: The user's code raised, or returned something else.
+
+    """
+    name = name_of(task, "optimizer")
+    with own_code(name):
+        optimizer = task.optimizer(network)
+    if not isinstance(optimizer, Optimizer):
+        raise TaskError(f"{name} is a {type(optimizer).__name__}; allowed: a torch.optim.Optimizer")
+    name = name_of(task, "learning_rate_factor")
+    with own_code(name):
+        factor = float(task.learning_rate_factor(round_number))
+    if factor != 1.0:
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] * factor
+    return optimizer

@@ -27,6 +27,26 @@ _ROUNDING = 1e-3
 Batch = tuple[Tensor, Tensor]
 
 
+class CannotStack(Exception):
+    """A task whose clients cannot be trained in one stack; the message says why.
+
+    Args:
+        reason: Why.
+        runs_here: Whether its code runs on this device at all, for one client after the other.
+
+    """
+
+    def __init__(self, reason: str, *, runs_here: bool = True) -> None:
+        super().__init__(reason)
+        self.runs_here = runs_here
+
+
+def error_line(error: Exception) -> str:
+    """Give an exception as part of a sentence: its type, and its first line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
 def check_stacking(step: TrainingStep, images: Tensor, labels: Tensor) -> bool:
     """Find out whether a network can be stacked, and whether the samples of a batch see each other in it.
 

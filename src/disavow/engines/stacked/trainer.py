@@ -18,7 +18,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from disavow.domain import Evaluation
 from disavow.engines.objectives import evaluation_of, losses_of
-from disavow.engines.stacked.check import check_stacking
+from disavow.engines.stacked.check import CannotStack, check_stacking, error_line
 from disavow.engines.stacked.network import StackedNetwork
 from disavow.engines.stacked.precision import Precision, multiplication_precision
 from disavow.engines.stacked.step import SGD, ClientStack, Shape, TrainingStep
@@ -72,7 +72,11 @@ class StackedTrainer:
         self._copies = WeakIdKeyDictionary()
 
     def train(self, asks: Sequence[Ask]) -> list[Updates]:
-        """See `Trainer`. Clients of all asks that have one network and one data set are trained together."""
+        """See `Trainer`. Clients of all asks that have one network and one data set are trained together.
+
+        Raises:
+            CannotStack: What worked when the network was tried does not on these samples.
+        """
         together: dict[Hashable, list[int]] = {}
         for number, ask in enumerate(asks):
             workload = ask.workload
@@ -134,9 +138,13 @@ class StackedTrainer:
         def train_some(positions: Sequence[int]) -> Tensor:
             some = [clients[position] for position in positions]
             which = to_device(np.array([client.ask for client in some]), self._device)
-            return self._train_stack(
-                prepared, some, models.index_select(0, which), rates.index_select(0, which), images, labels
-            )
+            start, own_rates = models.index_select(0, which), rates.index_select(0, which)
+            try:
+                return self._train_stack(prepared, some, start, own_rates, images, labels)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # a network may be the user's own, and refuse some samples alone
+                raise CannotStack(f"torch.func cannot train these samples: {error_line(error)}") from error
 
         def shortage(clients: int) -> None:
             prepared.at_most[largest] = max(1, clients // 2)
