@@ -170,7 +170,7 @@ class Bucket:
     def size(self, name: str) -> int | None:
         """The bytes that an object takes; None where there is none."""
         try:
-            with self._requesting():
+            with self._requesting(missing="404"):  # a HEAD has no body to say more
                 head = self._s3.call_s3("head_object", Bucket=self.location.bucket, Key=self._key(name))
         except FileNotFoundError:
             return None
@@ -209,10 +209,11 @@ class Bucket:
                 )
 
     @contextmanager
-    def _requesting(self) -> Iterator[None]:
+    def _requesting(self, *, missing: str = "NoSuchKey") -> Iterator[None]:
         """Turn what s3fs and botocore raise into errors that say what to do.
 
-        A missing object stays a FileNotFoundError.
+        A missing object stays a FileNotFoundError; `missing` is the code by which S3 tells it. Whatever else answers
+        404 is no S3 server, and does not know.
         """
         self._s3  # noqa: B018 - what is not installed is another error
         from aiohttp import ClientError as ConnectionFailed
@@ -222,22 +223,19 @@ class Bucket:
         try:
             yield
         except (OSError, BotoCoreError, ConnectionFailed, ResponseParserError) as error:
-            told = self._told(error)
-            if told is None:
-                raise
-            raise told from error
+            answer = getattr(error.__cause__, "response", None) or {}
+            if answer.get("Error", {}).get("Code") == missing:
+                raise FileNotFoundError(str(error)) from None
+            raise self._told(error, answer) from error
 
-    def _told(self, error: Exception) -> DisavowError | None:
-        """What a failed request comes to; None where an object is missing and nothing else is wrong."""
+    def _told(self, error: Exception, answer: dict[str, Any]) -> DisavowError:
+        """What a failed request comes to, going by what the server answered."""
         from botocore.exceptions import CredentialRetrievalError, NoCredentialsError, PartialCredentialsError
 
         reason = " ".join(str(error).split()) or type(error).__name__
-        answer = getattr(error.__cause__, "response", None) or {}
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", _SERVER_ERRORS)
         if answer.get("Error", {}).get("Code") == "NoSuchBucket":
             return BucketRefused(f"there is no bucket {self.location.bucket}: {reason}; {_ENDPOINT}")
-        if isinstance(error, FileNotFoundError):
-            return None
         unknown = NoCredentialsError, PartialCredentialsError, CredentialRetrievalError
         if isinstance(error, (PermissionError, *unknown)):
             return BucketRefused(f"{self.location} may not be used: {reason}; {_PERMISSIONS}")
