@@ -62,7 +62,9 @@ def s3_server() -> Iterator[str]:
     """The address of a server; it ends with its standard input, and so with whoever started it."""
     for module in ("s3fs", "boto3", "moto.server"):
         pytest.importorskip(module, reason="needs the extra s3-dev; run by `make test-s3`")
-    process = subprocess.Popen([sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", _SERVER]
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
     assert process.stdin is not None
     assert process.stdout is not None
     try:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -107,6 +108,18 @@ def _refused(found: str, allowed: str) -> ConfigError:
     return ConfigError(f"the place for models is {found}; allowed: {allowed}")
 
 
+@lru_cache(maxsize=4)
+def _connect(around: frozenset[tuple[str, str]], process: int) -> S3FileSystem:  # noqa: ARG001 - what it depends on
+    """The client of a process, made once for the variables that it reads: that takes longer than a request."""
+    try:
+        import s3fs
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"models in a bucket need {error.name}; {how_to_install('s3', constraints='constraints-s3.txt')}"
+        ) from None
+    return s3fs.S3FileSystem(config_kwargs=_CONNECTING, use_listings_cache=False, skip_instance_cache=True)
+
+
 class Bucket:
     """The objects under one prefix of a bucket, all of whose names have one pattern.
 
@@ -122,17 +135,10 @@ class Bucket:
         self.location = location
         self._ours = re.compile(names)
 
-    @cached_property
+    @property
     def _s3(self) -> S3FileSystem:
-        try:
-            import s3fs
-        except ModuleNotFoundError as error:
-            raise MissingExtra(
-                f"models in a bucket need {error.name}; {how_to_install('s3', constraints='constraints-s3.txt')}"
-            ) from None
-        return s3fs.S3FileSystem(
-            config_kwargs=_CONNECTING, use_listings_cache=False, skip_instance_cache=True, max_concurrency=1
-        )
+        around = frozenset((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
+        return _connect(around, os.getpid())
 
     def _key(self, name: str) -> str:
         return f"{self.location.prefix}/{name}"
@@ -212,8 +218,8 @@ class Bucket:
     def _requesting(self, *, missing: str = "NoSuchKey") -> Iterator[None]:
         """Turn what s3fs and botocore raise into errors that say what to do.
 
-        A missing object stays a FileNotFoundError; `missing` is the code by which S3 tells it. Whatever else answers
-        404 is no S3 server, and does not know.
+        A missing object stays a FileNotFoundError; `missing` is the code by which S3 tells it. Whatever else
+        answers 404 is no S3 server, and does not know.
         """
         self._s3  # noqa: B018 - what is not installed is another error
         from aiohttp import ClientError as ConnectionFailed
