@@ -75,11 +75,23 @@ def s3_server() -> Iterator[str]:
         process.stdout.close()
 
 
-@pytest.fixture
-def bucket(s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalBucket:
-    """A new bucket, and AWS's variables that lead there; nothing of the operator's own."""
+@pytest.fixture(scope="session")
+def s3_client(s3_server: str) -> Any:
+    """Another program than disavow's, to look at the server with."""
     import boto3
 
+    return boto3.client(
+        "s3",
+        endpoint_url=s3_server,
+        aws_access_key_id="tests",
+        aws_secret_access_key="tests",
+        region_name="us-east-1",
+    )
+
+
+@pytest.fixture
+def bucket(s3_server: str, s3_client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalBucket:
+    """A new bucket, and AWS's variables that lead there; nothing of the operator's own."""
     for name, value in {
         "AWS_ENDPOINT_URL": s3_server,
         "AWS_ACCESS_KEY_ID": "tests",
@@ -93,7 +105,6 @@ def bucket(s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> L
         monkeypatch.setenv(name, value)
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)
-    client = boto3.client("s3")
-    found = LocalBucket(f"tests-{next(_NUMBERS)}", s3_server, client)
-    client.create_bucket(Bucket=found.name)
+    found = LocalBucket(f"tests-{next(_NUMBERS)}", s3_server, s3_client)
+    s3_client.create_bucket(Bucket=found.name)
     return found

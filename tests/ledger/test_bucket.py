@@ -202,7 +202,6 @@ with create(Path(directory), models_at=url) as ledger:
         pytest.param("write", "before", 3, 1, id="round recorded, the next not stored"),
         pytest.param("write", "after", 3, 1, id="model stored, its round not recorded"),
         pytest.param("remove", "before", 1, 3, id="models given up, not yet deleted"),
-        pytest.param("remove", "after", 1, 3, id="models deleted"),
     ],
 )
 def test_killed_at_any_instant_no_object_is_missing_and_the_next_writer_removes_what_is_too_many(

@@ -30,8 +30,8 @@ from disavow.errors import (
 if TYPE_CHECKING:
     from s3fs import S3FileSystem
 
-_ONE_PUT = 4 << 30
-"""Bytes of a part, and so of the largest object that is sent in one piece: S3 takes up to 5 GiB."""
+_A_PART = 4 << 30
+"""Bytes of a part, of an object above the 5 GiB that S3 takes in one piece."""
 
 _A_PAGE = 1_000
 """Keys that one request lists or deletes, at most."""
@@ -193,7 +193,7 @@ class Bucket:
         checksum = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
         with self._requesting():
             self._s3.pipe_file(
-                f"{self.location.bucket}/{self._key(name)}", data, chunksize=_ONE_PUT, ContentMD5=checksum
+                f"{self.location.bucket}/{self._key(name)}", data, chunksize=_A_PART, ContentMD5=checksum
             )
         if (found := self.size(name)) != len(data):
             raise BucketUnreachable(
