@@ -15,7 +15,7 @@ exit code of the command that met it::
     ├── StorageError        14   the disk, or a limit of the system, refused; the run stays at its last good state
     │   ├── StorageFull      8   no room to write
     │   ├── BucketRefused   14   the bucket with a run's models is not there, or may not be used
-    │   └── BucketUnreachable 14 it does not answer; the same command may succeed later
+    │   └── BucketUnreachable 14  it does not answer; the same command may succeed later
     ├── RunError             2   a run directory that cannot be used as asked
     │   ├── RunExists        2   it is there already, and nothing is ever overwritten
     │   ├── RunMissing       2   there is no run
