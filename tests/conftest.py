@@ -16,6 +16,9 @@ import torch
 from disavow.ledger.keyring import FOLDER
 from tests.cli import forked
 from tests.kill.erasure_driver import Driver
+from tests.local_s3 import bucket, s3_client, s3_server
+
+__all__ = ["bucket", "s3_client", "s3_server"]
 
 SMALL: dict[str, Any] = {
     "seed": 7,

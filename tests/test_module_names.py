@@ -9,8 +9,8 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "disavow"
 
 ORDINARY = """
-    accountants after aggregate alignment app attackers audit base batched batches batching before bounds
-    broadcast budget build by cache calibration canonical catalogue chain check checks choice cli clustering
+    accountants after aggregate alignment app attackers audit base batched batches batching before blobs bounds
+    broadcast bucket budget build by cache calibration canonical catalogue chain check checks choice cli clustering
     commands commitment compiled config convnet copying creation cuda curves data database dataset
     declarations decode demo difference digits distances domain dropout dry env envelope epsilon erase
     errors escaping evidence factory federaser files findings fixed flower folder follow forecast forging

@@ -13,7 +13,9 @@ exit code of the command that met it::
     ├── StrategyError       17   a registered strategy failed, or returned what cannot be used
     ├── UnknownClient        7   a client that this run does not have
     ├── StorageError        14   the disk, or a limit of the system, refused; the run stays at its last good state
-    │   └── StorageFull      8   no room to write
+    │   ├── StorageFull      8   no room to write
+    │   ├── BucketRefused   14   the bucket with a run's models is not there, or may not be used
+    │   └── BucketUnreachable 14  it does not answer; the same command may succeed later
     ├── RunError             2   a run directory that cannot be used as asked
     │   ├── RunExists        2   it is there already, and nothing is ever overwritten
     │   ├── RunMissing       2   there is no run
@@ -82,9 +84,9 @@ class TaskError(ConfigError):
     code = "DSV-105"
 
 
-def how_to_install(extra: str) -> str:
+def how_to_install(extra: str, *, constraints: str = "constraints.txt") -> str:
     """Name the command that installs an extra: from a clone, because disavow is not on a package index yet."""
-    return f'in a clone of disavow: pip install --constraint constraints.txt ".[{extra}]"'
+    return f'in a clone of disavow: pip install --constraint {constraints} ".[{extra}]"'
 
 
 class KeyringMissing(ConfigError):
@@ -125,6 +127,18 @@ class StorageFull(StorageError):
 
     code = "DSV-702"
     exit_code = 8
+
+
+class BucketRefused(StorageError):
+    """The bucket with a run's models is not there, or may not be used. The run stays at its last good state."""
+
+    code = "DSV-703"
+
+
+class BucketUnreachable(StorageError):
+    """The bucket with a run's models does not answer. The run stays at its last good state; try again."""
+
+    code = "DSV-704"
 
 
 class RunError(DisavowError):

@@ -162,6 +162,7 @@ class Federation:
         rounds: int | None = None,
         seed: int | None = None,
         settings: Settings | None = None,
+        models: str | None = None,
         keys: Path | None = None,
         clock: Clock = now,
         ask: AskPassphrase = nobody_to_ask,
@@ -177,6 +178,8 @@ class Federation:
             rounds: Rounds to train; by default, what the settings say.
             seed: What every training draw derives from; by default, what the settings say.
             settings: Everything else that can be set, beside a task.
+            models: Where its models are kept, such as s3://bucket/prefix; by default, what the settings say, or
+                else in the directory. The run remembers it.
             keys: The folder of the operator's keys; DISAVOW_KEYS, or else a folder at home. Where it holds a
                 signing key, that signs the run's log.
             clock: What time it is.
@@ -187,12 +190,16 @@ class Federation:
         Raises:
             RunExists: The directory is not empty.
             ConfigError: The settings cannot be used.
+            StorageError: The bucket for the models cannot be used.
 
         """
         directory, keys = Path(directory), keys or default_folder()
         if isinstance(task, Settings):
             task, settings = None, task
         settings = config.with_policy(settings or Settings(), policy, rounds=rounds, seed=seed)
+        if models is not None:
+            kept = settings.ledger.model_copy(update={"models": models})
+            settings = settings.model_copy(update={"ledger": kept})
         from_settings(settings.tracking)  # what is not installed is better known before there is a run
         ledger, settings, made = runs.start(
             settings, directory, keys=keys, clock=clock, ask=ask, loading=loading, prepared=prepared, task=task
@@ -800,6 +807,7 @@ class Federation:
                 thinned=len(models) - len(kept),
                 kept_bytes=sum(each.stored_bytes for each in kept),
                 kept_rounds=[each.round - 1 for each in kept],
+                url=ledger.models_at,
             ),
             model=ledger.digest_before(standing + 1),
             budget=self._spending(),

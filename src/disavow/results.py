@@ -98,6 +98,8 @@ class KeptModels:
     thinned: int
     kept_bytes: int
     kept_rounds: list[int]
+    url: str | None = None
+    """Where they are, if not in the run directory."""
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def _still_there(directory: Path, ids: Sequence[str], keys: Path) -> list[Findin
     """
     if not ids:
         return []
-    from disavow.ledger.id_search import files_with  # loads what unpacks files
+    from disavow.ledger.id_search import blobs_with, files_with  # loads what unpacks files
 
     for client in ids:
         refuse_broken_text(client)
@@ -78,12 +78,19 @@ def _still_there(directory: Path, ids: Sequence[str], keys: Path) -> list[Findin
     with Ledger.open(directory, keys=keys) as ledger:
         known = ledger.clients() if ledger.keyring.exists else ()
         keyring = ledger.keyring.folder
+        elsewhere = () if ledger.models_at is None else (ledger.store.blobs, ledger.updates.blobs)
     inside = [Finding("keyring", f"{client!r} is a client in it") for client in ids if client in known]
     inside += [
         Finding(str(path.relative_to(folder)), f"{client!r} is in this file")
         for client in ids
         for folder in (directory, keyring)
         for path in files_with(folder, client, known)
+    ]
+    inside += [
+        Finding(name, f"{client!r} is in this object")
+        for client in ids
+        for blobs in elsewhere
+        for name in blobs_with(blobs, client, known)
     ]
     beside = default_openings(directory)
     others = {*known, *_named_by_openings(beside)}

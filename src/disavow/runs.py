@@ -19,6 +19,7 @@ from disavow.domain import OWN_CODE, Layout, RequestState, TrainedBy, escaped
 from disavow.domain.strategies import CLUSTERINGS, MECHANISMS
 from disavow.errors import CannotRetrain, ConfigError, RunError, RunMissing, TaskError
 from disavow.ledger import Ledger, database
+from disavow.ledger.blobs import check_location
 from disavow.ledger.creation import CONFIG, refuse_existing
 from disavow.ledger.files import PRIVATE_FILE, write_durably
 from disavow.ledger.keys import refuse_inside
@@ -191,6 +192,8 @@ def start(
     """Make the ledger of a new run; the ledger, the settings as the run keeps them, and what trains it."""
     refuse_on_nodes(settings, directory)
     refuse_existing(directory)
+    if settings.ledger.models is not None:
+        check_location(settings.ledger.models)
     if prepared is None:
         refuse_device(settings)
     signer = load_signer(keys, ask)
@@ -220,7 +223,7 @@ def _create(
     from disavow.engines.state import model_of
     from disavow.tasks import ImageTask
 
-    settings = _tracked_anywhere(settings)
+    settings, models_at = _without_location(_tracked_anywhere(settings))
     loaded, model = prepared.loaded, model_of(prepared.network)
     digests: Mapping[str, str] = {}
     without: tuple[str, ...] = ()
@@ -239,8 +242,15 @@ def _create(
         signer=signer,
         without=without,
         data=digests,
+        models_at=models_at,
     )
     return ledger, settings, prepared
+
+
+def _without_location(settings: Settings) -> tuple[Settings, str | None]:
+    """Take where the models of a new run go out of its settings: the run notes it by itself, and it may change."""
+    kept = settings.ledger.model_copy(update={"models": None})
+    return settings.model_copy(update={"ledger": kept}), settings.ledger.models
 
 
 def _new_ledger(
@@ -255,6 +265,7 @@ def _new_ledger(
     signer: Signer | None,
     without: Collection[str] = (),
     data: Mapping[str, str] | None = None,
+    models_at: str | None = None,
 ) -> Ledger:
     from disavow import __version__  # reads the installed package, which answering never needs
 
@@ -264,7 +275,7 @@ def _new_ledger(
         layout=initial.layout,
         initial=initial.vector.numpy(),
         clients=clients,
-        config=config.to_toml(settings, without=without),
+        config=config.to_toml(settings, without=(*without, "ledger.models")),
         created_by=f"disavow {__version__}",
         at=at,
         settings_digest=config.settings_digest(settings),
@@ -272,6 +283,7 @@ def _new_ledger(
         data=data,
         signer=signer,
         keys=keys,
+        models_at=models_at,
     )
 
 
@@ -299,11 +311,22 @@ def start_on_nodes(
 
     """
     CLUSTERINGS[settings.clustering.method].require()
-    without = (*SET_BY_NODES, *_NODE_ENGINE)
+    without = (*SET_BY_NODES, *_NODE_ENGINE, "ledger.models")
+    settings, models_at = _without_location(settings)
     if not directory.exists() or not any(directory.iterdir()):
-        trainer = TrainedBy("flower")
+        if models_at is not None:
+            check_location(models_at)
         return _new_ledger(
-            settings, directory, initial, (), trainer, keys=keys, at=at, signer=signer, without=without
+            settings,
+            directory,
+            initial,
+            (),
+            TrainedBy("flower"),
+            keys=keys,
+            at=at,
+            signer=signer,
+            without=without,
+            models_at=models_at,
         )
     ledger = Ledger.open(directory, write=True, signer=signer, keys=keys)
     try:

@@ -47,7 +47,14 @@ def vector(number: float) -> Vector:
     return np.arange(LAYOUT.size, dtype=np.float32) + np.float32(number)
 
 
-def create(directory: Path, *, clients: Sequence[str] = IDS, policy: Policy = POLICY, config: str = "") -> Ledger:
+def create(
+    directory: Path,
+    *,
+    clients: Sequence[str] = IDS,
+    policy: Policy = POLICY,
+    config: str = "",
+    models_at: str | None = None,
+) -> Ledger:
     """A new ledger whose initial model is `vector(0)`."""
     return Ledger.create(
         directory,
@@ -58,6 +65,7 @@ def create(directory: Path, *, clients: Sequence[str] = IDS, policy: Policy = PO
         config=config,
         created_by="tests",
         at=MOMENT,
+        models_at=models_at,
     )
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from disavow.errors import IntegrityError, LedgerError, RunExists, RunMissing
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.copying import copy_run
 from disavow.ledger.database import NAME
+from disavow.ledger.files import Folder
 from disavow.ledger.keys import default_folder
 from tests.ledger.making import create, files_of, record_next, vector
 from tests.refusals import refuses
@@ -192,16 +192,16 @@ def test_models_that_a_rollback_deletes_meanwhile_are_not_missed(
         record_next(ledger)
         gone = ledger.store.path(ledger.round(1).after)
 
-        def at_work(source: Path, target: Path, **more: Any) -> Path:
-            if source == gone and gone.exists():
+        def at_work(folder: Folder, name: str) -> bytes:
+            if folder.path / name == gone and gone.exists():
                 with closing(sqlite3.connect(tmp_path / "run" / NAME)) as connection:
                     connection.execute("UPDATE models SET present = 0 WHERE digest = ?", [gone.name[:64]])
                     connection.commit()
                 gone.unlink()
-            return Path(copyfile(source, target, **more))
+            return read(folder, name)
 
-        copyfile = shutil.copyfile
-        monkeypatch.setattr(shutil, "copyfile", at_work)
+        read = Folder.read
+        monkeypatch.setattr(Folder, "read", at_work)
         copy(tmp_path / "run", tmp_path / "copy")
     assert not (tmp_path / "copy" / "models" / gone.name).exists()
     assert len(list((tmp_path / "copy" / "models").iterdir())) == 1

@@ -172,9 +172,9 @@ def test_the_model_written_last_is_recalled_as_a_copy_until_its_file_is_removed(
     recalled = store.recall(LAYOUT, digest)
     recalled[0] = 99
     assert store.recall(LAYOUT, digest).tolist() == vector.tolist()
-    store.remove([store.path("f" * 64)])
+    store.remove([store.name("f" * 64)])
     assert store.recall(LAYOUT, digest).tolist() == vector.tolist()
-    store.remove([store.path(digest)])
+    store.remove([store.name(digest)])
     with pytest.raises(IntegrityError):
         store.recall(LAYOUT, digest)
 

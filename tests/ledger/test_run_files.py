@@ -251,7 +251,7 @@ def test_a_folder_swapped_for_a_link_while_the_run_is_open_is_refused(run: Path,
         for attempt in (
             ledger.remove_leftovers,
             lambda: record_next(ledger),
-            lambda: ledger.store.remove([run / "models" / "thesis.tex", *theirs.iterdir()]),
+            lambda: ledger.store.remove(["thesis.tex", *(path.name for path in theirs.iterdir())]),
         ):
             with pytest.raises(RunUnsafe):
                 attempt()

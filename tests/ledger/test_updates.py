@@ -69,7 +69,7 @@ def test_without_compression_it_takes_what_plain_float32_takes(store: UpdateStor
     taken = store.write({digest: numbers}, compress=False)[digest].stored_bytes
     sealed = 12 + 16  # nonce and tag
     assert 4 * SIZE < taken - sealed <= 4 * SIZE + 15  # the header of a frame and of its blocks
-    store.remove([store.path(digest)])
+    store.remove([store.name(digest)])
     assert store.write({digest: numbers})[digest].stored_bytes < 0.95 * taken
 
 

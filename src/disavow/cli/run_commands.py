@@ -56,15 +56,24 @@ def train(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Settings in TOML; `disavow init` writes one.")],
     run: Annotated[Path, typer.Option("--run", metavar="DIR", help="Where to write the run; must be new.")],
     task: TaskFactory = None,
+    models: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Keep the models in an S3-compatible bucket (s3://BUCKET/PREFIX), not in DIR; DIR remembers it.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Train a federation and keep its ledger. Interrupt it at any moment; `disavow resume` goes on.
 
     **Example:** `disavow train config.toml --run runs/first`
+
+    **Example:** `disavow train config.toml --run runs/first --models s3://bucket/federations`
     """
     with needs("train"):
         from disavow.cli import train as command
-    command.train(config, run, task=task, as_json=json)
+    command.train(config, run, task=task, models=models, as_json=json)
 
 
 @app.command(rich_help_panel="Runs and erasures")

@@ -123,7 +123,8 @@ def _policy(policy: Policy) -> str:
 
 
 def _models(models: KeptModels) -> str:
-    kept = f"{models.kept} of {models.kept + models.thinned} kept, {size(models.kept_bytes)}"
+    where = "" if models.url is None else f" in {models.url}"
+    kept = f"{models.kept} of {models.kept + models.thinned} kept, {size(models.kept_bytes)}{where}"
     budget = models.retention
     return f"{kept}; ledger.retention is {size(budget)}" if isinstance(budget, int) else kept
 

@@ -20,13 +20,15 @@ from disavow.federation import Callbacks, Federation
 _INTERRUPTED = 130
 
 
-def train(config_file: Path, directory: Path, *, as_json: bool, task: str | None = None) -> None:
-    """Start a run and train it; a task that is given takes the place of the one in the settings."""
+def train(
+    config_file: Path, directory: Path, *, as_json: bool, task: str | None = None, models: str | None = None
+) -> None:
+    """Start a run and train it; a task, or a place for its models, goes before the one in the settings."""
     settings = config.load(config_file)
     if task is not None:  # into the settings, so that the run names it
         named = settings.task.model_copy(update={"factory": task})
         settings = settings.model_copy(update={"task": named})
-    with Federation.create(directory, settings, ask=ask_passphrase, loading=_bar) as federation:
+    with Federation.create(directory, settings, models=models, ask=ask_passphrase, loading=_bar) as federation:
         show_engine(federation)
         show_notes(federation)
         _warn_unsigned(federation)
@@ -120,6 +122,7 @@ def _show(federation: Federation, *, as_json: bool) -> None:
     last = standing[-1]
     measured = last.evaluation.metrics.items() if last.evaluation else ()
     metrics = "".join(f"{escaped(name)} {show_metric(name, value)}, " for name, value in measured)
+    where = directory if ledger.models_at is None else f"{directory} and {ledger.models_at}"
     results().print(
-        f"{len(standing)} rounds, {metrics}{size(ledger.stored_bytes())} in {directory}\nmodel {last.after}"
+        f"{len(standing)} rounds, {metrics}{size(ledger.stored_bytes())} in {where}\nmodel {last.after}"
     )

@@ -272,11 +272,18 @@ class TrackingSettings(Section):
 
 
 class LedgerSettings(Section):
-    """What the run keeps on disk."""
+    """What the run keeps, and where."""
 
     retention: Bytes | Literal["all"] = Field(
         "all",
         description="bytes for the models of standing rounds; what does not fit is thinned, and a rollback then "
         "goes to the nearest earlier model that is kept. However small: the initial model and the newest stay, and "
         "what an unfinished erasure has undone comes on top until it is rebuilt",
+    )
+    models: str | None = Field(
+        None,
+        min_length=1,
+        description="where a new run keeps its models, such as s3://bucket/prefix; not set: in its directory. "
+        "Needs the extra s3; credentials and the endpoint come from AWS's variables or profile (docs/storage.md). "
+        "The run notes it in models.url, and no longer here",
     )

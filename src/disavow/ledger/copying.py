@@ -10,10 +10,11 @@ import sqlalchemy as sa
 
 from disavow.errors import IntegrityError, RunMissing
 from disavow.ledger import database, log
-from disavow.ledger.creation import CONFIG, MODELS, refuse_existing
+from disavow.ledger.blobs import Blobs
+from disavow.ledger.creation import CONFIG, refuse_existing
 from disavow.ledger.files import PRIVATE_FOLDER
 from disavow.ledger.keyring import Head, Keyring
-from disavow.ledger.models import ModelStore
+from disavow.ledger.models import MODELS, ModelStore
 from disavow.ledger.run_files import make_private, refuse_unsafe
 from disavow.ledger.schema import models, run
 from disavow.ledger.updates import UPDATES, UpdateStore
@@ -26,7 +27,7 @@ _TRIES = 5
 def copy_run(directory: Path, target: Path, *, keys: Path, target_keys: Path) -> None:
     """Copy one state of the ledger, and the files it names, into a directory that does not exist yet.
 
-    Proofs stay behind: a copy answers for nobody.
+    Proofs stay behind: a copy answers for nobody. Its models are in its directory, wherever the run has its own.
 
     Args:
         directory: The run.
@@ -44,22 +45,23 @@ def copy_run(directory: Path, target: Path, *, keys: Path, target_keys: Path) ->
     make_private(target)
     (target / MODELS).mkdir(mode=PRIVATE_FOLDER)
     shutil.copyfile(directory / CONFIG, target / CONFIG)
-    here, there = ModelStore(directory / MODELS), ModelStore(target / MODELS)
-    keyring = Keyring(keys, run_id_of(directory))
-    kept, copied = UpdateStore(directory / UPDATES, keyring), UpdateStore(target / UPDATES, keyring)
+    run_id = run_id_of(directory)
+    keyring = Keyring(keys, run_id)
+    here, there = ModelStore.of_run(directory, run_id), ModelStore(target / MODELS)
+    kept, copied = UpdateStore.of_run(directory, run_id, keyring), UpdateStore(target / UPDATES, keyring)
     for tries_left in reversed(range(_TRIES)):
         named, updates = _copy_ledger(directory, target)
         there.remove(there.leftovers(named))
         copied.remove(copied.leftovers(updates))
-        wanted = [(here.path(digest), there.path(digest)) for digest in named]
-        wanted += [(kept.folder / name, copied.folder / name) for name in updates]
-        missing = [source for source, place in wanted if not _copy_file(source, place)]
+        wanted = [(here.blobs, there.path(digest)) for digest in named]
+        wanted += [(kept.blobs, copied.folder / name) for name in updates]
+        missing = [place for source, place in wanted if not _copy_file(source, place)]
         if not missing:
             make_private(target)
             _copy_keyring(keyring, target, target_keys)
             return
         if not tries_left:
-            raise IntegrityError(f"{missing[0].relative_to(directory)} of {directory} is missing")
+            raise IntegrityError(f"{missing[0].relative_to(target)} of {directory} is missing")
 
 
 def _copy_keyring(keyring: Keyring, target: Path, keys: Path) -> None:
@@ -106,12 +108,12 @@ def _copy_ledger(directory: Path, target: Path) -> tuple[set[str], set[str]]:
         copied.dispose()
 
 
-def _copy_file(source: Path, target: Path) -> bool:
+def _copy_file(source: Blobs, target: Path) -> bool:
     """Whether the file is there to be copied. Files are immutable: one that was copied before is the same."""
     if not target.exists():
         target.parent.mkdir(exist_ok=True, mode=PRIVATE_FOLDER)
         try:
-            shutil.copyfile(source, target, follow_symlinks=False)
+            target.write_bytes(source.read(target.name))
         except FileNotFoundError:
             return False
     return True

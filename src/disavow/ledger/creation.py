@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import secrets
 import shutil
@@ -12,19 +13,28 @@ from datetime import datetime
 from pathlib import Path
 
 from disavow.domain import Layout, Policy, TrainedBy
-from disavow.errors import RunError, RunExists, RunInUse, RunUnsafe
+from disavow.errors import (
+    BucketRefused,
+    BucketUnreachable,
+    DisavowError,
+    LedgerError,
+    MissingExtra,
+    RunError,
+    RunExists,
+)
 from disavow.ledger import database, log, rows
+from disavow.ledger.blobs import LOCATION, keep_location, location_of
+from disavow.ledger.bucket import Location
 from disavow.ledger.clients import register
 from disavow.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, kind_of, sync_folder, write_durably
 from disavow.ledger.keyring import Head, Keyring
 from disavow.ledger.lock import NAME as LOCK
 from disavow.ledger.lock import Lock
-from disavow.ledger.models import ModelStore, Vector
+from disavow.ledger.models import MODELS, ModelStore, Vector
 from disavow.ledger.schema import models, run
 from disavow.proof.notes import Signer
 
 CONFIG = "config.toml"
-MODELS = "models"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +53,7 @@ class Beginning:
     keys: Path
     signer: Signer | None = None
     data: Mapping[str, str] | None = None
+    models_at: Location | None = None
 
 
 def refuse_existing(directory: Path) -> None:
@@ -90,6 +101,10 @@ def _give_up(workshop: Path, keyring: Keyring) -> None:
     keyring.close()
     if (workshop / CONFIG).exists():  # what is moved first
         shutil.rmtree(keyring.folder, ignore_errors=True)
+        try:
+            _remove_objects(workshop)
+        except BucketUnreachable:
+            return  # the folder says where they are: the next attempt at this run removes both
     shutil.rmtree(workshop, ignore_errors=True)
 
 
@@ -99,8 +114,25 @@ def _remove_stale(directory: Path) -> None:
     with contextlib.suppress(OSError):
         for stale in directory.parent.iterdir():
             if ours.fullmatch(stale.name) and kind_of(stale) == "a folder":
-                with contextlib.suppress(RunInUse, RunUnsafe, OSError), Lock(stale):
+                with contextlib.suppress(DisavowError, OSError), Lock(stale):
+                    _remove_objects(stale)
                     shutil.rmtree(stale, ignore_errors=True)
+
+
+def _remove_objects(workshop: Path) -> None:
+    """Delete the models of a run that was never in its place, where they are not in its directory.
+
+    Raises:
+        BucketUnreachable: They may be there still.
+
+    """
+    if workshop.lstat().st_uid != os.geteuid():
+        return  # not made by us: it may name anybody's models
+    with contextlib.suppress(BucketRefused, LedgerError, MissingExtra):
+        location = location_of(workshop)
+        if location is not None:
+            blobs = ModelStore.of_run(workshop, location.run_id).blobs
+            blobs.remove(blobs.names())
 
 
 def _move(workshop: Path, directory: Path) -> None:
@@ -112,7 +144,8 @@ def _move(workshop: Path, directory: Path) -> None:
     with Lock(directory):
         if {path.name for path in directory.iterdir()} != {LOCK}:
             raise RunExists(f"{directory} is no longer empty; nothing was overwritten")
-        for name in (CONFIG, MODELS, database.NAME):
+        models_at = MODELS if location_of(workshop) is None else LOCATION
+        for name in (CONFIG, models_at, database.NAME):
             (workshop / name).rename(directory / name)
         sync_folder(directory)
     shutil.rmtree(workshop)
@@ -120,9 +153,12 @@ def _move(workshop: Path, directory: Path) -> None:
 
 def _furnish(workshop: Path, beginning: Beginning, keyring: Keyring) -> None:
     """Everything a new run starts with, durable, in a folder that nobody looks at yet."""
-    store = ModelStore(workshop / MODELS)
-    store.folder.mkdir(mode=PRIVATE_FOLDER)
     write_durably(workshop / CONFIG, beginning.config.encode(), mode=PRIVATE_FILE)
+    if beginning.models_at is not None:  # before anything is there: what a crash leaves can be found
+        keep_location(workshop, beginning.models_at.of_run(keyring.run_id))
+        sync_folder(workshop.parent)
+    store = ModelStore.of_run(workshop, keyring.run_id)
+    store.blobs.make()
     digest, stored_bytes = store.write(beginning.layout, beginning.initial)
     row: rows.Row = {
         "run_id": keyring.run_id,

@@ -19,7 +19,8 @@ from disavow.domain import EngineChoice, Layout, RequestState, VerdictKind
 from disavow.domain.strategies import MECHANISMS
 from disavow.errors import ConfigError, IntegrityError, KeyringOutdated, LedgerError, LedgerVersion, RunError
 from disavow.ledger import database, rows, updates
-from disavow.ledger.creation import CONFIG, MODELS
+from disavow.ledger.blobs import LOCATION, location_of
+from disavow.ledger.creation import CONFIG
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
 from disavow.ledger.fsck_log import check_kept_head, check_log, check_round_leaf, read_kept_head
 from disavow.ledger.fsck_proofs import check_proofs
@@ -28,7 +29,7 @@ from disavow.ledger.fsck_rounds import check_anchors, check_round
 from disavow.ledger.keyring import Keyring, KeyringView
 from disavow.ledger.keys import default_folder
 from disavow.ledger.members import Members
-from disavow.ledger.models import ModelStore, from_safetensors
+from disavow.ledger.models import MODELS, ModelStore, from_safetensors
 from disavow.ledger.proofs import PROOFS
 from disavow.ledger.restored import restored
 from disavow.ledger.run_files import exposed_in, unsafe_in
@@ -83,7 +84,11 @@ def _check(
     if found:
         return found  # nothing read from a damaged file means anything
     found += _added_to_schema(connection)
-    if not (directory / MODELS).is_dir():
+    try:
+        inside = location_of(directory) is None
+    except LedgerError as error:
+        return [*found, Finding(LOCATION, str(error))]
+    if inside and not (directory / MODELS).is_dir():
         return [*found, Finding(MODELS, "the folder is missing")]
     try:
         checked = _load(directory, connection, keys)
@@ -213,8 +218,8 @@ def _load(directory: Path, connection: sa.Connection, keys: Path) -> Checked:
         policy=rows.policy_from_json(row.policy),
         layout=Layout.from_json(row.layout),
         initial_model=row.initial_model,
-        store=ModelStore(directory / MODELS),
-        updates=UpdateStore(directory / UPDATES, keyring),
+        store=ModelStore.of_run(directory, row.run_id),
+        updates=UpdateStore.of_run(directory, row.run_id, keyring),
         members=Members(keyring, row.run_id),
         rounds=tuple(connection.execute(sa.select(rounds).order_by(rounds.c.id))),
     )
@@ -356,14 +361,16 @@ def _kept(checked: Checked, present: set[str]) -> Iterator[Finding]:
 
 def _leftovers(checked: Checked, named: set[str]) -> Iterator[Finding]:
     kept = updates.named(checked.connection)
-    for path in [*checked.store.leftovers(named), *checked.updates.leftovers(kept)]:
+    leftovers = [f"{MODELS}/{name}" for name in checked.store.leftovers(named)]
+    for name in [*leftovers, *(f"{UPDATES}/{name}" for name in checked.updates.leftovers(kept))]:
         what = "no row names this file; the next command that writes to the run removes it"
-        yield Finding(f"{path.parent.name}/{path.name}", what, fault=False)
+        yield Finding(name, what, fault=False)
     exposed = exposed_in(checked.directory)
     if exposed:
         more = f", like {len(exposed) - 1} more files" if len(exposed) > 1 else ""
         what = f"is open to others than its owner{more}; the next command with which the owner writes ends that"
         yield Finding(exposed[0], what, fault=False)
-    for path in [*checked.store.strangers(), *checked.updates.strangers()]:
+    strangers = [f"{MODELS}/{name}" for name in checked.store.strangers()]
+    for name in [*strangers, *(f"{UPDATES}/{name}" for name in checked.updates.strangers())]:
         what = "is no file of a run; no command reads or removes it"
-        yield Finding(f"{path.parent.name}/{path.name}", what, fault=False)
+        yield Finding(name, what, fault=False)

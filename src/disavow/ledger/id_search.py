@@ -1,4 +1,4 @@
-"""Is an id really gone? Look for it in every byte of every file of a run, free pages and log included.
+"""Is an id really gone? Look for it in every byte of every file or object of a run, free pages and log included.
 
 Looked into are also what base64 hides (proofs are envelopes of it) and files that zstandard, gzip, bzip2 or xz has
 compressed; not archives, and not what is compressed inside something else.
@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 import zstandard
 
+from disavow.ledger.blobs import Blobs
 from disavow.ledger.files import kind_of
 
 _CHUNK = 1 << 24
@@ -54,22 +55,50 @@ def files_with(directory: Path, client: str, others: Iterable[str] = ()) -> list
     ]
 
 
+def blobs_with(blobs: Blobs, client: str, others: Iterable[str] = ()) -> list[str]:
+    """The names of the models or updates that contain the whole id, in the same way; also where they are objects.
+
+    Args:
+        blobs: Where they lie.
+        client: The id.
+        others: The ids of clients still in.
+
+    """
+    wanted = client.encode()
+    longer = [other.encode() for other in others if client in other and other != client]
+    return [
+        name
+        for name in sorted([*blobs.names(), *blobs.others()])
+        if _whole(name.encode(), wanted, longer) or _blob_contains(blobs, name, wanted, longer)
+    ]
+
+
+def _blob_contains(blobs: Blobs, name: str, wanted: bytes, longer: list[bytes]) -> bool:
+    try:
+        return _in_file(io.BytesIO(blobs.read(name)), wanted, longer)
+    except FileNotFoundError:
+        return False
+
+
 def _contains(path: Path, wanted: bytes, longer: list[bytes]) -> bool:
     try:
         if kind_of(path) != "a file":
             return False
         with path.open("rb") as file:
-            if any(_found(file, wanted, longer)):
-                return True
-            file.seek(0)
-            start = file.read(max(map(len, _MAGIC)))
-            file.seek(0)
-            packed = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None)
-            return (
-                packed is not None and len(wanted) >= SHORTEST_DECODED and _unpacked(file, packed, wanted, longer)
-            )
+            return _in_file(file, wanted, longer)
     except FileNotFoundError:
         return False  # a run at work deletes files of its own
+
+
+def _in_file(file: BinaryIO, wanted: bytes, longer: list[bytes]) -> bool:
+    """Whether the id is in an open file, or in what it unpacks to."""
+    if any(_found(file, wanted, longer)):
+        return True
+    file.seek(0)
+    start = file.read(max(map(len, _MAGIC)))
+    file.seek(0)
+    packed = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None)
+    return packed is not None and len(wanted) >= SHORTEST_DECODED and _unpacked(file, packed, wanted, longer)
 
 
 def _unpacked(file: BinaryIO, packed: str, wanted: bytes, longer: list[bytes]) -> bool:

@@ -30,6 +30,7 @@ from disavow.domain.strategies import MECHANISMS
 from disavow.errors import DisavowError, LedgerError, RunMissing
 from disavow.ledger import clients as registry
 from disavow.ledger import database, log, rebuilt, retention, rounds, updates
+from disavow.ledger.bucket import Location
 from disavow.ledger.creation import Beginning, make
 from disavow.ledger.keyring import Head
 from disavow.ledger.keys import default_folder, refuse_inside
@@ -84,18 +85,33 @@ class Ledger(Reader):
         data: Mapping[str, str] | None = None,
         signer: Signer | None = None,
         keys: Path | None = None,
+        models_at: str | None = None,
     ) -> Ledger:
         """A new run, opened for writing. The directory appears whole, or not at all.
 
         `settings_digest` binds `config`, the text of the settings file; "" leaves it unbound. `trainer` says what
         trains the run: the caller's own code, unless told otherwise. `data` is the SHA-256 of what each client
         holds, where a task trains the run. `signer` signs the log from its first leaf on. The run's keyring goes to
-        `keys`, the folder of the operator's keys.
+        `keys`, the folder of the operator's keys. `models_at` is the URL under which its models are kept, such as
+        s3://bucket/prefix; without it they are in the directory.
         """
         keys = default_folder() if keys is None else keys
         refuse_inside(keys, directory)
+        place = None if models_at is None else Location.parse(models_at)
         start = Beginning(
-            policy, layout, initial, clients, config, created_by, at, settings_digest, trainer, keys, signer, data
+            policy,
+            layout,
+            initial,
+            clients,
+            config,
+            created_by,
+            at,
+            settings_digest,
+            trainer,
+            keys,
+            signer,
+            data,
+            place,
         )
         make(directory, start)
         return cls.open(directory, write=True, signer=signer, keys=keys)
@@ -227,8 +243,8 @@ class Ledger(Reader):
             self.store.remove(model_files)
             self.updates.remove(update_files)
 
-    def _leftovers(self) -> tuple[list[Path], list[Path]]:
-        """Model files and update files that no row keeps."""
+    def _leftovers(self) -> tuple[list[str], list[str]]:
+        """The names of model files and update files that no row keeps."""
         with self._connect() as connection:
             named = set(connection.execute(sa.select(models.c.digest).where(models.c.present)).scalars())
             kept = updates.named(connection)
@@ -471,4 +487,4 @@ class Ledger(Reader):
             return
         with self._begin() as connection:
             retention.mark_thinned(connection, gone)
-        self.store.remove([self.store.path(digest) for digest in sorted(gone)])
+        self.store.remove([self.store.name(digest) for digest in sorted(gone)])

@@ -1,5 +1,7 @@
 """The model store: one file per model, named by its digest, immutable, durable before it is named.
 
+A file of the run directory, or an object of a bucket: see `blobs`.
+
 The digest is SHA-256 of the *uncompressed* safetensors file with tensors sorted by name and no metadata, so
 that anyone can check a published model with `sha256sum`.
 """
@@ -9,10 +11,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from disavow.domain import Layout
 from disavow.errors import IntegrityError, RunUnsafe
+from disavow.ledger.blobs import Blobs, blobs_of, folder_of
 from disavow.ledger.files import Folder
 
 if TYPE_CHECKING:  # loaded by what reads or writes a model: commands that do neither start without them
@@ -21,6 +24,7 @@ if TYPE_CHECKING:  # loaded by what reads or writes a model: commands that do ne
 
 Vector: TypeAlias = "npt.NDArray[np.float32]"
 
+MODELS = "models"
 _SUFFIX = ".safetensors.zst"
 _NAMES = r"[0-9a-f]{64}\.safetensors\.zst"
 _HEADER_ALLOWANCE = 1 << 20
@@ -85,31 +89,50 @@ def digest_of(data: bytes) -> str:
 
 
 class ModelStore:
-    """The folder of model files."""
+    """The files of models.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._files = Folder(folder, _NAMES)
+    Args:
+        place: Where they lie; a path is a folder of a run.
+
+    """
+
+    def __init__(self, place: Path | Blobs) -> None:
+        self.blobs: Blobs = Folder(place, _NAMES) if isinstance(place, Path) else place
         self._latest: tuple[str, Vector] | None = None
 
+    @classmethod
+    def of_run(cls, directory: Path, run_id: str) -> Self:
+        """The store of a run, wherever that has its models."""
+        return cls(blobs_of(directory, run_id, MODELS, _NAMES))
+
+    @staticmethod
+    def name(digest: str) -> str:
+        """What the file of the model of that digest is called."""
+        return f"{digest}{_SUFFIX}"
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the files, in a run that has them in its directory."""
+        return folder_of(self.blobs)
+
     def path(self, digest: str) -> Path:
-        """Where the model of that digest lies."""
-        return self.folder / f"{digest}{_SUFFIX}"
+        """Where the model of that digest lies, in such a run."""
+        return self.folder / self.name(digest)
 
     def write(self, layout: Layout, vector: Vector) -> tuple[str, int]:
         """Store a model durably; its digest and the bytes it takes. Storing it twice is storing it once."""
         data = to_safetensors(layout, vector)
         digest = digest_of(data)
-        name = self.path(digest).name
-        stored_bytes = self._files.size(name)
+        name = self.name(digest)
+        stored_bytes = self.blobs.size(name)
         if stored_bytes is None:
             import zstandard
 
             packed = zstandard.ZstdCompressor(level=3).compress(data)
-            self._files.write(name, packed)
+            self.blobs.write(name, packed)
             stored_bytes = len(packed)
         else:
-            self._files.sync()  # whoever wrote it may have failed just before its name was durable
+            self.blobs.sync()  # whoever wrote it may have failed just before its name was durable
         self._latest = digest, vector.astype("float32")
         return digest, stored_bytes
 
@@ -127,40 +150,40 @@ class ModelStore:
         """The canonical file of that digest, checked against it."""
         import zstandard
 
-        path = self.path(digest)
+        name = self.name(digest)
         limit = 4 * layout.size + _HEADER_ALLOWANCE
         try:
-            packed = self._files.read(path.name)
+            packed = self.blobs.read(name)
             if zstandard.frame_content_size(packed) > limit:
-                raise IntegrityError(f"model file {path.name} is damaged: it claims to be larger than the model")
+                raise IntegrityError(f"model file {name} is damaged: it claims to be larger than the model")
             data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=limit)
         except FileNotFoundError:
-            raise IntegrityError(f"model file {path.name} is missing") from None
+            raise IntegrityError(f"model file {name} is missing") from None
         except (zstandard.ZstdError, RunUnsafe) as error:
-            raise IntegrityError(f"model file {path.name} is damaged: {error}") from None
+            raise IntegrityError(f"model file {name} is damaged: {error}") from None
         if digest_of(data) != digest:
-            raise IntegrityError(f"model file {path.name} is damaged: its content has another digest")
+            raise IntegrityError(f"model file {name} is damaged: its content has another digest")
         return data
 
     def digests(self) -> Iterator[str]:
         """The digests of all model files here."""
-        return (name.removesuffix(_SUFFIX) for name in self._files.names() if not name.startswith("."))
+        return (name.removesuffix(_SUFFIX) for name in self.blobs.names() if not name.startswith("."))
 
     def stored_bytes(self, digest: str) -> int | None:
         """The bytes that the file of that digest takes; None where it is missing."""
-        return self._files.size(self.path(digest).name)
+        return self.blobs.size(self.name(digest))
 
-    def leftovers(self, named: set[str]) -> list[Path]:
+    def leftovers(self, named: set[str]) -> list[str]:
         """Files that no row names: half-written ones, and models of rounds that were never recorded."""
-        keep = {self.path(digest).name for digest in named}
-        return [self.folder / name for name in self._files.names() if name not in keep]
+        keep = {self.name(digest) for digest in named}
+        return [name for name in self.blobs.names() if name not in keep]
 
-    def strangers(self) -> list[Path]:
+    def strangers(self) -> list[str]:
         """What lies here and is no model file; it is left alone."""
-        return [self.folder / name for name in self._files.others()]
+        return self.blobs.others()
 
-    def remove(self, paths: list[Path]) -> None:
+    def remove(self, names: Sequence[str]) -> None:
         """Delete files durably, and forget what was in them."""
-        if self._latest is not None and self.path(self._latest[0]) in paths:
+        if self._latest is not None and self.name(self._latest[0]) in names:
             self._latest = None
-        self._files.remove(path.name for path in paths)
+        self.blobs.remove(names)

@@ -40,7 +40,8 @@ from disavow.ledger import (
     updates,
     withdrawals,
 )
-from disavow.ledger.creation import MODELS
+from disavow.ledger.blobs import location_of
+from disavow.ledger.bucket import Location
 from disavow.ledger.evidence import evidence
 from disavow.ledger.journal import Rebuilding, Waiting
 from disavow.ledger.keyring import Keyring
@@ -53,7 +54,7 @@ from disavow.ledger.restored import Restored, restored
 from disavow.ledger.retention import RoundModel
 from disavow.ledger.rounds import ClientRound, RoundSummary, StoredCluster
 from disavow.ledger.schema import models, run
-from disavow.ledger.updates import UPDATES, KeptRound, UpdateStore
+from disavow.ledger.updates import KeptRound, UpdateStore
 from disavow.ledger.withdrawals import Withdrawn
 from disavow.privacy.events import Event
 from disavow.proof.leaves import MOST_REQUESTS, Leaf
@@ -80,6 +81,7 @@ class RunRecord:
     store: ModelStore
     updates: UpdateStore
     members: Members
+    location: Location | None
 
     @classmethod
     def load(cls, directory: Path, engine: sa.Engine, keys: Path) -> Self:
@@ -108,9 +110,10 @@ class RunRecord:
                 initial_model=row.initial_model,
                 settings_digest=row.settings_digest,
                 trainer=TrainedBy.from_json(row.trainer),
-                store=ModelStore(directory / MODELS),
-                updates=UpdateStore(directory / UPDATES, keyring),
+                store=ModelStore.of_run(directory, row.run_id),
+                updates=UpdateStore.of_run(directory, row.run_id, keyring),
                 members=Members(keyring, row.run_id),
+                location=location_of(directory),
             )
         except (sa.exc.NoResultFound, sa.exc.MultipleResultsFound, ValueError, TypeError) as error:
             raise LedgerError(
@@ -136,6 +139,8 @@ class Reader(ABC):
         self.updates = record.updates
         self.members = record.members
         self.keyring = record.members.keyring
+        self.models_at = str(record.location) if record.location is not None else None
+        """The URL of the models, where they are not in the directory."""
 
     @abstractmethod
     def _connect(self) -> AbstractContextManager[sa.Connection]:
@@ -292,9 +297,10 @@ class Reader(ABC):
         return self._read(retention.nearest, number)
 
     def stored_bytes(self) -> int:
-        """What the run takes on disk, SQLite's working files left out."""
+        """What the run takes on disk, SQLite's working files left out, and in a bucket by what was recorded."""
         found = (path for path in self.directory.rglob("*") if not path.name.endswith(("-wal", "-shm")))
-        return sum(path.stat().st_size for path in found if path.is_file())
+        on_disk = sum(path.stat().st_size for path in found if path.is_file())
+        return on_disk + (0 if self.models_at is None else self._read(retention.stored_bytes))
 
     # -- clients -------------------------------------------------------------------------------------------
 

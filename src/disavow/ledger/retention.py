@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from disavow.ledger.schema import models, rounds, run
+from disavow.ledger.schema import models, rounds, run, updates
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,13 @@ def round_models(connection: sa.Connection) -> tuple[RoundModel, ...]:
         RoundModel(number, digest, stored_bytes, bool(present))
         for number, digest, stored_bytes, present, _ in connection.execute(query)
     )
+
+
+def stored_bytes(connection: sa.Connection) -> int:
+    """What all models and updates take that are kept, superseded ones too."""
+    kept = sa.select(sa.func.sum(models.c.stored_bytes)).where(models.c.present)
+    found = [connection.execute(query).scalar() for query in (kept, sa.select(sa.func.sum(updates.c.stored_bytes)))]
+    return sum(int(each or 0) for each in found)
 
 
 def nearest(connection: sa.Connection, number: int) -> int:

@@ -8,13 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from disavow.ledger import database, files, lock
-from disavow.ledger.creation import CONFIG, MODELS
+from disavow.ledger.blobs import LOCATION
+from disavow.ledger.creation import CONFIG
 from disavow.ledger.files import kind_of, open_folder, unsafe
+from disavow.ledger.models import MODELS
 from disavow.ledger.proofs import PROOFS
 from disavow.ledger.updates import UPDATES
 
 _FOLDERS = (MODELS, UPDATES, PROOFS)
-_FILES = (CONFIG, lock.NAME, database.NAME, f"{database.NAME}-wal", f"{database.NAME}-shm")
+_FILES = (CONFIG, LOCATION, lock.NAME, database.NAME, f"{database.NAME}-wal", f"{database.NAME}-shm")
 
 
 def refuse_unsafe(directory: Path) -> None:
@@ -26,7 +28,7 @@ def refuse_unsafe(directory: Path) -> None:
 def unsafe_in(directory: Path) -> Iterator[tuple[Path, str]]:
     """Whatever of a run is not the file or the folder that it should be, and what it is instead."""
     yield from database.unsafe_files(directory / database.NAME)
-    for names, due in (((CONFIG, lock.NAME), "a file"), (_FOLDERS, "a folder")):
+    for names, due in (((CONFIG, LOCATION, lock.NAME), "a file"), (_FOLDERS, "a folder")):
         for path in (directory / name for name in names):
             kind = kind_of(path)
             if kind not in (None, due):

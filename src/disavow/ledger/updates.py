@@ -11,13 +11,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import sqlalchemy as sa
 
 from disavow.domain import Member
 from disavow.errors import IntegrityError, RunUnsafe
 from disavow.ledger import pseudonyms
+from disavow.ledger.blobs import Blobs, blobs_of, folder_of
 from disavow.ledger.clients import withdrawn
 from disavow.ledger.files import Folder
 from disavow.ledger.keyring import Keyring
@@ -52,25 +53,34 @@ class KeptFile:
 
 
 class UpdateStore:
-    """The folder of update files; it is there once there is something to keep.
+    """The files of updates; their place is there once there is something to keep.
 
     Args:
-        folder: The folder.
+        place: Where they lie; a path is a folder of a run.
         keyring: Whose secret the names and keys of the files derive from.
 
     """
 
-    def __init__(self, folder: Path, keyring: Keyring) -> None:
-        self.folder = folder
+    def __init__(self, place: Path | Blobs, keyring: Keyring) -> None:
         self._keyring = keyring
-        self._files = Folder(folder, _NAMES)
+        self.blobs: Blobs = Folder(place, _NAMES) if isinstance(place, Path) else place
+
+    @classmethod
+    def of_run(cls, directory: Path, run_id: str, keyring: Keyring) -> Self:
+        """The store of a run, wherever that has its models."""
+        return cls(blobs_of(directory, run_id, UPDATES, _NAMES), keyring)
 
     def name(self, digest: bytes) -> str:
         """What the file of the update of that digest is called."""
         return pseudonyms.derive(self._keyring.secret, "update-name", digest).hex() + _SUFFIX
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the files, in a run that has them in its directory."""
+        return folder_of(self.blobs)
+
     def path(self, digest: bytes) -> Path:
-        """Where the update of that digest lies."""
+        """Where the update of that digest lies, in such a run."""
         return self.folder / self.name(digest)
 
     def write(self, kept: Mapping[bytes, Vector], *, compress: bool = True) -> dict[bytes, KeptFile]:
@@ -79,58 +89,58 @@ class UpdateStore:
         import zstandard
 
         if kept:
-            self._files.make()
+            self.blobs.make()
         packer = zstandard.ZstdCompressor(level=_COMPRESSED if compress else _AS_THEY_ARE)
         files = {}
         for digest, vector in kept.items():
             name = self.name(digest)
-            found = self._files.size(name)
+            found = self.blobs.size(name)
             if found is None:
                 packed = packer.compress(np.ascontiguousarray(vector, dtype="<f4").tobytes())
                 sealed = pseudonyms.seal(self._keyring.secret, b"update/" + digest, packed)
-                self._files.write(name, sealed)
+                self.blobs.write(name, sealed)
                 found = len(sealed)
             files[digest] = KeptFile(name, found)
         if kept:
-            self._files.sync()  # whoever wrote one before may have failed just before its name was durable
+            self.blobs.sync()  # whoever wrote one before may have failed just before its name was durable
         return files
 
     def stored_bytes(self, digest: bytes) -> int | None:
         """The bytes that the file of that digest takes; None where it is missing."""
-        return self._files.size(self.name(digest))
+        return self.blobs.size(self.name(digest))
 
     def read(self, size: int, digest: bytes) -> Vector:
         """The update of that digest, checked against it: so many numbers."""
         import numpy as np
         import zstandard
 
-        path = self.path(digest)
+        name = self.name(digest)
         try:
-            packed = pseudonyms.open_sealed(self._keyring.secret, b"update/" + digest, self._files.read(path.name))
+            packed = pseudonyms.open_sealed(self._keyring.secret, b"update/" + digest, self.blobs.read(name))
             if packed is None:
-                raise IntegrityError(f"update file {path.name} is damaged: it is not what was sealed")
+                raise IntegrityError(f"update file {name} is damaged: it is not what was sealed")
             if zstandard.frame_content_size(packed) != 4 * size:
-                raise IntegrityError(f"update file {path.name} is damaged: it is not of the model's size")
+                raise IntegrityError(f"update file {name} is damaged: it is not of the model's size")
             data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=4 * size)
         except FileNotFoundError:
-            raise IntegrityError(f"update file {path.name} is missing") from None
+            raise IntegrityError(f"update file {name} is missing") from None
         except (zstandard.ZstdError, RunUnsafe) as error:
-            raise IntegrityError(f"update file {path.name} is damaged: {error}") from None
+            raise IntegrityError(f"update file {name} is damaged: {error}") from None
         if hashlib.sha256(data).digest() != digest:
-            raise IntegrityError(f"update file {path.name} is damaged: its content has another digest")
+            raise IntegrityError(f"update file {name} is damaged: its content has another digest")
         return np.frombuffer(data, "<f4").astype(np.float32)
 
-    def leftovers(self, named: set[str]) -> list[Path]:
+    def leftovers(self, named: set[str]) -> list[str]:
         """Files that no row names: leavers', those of superseded rounds, and those of rounds never recorded."""
-        return [self.folder / name for name in self._files.names() if name not in named]
+        return [name for name in self.blobs.names() if name not in named]
 
-    def strangers(self) -> list[Path]:
+    def strangers(self) -> list[str]:
         """What lies here and is no update file; it is left alone."""
-        return [self.folder / name for name in self._files.others()]
+        return self.blobs.others()
 
-    def remove(self, paths: Sequence[Path]) -> None:
+    def remove(self, names: Sequence[str]) -> None:
         """Delete files durably."""
-        self._files.remove(path.name for path in paths)
+        self.blobs.remove(names)
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------

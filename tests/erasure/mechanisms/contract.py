@@ -119,6 +119,7 @@ def start_toy(
         at=MOMENT,
         signer=signer,
         keys=keys,
+        models_at=settings.ledger.models,
     )
     return _assembled(settings, ledger, keys)
 
