@@ -9,12 +9,13 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from disavow.errors import IntegrityError, RunMissing
-from disavow.ledger import database, log
+from disavow.ledger import database
 from disavow.ledger.creation import CONFIG, MODELS, refuse_existing
 from disavow.ledger.files import PRIVATE_FOLDER
-from disavow.ledger.keyring import Head, Keyring
+from disavow.ledger.keyring import Keyring
 from disavow.ledger.models import ModelStore
 from disavow.ledger.run_files import make_private, refuse_unsafe
+from disavow.ledger.run_state import state_of
 from disavow.ledger.schema import models, run
 from disavow.ledger.updates import UPDATES, UpdateStore
 from disavow.ledger.updates import named as kept_updates
@@ -46,7 +47,7 @@ def copy_run(directory: Path, target: Path, *, keys: Path, target_keys: Path) ->
     shutil.copyfile(directory / CONFIG, target / CONFIG)
     here, there = ModelStore(directory / MODELS), ModelStore(target / MODELS)
     keyring = Keyring(keys, run_id_of(directory))
-    kept, copied = UpdateStore(directory / UPDATES, keyring), UpdateStore(target / UPDATES, keyring)
+    kept, copied = UpdateStore(directory / UPDATES), UpdateStore(target / UPDATES)
     for tries_left in reversed(range(_TRIES)):
         named, updates = _copy_ledger(directory, target)
         there.remove(there.leftovers(named))
@@ -67,11 +68,11 @@ def _copy_keyring(keyring: Keyring, target: Path, keys: Path) -> None:
     engine = database.connect(target / database.NAME, write=False)
     try:
         with engine.connect() as connection:
-            head = log.head_of(connection, keyring.run_id)
+            state = state_of(connection)
     finally:
         engine.dispose()
     copied = keyring.copy(keys)
-    copied.note_head(Head(head.size, head.root), None)
+    copied.adopt(state)
     copied.close()
     keyring.close()
 

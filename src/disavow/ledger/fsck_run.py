@@ -214,7 +214,7 @@ def _load(directory: Path, connection: sa.Connection, keys: Path) -> Checked:
         layout=Layout.from_json(row.layout),
         initial_model=row.initial_model,
         store=ModelStore(directory / MODELS),
-        updates=UpdateStore(directory / UPDATES, keyring),
+        updates=UpdateStore(directory / UPDATES),
         members=Members(keyring, row.run_id),
         rounds=tuple(connection.execute(sa.select(rounds).order_by(rounds.c.id))),
     )
