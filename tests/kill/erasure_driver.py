@@ -297,7 +297,8 @@ def _count_events(die_at: int | None) -> list[str]:
         (os, "unlink"),
         (os, "replace"),
         (Keyring, "_write_keys"),
-        (Keyring, "note_head"),
+        (Keyring, "advance"),
+        (Keyring, "settle"),
         (Keyring, "forget"),
         (Ledger, "remove_leftovers"),
     )
