@@ -12,6 +12,7 @@ from __future__ import annotations
 import hmac
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Self
 
 from disavow.config import Settings, participants_of
 from disavow.domain import Anchors, size_class
@@ -41,6 +42,19 @@ class SecretOrder:
 
     def __init__(self, clients: ClientSecrets, run: bytes) -> None:
         self.clients, self._run = clients, run
+
+    @classmethod
+    def of(cls, reader: Reader) -> Self:
+        """Derive that of a run from its keyring.
+
+        Args:
+            reader: The run.
+
+        Raises:
+            KeyringMissing: The keyring is not there.
+
+        """
+        return cls(reader.client_secrets("participation"), reader.run_secret("participation"))
 
     def rank(self, number: int, client: str) -> bytes:
         """Rank a client in a round."""
@@ -133,7 +147,7 @@ def participation_of(settings: Settings, reader: Reader) -> SecretOrder | None:
     """
     if not needs_secret_order(settings):
         return None
-    return SecretOrder(reader.client_secrets("participation"), reader.run_secret("participation"))
+    return SecretOrder.of(reader)
 
 
 def is_anchored(reader: Reader) -> bool:
