@@ -15,7 +15,8 @@ import pytest
 from disavow.domain import Evaluation, RequestState
 from disavow.ledger import database, fsck
 from disavow.ledger.id_search import files_with
-from disavow.ledger.keyring import TABLE, Keyring
+from disavow.ledger.keyring import Keyring
+from disavow.ledger.keyring_table import TABLE
 from disavow.ledger.ledger import Ledger as LedgerClass
 from disavow.ledger.models import ModelStore
 from disavow.ledger.transaction import Transaction

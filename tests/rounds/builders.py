@@ -18,7 +18,7 @@ from disavow.data import client_ids
 from disavow.domain import Layout, Policy, TakingPart, TensorSpec, size_class
 from disavow.ledger import Ledger
 from disavow.rounds.broadcast import Broadcast, broadcast
-from disavow.rounds.clustering.fixed import settled
+from disavow.rounds.clustering.fixed import position_by_seed, settled
 from disavow.rounds.clustering.geometry import ExactGeometry
 from disavow.rounds.options import RoundOptions
 from disavow.rounds.participation import SecretOrder
@@ -117,7 +117,7 @@ def all_anchored(updates: Updates, policy: Policy, seed: int) -> TakingPart | No
     """Fixed clusters settled over the clients of these updates, where the policy has such; all take part."""
     if policy.clustering != "fixed":
         return None
-    anchors = settled(updates.clients, policy.k, seed, Secrets(seed).stream(0, 1, "borders"))
+    anchors = settled(updates.clients, policy.k, position_by_seed(seed), Secrets(seed).stream(0, 1, "borders"))
     classes = {client: size_class(count) for client, count in zip(updates.clients, updates.samples, strict=True)}
     return TakingPart(anchors.counted(classes), range(len(anchors.clusters)))
 
