@@ -131,8 +131,12 @@ def _assembled(settings: Settings, ledger: Ledger, keys: Path | None) -> Federat
 
 
 def ask(run: Federation, *clients: str) -> tuple[int, ...]:
-    """Place requests and leave them waiting."""
-    return run.ledger.place_requests(clients, at=MOMENT)
+    """Place requests and leave them waiting; of who was forgotten, find that which its opening tells of."""
+    asking = [client for client in clients if not run.ledger.has_left(client)]
+    placed = dict(zip(asking, run.ledger.place_requests(asking, at=MOMENT), strict=True))
+    found = {client: run.request_of(client) for client in clients if client not in placed}
+    placed |= {client: request.number for client, request in found.items() if request is not None}
+    return tuple(placed[client] for client in clients)
 
 
 def leave(run: Federation, *clients: str) -> tuple[ErasureRequest, ...]:

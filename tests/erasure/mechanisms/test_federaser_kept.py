@@ -192,7 +192,7 @@ def test_a_restored_run_gives_up_the_updates_of_clients_who_were_forgotten_since
         leave(run, "client-03")
     shutil.rmtree(tmp_path / "run")
     shutil.copytree(tmp_path / "backup", tmp_path / "run")
-    assert Ledger.accept(tmp_path / "run", keys=keys).slots == 4
+    assert Ledger.accept(tmp_path / "run", keys=keys).slots == 8  # of eight rounds, four of which are kept
     with reopen_toy(tmp_path / "run") as run:
         before = len(update_files(tmp_path / "run"))
         [request] = run.answer()
