@@ -64,7 +64,8 @@ def measure(clients: int, rounds: int) -> Iterator[dict[str, object]]:
             run.train()
         with Ledger.open(Path(folder) / "run", keys=Path(folder)) as ledger:
             for each in ledger.kept_rounds(1):
-                kept = {member.client: ledger.kept_update(member).astype(np.float64) for member in each.members}
+                found = zip(each.members, ledger.kept_updates(each), strict=True)
+                kept = {member.client: update.astype(np.float64) for member, update in found}
                 odds = log10_odds(ledger, ledger.round(each.number), kept)
                 told = {"clusters": len(odds), "next_best": odds[0], "median": statistics.median(odds)}
                 yield {"clients": clients, "round": each.number, **told}

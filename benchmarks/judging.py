@@ -95,7 +95,7 @@ def _build(directory: Path, keys: Path, clients: int, rounds: int) -> None:
             if len(queue) < PARTICIPANTS:
                 queue = np.concatenate([queue, generator.permutation(clients)])
             taking, queue = queue[:PARTICIPANTS], queue[PARTICIPANTS:]
-            where = RoundName(keyring.run_id, number, 1)
+            where = RoundName(keyring.run_id, number, 1, generator.bytes(16))
             _fill(connection, where, [known[client] for client in taking.tolist()], digest, generator)
 
 
@@ -111,9 +111,9 @@ def _fill(
     connection.execute("BEGIN")
     connection.execute(
         "INSERT INTO rounds (id, number, attempt, before, after, delta, update_norm, pairs_within, tau,"
-        " participants, clusters, digest, recorded_at, epoch, standing, seconds)"
-        " VALUES (?, ?, 1, ?, ?, 1.0, 1.0, 1.0, 1.0, ?, ?, x'00', '', 1, 1, 1.0)",
-        (number, number, digest, digest, PARTICIPANTS, PARTICIPANTS // K),
+        " participants, clusters, digest, recorded_at, epoch, nonce, standing, seconds)"
+        " VALUES (?, ?, 1, ?, ?, 1.0, 1.0, 1.0, 1.0, ?, ?, x'00', '', 1, ?, 1, 1.0)",
+        (number, number, digest, digest, PARTICIPANTS, PARTICIPANTS // K, where.nonce),
     )
     starts, commitments = range(0, PARTICIPANTS, K), generator.bytes(32 * PARTICIPANTS)
     connection.executemany(

@@ -12,6 +12,7 @@ exit code of the command that met it::
     │   └── KeyringOutdated  2   the keyring is older than its run: it would bring forgotten clients back
     ├── StrategyError       17   a registered strategy failed, or returned what cannot be used
     ├── UnknownClient        7   a client that this run does not have
+    │   └── AlreadyForgotten 7   a client who has left this run: there is nothing left to erase
     ├── StorageError        14   the disk, or a limit of the system, refused; the run stays at its last good state
     │   ├── StorageFull      8   no room to write
     │   ├── BucketRefused   14   the bucket with a run's models is not there, or may not be used
@@ -23,6 +24,7 @@ exit code of the command that met it::
     │   ├── ModelNotReady   11   the model it serves now is not the one that it will serve
     │   ├── NotConfirmed    12   a rollback that nobody has confirmed; nothing was placed
     │   ├── ProofTooLarge   15   a proof that no verifier would read; nothing was deleted
+    │   ├── RunOutdated      2   not the state of the run that its keyring knows last: a restored one, or a copy
     │   └── RunInUse         4   another process holds it
     ├── CannotRetrain       10   rounds that cannot be trained here; nothing was undone, and who asked for it waits
     ├── LedgerError          1   the ledger cannot be trusted, or does not hold what was asked
@@ -115,6 +117,12 @@ class UnknownClient(DisavowError):
     exit_code = 7
 
 
+class AlreadyForgotten(UnknownClient):
+    """A client who has left this run and was forgotten. Which request was its own, only its opening tells."""
+
+    code = "DSV-303"
+
+
 class StorageError(DisavowError):
     """The disk or a limit of the system refused to read or write. The run stays at its last good state."""
 
@@ -196,6 +204,14 @@ class RunInUse(RunError):
     exit_code = 4
 
 
+class RunOutdated(RunError):
+    """A run that is not in the state that its keyring knows last: it was restored from a backup, or another copy of
+    it was written to. `disavow keyring accept RUN` goes on with it.
+    """
+
+    code = "DSV-209"
+
+
 class CannotRetrain(DisavowError):
     """Rounds that cannot be trained here: the data or the code that trained them is not at hand.
 
@@ -260,10 +276,21 @@ class RoundRefused(DisavowError):
     UNCHANGED = "; nothing was recorded, the run is unchanged"
     """How the message ends where a person is told of it as it happens."""
 
+    def __init__(self, message: str, *, nameless: str = "") -> None:
+        """Refuse a round.
+
+        Args:
+            message: What a person is told as it happens; it may name clients.
+            nameless: The same without any name, which may be stored in the run; "" where nobody has said so.
+
+        """
+        super().__init__(message)
+        self.nameless = nameless
+
     @property
     def reason(self) -> str:
-        """The message without that end: where a rebuild is given up, the run is not as it was."""
-        return str(self).removesuffix(self.UNCHANGED)
+        """Why a rebuild was given up: kept with the run, so it names nobody, and the run is not as it was."""
+        return self.nameless.removesuffix(self.UNCHANGED) or f"a round was refused ({self.code})"
 
 
 class BudgetSpent(RoundRefused):
@@ -271,3 +298,7 @@ class BudgetSpent(RoundRefused):
 
     code = "DSV-602"
     exit_code = 9
+
+
+class MetricNamesClient(UserWarning):
+    """A metric whose name contains the id of a client. It is not stored: no id may stand in a run."""

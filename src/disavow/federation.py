@@ -29,7 +29,13 @@ from disavow.domain import EngineChoice, ErasureRequest, Policy, Verdict, escape
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.mechanisms import Mechanism, WithoutRetraining, refuse_another
 from disavow.erasure.mechanisms import build as build_mechanism
-from disavow.erasure.proof_files import check_openings, default_openings, opening_path, what_if_path
+from disavow.erasure.proof_files import (
+    check_openings,
+    default_openings,
+    opening_path,
+    request_opened_for,
+    what_if_path,
+)
 from disavow.errors import (
     CannotRetrain,
     ConfigError,
@@ -41,11 +47,12 @@ from disavow.errors import (
     UnknownClient,
     VerificationError,
 )
-from disavow.ledger import Finding, Ledger
+from disavow.ledger import Finding, Ledger, Reader
 from disavow.ledger.files import remove_temporaries, write_durably
 from disavow.ledger.keys import default_folder
 from disavow.ledger.models import digest_of, to_safetensors
 from disavow.ledger.proofs import ProofStore
+from disavow.ledger.requests import already_forgotten
 from disavow.proof.envelope import Envelope
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.notes import Signer
@@ -646,7 +653,11 @@ class Federation:
             confirm(self._prospect(ledger, clients, retrain=retrain))
         if openings is not None:
             _make_openings(openings)
-        numbers = ledger.place_requests(clients, at=self.clock(), openings=openings)
+        before = {client: self._request_of(ledger, client) for client in clients if ledger.has_left(client)}
+        asking = [client for client in clients if client not in before]
+        placed = dict(zip(asking, ledger.place_requests(asking, at=self.clock(), openings=openings), strict=True))
+        placed |= {client: request.number for client, request in before.items() if request is not None}
+        numbers = tuple(placed[client] for client in clients)
         callbacks.on_placed(numbers)
         callbacks = self._tracked(callbacks)
         deadline = time.monotonic() + wait
@@ -657,7 +668,9 @@ class Federation:
     def _refuse_unknown(self, clients: Sequence[str]) -> None:
         """Refuse an id that nobody has, and say whose it may have been meant to be."""
         for client in self.ledger.strangers(clients):
-            if self.ledger.find_request(client) is None:
+            if self._request_of(self.ledger, client) is None:
+                if self.ledger.has_left(client):
+                    raise already_forgotten(client)
                 raise unknown_client(client, self.ledger.clients())
 
     def _see_to(
@@ -752,12 +765,14 @@ class Federation:
 
     def _prospect_now(self, ledger: Ledger, clients: Sequence[str], *, retrain: bool) -> Prospect:
         with ledger.snapshot() as snapshot:
-            found = {client: snapshot.find_request(client) for client in clients}
+            found = {client: self._request_of(snapshot, client) for client in clients}
         before = {c: r for c, r in found.items() if r is not None and r.judged}
         asking = [client for client in clients if client not in before]
         if not asking:
             return Prospect(before, None)
         for client in ledger.strangers(asking):
+            if ledger.has_left(client):
+                raise already_forgotten(client)
             raise unknown_client(client, ledger.clients())
         mechanism = self.mechanism if retrain else WithoutRetraining(self.mechanism)
         told = foresee(ledger, asking, self.options, mechanism)
@@ -774,7 +789,7 @@ class Federation:
         """Look whether rounds are still to be rebuilt, and whether leavers are in the run again."""
         with self.ledger.snapshot() as snapshot:
             forgotten = snapshot.restored_from_backup()
-            found = Unsettled(snapshot.rebuilding(), forgotten, snapshot.last_round + 1)
+            found = Unsettled(snapshot.rebuilding(), forgotten, snapshot.last_round + 1, run=str(self.directory))
         further = "its Flower server app goes on"
         if not runs.on_nodes(self.settings):
             further = f"`disavow resume {self.directory}` goes on"
@@ -947,6 +962,9 @@ class Federation:
     def request_of(self, client: str) -> ErasureRequest | None:
         """Find the request of a client, if it has asked before and not cancelled it.
 
+        Once a client is forgotten, only its opening tells which request was its own: it is looked for in the folder
+        for openings.
+
         Args:
             client: Who may have asked.
 
@@ -954,7 +972,14 @@ class Federation:
             The request; None where there is none.
 
         """
-        return self.ledger.find_request(client)
+        return self._request_of(self.ledger, client)
+
+    def _request_of(self, reader: Reader, client: str) -> ErasureRequest | None:
+        found = reader.find_request(client)
+        if found is not None or not reader.has_left(client):
+            return found
+        number = request_opened_for(reader, self.openings or default_openings(self.directory), client)
+        return None if number is None else next(iter(reader.requests([number])), None)
 
     def proof(self, request: ErasureRequest) -> Proof:
         """Give the proof of an answered request, for the present head if there is a key to sign it with.

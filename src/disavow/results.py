@@ -49,6 +49,7 @@ class Unsettled:
     restored: Restored
     next_round: int
     remedy: str = ""
+    run: str = "RUN"
 
     def __bool__(self) -> bool:
         return self.rebuild is not None or self.restored.slots > 0
@@ -74,7 +75,9 @@ class Unsettled:
     def forgotten(self) -> str | None:
         """Whom a run that was restored from a backup has forgotten, in words."""
         text = str(self.restored)
-        if self.restored.slots:
+        if not self.restored.accepted:
+            text += f"; `disavow keyring accept {self.run}` goes on with it"
+        elif self.restored.slots:
             text += f"; {self.remedy}, and withdraws them first"
         return text or None
 
@@ -85,7 +88,11 @@ class Unsettled:
             "rebuild": None
             if rebuild is None
             else {"first": rebuild.first, "last": rebuild.target, "next": self.next_round},
-            "restored": {"older": self.restored.older, "slots": self.restored.slots},
+            "restored": {
+                "older": self.restored.older,
+                "accepted": self.restored.accepted,
+                "slots": self.restored.slots,
+            },
         }
 
 

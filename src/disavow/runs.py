@@ -27,6 +27,7 @@ from disavow.ledger.run_files import refuse_unsafe
 from disavow.proof.keys import AskPassphrase, load_signer
 from disavow.proof.notes import Signer
 from disavow.rounds.options import Clock, RoundOptions, now
+from disavow.rounds.participation import SecretOrder
 from disavow.rounds.randomness import Secrets
 
 if TYPE_CHECKING:
@@ -603,7 +604,9 @@ def refuse_on_nodes(settings: Settings, directory: Path) -> None:
         )
 
 
-def round_options(settings: Settings, clock: Clock = now, *, participation: bytes | None = None) -> RoundOptions:
+def round_options(
+    settings: Settings, clock: Clock = now, *, participation: SecretOrder | None = None
+) -> RoundOptions:
     """How these settings run rounds. `participation` comes from `participation_of`."""
     return RoundOptions(
         seed=settings.seed,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from disavow.domain import RequestState
+from disavow.erasure.proof_files import default_openings, request_opened_for
 from disavow.ledger import Ledger
 from disavow.ledger.copying import run_id_of
 from disavow.ledger.id_search import files_with
@@ -33,6 +34,10 @@ class Restored:
         self.old_keys = run.with_name("old keys")
         left = self("erase", run, LEAVER)
         assert left.status == 0, left.stderr
+
+    def accept(self) -> None:
+        accepted = self("keyring", "accept", self.run)
+        assert accepted.status == 0, accepted.stderr
 
     def __call__(self, *arguments: str | Path) -> Ended:
         return self._driver.run(*arguments, keys=self.keys, cwd=self.run.parent)
@@ -66,10 +71,17 @@ def restored(both_new: Restored) -> Restored:
     return both_new
 
 
+@pytest.fixture
+def accepted(restored: Restored) -> Restored:
+    """The same, accepted."""
+    restored.accept()
+    return restored
+
+
 def test_status_and_fsck_find_it_and_change_nothing(restored: Restored) -> None:
     before = contents(restored.run)
     told = restored.told("status", restored.run)
-    assert (told["restored"], told["complete"]) == ({"older": True, "slots": 3}, False)
+    assert (told["restored"], told["complete"]) == ({"older": True, "accepted": False, "slots": 3}, False)
     assert "restored from a backup" in restored("status", restored.run).stdout
     checked = restored("fsck", restored.run, "--json")
     assert (checked.status, json.loads(checked.stdout)["clean"]) == (1, False)
@@ -77,6 +89,34 @@ def test_status_and_fsck_find_it_and_change_nothing(restored: Restored) -> None:
     listed = restored.told("clients", restored.run)["clients"]
     assert isinstance(listed, list)
     assert (LEAVER in listed, len(listed)) == (False, 7)
+
+
+@pytest.mark.parametrize("command", ["resume", "erase", "cancel", "keyring rotate"])
+def test_nothing_is_written_to_it_before_it_is_accepted(restored: Restored, command: str) -> None:
+    before = contents(restored.run), restored.keyring.generation
+    refused = restored(*command.split(), restored.run, *([OTHER] if command in ("erase", "cancel") else []))
+    assert (refused.status, "DSV-209" in refused.stderr) == (2, True)
+    assert "keyring accept" in refused.stderr
+    assert (contents(restored.run), restored.keyring.generation) == before
+
+
+def test_accepting_says_what_follows_and_is_done_once(restored: Restored) -> None:
+    told = restored.told("keyring", "accept", restored.run)
+    assert (told["changed"], told["slots"]) == (True, 3)
+    assert restored.told("keyring", "accept", restored.run)["changed"] is False
+    assert "nothing was changed" in restored("keyring", "accept", restored.run).stdout
+
+
+def test_erasing_the_leaver_again_says_that_it_is_forgotten_and_suggests_nobody(accepted: Restored) -> None:
+    shutil.move(accepted.run.with_name("run.openings"), accepted.run.with_name("openings until today"))
+    refused = accepted("erase", accepted.run, LEAVER)
+    assert (refused.status, "DSV-303" in refused.stderr, "client-0" in refused.stderr.replace(LEAVER, "")) == (
+        7,
+        True,
+        False,
+    )
+    assert accepted("resume", accepted.run).status == 0
+    assert "DSV-303" in accepted("erase", accepted.run, LEAVER).stderr
 
 
 def test_export_refuses_the_model_with_the_leaver_in_it(restored: Restored) -> None:
@@ -87,24 +127,26 @@ def test_export_refuses_the_model_with_the_leaver_in_it(restored: Restored) -> N
     assert (given.status, json.loads(given.stdout)["restored"]["slots"]) == (0, 3)
 
 
-def test_a_request_that_only_waits_does_not_hide_it_and_cannot_be_cancelled(restored: Restored) -> None:
+def test_a_request_that_only_waits_does_not_hide_it_and_cannot_be_cancelled(accepted: Restored) -> None:
+    restored = accepted
     with Ledger.open(
         restored.run, shared=True, keys=restored.keys
     ) as ledger:  # as a command does that then refuses
         assert [(r.state, r.remark) for r in ledger.requests()] == [(RequestState.WAITING, RESTORED)]
     assert restored("export", restored.run, "-o", "model.safetensors").status == 11
     assert restored("fsck", restored.run).status == 1
-    assert restored.told("status", restored.run)["restored"] == {"older": True, "slots": 3}
+    assert restored.told("status", restored.run)["restored"] == {"older": True, "accepted": True, "slots": 3}
     assert restored("cancel", restored.run, LEAVER).status == 7
     with Ledger.open(restored.run, shared=True, keys=restored.keys) as ledger:
         assert len(ledger.requests()) == 1
     assert restored("resume", restored.run).status == 0
     assert restored("fsck", restored.run).status == 0
-    assert restored.told("status", restored.run)["restored"] == {"older": False, "slots": 0}
+    assert restored.told("status", restored.run)["restored"] == {"older": False, "accepted": True, "slots": 0}
 
 
 @pytest.mark.parametrize("command", ["resume", "erase"])
-def test_whoever_opens_it_for_writing_withdraws_the_leaver_and_says_so(restored: Restored, command: str) -> None:
+def test_whoever_opens_it_for_writing_withdraws_the_leaver_and_says_so(accepted: Restored, command: str) -> None:
+    restored = accepted
     more = [OTHER, "--yes"] if command == "erase" else []
     ended = restored(command, restored.run, *more)
     assert ended.status == 0, ended.stderr
@@ -123,11 +165,14 @@ def test_whoever_opens_it_for_writing_withdraws_the_leaver_and_says_so(restored:
 
 
 def test_a_leaver_who_asks_again_is_not_told_of_somebody_elses_request(restored: Restored) -> None:
-    """Requests are numbered again from the backup on."""
+    """Requests are numbered again from the backup on; the opening beside the run is of the other history."""
+    restored.accept()
     assert restored("resume", restored.run).status == 0
     with Ledger.open(restored.run, keys=restored.keys) as ledger:
         assert [request.number for request in ledger.requests()] == [1]
         assert (ledger.find_request(LEAVER), ledger.has_left(LEAVER)) == (None, True)
+        assert default_openings(restored.run).is_dir()
+        assert request_opened_for(ledger, default_openings(restored.run), LEAVER) is None
 
 
 def test_a_request_that_waited_in_the_backup_is_given_up(run_dir: Path, tmp_path: Path, driver: Driver) -> None:
@@ -139,6 +184,7 @@ def test_a_request_that_waited_in_the_backup_is_given_up(run_dir: Path, tmp_path
     found.old_run = Path(shutil.copytree(run_dir, tmp_path / "old run"))
     assert found("resume", run_dir).status == 0
     found.restore_run()
+    found.accept()
     assert found("resume", run_dir).status == 0
     listed = found.told("requests", run_dir)["requests"]
     assert isinstance(listed, list)
@@ -168,12 +214,13 @@ def test_the_newest_keyring_is_taken_again_after_an_older_one(both_new: Restored
     assert both_new("fsck", both_new.run, "--absent", LEAVER).status == 0
 
 
-def test_a_run_that_went_on_from_a_backup_does_not_take_its_newer_history_back(restored: Restored) -> None:
+def test_a_run_that_went_on_from_a_backup_does_not_take_its_newer_history_back(accepted: Restored) -> None:
+    restored = accepted
     assert restored("resume", restored.run).status == 0
     shutil.rmtree(restored.run)
     restored.run.with_name("newer run").rename(restored.run)
     refused = restored("resume", restored.run)
-    assert (refused.status, "DSV-107" in refused.stderr) == (2, True)
+    assert (refused.status, "DSV-209" in refused.stderr) == (2, True)
 
 
 def test_the_older_run_with_the_older_keyring_is_as_before_anybody_left(restored: Restored) -> None:

@@ -81,7 +81,7 @@ def test_a_backup_is_a_keyring_of_its_own_and_is_never_overwritten(
     made = disavow("keyring", "backup", run, target)
     assert made.returncode == 0, made.stderr
     copied = Keyring(target, keyring.run_id)
-    assert (copied.present(), copied.heads(), copied.faults()) == (keyring.present(), keyring.heads(), [])
+    assert (copied.present(), copied.states(), copied.faults()) == (keyring.present(), keyring.states(), [])
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (copied.folder, *copied.folder.iterdir())]
     assert [mode & 0o077 for mode in modes] == [0] * len(modes)
     copied.close()

@@ -52,7 +52,7 @@ class Oracle:
     def __post_init__(self) -> None:
         if self.policy.clustering == "fixed":
             stream = self.options.secrets.stream(0, 1, "borders")
-            self.anchors = settled(self.clients, self.policy.k, self.options.seed, stream)
+            self.anchors = settled(self.clients, self.policy.k, self.options.position, stream)
 
     def train(self, until: int) -> None:
         while len(self.rounds) < until:

@@ -167,16 +167,15 @@ def test_who_is_forgotten_while_another_process_reads_the_keyring_is_left_out(
     """Rows and keys are read one after the other."""
     with start_toy(tmp_path / "run", toy_settings()) as run, Ledger.open(tmp_path / "run") as reader:
         [number] = run.ledger.numbers_of(["client-04"]).values()
-        real, others = Keyring._read_keys, list[int]()
+        real, others = Keyring._read_files, list[int]()
 
-        def meanwhile(keyring: Keyring, epoch: int, start: int, count: int) -> list[bytes]:
-            if start + count > 1 and not others:
+        def meanwhile(keyring: Keyring) -> list[list[bytes]]:
+            if not others:
                 others.append(number)
-                run.ledger.forget({number: 1})
-            return real(keyring, epoch, start, count)
+                run.ledger.forget([number])
+            return real(keyring)
 
-        assert reader.keyring.secret  # so that the first keys that are read are clients'
-        monkeypatch.setattr(Keyring, "_read_keys", meanwhile)
+        monkeypatch.setattr(Keyring, "_read_files", meanwhile)
         assert len(reader.keyring.present()) == 8
         assert others
         assert reader.keyring.by_number([number]) == {}

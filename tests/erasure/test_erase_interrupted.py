@@ -15,7 +15,8 @@ import pytest
 from disavow.domain import Cost, Evaluation, RequestState, Verdict
 from disavow.ledger import database, fsck
 from disavow.ledger.id_search import files_with
-from disavow.ledger.keyring import TABLE, Keyring
+from disavow.ledger.keyring import Keyring
+from disavow.ledger.keyring_table import TABLE
 from disavow.ledger.ledger import Ledger as LedgerClass
 from disavow.ledger.models import ModelStore
 from disavow.ledger.transaction import Transaction
@@ -63,7 +64,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
         (LedgerClass, "record"),
         (Transaction, "give_up_contributions"),
         (Transaction, "finish_erasures"),
-        (Keyring, "note_head"),
+        (Keyring, "advance"),
+        (Keyring, "settle"),
         (Keyring, "finish_forgetting"),
         (Keyring, "_write_keys"),
     ],

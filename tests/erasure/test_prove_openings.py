@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from disavow.domain import RequestState
 from disavow.erasure.proof_files import check_openings, default_openings, opening_path, proof_path, what_if_path
-from disavow.errors import ConfigError, IntegrityError
+from disavow.errors import AlreadyForgotten, ConfigError, IntegrityError
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import fsck, journal
 from disavow.ledger.files import write_durably
@@ -298,7 +298,8 @@ def test_an_opening_goes_where_it_was_asked_for_whoever_answers(tmp_path: Path) 
         }
         assert all(path.exists() for path in told.values())
         # asked again, nothing is noted of somebody who is gone
-        run.ledger.place_requests(["client-04"], at=MOMENT, openings=wish)
+        with refuses(AlreadyForgotten, "client-04"):
+            run.ledger.place_requests(["client-04"], at=MOMENT, openings=wish)
         keyring = run.ledger.keyring.folder
     for folder in (tmp_path / "run", keyring):  # the wish names a client, and is in the keyring as long as it waits
         assert files_with(folder, "for client-04") == []

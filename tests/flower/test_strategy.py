@@ -31,7 +31,7 @@ from disavow.flower.replies import ArrayFormat
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.requests import RESTORED
 from disavow.rounds.options import RoundOptions
-from disavow.rounds.participation import Rank, participants, rank_by_key, rank_by_seed
+from disavow.rounds.participation import Rank, SecretOrder, participants, rank_by_seed
 from disavow.rounds.randomness import Secrets
 from disavow.rounds.round import run_round
 from tests.engines.contract import a_case
@@ -333,12 +333,13 @@ def test_who_takes_part_goes_by_the_operators_key_and_by_the_seed_only_with_seed
     clients = [f"c{i}" for i in range(1, 9)]
     with Ledger.open(run, keys=keys) as ledger:
         taking_part = [tuple(sorted(members(ledger, number))) for number in range(1, 9)]
-        key = ledger.participation_key()
+        order = SecretOrder.of(ledger)
+        order.clients.remember(clients)
 
     def schedule(rank: Rank) -> list[tuple[str, ...]]:
         return [participants(clients, fraction=0.5, rank=rank, round_number=number) for number in range(1, 9)]
 
-    assert (taking_part == schedule(rank_by_key(key))) is (draws == "fresh")
+    assert (taking_part == schedule(order.rank)) is (draws == "fresh")
     assert (taking_part == schedule(rank_by_seed(1))) is (draws == "seeded")
 
 

@@ -274,10 +274,13 @@ def _resume(message: Mapping[str, Any]) -> int:
 
 
 def _count_events(die_at: int | None) -> list[str]:
-    """From now on, list every statement, commit, sync, rename, deletion, step of forgetting; die at one of them."""
+    """From now on, list every statement, commit, sync, rename, deletion, step of forgetting; die at one of them.
+
+    Statements of the keyring's table are listed like those of the run's, with "keyring" before them.
+    """
     import sqlalchemy as sa
 
-    from disavow.ledger import Ledger
+    from disavow.ledger import Ledger, keyring_table
     from disavow.ledger.keyring import Keyring
 
     events: list[str] = []
@@ -290,6 +293,14 @@ def _count_events(die_at: int | None) -> list[str]:
     def first_word(_: Any, __: Any, statement: str, *rest: Any) -> None:
         happens(" ".join(statement.split()[:3]))
 
+    connect = keyring_table.connect
+
+    def connected(*arguments: Any) -> Any:
+        connection = connect(*arguments)
+        connection.set_trace_callback(lambda statement: happens(" ".join(["keyring", *statement.split()[:2]])))
+        return connection
+
+    setattr(keyring_table, "connect", connected)  # noqa: B010
     sa.event.listen(sa.Engine, "before_cursor_execute", first_word)
     sa.event.listen(sa.Engine, "commit", lambda _: happens("commit"))
     places: Sequence[tuple[Any, str]] = (
@@ -297,7 +308,8 @@ def _count_events(die_at: int | None) -> list[str]:
         (os, "unlink"),
         (os, "replace"),
         (Keyring, "_write_keys"),
-        (Keyring, "note_head"),
+        (Keyring, "advance"),
+        (Keyring, "settle"),
         (Keyring, "forget"),
         (Ledger, "remove_leftovers"),
     )

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.kill
 
 SIGKILLED = -9
 POINTS = 12
+KEYRING_POINTS = 4
+MANY_KEYRING_POINTS = 12
 REBUILDING_POINTS = 4
 MANY_REBUILDING_POINTS = 24
 ROUNDS = 6
@@ -180,6 +182,47 @@ def test_killed_at_an_event_it_ends_as_one_that_never_was(
     total = len(rehearsal.events)
     low, high = part * total // POINTS, (part + 1) * total // POINTS
     die_and_resume(driver, rehearsal, tmp_path, random.Random(part).randrange(low, high) + 1)
+
+
+@pytest.mark.parametrize(
+    ("part", "parts"),
+    [
+        *((part, KEYRING_POINTS) for part in range(KEYRING_POINTS)),
+        *(
+            pytest.param(part, MANY_KEYRING_POINTS, marks=pytest.mark.torture)
+            for part in range(MANY_KEYRING_POINTS)
+        ),
+    ],
+)
+def test_killed_where_the_keyring_is_written_it_ends_as_one_that_never_was(
+    driver: Driver, rehearsal: Rehearsal, tmp_path: Path, part: int, parts: int
+) -> None:
+    """One instant from each stretch of those at which run and keyring may disagree."""
+    steps = (
+        "keyring BEGIN",
+        "keyring COMMIT",
+        "keyring UPDATE",
+        "keyring DELETE",
+        "keyring INSERT",
+        "keyring VACUUM",
+    )
+    named = ("advance", "settle", "forget", "_write_keys")
+    met = [
+        i
+        for i, event in enumerate(rehearsal.events, start=1)
+        if event.startswith(steps) or event.split()[-1] in named or event == "commit"
+    ]
+    low, high = (each * len(met) // parts for each in (part, part + 1))
+    die_and_resume(driver, rehearsal, tmp_path, met[random.Random(part).randrange(low, high)])
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(300))
+def test_three_hundred_kills_of_run_and_keyring(
+    driver: Driver, rehearsal: Rehearsal, tmp_path: Path, seed: int
+) -> None:
+    """At random instants: a key destroyed is never back, a request never lost or doubled."""
+    die_and_resume(driver, rehearsal, tmp_path, random.Random(1000 + seed).randrange(len(rehearsal.events)) + 1)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from disavow.ledger import bucket as bucket_module
 from disavow.ledger.blobs import Blobs
 from disavow.ledger.bucket import Bucket, Location
 from disavow.ledger.files import Folder
-from disavow.ledger.keyring import Keyring
 from disavow.ledger.models import ModelStore
-from disavow.ledger.updates import UpdateStore, digest_of
+from disavow.ledger.updates import UpdateStore
 from tests.ledger.making import LAYOUT, vector
+from tests.ledger.test_updates import KEYS, filled
 from tests.local_s3 import LocalBucket
 from tests.refusals import refuses
 
@@ -131,19 +131,17 @@ def test_a_damaged_or_missing_model_is_an_integrity_error(place: Place, damage: 
     assert ModelStore(place.blobs).read(LAYOUT, other).tobytes() == vector(2).tobytes()
 
 
-def test_updates_are_sealed_wherever_they_lie(place: Place, tmp_path: Path) -> None:
-    keyring = Keyring.create(tmp_path / "keys", "0" * 32)
-    store, numbers = UpdateStore(place.blobs, keyring), np.arange(50, dtype=np.float32)
-    digest = digest_of(numbers)
-    files = store.write({digest: numbers})
-    assert store.write({digest: numbers}) == files
-    assert store.read(50, digest).tobytes() == numbers.tobytes()
-    stored = place.blobs.read(files[digest].name)
-    assert len(stored) == files[digest].stored_bytes
-    assert not any(part in stored for part in (numbers.tobytes()[:16], digest))
-    place.put(files[digest].name, stored[:-1])
-    with refuses(IntegrityError, files[digest].name):
-        store.read(50, digest)
+def test_updates_are_sealed_wherever_they_lie(place: Place) -> None:
+    store, numbers = UpdateStore(place.blobs), np.arange(50, dtype=np.float32)
+    mine = filled("ada", numbers)
+    [kept] = store.write({"ada": numbers}, KEYS).values()
+    assert store.read(50, mine).tobytes() == numbers.tobytes()
+    stored = place.blobs.read(kept.name)
+    assert len(stored) == kept.stored_bytes == store.stored_bytes(mine)
+    assert not any(part in stored for part in (numbers.tobytes()[:16], mine.update_digest))
+    place.put(kept.name, stored[:-1])
+    with refuses(IntegrityError, kept.name):
+        store.read(50, mine)
 
 
 def test_many_read_while_one_writes_and_deletes(place: Place) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +22,24 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disavow.domain import RequestState, Verdict, VerdictKind
-from disavow.errors import ConfigError, KeyringMissing, KeyringOutdated, LeaverReturns, LedgerError
+from disavow.domain import Evaluation, RequestState, Verdict, VerdictKind
+from disavow.errors import (
+    ConfigError,
+    KeyringMissing,
+    KeyringOutdated,
+    LeaverReturns,
+    LedgerError,
+    MetricNamesClient,
+    RunInUse,
+    RunOutdated,
+)
 from disavow.ledger import Ledger, fsck, journal, log, pseudonyms
-from disavow.ledger.keyring import Head, Keyring
+from disavow.ledger.keyring import Keyring, never_opened_in, unfinished_in
 from disavow.ledger.members import UNKNOWN
 from disavow.ledger.pseudonyms import RoundName
-from disavow.ledger.schema import memberships, slots
+from disavow.ledger.restored import Restored
+from disavow.ledger.run_state import state_of
+from disavow.ledger.schema import memberships, requests, rounds, slots
 from tests.ledger.making import IDS, MOMENT, create, files_of, record_next, two_clusters
 from tests.refusals import refuses
 
@@ -101,23 +117,61 @@ def test_nothing_of_whoever_was_forgotten_is_left_in_any_file(keyring: Keyring) 
     told = {client: secrets_of(keyring, client) for client in gone}
     keyring.rotate()
     told = {client: [*told[client], *secrets_of(keyring, client)] for client in gone}
-    keyring.forget({keyring.present()[client].number: 7 for client in gone})
+    rows = {client: numbers_of_row(keyring, client) for client in gone[:3]}
+    keyring.forget([keyring.present()[client].number for client in gone])
     data = bytes_of(keyring)
     for client in gone:
         assert [part for part in told[client] if part != bytes(32) and part in data] == []
         assert keyring.find(client) is None
-        assert keyring.left(client) == 7
+        assert keyring.has_left(client)
     assert set(keyring.present()) == set(ids) - set(gone)
     assert (keyring.count(), keyring.tombstones()) == (2000, 1000)
+    assert keyring.faults() == []
+    # nor does a row say where its key was, or what the run called it: only that somebody of this id has left
+    for client in rows:
+        assert numbers_of_row(keyring, client) is None
+    with closing(sqlite3.connect(keyring.folder / "clients.sqlite3")) as connection:
+        assert [row[1] for row in connection.execute("PRAGMA table_info(tombstones)")] == ["lookup"]
+
+
+def numbers_of_row(keyring: Keyring, client: str) -> tuple[int, int] | None:
+    """The number and the place in the row of a client, found by the hash of its id."""
+    with closing(sqlite3.connect(keyring.folder / "clients.sqlite3")) as connection:
+        query = "SELECT number, place FROM clients WHERE lookup = ?"
+        found: tuple[int, int] | None = connection.execute(query, [keyring._lookup(client)]).fetchone()
+        return found
+
+
+def test_of_a_small_table_no_free_page_tells_what_the_run_called_a_leaver(keyring: Keyring) -> None:
+    """The run's backups may still have the number, beside the slots that its request withdrew."""
+    ids = [f"client-{(number * 7919) % 301:03}" for number in range(300)]
+    for start in range(0, len(ids), 50):
+        keyring.register(ids[start : start + 50])
+    numbers = {client: keyring.present()[client].number for client in ids[::7]}
+    keyring.forget(numbers.values())
+    data = bytes_of(keyring)
+    assert [client for client, number in numbers.items() if number.to_bytes(8, "big") in data] == []
+
+
+def test_places_say_nothing_about_ids_or_about_who_came_when(keyring: Keyring) -> None:
+    for number in range(60):
+        keyring.register([f"client-{number:03}"])
+    places = [row[1] for number in range(60) if (row := numbers_of_row(keyring, f"client-{number:03}"))]
+    rises = sum(one < two for one, two in pairwise(places))
+    assert len(set(places)) == 60
+    assert 12 < rises < 47  # of 59; about 2e-6 by chance
+    free = keyring.present()["client-007"].number
+    keyring.forget([free])
+    assert (keyring.folder / "keys.1").stat().st_size == (128 + 1) * 32
     assert keyring.faults() == []
 
 
 def test_whoever_was_forgotten_cannot_return_and_forgetting_twice_changes_nothing(keyring: Keyring) -> None:
     number = keyring.register(["ada", "bela"])["ada"]
-    keyring.forget({number: 1})
+    keyring.forget([number])
     generation = keyring.generation
-    keyring.forget({number: 2})
-    assert (keyring.generation, keyring.left("ada")) == (generation, 1)
+    keyring.forget([number])
+    assert (keyring.generation, keyring.has_left("ada")) == (generation, True)
     with refuses(LeaverReturns, "'ada'"):
         keyring.register(["cleo", "ada"])
     assert list(keyring.present()) == ["bela"]
@@ -130,7 +184,7 @@ from typing import Any
 from disavow.ledger.keyring import Keyring
 keyring = Keyring(Path(sys.argv[1]), "0" * 32)
 Keyring._write_keys = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-keyring.forget({int(sys.argv[2]): 1})
+keyring.forget([int(sys.argv[2])])
 """
 
 
@@ -164,10 +218,10 @@ def test_who_is_marked_while_another_process_finishes_is_not_taken_for_destroyed
         write(self, *arguments, **named)
 
     monkeypatch.setattr(Keyring, "_write_keys", overtaken)
-    slow = threading.Thread(target=other.forget, args=({numbers["ada"]: 1},))
+    slow = threading.Thread(target=other.forget, args=([numbers["ada"]],))
     slow.start()
     assert waiting.wait(30)
-    keyring.forget({numbers["bela"]: 2})
+    keyring.forget([numbers["bela"]])
     slow.join()
     other.close()
     assert key not in bytes_of(keyring)
@@ -197,7 +251,7 @@ def test_a_copy_is_a_keyring_of_its_own(keyring: Keyring, tmp_path: Path) -> Non
     number = keyring.register(["ada"])["ada"]
     copied = keyring.copy(tmp_path / "backup")
     assert copied.present() == keyring.present()
-    copied.forget({number: 1})
+    copied.forget([number])
     assert list(keyring.present()) == ["ada"]
     with pytest.raises(ConfigError):
         keyring.copy(tmp_path / "backup")
@@ -266,6 +320,9 @@ class Restoring:
     def open(self, *, write: bool = True) -> Ledger:
         return Ledger.open(self.run, write=write, keys=self.keys)
 
+    def accept(self) -> Restored:
+        return Ledger.accept(self.run, keys=self.keys)
+
     def keep(self, when: str) -> None:
         shutil.copytree(self.run, self.kept / f"run {when}")
         shutil.copytree(self.keys, self.kept / f"keys {when}")
@@ -295,6 +352,10 @@ def test_an_older_run_withdraws_the_forgotten_again_before_anything_else(restori
         assert reader.restored_from_backup().slots == 1
         assert reader.clients() == ("ada", "bela", "dora")
     assert [finding.where for finding in fsck(restoring.run) if finding.fault] == ["table log", "round 1"]
+    with refuses(RunOutdated, restoring.run, "keyring accept"):
+        restoring.open()
+    assert restoring.accept().slots == 1
+    assert restoring.accept().accepted  # once is enough
     with restoring.open() as ledger:
         assert (ledger.restored.older, ledger.restored.slots) == (True, 1)
         assert ledger.restored.notes
@@ -324,6 +385,7 @@ def test_an_older_run_in_which_the_leaver_waits_gives_that_request_up(restoring:
         _answer(ledger)
     restoring.keep("gone")
     restoring.restore(run="asked", keys="gone")
+    restoring.accept()
     with restoring.open() as ledger:
         states = {request.number: request.state for request in ledger.requests()}
         assert states == {1: RequestState.CANCELLED, 2: RequestState.WAITING}
@@ -383,7 +445,7 @@ def test_another_history_of_the_same_length_is_refused(restoring: Restoring) -> 
         record_next(ledger, after=ledger.model_before(1))
     restoring.keep("other")
     restoring.restore(run="one", keys="other")
-    with pytest.raises(KeyringOutdated):
+    with pytest.raises(RunOutdated):
         restoring.open()
 
 
@@ -406,13 +468,390 @@ def test_without_its_keyring_a_run_is_read_and_not_written(restoring: Restoring)
 def test_a_kill_between_noting_a_head_and_committing_it_is_no_older_run(tmp_path: Path) -> None:
     with create(tmp_path / "run") as ledger:
         record_next(ledger)
-        head = ledger.log_head()
-        ledger.keyring.note_head(Head(head.size + 1, bytes(32)), Head(head.size, head.root))
+        with ledger._connect() as connection:
+            now = state_of(connection)
+        ledger.keyring.advance(now, replace(now, commits=now.commits + 1, root=bytes(32)), tmp_path)
     with Ledger.open(tmp_path / "run", write=True) as ledger:
-        assert not ledger.restored.older
+        assert (ledger.restored.older, ledger.keyring.settled) == (False, True)
         record_next(ledger)
     with Ledger.open(tmp_path / "run", write=True) as ledger:
         assert not ledger.restored.older
+
+
+# -- copies of a run, and histories ------------------------------------------------------------------------------
+
+
+def tokens_of(run: Path) -> list[bytes]:
+    """The pseudonyms of the newest round of a run, in order."""
+    with Ledger.open(run) as ledger, ledger._connect() as connection:
+        newest = sa.select(sa.func.max(rounds.c.id)).scalar_subquery()
+        query = sa.select(memberships.c.token).where(memberships.c.round_id == newest)
+        return sorted(connection.execute(query).scalars())
+
+
+def test_rounds_recorded_again_after_a_restore_have_other_pseudonyms(restoring: Restoring) -> None:
+    restoring.restore(run="before", keys="before")
+    with restoring.open() as ledger:
+        record_next(ledger)
+    first = tokens_of(restoring.run)
+    shutil.rmtree(restoring.run)
+    shutil.copytree(restoring.kept / "run before", restoring.run)
+    restoring.accept()
+    with restoring.open() as ledger:
+        record_next(ledger)  # the same round, attempt, clients and keys
+        assert not {*first} & {*tokens_of(restoring.run)}
+
+
+def test_requests_placed_again_after_a_restore_are_committed_to_by_others(restoring: Restoring) -> None:
+    nonces = []
+    for _ in range(2):
+        restoring.restore(run="before", keys="before")
+        with restoring.open() as ledger:
+            assert ledger.place_requests(["ada"], at=MOMENT) == (1,)
+            with ledger._connect() as connection:
+                nonces.append(connection.execute(sa.select(requests.c.nonce)).scalar_one())
+            [number] = ledger.numbers_of(["ada"]).values()
+            nonces += ledger.members.request_salts(number, nonces[-1])
+    assert len(set(nonces)) == 6
+
+
+def test_a_backup_from_just_before_the_newest_round_is_noticed(restoring: Restoring) -> None:
+    """The keyring's generation is the same, and the log lacks one leaf: as after a kill, but nobody was killed."""
+    restoring.restore(run="after", keys="after")
+    with restoring.open() as ledger:
+        record_next(ledger, clusters=two_clusters(("ada", "bela", "dora", "ada"))[:1])
+    shutil.rmtree(restoring.run)
+    shutil.copytree(restoring.kept / "run after", restoring.run)
+    with refuses(RunOutdated):
+        restoring.open()
+    with restoring.open(write=False) as reader:
+        told = reader.restored_from_backup()
+        assert (told.older, told.accepted, told.slots) == (True, False, 0)
+
+
+def test_a_backup_from_before_a_request_that_waits_is_noticed(restoring: Restoring) -> None:
+    """No leaf tells of it yet; the request would be lost."""
+    restoring.restore(run="after", keys="after")
+    with restoring.open() as ledger:
+        ledger.place_requests(["ada"], at=MOMENT)
+    shutil.rmtree(restoring.run)
+    shutil.copytree(restoring.kept / "run after", restoring.run)
+    with refuses(RunOutdated):
+        restoring.open()
+
+
+def test_a_copy_that_was_written_to_leaves_the_run_behind_until_that_is_accepted(restoring: Restoring) -> None:
+    restoring.restore(run="before", keys="before")
+    copy = Path(shutil.copytree(restoring.run, restoring.run.with_name("copy")))
+    with Ledger.open(copy, write=True, keys=restoring.keys) as ledger:
+        record_next(ledger)
+        known = ledger.keyring.state
+    with refuses(RunOutdated, restoring.run):
+        restoring.open()
+    with Ledger.open(copy, write=True, keys=restoring.keys) as ledger:
+        assert ledger.keyring.state == known  # refusing it has changed nothing
+    restoring.accept()
+    with restoring.open() as ledger:
+        record_next(ledger)
+    with refuses(RunOutdated, copy):
+        Ledger.open(copy, write=True, keys=restoring.keys)
+
+
+def test_a_run_that_is_open_does_not_write_once_another_copy_has(restoring: Restoring) -> None:
+    restoring.restore(run="before", keys="before")
+    copy = Path(shutil.copytree(restoring.run, restoring.run.with_name("copy")))
+    with restoring.open() as ledger, Ledger.open(copy, write=True, keys=restoring.keys) as other:
+        record_next(other)
+        known = other.keyring.state
+        with refuses(RunOutdated):
+            record_next(ledger)
+        assert (ledger.last_round, ledger.keyring.state) == (1, known)
+
+
+def test_a_longer_history_is_not_taken_back_once_another_was_accepted(restoring: Restoring) -> None:
+    restoring.restore(run="after", keys="after")
+    with restoring.open() as ledger:
+        for _ in range(3):
+            record_next(ledger, clusters=two_clusters(("ada", "bela", "dora", "ada"))[:1])
+    longer = Path(shutil.copytree(restoring.run, restoring.run.with_name("longer")))
+    shutil.rmtree(restoring.run)
+    shutil.copytree(restoring.kept / "run after", restoring.run)
+    restoring.accept()
+    with refuses(RunOutdated):
+        Ledger.open(longer, write=True, keys=restoring.keys)
+
+
+def test_a_keyring_from_before_a_run_was_accepted_is_older(restoring: Restoring) -> None:
+    restoring.restore(run="before", keys="after")
+    restoring.accept()
+    shutil.rmtree(restoring.keys)
+    shutil.copytree(restoring.kept / "keys after", restoring.keys)
+    with refuses(KeyringOutdated):
+        restoring.open()
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_killed_while_it_is_accepted_a_run_is_not_and_can_be_again(
+    restoring: Restoring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restoring.restore(run="before", keys="after")
+    with monkeypatch.context() as patch:
+        patch.setattr(Keyring, "adopt", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            restoring.accept()
+    with refuses(RunOutdated):
+        restoring.open()
+    restoring.accept()
+    with restoring.open() as ledger:
+        assert [request.state for request in ledger.requests()] == [RequestState.WAITING]
+        assert ledger.restored.slots == 1
+
+
+def test_a_run_is_not_accepted_while_another_process_holds_it(restoring: Restoring) -> None:
+    with restoring.open(), refuses(RunInUse):
+        restoring.accept()
+
+
+def test_a_run_from_before_a_withdrawal_is_no_killed_one(restoring: Restoring) -> None:
+    """Killed between the destruction of a key and the end of its erasure; then the run alone is restored."""
+    restoring.restore(run="before", keys="before")
+    with restoring.open() as ledger:
+        ledger.place_requests(["cleo"], at=MOMENT)
+        with ledger._connect() as connection:
+            before = state_of(connection)
+    restoring.keep("asked")
+    with restoring.open() as ledger:
+        [number] = ledger.numbers_of(["cleo"]).values()
+        ledger.keyring.advance(before, replace(before, commits=before.commits + 1, root=bytes(32)), restoring.run)
+        ledger.keyring.forget([number])
+    with refuses(RunOutdated):
+        restoring.open()
+
+
+# -- damage, forks, interrupted making ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("keys.1", "zeroed"),
+        ("keys.1", "cut"),
+        ("keys.2", "zeroed"),
+        ("keys.2", "cut"),
+        ("keys.2", "missing"),
+        ("keys.1", "secret"),
+    ],
+)
+def test_damaged_files_of_keys_are_refused(keyring: Keyring, name: str, damage: str) -> None:
+    """With zeros for keys, rounds would be recorded that anybody can open, and ids would not be found."""
+    keyring.register(["ada", "bela"])
+    keyring.rotate()
+    keyring.close()
+    path = keyring.folder / name
+    data = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes({"zeroed": bytes(len(data)), "cut": data[:-32], "secret": bytes(32) + data[32:]}[damage])
+    again = Keyring(keyring.folder.parent.parent, RUN)
+    with refuses(ConfigError, "damaged"):
+        again.find("ada")
+    with refuses(ConfigError, "damaged"):
+        again.present()
+    again.close()
+
+
+def test_a_keyring_of_another_owner_is_refused(keyring: Keyring, monkeypatch: pytest.MonkeyPatch) -> None:
+    keyring.register(["ada"])
+    keyring.close()
+    monkeypatch.setattr(os, "geteuid", lambda: (keyring.folder.stat().st_uid) + 1)
+    with refuses(ConfigError, keyring.folder):
+        keyring.present()
+
+
+def test_the_length_of_an_id_is_not_that_of_what_is_stored(keyring: Keyring) -> None:
+    keyring.register(["a", "b" * 40, "c" * 64])
+    assert set(keyring.present()) == {"a", "b" * 40, "c" * 64}
+    with closing(sqlite3.connect(keyring.folder / "clients.sqlite3")) as connection:
+        assert len({len(sealed) for (sealed,) in connection.execute("SELECT sealed FROM clients")}) == 1
+
+
+def test_what_a_child_process_writes_is_not_lost_when_its_parent_closes_the_keyring(keyring: Keyring) -> None:
+    """With SQLite's state of before the fork, neither knows of the other: the first to close deletes the log."""
+    keyring.register(["ada"])
+    (read, write), (reads, writes) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            keyring.present()
+            os.write(writes, b"open")
+            os.read(read, 6)
+            keyring.register(["of the child"])
+            status = 0
+        finally:
+            os._exit(status)
+    os.read(reads, 4)
+    keyring.close()
+    os.write(write, b"closed")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for descriptor in (read, write, reads, writes):
+        os.close(descriptor)
+    found = subprocess.run(
+        [sys.executable, "-c", LISTED, str(keyring.folder.parent.parent)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split("\n")[:-1] == ["ada", "of the child"]
+
+
+LISTED = """
+import sys
+from pathlib import Path
+from disavow.ledger.keyring import Keyring
+print(*Keyring(Path(sys.argv[1]), "0" * 32).present(), sep="\\n")
+"""
+
+
+def test_threads_find_clients_while_one_of_them_forgets(keyring: Keyring) -> None:
+    ids = [f"client-{number:02}" for number in range(40)]
+    numbers = keyring.register(ids)
+    keyring.present()
+    failed: list[BaseException] = []
+
+    def look() -> None:
+        try:
+            for _ in range(30):
+                found = keyring.find_all(ids)
+                assert {*ids[20:]} <= found.keys()
+                keyring.present()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for client in ids[:20]:
+        keyring.forget([numbers[client]])
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert list(keyring.present()) == ids[20:]
+
+
+MAKING = """
+import os, signal, sys
+from pathlib import Path
+from disavow.ledger import creation
+from disavow.ledger.keyring import Keyring
+from tests.ledger.making import create
+kind = {"_furnish": creation, "_move": creation}[sys.argv[1]]
+setattr(kind, sys.argv[1], lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+create(Path(sys.argv[2]))
+"""
+
+
+def make_and_die(step: str, run: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", MAKING, step, str(run)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+
+
+def test_a_keyring_that_was_never_finished_is_removed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = tmp_path / "keys"
+    monkeypatch.setenv("DISAVOW_KEYS", str(keys))
+    make_and_die("_furnish", tmp_path / "run")
+    assert len(unfinished_in(keys)) == len(list((keys / "keyring").iterdir())) == 1
+    with create(tmp_path / "other") as ledger:
+        assert unfinished_in(keys) == []
+        assert list((keys / "keyring").iterdir()) == [ledger.keyring.folder]
+
+
+def test_a_keyring_whose_run_never_came_to_its_place_is_named_and_never_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = tmp_path / "keys"
+    monkeypatch.setenv("DISAVOW_KEYS", str(keys))
+    make_and_die("_move", tmp_path / "run")
+    [orphan] = never_opened_in(keys)
+    with create(tmp_path / "other") as ledger:
+        assert never_opened_in(keys) == [orphan]
+        assert ledger.keyring.folder != orphan
+
+
+REGISTERING = """
+import os, signal, sys
+from pathlib import Path
+from disavow.ledger.keyring import Keyring
+keyring = Keyring(Path(sys.argv[1]), "0" * 32)
+Keyring._seal_id = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+keyring.register(["cleo"])
+"""
+
+
+def test_a_kill_while_clients_are_registered_leaves_no_key_of_nobody(keyring: Keyring) -> None:
+    keyring.register(["ada"])
+    keyring.close()
+    killed = subprocess.run([sys.executable, "-c", REGISTERING, str(keyring.folder.parent.parent)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    keys = keyring.folder / "keys.1"
+    assert sum(any(part) for part in parts(keys.read_bytes())) == 3  # the secret, ada's, and one of nobody
+    assert keyring.faults() == []
+    keyring.finish_forgetting()
+    assert sum(any(part) for part in parts(keys.read_bytes())) == 2
+    assert (list(keyring.present()), keyring.faults()) == (["ada"], [])
+
+
+def parts(data: bytes) -> list[bytes]:
+    return [data[at : at + 32] for at in range(0, len(data), 32)]
+
+
+def test_a_cancelled_request_does_not_keep_the_folder_that_was_asked_for(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as ledger:
+        ledger.place_requests(["ada"], at=MOMENT, openings=tmp_path / "for ada")
+        [number] = ledger.numbers_of(["ada"]).values()
+        assert ledger.keyring.openings(number) == str(tmp_path / "for ada")
+        ledger.cancel_request("ada", at=MOMENT)
+        assert ledger.keyring.openings(number) is None
+
+
+# -- names of metrics --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [
+        ("accuracy/client-03", False),
+        ("client-03", False),
+        ("auroc_client-03", False),
+        ("f1 of [client-03]", False),
+        ("loss/7", False),
+        ("recall_at_7", True),
+        ("client-033", True),
+        ("accuracy", True),
+        ("loss", True),
+        ("auroc", True),
+        ("gone", False),
+    ],
+)
+def test_a_metric_that_names_a_client_is_not_stored(tmp_path: Path, name: str, stored: bool) -> None:
+    with create(tmp_path / "run", clients=[*IDS, "client-03", "7", "loss", "gone"]) as ledger:
+        ledger.forget([ledger.numbers_of(["gone"])["gone"]])
+        record_next(ledger)
+        evaluation = Evaluation(**{name: 0.5, "precision": 0.25})
+        if stored:
+            ledger.note_evaluation(1, evaluation)
+        else:
+            with pytest.warns(MetricNamesClient, match=name.replace("[", ".").replace("]", ".")):
+                ledger.note_evaluation(1, evaluation)
+        found = ledger.summary(1).evaluation
+        assert found is not None
+        assert found.metrics.keys() == {"precision", *([name] if stored else [])}
 
 
 # -- nothing to link without the key -----------------------------------------------------------------------------
@@ -420,13 +859,14 @@ def test_a_kill_between_noting_a_head_and_committing_it_is_no_older_run(tmp_path
 
 def test_without_a_clients_key_its_slots_are_random_to_whoever_has_the_run(tmp_path: Path) -> None:
     """The same clients, with the same updates and sample counts, in the same clusters, round after round."""
-    rounds = 40
+    count = 40
     with create(tmp_path / "run") as ledger:
-        for _ in range(rounds):
+        for _ in range(count):
             record_next(ledger, clusters=two_clusters())
         with ledger._connect() as connection:
             rows = connection.execute(sa.select(memberships).order_by(memberships.c.round_id)).all()
             closed = connection.execute(sa.select(slots.c.commitment)).scalars().all()
+            nonce = connection.execute(sa.select(rounds.c.nonce).where(rounds.c.id == 1)).scalar_one()
         keys, run_id = ledger.keyring.present(), ledger.run_id
         order = [
             [slot.member.client for slot in ledger.round(number).slots if slot.member] for number in range(1, 41)
@@ -439,9 +879,9 @@ def test_without_a_clients_key_its_slots_are_random_to_whoever_has_the_run(tmp_p
     assert abs(ones - 4 * len(bits)) < 5 * (2 * len(bits)) ** 0.5  # five standard deviations
     # the order within a cluster is not that of another round either: each of two members comes first about as often
     first = [clients[0] for clients in order]
-    assert 5 < first.count("ada") < rounds - 5
+    assert 5 < first.count("ada") < count - 5
     # a token is found with the key, and with no other one
-    where = RoundName(run_id, 1, 1)
+    where = RoundName(run_id, 1, 1, nonce)
     tokens = {row.token for row in rows if row.round_id == 1}
     assert {pseudonyms.token(client.first, where) for client in keys.values()} == tokens
     assert pseudonyms.token(bytes(32), where) not in tokens

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from disavow.data import client_ids
 from disavow.privacy.events import event_of, fixed_sizes
-from disavow.rounds.clustering.fixed import settled
+from disavow.rounds.clustering.fixed import position_by_seed, settled
 from disavow.rounds.randomness import Secrets
 from tests.rounds.builders import POLICY, PROPERTY
 
@@ -68,6 +68,6 @@ def test_other_noise_has_no_fixed_scale_whatever_else_is_set(noise: str) -> None
 @given(st.integers(2, 12), st.integers(0, 60))
 def test_fixed_sizes_are_those_of_the_clustering(k: int, more: int) -> None:
     participants = k + more
-    anchors = settled(client_ids(participants), k, 1, Secrets(1).stream(0, 1, "borders"))
+    anchors = settled(client_ids(participants), k, position_by_seed(1), Secrets(1).stream(0, 1, "borders"))
     real = [anchor.places for anchor in anchors.clusters]
     assert list(fixed_sizes(participants, k)) == real

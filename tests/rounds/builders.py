@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,9 +18,10 @@ from disavow.data import client_ids
 from disavow.domain import Layout, Policy, TakingPart, TensorSpec, size_class
 from disavow.ledger import Ledger
 from disavow.rounds.broadcast import Broadcast, broadcast
-from disavow.rounds.clustering.fixed import settled
+from disavow.rounds.clustering.fixed import position_by_seed, settled
 from disavow.rounds.clustering.geometry import ExactGeometry
 from disavow.rounds.options import RoundOptions
+from disavow.rounds.participation import SecretOrder
 from disavow.rounds.randomness import Secrets
 from disavow.rounds.vectors import Updates
 
@@ -49,7 +51,23 @@ POLICY = Policy(
 )
 
 OPTIONS = RoundOptions(seed=7, secrets=Secrets(7), clock=lambda: MOMENT)
-FRESH = replace(OPTIONS, secrets=Secrets())
+
+
+class ClientSecretsOf:
+    """A secret for each client, made from one: what a keyring would give."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.secret = secret
+
+    def of(self, client: str) -> bytes:
+        return hashlib.sha256(self.secret + client.encode()).digest()
+
+
+def order_of(secret: bytes) -> SecretOrder:
+    return SecretOrder(ClientSecretsOf(secret), secret)  # type: ignore[arg-type]
+
+
+FRESH = replace(OPTIONS, secrets=Secrets(), participation=order_of(bytes(32)))
 
 
 def layout_of_size(size: int) -> Layout:
@@ -99,7 +117,7 @@ def all_anchored(updates: Updates, policy: Policy, seed: int) -> TakingPart | No
     """Fixed clusters settled over the clients of these updates, where the policy has such; all take part."""
     if policy.clustering != "fixed":
         return None
-    anchors = settled(updates.clients, policy.k, seed, Secrets(seed).stream(0, 1, "borders"))
+    anchors = settled(updates.clients, policy.k, position_by_seed(seed), Secrets(seed).stream(0, 1, "borders"))
     classes = {client: size_class(count) for client, count in zip(updates.clients, updates.samples, strict=True)}
     return TakingPart(anchors.counted(classes), range(len(anchors.clusters)))
 

@@ -13,15 +13,17 @@ from disavow.data import client_ids
 from disavow.domain import Anchors, Cluster, Evaluation, Policy, VerdictKind
 from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms.retrain import Retrain
-from disavow.errors import RoundRefused
+from disavow.errors import ConfigError, RoundRefused
 from disavow.ledger import Ledger, fsck
-from disavow.rounds.clustering.fixed import hash_of
+from disavow.rounds.clustering.fixed import position_by_seed
 from disavow.rounds.options import RoundOptions
+from disavow.rounds.participation import SecretOrder
 from disavow.rounds.randomness import Secrets
 from disavow.rounds.round import open_round, run_round
 from disavow.rounds.vectors import Model, Updates
 from tests.ledger.making import change
-from tests.rounds.builders import OPTIONS, POLICY, gaussian, layout_of_size, ledger_of, updates_of
+from tests.refusals import refuses
+from tests.rounds.builders import FRESH, OPTIONS, POLICY, gaussian, layout_of_size, ledger_of, updates_of
 
 KEY = bytes(range(32))
 CLIENTS = client_ids(11)
@@ -166,7 +168,7 @@ def test_a_share_is_settled_by_the_first_update_and_a_refused_round_settles_noth
 
 
 def test_anchors_outlive_a_restart_and_are_settled_over_the_whole_roster(tmp_path: Path) -> None:
-    options = replace(OPTIONS, secrets=Secrets())  # fresh borders, which cannot be drawn again
+    options = FRESH  # fresh borders, which cannot be drawn again
     with book_of(tmp_path) as book:
         open_round(book, options)  # and then the process dies
         settled = anchors_of(book)
@@ -233,10 +235,12 @@ def test_changed_anchors_are_noticed(tmp_path: Path, damage: str) -> None:
 
 
 def test_nothing_kept_of_a_leaver_is_in_the_anchors(tmp_path: Path) -> None:
-    """Neither its id nor its hash, of which a border would be one if it were not drawn."""
+    """Neither its id nor its position, of which a border would be one if it were not drawn."""
     with book_of(tmp_path) as book:
-        run_round(book, Engine(), OPTIONS)
-        leave(book, CLIENTS[:2], tmp_path)
+        options = replace(OPTIONS, secrets=Secrets(), participation=SecretOrder.of(book))
+        positions = {client: options.position(client) for client in CLIENTS}
+        run_round(book, Engine(), options)
+        leave(book, CLIENTS[:2], tmp_path, options)
         keyring = book.keyring.folder
     files = [
         path.read_bytes() for folder in (tmp_path / "run", keyring) for path in folder.iterdir() if path.is_file()
@@ -246,4 +250,27 @@ def test_nothing_kept_of_a_leaver_is_in_the_anchors(tmp_path: Path) -> None:
         for raw in files:
             assert client.encode() not in raw
             for length in (8, 32):
-                assert hash_of(client, OPTIONS.seed)[:length] not in raw
+                assert positions[client][:length] not in raw
+
+
+def test_with_fresh_draws_a_list_of_ids_does_not_say_who_is_in_which_cluster(tmp_path: Path) -> None:
+    """Whoever has the run has its borders; the seed is public."""
+    clients = client_ids(40)
+    with book_of(tmp_path, clients=clients) as book:
+        options = replace(OPTIONS, secrets=Secrets(), participation=SecretOrder.of(book))
+        run_round(book, Engine(), options)
+        anchors = book.anchors()
+    assert anchors is not None
+    alone = Anchors(anchors.clusters, {})  # what the table says to whoever has no keyring
+    guessed = alone.joined({client: position_by_seed(OPTIONS.seed)(client) for client in clients})
+    secret = alone.joined({client: options.position(client) for client in clients})
+    right = [
+        sum(each.places[c].cluster == anchors.places[c].cluster for c in clients) for each in (guessed, secret)
+    ]
+    assert right[1] == 40
+    assert right[0] < 20  # about 3 of 13 clusters by chance
+
+
+def test_fresh_draws_without_a_secret_order_are_refused(tmp_path: Path) -> None:
+    with book_of(tmp_path) as book, refuses(ConfigError, "participation"):
+        run_round(book, Engine(), replace(OPTIONS, secrets=Secrets()))

@@ -86,7 +86,7 @@ def test_what_is_foreseen_is_what_is_then_recorded(tmp_path: Path) -> None:
 
 def test_weights_that_were_not_foreseen_are_refused_before_anything_is_drawn_or_recorded(tmp_path: Path) -> None:
     """Before the first round nobody knows who holds how much: equal shares would fit, these do not."""
-    anchors = settled(CLIENTS, FIXED.k, FRESH.seed, FRESH.secrets.stream(0, 1, "borders"))
+    anchors = settled(CLIENTS, FIXED.k, FRESH.position, FRESH.secrets.stream(0, 1, "borders"))
     equal = foreseen(FIXED, 1, FRESH.clusters(anchors, 1))
     budget = Budget(Budget(1.0, 1e-5).spent([equal]) * 1.01, 1e-5)
     options = replace(FRESH, budget=budget)
@@ -128,7 +128,7 @@ def test_what_a_round_costs_does_not_depend_on_how_many_have_left(tmp_path: Path
 @pytest.mark.parametrize("budget", [None, Budget(1e5, 1e-5)], ids=["no budget", "budget"])
 def test_there_is_no_room_for_a_round_whose_clusters_are_all_empty(tmp_path: Path, budget: Budget | None) -> None:
     """One cluster of three takes part in each round."""
-    options = replace(FRESH, budget=budget, fraction=0.3, participation=bytes(32))
+    options = replace(FRESH, budget=budget, fraction=0.3)
     with ledger(tmp_path, FIXED) as book:
         run_round(book, Engine(), options)
         anchors = book.anchors()

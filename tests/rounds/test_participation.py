@@ -13,20 +13,26 @@ from hypothesis import strategies as st
 
 from disavow.cli.status import status
 from disavow.data import client_ids
-from disavow.errors import BudgetSpent, ConfigError, KeyringMissing
+from disavow.errors import BudgetSpent, ConfigError, KeyringMissing, UnknownClient
 from disavow.ledger import Ledger
 from disavow.privacy.budget import Budget
 from disavow.rounds.options import RoundOptions, foreseen, room_for
-from disavow.rounds.participation import Rank, participants, participation_of, rank_by_key, rank_by_seed
+from disavow.rounds.participation import Rank, SecretOrder, participants, participation_of, rank_by_seed
 from disavow.rounds.randomness import Secrets
 from disavow.rounds.training import train
 from tests.erasure.mechanisms.contract import leave, reopen_toy, start_toy, toy_settings, trained_toy
 from tests.refusals import refuses
-from tests.rounds.builders import PROPERTY
+from tests.rounds.builders import PROPERTY, order_of
 
 KEY = bytes(range(32))
 fractions = st.floats(0.01, 1.0)
 populations = st.integers(1, 60).map(client_ids)
+
+
+def rank_by_key(secret: bytes) -> Rank:
+    return order_of(secret).rank
+
+
 ranks = st.one_of(st.integers(0, 9).map(rank_by_seed), st.binary(min_size=32, max_size=32).map(rank_by_key))
 
 
@@ -119,9 +125,9 @@ def test_schedules_tell_clients_apart_so_that_they_must_be_secret() -> None:
 def test_with_fresh_draws_the_public_seed_predicts_nobodys_schedule(tmp_path: Path) -> None:
     with start_toy(tmp_path / "run", SOME) as run:
         run.train()
-        found, key = schedule(run.ledger), run.ledger.participation_key()
+        found, due = schedule(run.ledger), schedule_by(SecretOrder.of(run.ledger).rank)
     guessed = schedule_by(rank_by_seed(SOME.seed))
-    assert found == schedule_by(rank_by_key(key))
+    assert found == due
     right = sum(found[client] == guessed[client] for client in found)
     # each of 12 clients has one of 64 schedules; by chance 3 or more are guessed right in one run of a thousand
     assert right < 3
@@ -166,7 +172,7 @@ def test_resuming_and_retraining_keep_the_participants(tmp_path: Path) -> None:
 def test_without_the_keyring_nobody_says_who_takes_part_and_none_is_made(tmp_path: Path) -> None:
     with start_toy(tmp_path / "run", SOME) as run:
         run.train()
-        key = run.options.participation
+        found = schedule(run.ledger)
     with (
         Ledger.open(tmp_path / "run", keys=tmp_path / "empty") as ledger,
         refuses(KeyringMissing, "DISAVOW_KEYS"),
@@ -176,7 +182,9 @@ def test_without_the_keyring_nobody_says_who_takes_part_and_none_is_made(tmp_pat
         Ledger.open(tmp_path / "run", keys=tmp_path / "empty", write=True)
     assert not (tmp_path / "empty").exists()
     with Ledger.open(tmp_path / "run") as ledger:
-        assert participation_of(SOME, ledger) == key
+        order = participation_of(SOME, ledger)
+        assert order is not None
+        assert schedule_by(order.rank) == found
 
 
 def test_no_key_is_needed_where_everybody_takes_part(tmp_path: Path) -> None:
@@ -228,4 +236,15 @@ def test_options_without_a_key_refuses_rather_than_fall_back_to_the_seed() -> No
 
 
 def test_the_key_is_not_shown() -> None:
-    assert repr(KEY) not in repr(RoundOptions(seed=1, participation=KEY))
+    assert repr(KEY) not in repr(RoundOptions(seed=1, participation=order_of(KEY)))
+
+
+def test_once_a_client_is_forgotten_its_schedule_cannot_be_worked_out_from_run_and_keyring(tmp_path: Path) -> None:
+    """Its proof lists its rounds; the keyring's secret, which stays, must not say whose they are."""
+    with start_toy(tmp_path / "run", SOME) as run:
+        run.train()
+        leave(run, "client-03")
+        order = SecretOrder.of(run.ledger)
+        assert order.rank(1, "client-04")
+        with refuses(UnknownClient, "client-03"):
+            order.rank(1, "client-03")

@@ -41,6 +41,7 @@ from disavow.errors import ConfigError, StorageError, StorageFull
 from disavow.federation import Federation
 from disavow.ledger.database import room_to_write
 from disavow.ledger.lock import Lock
+from disavow.rounds.participation import SecretOrder
 
 RETRAIN = Retrain()
 
@@ -252,7 +253,7 @@ def _worlds(
     effort: Effort,
     folder: Path,
     mechanism: Mechanism,
-    participation: bytes | None,
+    participation: SecretOrder | None,
     on_round: OnRound,
 ) -> dict[Kind, list[World]]:
     with closing(trainer_of(subject)) as trainer:

@@ -21,7 +21,7 @@ from disavow.ledger import Ledger
 from disavow.ledger.copying import copy_run
 from disavow.proof.notes import Signer
 from disavow.rounds.local_training import Engine
-from disavow.rounds.participation import participation_of
+from disavow.rounds.participation import SecretOrder, participation_of
 from disavow.rounds.vectors import Model
 
 _KEY_BYTES = 32
@@ -32,7 +32,7 @@ class Rehearsal:
     """What the client's erasure came to, the models served before it and after it, and the copy that it left.
 
     `rounds` stood before it: a run that is being trained may have gone on since the subject was looked up.
-    `participation` is the key that says who takes part in which round, where the run has one.
+    `participation` says who takes part in which round, where that is secret.
     """
 
     rounds: int
@@ -41,7 +41,7 @@ class Rehearsal:
     served: Model
     ledger: Ledger
     engine: Engine
-    participation: bytes | None
+    participation: SecretOrder | None
 
 
 @contextmanager
@@ -76,6 +76,8 @@ def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism
             rounds, before = ledger.last_round, _served(ledger)
             # the copy is looked at round by round: nothing more is thinned in it
             participation = participation_of(subject.settings, ledger)
+            if participation is not None:
+                participation.clients.remember(subject.clients)  # the worlds need the leaver's, too
             options = replace(runs.round_options(subject.settings, participation=participation), retention=None)
             ledger.place_requests([subject.client], at=options.clock())
             [answer] = answer_requests(ledger, engine, options, mechanism, openings=scratch / "openings")

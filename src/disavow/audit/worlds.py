@@ -33,6 +33,7 @@ from disavow.erasure.mechanisms import Mechanism
 from disavow.ledger import Ledger
 from disavow.ledger.files import write_durably
 from disavow.rounds.options import RoundOptions
+from disavow.rounds.participation import SecretOrder
 from disavow.rounds.randomness import Secrets, derive, training_stream
 from disavow.rounds.vectors import Model
 
@@ -131,7 +132,7 @@ def train_worlds(
     trainer: Trainer,
     mechanism: Mechanism,
     seed: int,
-    participation: bytes | None = None,
+    participation: SecretOrder | None = None,
     on_round: OnRound,
 ) -> dict[Kind, list[World]]:
     """Train worlds, or find them in `folder` from an earlier call.
@@ -145,7 +146,7 @@ def train_worlds(
         trainer: Trains all clients of a round.
         mechanism: How rounds are rebuilt.
         seed: That of the audit.
-        participation: The run's participation key, where it has one.
+        participation: The run's secret order of clients, where it has one.
         on_round: Called with how many more rounds are done.
 
     Returns:

@@ -9,7 +9,7 @@ import typer
 from disavow.cli.output import print_json, results
 from disavow.errors import ConfigError, KeyringOutdated
 from disavow.ledger import Ledger
-from disavow.ledger.keyring import FOLDER
+from disavow.ledger.keyring import FOLDER, Keyring, never_opened_in, unfinished_in
 from disavow.ledger.keys import refuse_inside
 from disavow.ledger.lock import Lock
 
@@ -18,7 +18,7 @@ def show(directory: Path, *, as_json: bool) -> None:
     """Say what the keyring of a run holds, without naming anybody."""
     with Ledger.open(directory) as ledger:
         keyring = ledger.keyring
-        head = next(iter(keyring.heads()), None)
+        head = keyring.state
         found = {
             "run": str(directory),
             "run_id": keyring.run_id,
@@ -46,6 +46,7 @@ def check(directory: Path, *, as_json: bool) -> None:
         try:
             restored = ledger.restored_from_backup()
             notes = [f"the run is {restored}"] if restored.older else []
+            notes += _unfinished(ledger.keyring)
         except KeyringOutdated as error:
             faults.append(str(error))
     if as_json:
@@ -59,6 +60,33 @@ def check(directory: Path, *, as_json: bool) -> None:
         results().print(f"{folder}: {count}")
     if faults:
         raise typer.Exit(1)
+
+
+def _unfinished(keyring: Keyring) -> list[str]:
+    """What interrupted processes left of keyrings beside this one."""
+    keys = keyring.folder.parent.parent
+    stale = [f"{path} was never finished, and belongs to no run: delete it" for path in unfinished_in(keys)]
+    return stale + [
+        f"{path} is of a run that was never opened; if there is no such run, its making was interrupted: delete it"
+        for path in never_opened_in(keys)
+    ]
+
+
+def accept(directory: Path, *, as_json: bool) -> None:
+    """Go on with a run that was restored from a backup, or a copy that others were written to instead of."""
+    found = Ledger.accept(directory)
+    if as_json:
+        print_json({"run": str(directory), "changed": not found.accepted, "slots": found.slots})
+    elif found.accepted:
+        results().print(f"{directory} is the run that its keyring knows; nothing was changed.")
+    else:
+        told = f"{directory} is the run that goes on; other copies of it are refused from now on."
+        if found.slots:
+            told += (
+                f"\n{found.slots} of its slots are of clients who were forgotten since: "
+                f"`disavow resume {directory}` withdraws them before anything else."
+            )
+        results().print(told)
 
 
 def backup(directory: Path, folder: Path, *, as_json: bool) -> None:

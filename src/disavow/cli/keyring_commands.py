@@ -46,6 +46,20 @@ def check(run: RunDirectory, json: Json = False) -> None:
 
 
 @keyring.command()
+def accept(run: RunDirectory, json: Json = False) -> None:
+    """Go on with a run that was restored from a backup: without this, nothing is written to it.
+
+    Clients who were forgotten since are withdrawn again, by the next command that writes. Other copies of the run
+    are refused from now on, newer ones too.
+
+    **Example:** `disavow keyring accept runs/first`
+    """
+    with needs("ledger"):
+        from disavow.cli import keyring as command
+    command.accept(run, as_json=json)
+
+
+@keyring.command()
 def backup(
     run: RunDirectory,
     folder: Annotated[

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from disavow.errors import ConfigError
+from disavow.errors import ConfigError, Unreadable
+from disavow.ledger import Reader
 from disavow.ledger.proofs import ProofStore
+from disavow.proof.opening import Opening
 
 OPENINGS_SUFFIX = ".openings"
 
@@ -72,6 +74,46 @@ def opening_path(openings: Path, run_id: str, request: int) -> Path:
 
     """
     return openings / f"request-{request}-{run_id[:8]}.json"
+
+
+def request_opened_for(reader: Reader, openings: Path, client: str) -> int | None:
+    """Find the request of a client who was forgotten by its opening: nothing else tells whose a request was.
+
+    Args:
+        reader: The run.
+        openings: The folder of openings.
+        client: The client's id.
+
+    Returns:
+        The number of the request; None where its opening is not there any more.
+
+    """
+    for path in sorted(openings.glob(f"request-*-{reader.run_id[:8]}.json")):
+        number = path.name.split("-")[1]
+        if number.isdecimal() and names_asker(reader, path, int(number), client):
+            return int(number)
+    return None
+
+
+def names_asker(reader: Reader, path: Path, number: int, client: str) -> bool:
+    """Say whether a file is the opening of a request and says that this client asked.
+
+    Requests are numbered again in a run that was restored from a backup: so the log must say the same.
+
+    Args:
+        reader: The run.
+        path: The file.
+        number: The request.
+        client: The client's id.
+
+    """
+    try:
+        opening = Opening.decode(path.read_bytes())
+    except (OSError, Unreadable):
+        return False
+    if opening.client != client or opening.run_id != reader.run_id or opening.salt is None:
+        return False
+    return reader.opens_request(number, client=client, salt=opening.salt)
 
 
 def what_if_path(openings: Path, run_id: str, client: str) -> Path:

@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from disavow.erasure.proof_files import opening_path
+from disavow.erasure.proof_files import names_asker, opening_path, request_opened_for
 from disavow.erasure.receipts import receipts, receipts_of_round
 from disavow.flower.identity import lacks_query
 from disavow.flower.log import inform, warn
@@ -239,6 +239,7 @@ class Delivery:
         self._configs, self._openings = configs, openings
         self.written: dict[int, Path] = {}
         self._settled: set[int] = set()
+        self._requests: dict[str, int] = {}
         self._tries: Counter[tuple[int, int]] = Counter()
 
     def send_proofs(self) -> None:
@@ -248,8 +249,14 @@ class Delivery:
         who it is.
         """
         configs, requests = {}, {}
-        for request, (node, known) in self._roster.leavers.items():
-            if request in self._settled or self._tries[request, node] >= _MOST_TRIES or not known.vouched:
+        for client, (node, known) in self._roster.leavers.items():
+            request = self._request_of(client)
+            if (
+                request is None
+                or request in self._settled
+                or self._tries[request, node] >= _MOST_TRIES
+                or not known.vouched
+            ):
                 continue
             config = self._proof_of(request, known.client)
             if config is not None:
@@ -258,6 +265,18 @@ class Delivery:
         for node, request in requests.items():
             self._tries[request, node] += 1
             self._report(request, node, replies.get(node))
+
+    def _request_of(self, client: str) -> int | None:
+        """Find the request of a client who was forgotten by its opening, wherever that was written."""
+        if client not in self._requests:
+            here = (
+                number for number, path in self.written.items() if names_asker(self._ledger, path, number, client)
+            )
+            found = next(here, None) or request_opened_for(self._ledger, self._openings, client)
+            if found is None:
+                return None
+            self._requests[client] = found
+        return self._requests[client]
 
     def _proof_of(self, request: int, client: str) -> dict[str, str | bytes] | None:
         """The proof of a request and its opening; None while they are not made."""

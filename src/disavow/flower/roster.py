@@ -14,7 +14,6 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from disavow.domain import RequestState
 from disavow.flower.identity import (
     Identity,
     NodeIdentity,
@@ -49,14 +48,14 @@ class Roster:
 
     Attributes:
         members: The nodes of clients that can take part, by client.
-        leavers: The nodes of clients that have left, by the number of their request that has been answered.
+        leavers: The nodes of clients that have left and were forgotten, by client.
 
     """
 
     def __init__(self, grid: Grid, ledger: Ledger, *, identity: Identity) -> None:
         self._grid, self._ledger, self._identity = grid, ledger, identity
         self.members: dict[str, int] = {}
-        self.leavers: dict[int, tuple[int, NodeIdentity]] = {}
+        self.leavers: dict[str, tuple[int, NodeIdentity]] = {}
         self._identities: dict[int, NodeIdentity | None] = {}
         self._warned: set[str] = set()
         self._queries: Counter[int] = Counter()
@@ -113,25 +112,22 @@ class Roster:
         newcomers: dict[str, int] = {}
         clients = set(self._ledger.clients())
         for number, known in self._without_rivals(here).items():
-            request = None if known.client in clients else self._request_of(known.client)
-            if request is None:
-                (self.members if known.client in clients else newcomers)[known.client] = number
-            elif request >= 0:
-                self.leavers[request] = (number, known)
+            if known.client in clients:
+                self.members[known.client] = number
+            elif self._ledger.has_left(known.client):
+                self.leavers[known.client] = (number, known)
+            elif not self._is_leaving(known.client):
+                newcomers[known.client] = number
         admitted = admissible(self._ledger, list(newcomers), self._warn_once)
         if admitted:
             self._ledger.register(admitted)
             self.members |= {client: newcomers[client] for client in admitted}
         return self.members
 
-    def _request_of(self, client: str) -> int | None:
-        """The number of the request by which a client left; -1 while it is not answered, None for who is in."""
+    def _is_leaving(self, client: str) -> bool:
+        """Whether a client is withdrawn, and not forgotten yet."""
         request = self._ledger.find_request(client)
-        if request is None and self._ledger.has_left(client):
-            return -1  # this run was restored from a backup made before it left
-        if request is None or not request.judged:
-            return None
-        return request.number if request.state is RequestState.ANSWERED else -1
+        return request is not None and request.judged
 
     def _without_rivals(self, here: Mapping[int, NodeIdentity]) -> dict[int, NodeIdentity]:
         claims = defaultdict(list)

@@ -135,10 +135,11 @@ class NodeTraining:
         if bad:
             warn(f"round {round_number}: left out {_listed(bad)}")
         if len(good) < needed and clients:
-            raise RoundRefused(
+            told = (
                 f"round {round_number} refused: {len(good)} of {len(clients)} clients returned an update, fewer "
-                f"than k = {needed} ({_listed(bad)}){RoundRefused.UNCHANGED}"
+                f"than k = {needed}"
             )
+            raise RoundRefused(f"{told} ({_listed(bad)}){RoundRefused.UNCHANGED}", nameless=told)
         inform(f"round {round_number}: {len(good)} of {len(clients)} clients returned an update")
         messages = [good[client].message for client in sorted(good)]
         self._collected = _Collected(*self.ledger.next_round(), messages)

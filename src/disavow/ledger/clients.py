@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,11 @@ from disavow.ledger import pseudonyms, rows
 from disavow.ledger.keyring import ClientKey, Keyring
 from disavow.ledger.members import batches
 from disavow.ledger.schema import anchors, members, requests, run
+
+_WORD = re.compile(r"[^\W_]+")
+_BETWEEN = re.compile(r"[\s/:|,;=()\[\]{}<>\"']+")
+_MOST_WORDS = 24
+_LONG = 4
 
 _SEALED_BYTES = 256
 """What is known of a client is padded to this: its length must not tell clients apart."""
@@ -79,6 +85,24 @@ def withdrawn(connection: sa.Connection) -> set[int]:
     """The numbers of clients who are withdrawn, but not forgotten yet."""
     query = sa.select(requests.c.client).where(requests.c.client.is_not(None), requests.c.erasure.is_not(None))
     return set(connection.execute(query).scalars())
+
+
+def names_somebody(keyring: Keyring, text: str) -> bool:
+    """Say whether a short text, such as the name of a metric, contains the id of somebody who is or was in the run.
+
+    Ids count as whole names: `accuracy/client-03` names `client-03`, `recall_at_10` nobody called `1`. One of less
+    than four characters is found only between slashes, colons, spaces or brackets, or as all of the text.
+
+    Args:
+        keyring: The run's keyring.
+        text: The text.
+
+    """
+    words = [match.span() for match in _WORD.finditer(text)]
+    if len(words) > _MOST_WORDS:
+        return True  # nobody can say, and no metric needs such a name
+    spans = {text[start:end] for i, (start, _) in enumerate(words) for _, end in words[i:]}
+    return keyring.knows_any([text, *_BETWEEN.split(text), *(span for span in spans if len(span) >= _LONG)])
 
 
 # -- the anchors of fixed clusters ---------------------------------------------------------------------------

@@ -9,13 +9,14 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from disavow.errors import IntegrityError, RunMissing
-from disavow.ledger import database, log
+from disavow.ledger import database
 from disavow.ledger.blobs import Blobs
 from disavow.ledger.creation import CONFIG, refuse_existing
 from disavow.ledger.files import PRIVATE_FOLDER
-from disavow.ledger.keyring import Head, Keyring
+from disavow.ledger.keyring import Keyring
 from disavow.ledger.models import MODELS, ModelStore
 from disavow.ledger.run_files import make_private, refuse_unsafe
+from disavow.ledger.run_state import state_of
 from disavow.ledger.schema import models, run
 from disavow.ledger.updates import UPDATES, UpdateStore
 from disavow.ledger.updates import named as kept_updates
@@ -48,7 +49,7 @@ def copy_run(directory: Path, target: Path, *, keys: Path, target_keys: Path) ->
     run_id = run_id_of(directory)
     keyring = Keyring(keys, run_id)
     here, there = ModelStore.of_run(directory, run_id), ModelStore(target / MODELS)
-    kept, copied = UpdateStore.of_run(directory, run_id, keyring), UpdateStore(target / UPDATES, keyring)
+    kept, copied = UpdateStore.of_run(directory, run_id), UpdateStore(target / UPDATES)
     for tries_left in reversed(range(_TRIES)):
         named, updates = _copy_ledger(directory, target)
         there.remove(there.leftovers(named))
@@ -69,11 +70,11 @@ def _copy_keyring(keyring: Keyring, target: Path, keys: Path) -> None:
     engine = database.connect(target / database.NAME, write=False)
     try:
         with engine.connect() as connection:
-            head = log.head_of(connection, keyring.run_id)
+            state = state_of(connection)
     finally:
         engine.dispose()
     copied = keyring.copy(keys)
-    copied.note_head(Head(head.size, head.root), None)
+    copied.adopt(state)
     copied.close()
     keyring.close()
 

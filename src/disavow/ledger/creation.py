@@ -27,10 +27,11 @@ from disavow.ledger.blobs import LOCATION, keep_location, location_of
 from disavow.ledger.bucket import Location
 from disavow.ledger.clients import register
 from disavow.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, kind_of, sync_folder, write_durably
-from disavow.ledger.keyring import Head, Keyring
+from disavow.ledger.keyring import Keyring
 from disavow.ledger.lock import NAME as LOCK
 from disavow.ledger.lock import Lock
 from disavow.ledger.models import MODELS, ModelStore, Vector
+from disavow.ledger.run_state import new_history, state_of
 from disavow.ledger.schema import models, run
 from disavow.proof.notes import Signer
 
@@ -78,21 +79,20 @@ def make(directory: Path, beginning: Beginning) -> None:
     workshop = directory.with_name(f".{directory.name}.new-{secrets.token_hex(4)}")
     _remove_stale(directory)
     run_id = secrets.token_hex(16)
-    keyring = Keyring.create(beginning.keys, run_id)  # before the run: a run without its keyring names nobody
-    try:
-        workshop.mkdir(mode=PRIVATE_FOLDER)
-        with Lock(workshop), database.room_to_write(directory):
-            _furnish(workshop, beginning, keyring)
-            _move(workshop, directory)
-    except OSError as error:
-        _give_up(workshop, keyring)
-        refuse_existing(directory)  # somebody else was faster
-        raise RunError(f"{directory} cannot be made: {error.strerror}") from None
-    except BaseException:
-        _give_up(workshop, keyring)
-        raise
-    finally:
-        keyring.close()
+    with Keyring.being_made(beginning.keys, run_id) as keyring:
+        try:
+            workshop.mkdir(mode=PRIVATE_FOLDER)
+            with Lock(workshop), database.room_to_write(directory):
+                _furnish(workshop, beginning, keyring)
+                keyring.put_in_place()  # before the run: a run without its keyring names nobody
+                _move(workshop, directory)
+        except OSError as error:
+            _give_up(workshop, keyring)
+            refuse_existing(directory)  # somebody else was faster
+            raise RunError(f"{directory} cannot be made: {error.strerror}") from None
+        except BaseException:
+            _give_up(workshop, keyring)
+            raise
     sync_folder(directory.parent)
 
 
@@ -175,13 +175,13 @@ def _furnish(workshop: Path, beginning: Beginning, keyring: Keyring) -> None:
     try:
         with database.writing(engine) as connection:
             connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
-            connection.execute(run.insert().values(**row, digest=rows.run_digest(row), keyring=0))
+            state = {"keyring": 0, "history": new_history(), "commits": 0}
+            connection.execute(run.insert().values(**row, digest=rows.run_digest(row), **state))
             register(connection, keyring, beginning.clients, beginning.data or {})
             log.begin(connection, beginning.signer.public if beginning.signer else None)
             if beginning.signer:
                 log.sign_head(connection, keyring.run_id, beginning.signer)
-            head = log.head_of(connection, keyring.run_id)
-            keyring.note_head(Head(head.size, head.root), None)
+            keyring.begin(state_of(connection))
     finally:
         engine.dispose()
     sync_folder(workshop)

@@ -31,7 +31,7 @@ from disavow.ledger.files import PRIVATE_FILE, kind_of, unsafe
 from disavow.ledger.schema import metadata
 
 NAME = "ledger.sqlite3"
-HEAD = "0200"
+HEAD = "0300"
 """The revision this version of disavow reads and writes: the newest file in migrations/versions."""
 
 _REVISION_TABLE = """CREATE TABLE alembic_version (

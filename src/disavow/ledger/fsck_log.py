@@ -152,7 +152,7 @@ def _requests(checked: Checked, erasure: int, leaf: WithdrawalLeaf, place: int) 
         client = checked.members.ids_of([request.client]).get(request.client) if request.client else None
         if client is None:
             continue
-        rounds_salt, client_salt = checked.members.request_salts(request.client, request.id)
+        rounds_salt, client_salt = checked.members.request_salts(request.client, request.nonce)
         places = log.rounds_of(checked.connection, checked.members, request.client)
         where = commit_rounds(rounds_salt, [each for each in places if each < place])
         who = commit_client(run_id=checked.run_id, salt=client_salt, client=client)

@@ -13,6 +13,7 @@ from disavow.errors import IntegrityError
 from disavow.ledger import rows, updates
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
 from disavow.ledger.fsck_rounds import check_event, check_members
+from disavow.ledger.members import Filled
 from disavow.ledger.rebuilt import model_from
 from disavow.ledger.schema import rebuilt, rounds, slots, withdrawals
 from disavow.ledger.schema import updates as updates_table
@@ -62,7 +63,7 @@ def _contributions(checked: Checked, header: sa.Row[Any], where: str) -> Iterato
     try:
         before = checked.store.read(checked.layout, header.before)
         after = checked.store.read(checked.layout, header.after)
-        kept = [checked.updates.read(checked.layout.size, member.update_digest) for member in members]
+        kept = [checked.updates.read(checked.layout.size, member) for member in members]
     except IntegrityError:
         return  # said of the file itself; or a model was thinned
     if not np.array_equal(model_from(checked.layout, before, kept, [m.samples for m in members]), after):
@@ -89,23 +90,23 @@ def check_updates(checked: Checked) -> Iterator[Finding]:
             if row.slot not in members:
                 yield Finding(where, "is of nobody in the keyring", spare=True)
                 continue
-            yield from _update(checked, row, members[row.slot].update_digest, where)
+            yield from _update(checked, row, members[row.slot], where)
 
 
-def _update(checked: Checked, row: sa.Row[Any], digest: bytes, where: str) -> Iterator[Finding]:
+def _update(checked: Checked, row: sa.Row[Any], filled: Filled, where: str) -> Iterator[Finding]:
     """One update that is kept."""
-    if row.name != checked.updates.name(digest):
+    if row.name != updates.name_of(filled.key, filled.where):
         yield Finding(where, "its row names another file than its own", spare=True)
         return
     try:
-        vector = checked.updates.read(checked.layout.size, digest)
+        vector = checked.updates.read(checked.layout.size, filled)
     except IntegrityError as error:
         if _still_kept(checked, row.name):
             yield Finding(where, str(error), spare=True)
         return
     if not np.isfinite(vector).all():
         yield Finding(where, "holds numbers that are not finite")
-    size = checked.updates.stored_bytes(digest)
+    size = checked.updates.stored_bytes(filled)
     if size is not None and size != row.stored_bytes:
         yield Finding(where, f"its file has {size} bytes, recorded were {row.stored_bytes}", spare=True)
 

@@ -219,7 +219,7 @@ def _load(directory: Path, connection: sa.Connection, keys: Path) -> Checked:
         layout=Layout.from_json(row.layout),
         initial_model=row.initial_model,
         store=ModelStore.of_run(directory, row.run_id),
-        updates=UpdateStore.of_run(directory, row.run_id, keyring),
+        updates=UpdateStore.of_run(directory, row.run_id),
         members=Members(keyring, row.run_id),
         rounds=tuple(connection.execute(sa.select(rounds).order_by(rounds.c.id))),
     )

@@ -1,70 +1,68 @@
 """The keyring: who the clients of a run are. It lies with the operator's keys, outside the run, and nowhere else.
 
-    KEYS/keyring/RUN_ID/keys.1           32 bytes for each client, at a place of its own; the first are the secret
+    KEYS/keyring/RUN_ID/keys.1           32 bytes for each client, at a random place; the first are the secret
                         keys.2 ...       the same after a rotation: rounds recorded since go by these
-                        clients.sqlite3  place, keyed hash and sealed id of each client; tombstones; newest head
+                        clients.sqlite3  place, keyed hash and sealed id of each client; tombstones; the run's state
 
 The run knows a client by pseudonyms that derive from its key (`pseudonyms`), and the table here has its id sealed
-under that key. So whoever is to be forgotten is forgotten by overwriting 32 bytes: what is left of it, in the run,
-in its backups, in free pages and journals of the table, cannot be opened or linked any more. Its keyed hash stays
-as its *tombstone*: it makes out whoever comes back under the same id, and says nothing about anybody else.
+under its keys. So whoever is to be forgotten is forgotten by overwriting 32 bytes: what is left of it, in the run,
+in its backups, in free pages and journals of the table, cannot be opened or linked any more. Its row is deleted.
+The keyed hash of its id stays, alone, as its *tombstone*: it makes out whoever comes back under the same id.
+
+The keyring also notes how far its run has come (`run_state`), before the run commits to it: so the run is never
+newer than its keyring, and one that is older, or another copy of it, is noticed before it is written to.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import hmac
 import os
 import re
 import secrets
 import shutil
 import sqlite3
-import stat
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from disavow.errors import (
-    ConfigError,
-    DisavowError,
-    KeyringMissing,
-    KeyringOutdated,
-    LeaverReturns,
-    LedgerError,
-    RunInUse,
-    StorageError,
-    StorageFull,
-)
+from disavow.errors import ConfigError, KeyringMissing, KeyringOutdated, LeaverReturns, LedgerError, RunOutdated
 from disavow.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, sync_file, sync_folder
-from disavow.ledger.pseudonyms import KEY_BYTES, open_sealed, seal
+from disavow.ledger.key_files import NO_KEY, SECRET, KeyFiles
+from disavow.ledger.keyring_table import KeyringTable, connect
+from disavow.ledger.pseudonyms import KEY_BYTES, derive, open_sealed, seal
+from disavow.ledger.run_state import RunState
 
 FOLDER = "keyring"
-TABLE = "clients.sqlite3"
-_FORMAT = "1"
+_FORMAT = "2"
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
+_UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.new")
 _NUMBER_BITS = 63
-_NO_KEY = bytes(KEY_BYTES)
-_BUSY_SECONDS = 30
-_TRIES = 20
-_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
-_OF_THE_DISK = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")
-_MARKED, _DESTROYED = 1, 2
-"""How far forgetting has come: noted, so that a crash cannot lose it; done."""
+_PLACES = 64
+"""How many places for keys there are at first. There are always at least twice as many as clients."""
 
-_SCHEMA = f"""
+_PADDED = 64
+"""Sealed texts are padded to a multiple of so many bytes."""
+
+_TRIES = 20
+_NEVER_OPENED = "never opened"
+"""What is pending in the keyring of a run that nobody has opened yet: its making may have been interrupted."""
+
+_SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE clients (
     number INTEGER PRIMARY KEY,  -- random: what the run calls a client while its request waits
     place INTEGER NOT NULL UNIQUE,  -- of its key in each file of keys
-    lookup BLOB NOT NULL UNIQUE,  -- keyed hash of its id; a leaver's tombstone
-    sealed BLOB,  -- its id, sealed under its key
-    openings BLOB,  -- the folder asked for its opening, likewise
-    request INTEGER,  -- the request by which it left
-    gone INTEGER NOT NULL DEFAULT 0
+    lookup BLOB NOT NULL UNIQUE,  -- keyed hash of its id
+    sealed BLOB,  -- its id, sealed under its keys
+    openings BLOB,  -- the folder asked for its opening, sealed under its first key
+    marked INTEGER NOT NULL DEFAULT 0  -- its key is being destroyed: a crash must not lose that
 );
-CREATE INDEX unfinished ON clients (number) WHERE gone = {_MARKED};
+CREATE INDEX unfinished ON clients (number) WHERE marked = 1;
+CREATE TABLE tombstones (lookup BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 
 
@@ -92,15 +90,7 @@ class ClientKey:
     @property
     def first(self) -> bytes:
         """The first key that it was given, which never changes; zeros where it has been destroyed."""
-        return next((key for key in self.keys if key != _NO_KEY), _NO_KEY)
-
-
-@dataclass(frozen=True)
-class Head:
-    """How far the log of a run had come."""
-
-    size: int
-    root: bytes
+        return next((key for key in self.keys if key != NO_KEY), NO_KEY)
 
 
 class Keyring:
@@ -109,10 +99,13 @@ class Keyring:
     def __init__(self, keys: Path, run_id: str) -> None:
         if not _RUN_ID.fullmatch(run_id):
             raise LedgerError("the ledger is damaged: the id of the run is not 32 hexadecimal digits")
-        self.folder, self.run_id = keys / FOLDER / run_id, run_id
-        self._guard = threading.RLock()
-        self._connection: sqlite3.Connection | None = None
-        self._process = 0
+        self.run_id = run_id
+        self._lies_in(keys / FOLDER / run_id)
+
+    def _lies_in(self, folder: Path) -> None:
+        self.folder = folder
+        self._table, self._files = KeyringTable(folder), KeyFiles(folder)
+        self._checked = False
         self._present: tuple[int, dict[str, ClientKey]] | None = None
 
     # -- coming into being ---------------------------------------------------------------------------------
@@ -129,103 +122,133 @@ class Keyring:
             ConfigError: It cannot be made there.
 
         """
+        with cls.being_made(keys, run_id) as made:
+            made.put_in_place()
+        return made
+
+    @classmethod
+    @contextmanager
+    def being_made(cls, keys: Path, run_id: str) -> Iterator[Keyring]:
+        """Make the keyring of a new run beside its place; `put_in_place` moves it there.
+
+        What an interrupted process left of another one is removed first. What is not put in place goes at the end.
+
+        Args:
+            keys: The folder of the operator's keys.
+            run_id: The run.
+
+        Raises:
+            ConfigError: It cannot be made there.
+
+        """
         made = cls(keys, run_id)
+        made._lies_in(made.folder.with_name(f".{run_id}.new"))
         try:
-            _make_folder(made.folder)
-            made._write_keys(1, [secrets.token_bytes(KEY_BYTES)], start=0)
-            with closing(_connect(made.folder / TABLE, "rwc")) as connection:
-                (made.folder / TABLE).chmod(PRIVATE_FILE)
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(_SCHEMA)
-                facts = {"format": _FORMAT, "run": run_id, "generation": 1, "epoch": 1}
-                connection.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
-            for folder in (made.folder, made.folder.parent, keys):
-                sync_folder(folder)
+            _make_folders(made.folder.parent)
+            with _holding(made.folder.parent):  # or else another process takes a folder without its lock for stale
+                made.folder.mkdir(mode=PRIVATE_FOLDER)
+                lock = _locked(made.folder)
+                for stale in unfinished_in(keys):
+                    shutil.rmtree(stale, ignore_errors=True)
+            made._fill()
         except OSError as error:
             raise ConfigError(
                 f"{keys} cannot hold a keyring: {error.strerror}; DISAVOW_KEYS names a folder that can be written"
             ) from None
-        return made
+        unfinished = made.folder
+        try:
+            yield made
+        finally:
+            made.close()
+            shutil.rmtree(unfinished, ignore_errors=True)
+            if lock is not None:
+                os.close(lock)
+
+    def _fill(self) -> None:
+        secret = secrets.token_bytes(KEY_BYTES)
+        self._files.write(1, {SECRET: secret}, places=_PLACES)
+        with closing(connect(self._table.path, "rwc")) as connection:
+            self._table.path.chmod(PRIVATE_FILE)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(_SCHEMA)
+            facts = {
+                "format": _FORMAT,
+                "run": self.run_id,
+                "generation": 1,
+                "epoch": 1,
+                "places": _PLACES,
+                "registering": 0,
+                "check": _check_value(secret),
+                "state": "",
+                "pending": _NEVER_OPENED,
+            }
+            connection.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
+
+    def put_in_place(self) -> None:
+        """Move a keyring that was made beside its place there, durably."""
+        self.close()
+        sync_folder(self.folder)
+        place = self.folder.with_name(self.run_id)
+        self.folder.rename(place)  # fails where there is one
+        self._lies_in(place)
+        sync_folder(place.parent)
+        sync_folder(place.parent.parent)
 
     @property
     def exists(self) -> bool:
         """Whether there is one, readable or not."""
-        return (self.folder / TABLE).exists()
+        return self._table.path.exists()
 
     def close(self) -> None:
         """Let go of its files; it is opened again when it is used."""
-        with self._guard:
-            if self._connection is not None and self._process == os.getpid():
-                self._connection.close()
-            self._connection = self._present = None
+        with self._table.guard:
+            self._table.close()
+            self._checked, self._present = False, None
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._guard:
-            if self._connection is None or self._process != os.getpid():  # a fork must not use its parent's
-                self._connection, self._process = self._open(), os.getpid()
-            try:
-                yield self._connection
-            except sqlite3.DatabaseError as error:
-                raise self._unusable(error) from error
+        with self._table.guard:
+            if not self._checked and not self.exists:
+                raise KeyringMissing(
+                    f"there is no keyring of run {self.run_id} in {self.folder.parent.parent}: without it nobody "
+                    "can be identified; point DISAVOW_KEYS to the folder that holds it, or restore it from a backup"
+                )
+            with self._table.reading() as connection:
+                if not self._checked:
+                    self._refuse_another(dict(connection.execute("SELECT name, value FROM facts")))
+                    self._checked = True
+                yield connection
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._reading() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:  # after some failures SQLite has rolled back itself
-                    connection.execute("ROLLBACK")
-                raise
+    def _writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        with self._reading(), self._table.writing(durable=durable) as connection:
+            yield connection
 
-    def _open(self) -> sqlite3.Connection:
-        if not self.exists:
-            raise KeyringMissing(
-                f"there is no keyring of run {self.run_id} in {self.folder.parent.parent}: without it nobody can "
-                "be identified; point DISAVOW_KEYS to the folder that holds it, or restore it from a backup"
-            )
-        self._refuse_exposed()
-        writable = os.access(self.folder, os.W_OK) and os.access(self.folder / TABLE, os.W_OK)
-        try:
-            connection = _connect(self.folder / TABLE, "rw" if writable else "ro")
-            facts = dict(connection.execute("SELECT name, value FROM facts"))
-        except sqlite3.DatabaseError as error:
-            raise self._unusable(error) from None
+    def _refuse_another(self, facts: Mapping[str, object]) -> None:
+        """Refuse what is not the keyring of this run, and files of keys that were cut or zeroed."""
         if facts.get("format") != _FORMAT or facts.get("run") != self.run_id:
-            connection.close()
             raise ConfigError(f"{self.folder} is not the keyring of run {self.run_id}, or is of another format")
-        return connection
-
-    def _refuse_exposed(self) -> None:
-        for path in (self.folder, *self.folder.iterdir()):
-            mode = stat.S_IMODE(path.lstat().st_mode)
-            if mode & 0o077:
+        epochs, places = range(1, int(str(facts["epoch"])) + 1), int(str(facts["places"]))
+        for epoch in epochs:
+            if not self._files.holds(epoch, places):
                 raise ConfigError(
-                    f"{path} may be used by others than its owner (mode {mode:o}); "
-                    f"`chmod -R go= {self.folder}` takes it away from them"
+                    f"the keyring {self.folder} is damaged: {self._files.path(epoch).name} is missing or was cut; "
+                    "restore the keyring from a backup"
                 )
-
-    def _unusable(self, error: Exception) -> DisavowError:
-        name = getattr(error, "sqlite_errorname", "")
-        if name.startswith(_OF_THE_DISK):
-            kind = StorageFull if name.startswith("SQLITE_FULL") else StorageError
-            return kind(f"the keyring {self.folder} cannot be read or written: {error} ({name}); look at the disk")
-        if name.startswith(_BUSY):
-            return RunInUse(f"the keyring {self.folder} is being written by another process; try again")
-        if name.startswith("SQLITE_READONLY"):
-            return ConfigError(f"the keyring {self.folder} cannot be written: Permission denied")
-        return ConfigError(f"the keyring {self.folder} cannot be used: {error}; restore it from a backup")
+        [secret] = self._read_keys(1, [SECRET])
+        if _check_value(secret) != facts.get("check"):
+            raise ConfigError(
+                f"the keyring {self.folder} is damaged: its secret is not the one it was made with; restore it "
+                "from a backup"
+            )
 
     # -- facts about the run -------------------------------------------------------------------------------
 
     @cached_property
     def secret(self) -> bytes:
-        """What the hashes of ids, participation and the names of kept updates derive from."""
+        """What the hashes of ids and the schedule of fixed clusters derive from."""
         with self._reading():
-            return self._read_keys(1, 0, 1)[0]
+            return self._read_keys(1, [SECRET])[0]
 
     @property
     def generation(self) -> int:
@@ -243,57 +266,96 @@ class Keyring:
         found: str | int = value
         return found
 
-    def heads(self) -> tuple[Head, ...]:
-        """Read the newest head of the run's log, and the one before it; none before the first.
+    # -- how far the run has come --------------------------------------------------------------------------
 
-        A crash between noting a head and committing it to the run leaves the run with the one before.
-        """
+    @property
+    def state(self) -> RunState | None:
+        """How far its run had come when it was last written; None before its first leaf."""
+        return self.states()[0]
+
+    def states(self) -> tuple[RunState | None, RunState | None]:
+        """Read how far the run had come, and how far before the commit that may not have reached it."""
         with self._reading() as connection:
-            found = dict(connection.execute("SELECT name, value FROM facts WHERE name IN ('head', 'head before')"))
-        return tuple(_head(found[name]) for name in ("head", "head before") if found.get(name))
+            return _states(connection)
 
-    def note_head(self, head: Head, before: Head | None) -> None:
-        """Note a head durably, before the run commits to it.
+    @property
+    def settled(self) -> bool:
+        """Whether the run is known to have come as far as was noted."""
+        return self._fact("pending") == ""
+
+    def advance(self, before: RunState, after: RunState, directory: Path) -> None:
+        """Note how far the run is about to come, durably, before it commits to that.
 
         Args:
-            head: The head as it will be.
-            before: The head as it is.
+            before: How far it is.
+            after: How far it will be.
+            directory: The run, for what is said of it.
+
+        Raises:
+            RunOutdated: The keyring knows another state of the run: this is not the copy of it that goes on.
 
         """
         with self._writing() as connection:
-            told = {"head": _text(head), "head before": "" if before is None else _text(before)}
-            connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", told.items())
+            if before not in _states(connection):
+                raise self.outdated_run(directory)
+            _note(connection, after, str(before))
 
-    def refuse_outdated(self, generation: int, head: Head) -> bool:
-        """Compare the keyring with the run that it belongs to.
+    def begin(self, state: RunState) -> None:
+        """Note how far a run is that is about to be put in its place; it is settled once somebody opens it."""
+        with self._writing() as connection:
+            _note(connection, state, _NEVER_OPENED)
+
+    def settle(self, state: RunState) -> None:
+        """Note that the run has come so far. Without it, a run one step behind is taken for one that was killed.
 
         Args:
-            generation: That of the keyring when the run was written last.
-            head: The head of the run's log.
-
-        Returns:
-            Whether the run may lack what the keyring knows: it was restored from a backup, or stopped by a crash.
-
-        Raises:
-            KeyringOutdated: The keyring is older than the run, or belongs to another history of it.
+            state: How far it is, as whoever holds it alone has read it; another one than was noted changes nothing.
 
         """
-        heads = self.heads()
-        if generation > self.generation or (heads and head.size > heads[0].size):
+        with self._writing(durable=False) as connection:
+            if state in _states(connection):
+                _note(connection, state, "")
+
+    def begin_accepting(self) -> None:
+        """Make older copies of the keyring older than the run that is about to be accepted."""
+        with self._writing() as connection:
+            _changed(connection)
+
+    def adopt(self, state: RunState) -> None:
+        """Take a run for the one that goes on, whatever was known of it; older or other copies are refused."""
+        with self._writing() as connection:
+            _note(connection, state, "")
+
+    def matches(self, state: RunState, generation: int, epoch: int) -> bool:
+        """Compare a run with what is known of it.
+
+        Args:
+            state: How far it is.
+            generation: That of the keyring when the run was written last.
+            epoch: The newest that its rounds go by.
+
+        Returns:
+            Whether it is the run that goes on; otherwise it was restored from a backup, or another copy went on.
+
+        Raises:
+            KeyringOutdated: The keyring is older than the run.
+
+        """
+        newest, pending = self.states()
+        older = newest is not None and state.history == newest.history and state.commits > newest.commits
+        if generation > self.generation or epoch > self.epoch or older:
             raise KeyringOutdated(
                 f"the keyring {self.folder} is older than its run, as if restored from a backup: clients who were "
                 "forgotten since would be known again; restore the newest copy of it"
             )
-        if not heads or head == heads[0]:
-            return False
-        if head in heads and generation == self.generation:
-            return False  # one step behind, as a crash leaves it, and nobody was forgotten meanwhile
-        if head.size >= heads[0].size:
-            raise KeyringOutdated(
-                f"the keyring {self.folder} knows another history of this run: its log has another head of the "
-                "same length; bring run and keyring together that belong together"
-            )
-        return True
+        return newest is None or state in (newest, pending)
+
+    def outdated_run(self, directory: Path) -> RunOutdated:
+        """Say that a run is not the copy of it that goes on."""
+        return RunOutdated(
+            f"{directory} is not in the state that its keyring knows last: it was restored from a backup, or "
+            f"another copy of it was written to; `disavow keyring accept {directory}` goes on with this one"
+        )
 
     # -- clients -------------------------------------------------------------------------------------------
 
@@ -315,26 +377,49 @@ class Keyring:
         if any(not client or "\0" in client for client in wanted):
             raise LedgerError("a client id is a text of at least one character, none of them NUL")
         lookups = {client: self._lookup(client) for client in wanted}
+        with self._reading() as connection:
+            _refuse_gone(connection, lookups)
+            if len(_look_up(connection, lookups)) == len(wanted):
+                return _look_up(connection, lookups)
+        with self._writing() as connection:  # a crash may leave keys of nobody: `finish_forgetting` looks for them
+            connection.execute("UPDATE facts SET value = 1 WHERE name = 'registering'")
         with self._writing() as connection:
-            known, gone = _look_up(connection, lookups)
-            if gone:
-                raise LeaverReturns(f"{min(gone)!r} has asked to be forgotten and cannot return under this id")
+            _refuse_gone(connection, lookups)
+            known = _look_up(connection, lookups)
             new = [client for client in wanted if client not in known]
             if new:
-                epoch = int(connection.execute("SELECT value FROM facts WHERE name = 'epoch'").fetchone()[0])
-                last = connection.execute("SELECT coalesce(max(place), 0) FROM clients").fetchone()[0]
-                keys = [secrets.token_bytes(KEY_BYTES) for _ in new]
-                self._write_keys(epoch, keys, start=last + 1)
+                keys = {place: secrets.token_bytes(KEY_BYTES) for place in self._draw_places(connection, len(new))}
+                epoch, places = self.epoch, int(self._fact("places"))
+                for earlier in range(1, epoch):
+                    if not self._files.holds(earlier, places):
+                        self._write_keys(earlier, {}, places=places)
+                self._write_keys(epoch, keys, places=places)
                 rows = []
-                for place, (client, key) in enumerate(zip(new, keys, strict=True), last + 1):
-                    number = secrets.randbits(_NUMBER_BITS) or 1
-                    rows.append((number, place, lookups[client], self._seal(key, number, "id", client)))
-                    known[client] = number
+                for client, (place, key) in zip(new, keys.items(), strict=True):
+                    known[client] = secrets.randbits(_NUMBER_BITS) or 1
+                    made = ClientKey(known[client], client, (NO_KEY,) * (epoch - 1) + (key,))
+                    rows.append((made.number, place, lookups[client], self._seal_id(made)))
                 connection.executemany(
                     "INSERT INTO clients (number, place, lookup, sealed) VALUES (?, ?, ?, ?)", rows
                 )
                 _changed(connection)
+            connection.execute("UPDATE facts SET value = 0 WHERE name = 'registering'")
         return known
+
+    def _draw_places(self, connection: sqlite3.Connection, count: int) -> list[int]:
+        """Draw free places, so that a place says nothing about an id or about who came when."""
+        [used] = connection.execute("SELECT count(*) FROM clients").fetchone()
+        places = int(self._fact("places"))
+        while places < 2 * (used + count):
+            places *= 2
+        connection.execute("UPDATE facts SET value = ? WHERE name = 'places'", [places])
+        drawn: dict[int, None] = {}  # in the order in which they were drawn
+        while len(drawn) < count:
+            place = 1 + secrets.randbelow(places)
+            taken = used and connection.execute("SELECT 1 FROM clients WHERE place = ?", [place]).fetchone()
+            if not taken:
+                drawn[place] = None
+        return list(drawn)
 
     def find(self, client: str) -> ClientKey | None:
         """Find a client who is in the keyring by its id."""
@@ -342,12 +427,11 @@ class Keyring:
 
     def find_all(self, ids: Sequence[str]) -> dict[str, ClientKey]:
         """Find those of these clients who are in the keyring."""
-        if self._present is not None and self._present[0] == self.generation:
-            known_ids = self._present[1]
-            return {client: known_ids[client] for client in ids if client in known_ids}
-        lookups = {client: self._lookup(client) for client in ids}
         with self._reading() as connection:
-            known, _ = _look_up(connection, lookups)
+            if self._present is not None and self._present[0] == self.generation:
+                known_ids = self._present[1]
+                return {client: known_ids[client] for client in ids if client in known_ids}
+            known = _look_up(connection, {client: self._lookup(client) for client in ids})
             found = {each.id: each for each in self._load(connection, list(known.values()))}
         return {client: found[client] for client in ids if client in found}
 
@@ -368,25 +452,30 @@ class Keyring:
     def count(self) -> int:
         """How many clients are in the keyring."""
         with self._reading() as connection:
-            return int(connection.execute("SELECT count(*) FROM clients WHERE gone = 0").fetchone()[0])
+            return int(connection.execute("SELECT count(*) FROM clients WHERE marked = 0").fetchone()[0])
 
-    def left(self, client: str) -> int | None:
-        """Find the request by which somebody of this id was forgotten; None where nobody was."""
+    def has_left(self, client: str) -> bool:
+        """Say whether somebody of this id was forgotten. By which request, nobody can tell any more."""
         with self._reading() as connection:
-            query = "SELECT request FROM clients WHERE lookup = ? AND gone != 0"
-            found = connection.execute(query, [self._lookup(client)]).fetchone()
-        return None if found is None else found[0] or 0
+            return _is_gone(connection, self._lookup(client))
+
+    def knows_any(self, texts: Iterable[str]) -> bool:
+        """Say whether one of these texts is the id of somebody who is in the keyring, or was forgotten."""
+        lookups = {text: self._lookup(text) for text in texts if text}
+        with self._reading() as connection:
+            gone = any(_is_gone(connection, lookup) for lookup in lookups.values())
+            return gone or bool(_look_up(connection, lookups))
 
     def tombstones(self) -> int:
         """How many clients were forgotten."""
         with self._reading() as connection:
-            return int(connection.execute("SELECT count(*) FROM clients WHERE gone != 0").fetchone()[0])
+            return int(connection.execute("SELECT count(*) FROM tombstones").fetchone()[0])
 
-    def ask_openings(self, number: int, folder: str) -> None:
-        """Keep the folder that was asked for a client's opening, sealed under its key."""
+    def ask_openings(self, number: int, folder: str | None) -> None:
+        """Keep the folder that was asked for a client's opening, sealed under its key; None: none is asked for."""
         with self._writing() as connection:
             for client in self._load(connection, [number]):
-                sealed = self._seal(client.first, number, "openings", folder)
+                sealed = None if folder is None else self._seal(client.first, number, "openings", folder)
                 connection.execute("UPDATE clients SET openings = ? WHERE number = ?", [sealed, number])
 
     def openings(self, number: int) -> str | None:
@@ -400,45 +489,47 @@ class Keyring:
 
     # -- forgetting ----------------------------------------------------------------------------------------
 
-    def forget(self, leavers: Mapping[int, int]) -> None:
+    def forget(self, numbers: Iterable[int]) -> None:
         """Destroy the keys of clients, durably. Forgetting one twice is forgetting it once.
 
         Args:
-            leavers: The clients by their numbers, and the request of each.
+            numbers: The clients.
 
         """
         with self._writing() as connection:
-            marked = connection.executemany(
-                "UPDATE clients SET gone = ?, request = ?, sealed = NULL, openings = NULL"
-                " WHERE number = ? AND gone = 0",
-                [(_MARKED, request, number) for number, request in leavers.items()],
-            )
-            if marked.rowcount > 0:
+            marked = 0
+            for number in numbers:
+                query = "SELECT lookup FROM clients WHERE number = ? AND marked = 0"
+                for row in connection.execute(query, [number]).fetchall():
+                    connection.execute("INSERT OR IGNORE INTO tombstones VALUES (?)", row)
+                    change = "UPDATE clients SET marked = 1, sealed = NULL, openings = NULL WHERE number = ?"
+                    connection.execute(change, [number])
+                    marked += 1
+            if marked:
                 _changed(connection)
+                # the run has come to where they are withdrawn: one from before that was not killed, but restored
+                connection.execute("UPDATE facts SET value = '' WHERE name = 'pending'")
         self.finish_forgetting()
 
     def finish_forgetting(self) -> None:
-        """Overwrite the keys of clients who are marked as forgotten: a crash may have come between."""
-        if not self.unfinished():
+        """Overwrite the keys of clients who are marked, and delete their rows: a crash may have come between.
+
+        So are keys of nobody, which a crash while clients were registered may have left.
+        """
+        if not self.unfinished() and not self._fact("registering"):
             return
         with self._writing() as connection:  # nobody else marks a client between the look and the last step
-            query = "SELECT place FROM clients WHERE gone = 1"  # as the index has it
-            places = [place for (place,) in connection.execute(query)]
+            places = {place for (place,) in connection.execute("SELECT place FROM clients WHERE marked = 1")}
+            if self._fact("registering"):
+                used = {place for (place,) in connection.execute("SELECT place FROM clients")}
+                places |= set(range(1, int(self._fact("places")) + 1)) - used
             for epoch in range(1, self.epoch + 1):
-                for place in places:
-                    self._write_keys(epoch, [_NO_KEY], start=place)
-            connection.execute("UPDATE clients SET gone = ? WHERE gone = 1", [_DESTROYED])
-        self._present = None
-
-    def drop_requests(self, after: int) -> None:
-        """Give up the numbers of leavers' requests that a run restored from a backup does not have.
-
-        Args:
-            after: The last request that the run has; numbers beyond it will be given to others.
-
-        """
-        with self._writing() as connection:
-            connection.execute("UPDATE clients SET request = NULL WHERE gone != 0 AND request > ?", [after])
+                self._write_keys(epoch, dict.fromkeys(places, NO_KEY), places=0)
+            connection.execute("DELETE FROM clients WHERE marked = 1")
+            connection.execute("UPDATE facts SET value = 0 WHERE name = 'registering'")
+        with self._table.guard:
+            self._present = None
+        self._table.drop_deleted()
 
     # -- rotation, copies ----------------------------------------------------------------------------------
 
@@ -452,18 +543,24 @@ class Keyring:
 
         """
         with self._writing() as connection:
-            epoch = int(connection.execute("SELECT value FROM facts WHERE name = 'epoch'").fetchone()[0]) + 1
-            query = "SELECT place, gone FROM clients ORDER BY place"
-            gone = dict(connection.execute(query))
-            new = [
-                _NO_KEY if gone.get(place, 1) else secrets.token_bytes(KEY_BYTES)
-                for place in range(max(gone, default=0) + 1)
-            ]
-            self._write_keys(epoch, new, start=0)
+            epoch, places = (
+                self.epoch + 1,
+                dict(connection.execute("SELECT number, place FROM clients WHERE marked = 0")),
+            )
+            new = {number: secrets.token_bytes(KEY_BYTES) for number in places}
+            known = self._load(connection, None)
+            keys = {places[number]: key for number, key in new.items()}
+            self._write_keys(epoch, keys, places=int(self._fact("places")), new=True)
             sync_folder(self.folder)
+            sealed = [
+                (self._seal_id(ClientKey(each.number, each.id, (*each.keys, new[each.number]))), each.number)
+                for each in known
+            ]
+            connection.executemany("UPDATE clients SET sealed = ? WHERE number = ?", sealed)
             connection.execute("UPDATE facts SET value = ? WHERE name = 'epoch'", [epoch])
             _changed(connection)
-        self._present = None
+        with self._table.guard:
+            self._present = None
         return epoch
 
     def copy(self, keys: Path) -> Keyring:
@@ -481,17 +578,19 @@ class Keyring:
         """
         made = Keyring(keys, self.run_id)
         try:
-            _make_folder(made.folder)
+            _make_folders(made.folder.parent)
+            made.folder.mkdir(mode=PRIVATE_FOLDER)
             with self._writing():  # nobody forgets or registers meanwhile
-                for path in self._key_files():
-                    shutil.copyfile(path, made.folder / path.name)
-                    (made.folder / path.name).chmod(PRIVATE_FILE)
-                    sync_file(made.folder / path.name)
+                for epoch in range(1, self.epoch + 1):
+                    path = made._files.path(epoch)
+                    shutil.copyfile(self._files.path(epoch), path)
+                    path.chmod(PRIVATE_FILE)
+                    sync_file(path)
                 with (  # the connection that has locked the table cannot be copied from
-                    closing(_connect(self.folder / TABLE, "ro")) as source,
-                    closing(_connect(made.folder / TABLE, "rwc")) as target,
+                    closing(connect(self._table.path, "ro")) as source,
+                    closing(connect(made._table.path, "rwc")) as target,
                 ):
-                    (made.folder / TABLE).chmod(PRIVATE_FILE)
+                    made._table.path.chmod(PRIVATE_FILE)
                     source.backup(target)
             sync_folder(made.folder)
         except OSError as error:
@@ -500,7 +599,7 @@ class Keyring:
         return made
 
     def faults(self) -> list[str]:
-        """Check that every client's key is there and opens its id, and that no leaver's is."""
+        """Check that every client's key is there and opens its id, and that no other key is."""
         found = []
         with self._reading() as connection:
             for (message,) in connection.execute("PRAGMA integrity_check"):
@@ -514,21 +613,22 @@ class Keyring:
         return found + of_clients
 
     def _faults_of_clients(self, connection: sqlite3.Connection) -> list[str]:
-        # rows before keys: a key is there before its row says so, and overwritten before its row says that
-        query = "SELECT number, place, lookup, sealed, gone FROM clients ORDER BY place"
-        rows = connection.execute(query).fetchall()
-        count = max((row[1] for row in rows), default=0) + 1
-        files = [self._read_keys(epoch, 0, count) for epoch in range(1, self.epoch + 1)]
+        # rows before keys: a key is there before its row says so, and overwritten before its row goes
+        query = "SELECT number, place, lookup, sealed, marked FROM clients ORDER BY place"
+        rows = {row[1]: row for row in connection.execute(query).fetchall()}
+        files = self._read_files()
         found = []
-        for number, place, lookup, sealed, gone in rows:
+        for place in range(1, len(files[0])):
             keys = tuple(file[place] for file in files)
-            if gone:
-                kept = gone == _DESTROYED and any(key != _NO_KEY for key in keys)
-                if kept or sealed is not None:
+            if place not in rows:
+                if any(key != NO_KEY for key in keys) and not self._fact("registering"):
                     found.append(f"the key at place {place} is still there, though its client was forgotten")
                 continue
+            number, _, lookup, sealed, marked = rows[place]
+            if marked:
+                continue
             try:
-                client = self._open_sealed(ClientKey(number, "", keys).first, number, "id", sealed)
+                client = self._open_id(ClientKey(number, "", keys), sealed)
             except ConfigError:
                 found.append(f"the key at place {place} does not open the id of its client")
                 continue
@@ -539,51 +639,45 @@ class Keyring:
     def unfinished(self) -> int:
         """Count clients who are marked as forgotten and whose keys may still be there."""
         with self._reading() as connection:
-            return int(connection.execute("SELECT count(*) FROM clients WHERE gone = 1").fetchone()[0])
+            return int(connection.execute("SELECT count(*) FROM clients WHERE marked = 1").fetchone()[0])
 
     # -- the files -----------------------------------------------------------------------------------------
 
-    def _key_files(self) -> list[Path]:
-        return [self.folder / f"keys.{epoch}" for epoch in range(1, self.epoch + 1)]
-
-    def _read_keys(self, epoch: int, start: int, count: int) -> list[bytes]:
-        """Read keys; zeros where a file ends before them."""
+    def _read_keys(self, epoch: int, places: Iterable[int]) -> list[bytes]:
         try:
-            with (self.folder / f"keys.{epoch}").open("rb") as file:
-                file.seek(start * KEY_BYTES)
-                data = file.read(count * KEY_BYTES).ljust(count * KEY_BYTES, b"\0")
+            return self._files.read(epoch, places)
         except OSError as error:
-            raise self._unusable(error) from None
-        return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]
+            raise self._table.unusable(error) from None
 
-    def _write_keys(self, epoch: int, keys: Sequence[bytes], *, start: int) -> None:
-        """Write keys to their places, durably: what was there is overwritten where it lies."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(self.folder / f"keys.{epoch}", flags, PRIVATE_FILE), "wb") as file:
-            file.seek(start * KEY_BYTES)
-            file.write(b"".join(keys))
-        sync_file(self.folder / f"keys.{epoch}")
+    def _read_files(self) -> list[list[bytes]]:
+        """Read all keys of all epochs, by place."""
+        places = int(self._fact("places"))
+        try:
+            return [self._files.read_all(epoch, places) for epoch in range(1, self.epoch + 1)]
+        except OSError as error:
+            raise self._table.unusable(error) from None
+
+    def _write_keys(self, epoch: int, keys: Mapping[int, bytes], *, places: int, new: bool = False) -> None:
+        self._files.write(epoch, keys, places=places, new=new)
 
     def _load(self, connection: sqlite3.Connection, numbers: Sequence[int] | None) -> list[ClientKey]:
         """Read clients with their keys: those of these numbers, or all."""
-        epochs = range(1, self.epoch + 1)
         if numbers is None:
-            rows = connection.execute("SELECT number, place, sealed FROM clients WHERE gone = 0").fetchall()
-            count = max((place for _, place, _ in rows), default=0) + 1
-            files = [self._read_keys(epoch, 0, count) for epoch in epochs]
+            rows = connection.execute("SELECT number, place, sealed FROM clients WHERE marked = 0").fetchall()
+            files = self._read_files()
             keys = [tuple(file[place] for file in files) for _, place, _ in rows]
         else:
-            query = "SELECT number, place, sealed FROM clients WHERE number = ? AND gone = 0"
+            query = "SELECT number, place, sealed FROM clients WHERE number = ? AND marked = 0"
             rows = [row for number in numbers for row in connection.execute(query, [number])]
-            keys = [tuple(self._read_keys(epoch, place, 1)[0] for epoch in epochs) for _, place, _ in rows]
+            places = [place for _, place, _ in rows]
+            keys = list(zip(*(self._read_keys(epoch, places) for epoch in range(1, self.epoch + 1)), strict=True))
         found = []
         for (number, _, sealed), mine in zip(rows, keys, strict=True):
-            each = ClientKey(number, "", mine)
             try:
-                client = self._open_sealed(each.first, number, "id", sealed)
+                client = self._open_id(ClientKey(number, "", mine), sealed)
             except ConfigError:
-                query = "SELECT gone FROM clients WHERE number = ?"
-                if connection.execute(query, [number]).fetchone()[0]:
+                query = "SELECT 1 FROM clients WHERE number = ? AND marked = 0"
+                if connection.execute(query, [number]).fetchone() is None:
                     continue  # forgotten by another process since its row was read
                 raise
             found.append(ClientKey(number, client, mine))
@@ -592,14 +686,22 @@ class Keyring:
     def _lookup(self, client: str) -> bytes:
         return hmac.digest(self.secret, b"disavow/lookup/v1\x00" + client.encode(errors="surrogatepass"), "sha256")
 
+    def _seal_id(self, client: ClientKey) -> bytes:
+        return self._seal(_joined(client.keys), client.number, "id", client.id)
+
+    def _open_id(self, client: ClientKey, sealed: bytes) -> str:
+        return self._open_sealed(_joined(client.keys), client.number, "id", sealed)
+
     def _seal(self, key: bytes, number: int, purpose: str, text: str) -> bytes:
-        return seal(key, f"{purpose}/{self.run_id}/{number}".encode(), text.encode())
+        data = text.encode()
+        padded = data.ljust(len(data) + -len(data) % _PADDED, b"\0")
+        return seal(key, f"{purpose}/{self.run_id}/{number}".encode(), padded)
 
     def _open_sealed(self, key: bytes, number: int, purpose: str, sealed: bytes) -> str:
         found = open_sealed(key, f"{purpose}/{self.run_id}/{number}".encode(), sealed)
         if found is None:
             raise ConfigError(f"the keyring {self.folder} is damaged: a key does not open the id of its client")
-        return found.decode()
+        return found.rstrip(b"\0").decode()
 
 
 class KeyringView(Keyring):
@@ -612,22 +714,22 @@ class KeyringView(Keyring):
 
     def __init__(self, keyring: Keyring) -> None:
         super().__init__(keyring.folder.parent.parent, keyring.run_id)
-        self._state = keyring.generation, keyring.heads()
+        self._seen = keyring.generation, keyring.states()
         self._clients = keyring.present()
         self._numbers = {each.number: each for each in self._clients.values()}
 
     def is_still(self, keyring: Keyring) -> bool:
         """Say whether the keyring is still as it was."""
-        return self._state == (keyring.generation, keyring.heads())
+        return self._seen == (keyring.generation, keyring.states())
 
     @property
     def generation(self) -> int:
         """See `Keyring`."""
-        return self._state[0]
+        return self._seen[0]
 
-    def heads(self) -> tuple[Head, ...]:
+    def states(self) -> tuple[RunState | None, RunState | None]:
         """See `Keyring`."""
-        return self._state[1]
+        return self._seen[1]
 
     def present(self) -> dict[str, ClientKey]:
         """See `Keyring`."""
@@ -642,45 +744,121 @@ class KeyringView(Keyring):
         return {number: self._numbers[number] for number in numbers if number in self._numbers}
 
 
-def _make_folder(folder: Path) -> None:
-    """Make a folder that must not be there yet, and those above it that are missing: their owner's alone."""
-    for above in reversed(folder.parents):
+# -- what was never finished -----------------------------------------------------------------------------------
+
+
+def unfinished_in(keys: Path) -> list[Path]:
+    """Find keyrings that were being made by processes that are no more. No run goes by them.
+
+    Args:
+        keys: The folder of the operator's keys.
+
+    """
+    found = []
+    for path in sorted((keys / FOLDER).glob(".*.new")):
+        if _UNFINISHED.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            lock = _locked(path)
+            if lock is not None:
+                os.close(lock)
+                found.append(path)
+    return found
+
+
+def never_opened_in(keys: Path) -> list[Path]:
+    """Find keyrings whose run was never opened: its making may have been interrupted just before its last step.
+
+    Args:
+        keys: The folder of the operator's keys.
+
+    """
+    found = []
+    for path in sorted((keys / FOLDER).iterdir()) if (keys / FOLDER).is_dir() else []:
+        if _RUN_ID.fullmatch(path.name):
+            keyring = Keyring(keys, path.name)
+            with suppress(ConfigError), closing(keyring):
+                if keyring._fact("pending") == _NEVER_OPENED:
+                    found.append(path)
+    return found
+
+
+def _locked(folder: Path) -> int | None:
+    """Lock a folder for this process; None where another one holds it, or it is gone."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@contextmanager
+def _holding(folder: Path) -> Iterator[None]:
+    """Lock a folder, once whoever else holds it is done."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _make_folders(folder: Path) -> None:
+    """Make a folder and those above it that are missing: their owner's alone."""
+    for each in (*reversed(folder.parents), folder):
         with suppress(FileExistsError):
-            above.mkdir(mode=PRIVATE_FOLDER)
-    folder.mkdir(mode=PRIVATE_FOLDER)
+            each.mkdir(mode=PRIVATE_FOLDER)
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    quoted = str(path.resolve()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    connection = sqlite3.connect(
-        f"file:{quoted}?mode={mode}", uri=True, isolation_level=None, timeout=_BUSY_SECONDS, check_same_thread=False
-    )
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA fullfsync = ON")
-    connection.execute("PRAGMA secure_delete = ON")
-    return connection
+# -- rows ------------------------------------------------------------------------------------------------------
 
 
-def _look_up(connection: sqlite3.Connection, lookups: Mapping[str, bytes]) -> tuple[dict[str, int], list[str]]:
-    """The numbers of clients by the hashes of their ids, and those of them who were forgotten."""
-    known, gone = {}, []
+def _look_up(connection: sqlite3.Connection, lookups: Mapping[str, bytes]) -> dict[str, int]:
+    """The numbers of clients who are in, by the hashes of their ids."""
+    known = {}
     for client, lookup in lookups.items():
-        found = connection.execute("SELECT number, gone FROM clients WHERE lookup = ?", [lookup]).fetchone()
-        if found is not None and found[1]:
-            gone.append(client)
-        elif found is not None:
+        query = "SELECT number FROM clients WHERE lookup = ? AND marked = 0"
+        found = connection.execute(query, [lookup]).fetchone()
+        if found is not None:
             known[client] = found[0]
-    return known, gone
+    return known
+
+
+def _refuse_gone(connection: sqlite3.Connection, lookups: Mapping[str, bytes]) -> None:
+    gone = [client for client, lookup in lookups.items() if _is_gone(connection, lookup)]
+    if gone:
+        raise LeaverReturns(f"{min(gone)!r} has asked to be forgotten and cannot return under this id")
+
+
+def _is_gone(connection: sqlite3.Connection, lookup: bytes) -> bool:
+    return connection.execute("SELECT 1 FROM tombstones WHERE lookup = ?", [lookup]).fetchone() is not None
 
 
 def _changed(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE facts SET value = value + 1 WHERE name = 'generation'")
 
 
-def _text(head: Head) -> str:
-    return f"{head.size} {head.root.hex()}"
+def _states(connection: sqlite3.Connection) -> tuple[RunState | None, RunState | None]:
+    found = dict(connection.execute("SELECT name, value FROM facts WHERE name IN ('state', 'pending')"))
+    state, pending = (found[name] for name in ("state", "pending"))
+    return (
+        RunState.from_text(state) if state else None,
+        RunState.from_text(pending) if pending not in ("", _NEVER_OPENED) else None,
+    )
 
 
-def _head(text: str) -> Head:
-    size, root = text.split()
-    return Head(int(size), bytes.fromhex(root))
+def _note(connection: sqlite3.Connection, state: RunState, pending: str) -> None:
+    told = [(str(state), "state"), (pending, "pending")]
+    connection.executemany("UPDATE facts SET value = ? WHERE name = ?", told)
+
+
+def _joined(keys: Sequence[bytes]) -> bytes:
+    """What an id is sealed under: all keys of its client, so that damage to any of them is noticed."""
+    return hashlib.sha256(b"disavow/keys/v1\x00" + b"".join(keys)).digest()
+
+
+def _check_value(secret: bytes) -> str:
+    return derive(secret, "check", b"").hex()

@@ -5,8 +5,10 @@ A round is one transaction. Its model file is durable before a row names it. Wha
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +22,7 @@ from disavow.domain import (
     EngineChoice,
     Evaluation,
     Layout,
+    Member,
     Policy,
     Rebuilt,
     Round,
@@ -27,26 +30,40 @@ from disavow.domain import (
     TrainedBy,
 )
 from disavow.domain.strategies import MECHANISMS
-from disavow.errors import DisavowError, LedgerError, RunMissing
+from disavow.errors import DisavowError, LedgerError, MetricNamesClient, RunMissing
 from disavow.ledger import clients as registry
 from disavow.ledger import database, log, rebuilt, retention, rounds, updates
 from disavow.ledger.bucket import Location
 from disavow.ledger.creation import Beginning, make
-from disavow.ledger.keyring import Head
 from disavow.ledger.keys import default_folder, refuse_inside
 from disavow.ledger.lock import Lock
+from disavow.ledger.members import RoundKeys
 from disavow.ledger.models import Vector
 from disavow.ledger.proofs import ProofStore
-from disavow.ledger.pseudonyms import derive
 from disavow.ledger.reader import Reader, RunRecord
-from disavow.ledger.requests import cancel, give_up_forgotten, last_number, place, place_for_unknown
+from disavow.ledger.requests import cancel, give_up_forgotten, place, place_for_unknown
 from disavow.ledger.restored import Restored
 from disavow.ledger.rounds import NewRound
+from disavow.ledger.rows import members_of
 from disavow.ledger.run_files import make_private, refuse_unsafe
+from disavow.ledger.run_state import count_commit, new_history, state_of
 from disavow.ledger.schema import models, run
 from disavow.ledger.transaction import Snapshot, Transaction
 from disavow.ledger.updates import KeptFile
 from disavow.proof.notes import Signer
+
+OWN_METRICS = frozenset({"accuracy", "loss"})
+"""Names that disavow gives, whatever clients are called."""
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """The transaction in which a round is recorded: its model, its name and keys, the files of its updates."""
+
+    connection: sa.Connection
+    digest: str
+    by: RoundKeys
+    files: Mapping[str, KeptFile]
 
 
 class Ledger(Reader):
@@ -62,7 +79,7 @@ class Ledger(Reader):
     ) -> None:
         self._lock, self._signer = lock, signer
         self.restored = Restored()
-        """Whom this run had forgotten when it was opened for writing; see `restored`."""
+        """Whom this run, accepted from a backup, has yet to withdraw; see `restored`."""
         self._engine = engine
         super().__init__(RunRecord.load(directory, engine, default_folder() if keys is None else keys))
 
@@ -131,8 +148,8 @@ class Ledger(Reader):
         `signer` signs the log; a run whose log has been signed is not written without one.
 
         `keys` is the folder of the operator's keys, with the run's keyring; `DISAVOW_KEYS` unless told otherwise.
-        Writing takes the keyring; reading without it gives nobody's name. Whoever was forgotten and is in the run
-        again, because it was restored from a backup, is withdrawn before anything else happens to it.
+        Writing takes the keyring; reading without it gives nobody's name. A run that is not the one that its
+        keyring knows last, because it was restored from a backup, is written only once it was accepted (`accept`).
 
         `shared` opens it for short writes beside the process that holds the lock, such as placing a request.
         """
@@ -160,6 +177,48 @@ class Ledger(Reader):
                 lock.release()
             raise
         return ledger
+
+    @classmethod
+    def accept(cls, directory: Path, *, keys: Path | None = None) -> Restored:
+        """Go on with a run that is not the one its keyring knows last: restored from a backup, or another copy.
+
+        Whoever was forgotten and is in it again is to be withdrawn: that request waits, and is answered before
+        anything else happens to the run. Other copies of the run are refused from now on.
+
+        Args:
+            directory: The run.
+            keys: The folder of the operator's keys.
+
+        Returns:
+            What the run had forgotten; where it is the one that goes on already, nothing was changed.
+
+        Raises:
+            KeyringOutdated: The keyring is older than the run.
+            RunInUse: Another process holds the run.
+
+        """
+        with cls.open(directory, keys=keys) as ledger, Lock(directory):
+            make_private(directory)
+            ledger._engine.dispose()
+            ledger._engine = database.connect(directory / database.NAME, write=True)
+            refuse_inside(ledger.keyring.folder.parent.parent, directory)
+            ledger.keyring.finish_forgetting()
+            found = ledger.restored_from_backup()
+            if found.accepted:
+                return found
+            ledger.keyring.begin_accepting()
+            at = datetime.now(UTC)
+            with database.room_to_write(directory), database.writing(ledger._engine) as connection:
+                connection.execute(run.update().values(history=new_history()))
+                count_commit(connection)
+                give_up_forgotten(connection, ledger.keyring, at=at)
+                if found.slots:
+                    place_for_unknown(connection, at=at)
+                registry.note_generation(connection, ledger.keyring)
+                state = state_of(connection)
+            # after that commit: killed before it, the run is not accepted, and still knows what it lacks
+            ledger.keyring.adopt(state)
+        return found
 
     def allow_short_writes(self) -> None:
         """Let a ledger that was opened for reading write beside whoever holds the lock, as `shared` does."""
@@ -203,22 +262,15 @@ class Ledger(Reader):
                 log.note_signer(connection, self._signer, at=log.time_of(datetime.now(UTC)))
 
     def _compare_with_keyring(self) -> None:
-        """Complete what a crash left of forgetting; let whoever was forgotten and is in the run again leave it."""
+        """Complete what a crash left of forgetting; refuse a run that is not the one its keyring knows last."""
         refuse_inside(self.keyring.folder.parent.parent, self.directory)
         self.keyring.finish_forgetting()
         self.restored = self.restored_from_backup()
-        if self.restored.older:
-            at = datetime.now(UTC)
-            with self._begin() as connection:
-                self.keyring.drop_requests(after=last_number(connection))
-                give_up_forgotten(connection, self.keyring, at=at)
-                if self.restored.slots:
-                    place_for_unknown(connection, at=at)
-            with self._begin() as connection:  # after that commit: a crash must not lose that the run is older
-                found = log.head_of(connection, self.run_id)
-                head = Head(found.size, found.root)
-                if head not in self.keyring.heads():
-                    self.keyring.note_head(head, None)
+        if not self.restored.accepted:
+            raise self.keyring.outdated_run(self.directory)
+        if self._lock is not None and not self.keyring.settled:
+            with self._begin() as connection:  # nobody is between noting a state and committing to it
+                self.keyring.settle(state_of(connection))
 
     @property
     def signer(self) -> Signer | None:
@@ -286,11 +338,14 @@ class Ledger(Reader):
     def _begin(self) -> Iterator[sa.Connection]:
         """Open a connection that writes: its changes are committed at the end, or none of them."""
         with database.room_to_write(self.directory), database.writing(self._engine) as connection:
-            before = log.head_of(connection, self.run_id)
+            before = state_of(connection)
             yield connection
-            after = log.head_of(connection, self.run_id)
-            if after != before:  # the keyring knows of a head before the run commits to it: the run is never newer
-                self.keyring.note_head(Head(after.size, after.root), Head(before.size, before.root))
+            after = state_of(connection)
+            if after != before:  # the keyring knows of it before the run commits to it: the run is never newer
+                self.keyring.advance(before, after, self.directory)
+        if after != before:
+            with suppress(DisavowError):  # it is committed all the same; the next opening settles it
+                self.keyring.settle(after)
 
     # -- writing -------------------------------------------------------------------------------------------
 
@@ -308,10 +363,6 @@ class Ledger(Reader):
         """Keep the fixed clusters of this run; places of clients who are not in it are left out."""
         with self._begin() as connection:
             registry.store_anchors(connection, self.keyring, told)
-
-    def has_left(self, client: str) -> bool:
-        """Whether somebody of this id was forgotten."""
-        return self.keyring.left(client) is not None
 
     def place_requests(
         self,
@@ -334,14 +385,6 @@ class Ledger(Reader):
         with self._begin() as connection:
             return cancel(connection, self.keyring, client, at=at)
 
-    def participation_key(self) -> bytes:
-        """Derive the key by which clients are ranked where fewer than all take part in a round.
-
-        A proof lists the rounds of a leaver who is not named; whoever could work out the schedules would know the
-        name.
-        """
-        return derive(self.keyring.secret, "participation", self.run_id.encode())
-
     def rotate_keys(self) -> int:
         """Give every client a new key for the rounds recorded from now on; see `Keyring.rotate`.
 
@@ -354,7 +397,7 @@ class Ledger(Reader):
             registry.note_generation(connection, self.keyring)
         return epoch
 
-    def forget(self, leavers: Mapping[int, int]) -> None:
+    def forget(self, leavers: Iterable[int]) -> None:
         """Destroy the keys of clients, durably; see `Keyring.forget`."""
         with database.room_to_write(self.directory):
             self.keyring.forget(leavers)
@@ -379,15 +422,17 @@ class Ledger(Reader):
                 "update is kept; nothing was recorded"
             )
         turn = new.number, new.attempt, new.before
-        with self._recording(turn, new.after, new.kept, compress=new.compress) as (connection, digest, kept):
-            record = new.recorded(digest)
+        filled = [member for cluster in new.clusters for member in members_of(cluster.slots)]
+        with self._recording(turn, new.after, filled, new.kept, compress=new.compress) as recording:
+            connection = recording.connection
+            record = new.recorded(recording.digest)
             rounds.insert(
                 connection,
                 record,
                 run_id=self.run_id,
                 policy=self.policy,
-                keyring=self.keyring,
-                kept=kept,
+                by=recording.by,
+                kept=recording.files,
                 noted=new.noted,
             )
             if new.anchors is not None:
@@ -413,40 +458,45 @@ class Ledger(Reader):
     ) -> Rebuilt:
         """Store a rebuilt round, its model and all contributions to it: see `domain.Rebuilt`."""
         turn = number, attempt, before
-        with self._recording(turn, after, kept, compress=compress) as (connection, digest, files):
-            record = Rebuilt(number, attempt, before, digest, mechanism, source, epochs, slots, at)
+        with self._recording(turn, after, members_of(slots), kept, compress=compress) as recording:
+            record = Rebuilt(number, attempt, before, recording.digest, mechanism, source, epochs, slots, at)
             noted = {"seconds": seconds, "trainer": trainer}
             rebuilt.insert(
-                connection,
+                recording.connection,
                 record,
                 run_id=self.run_id,
                 policy=self.policy,
-                keyring=self.keyring,
+                by=recording.by,
                 noted=noted,
-                kept=files,
+                kept=recording.files,
             )
         return record
 
     @contextmanager
     def _recording(
-        self, turn: tuple[int, int, str], after: Vector, kept: Mapping[bytes, Vector], *, compress: bool
-    ) -> Iterator[tuple[sa.Connection, str, Mapping[bytes, KeptFile]]]:
-        """Store the files of a round durably, then open the transaction for the rows that name them.
-
-        Yields its connection, the digest of the model, and the file of each update.
-        """
+        self,
+        turn: tuple[int, int, str],
+        after: Vector,
+        filled: Sequence[Member],
+        kept: Mapping[bytes, Vector],
+        *,
+        compress: bool,
+    ) -> Iterator[_Recording]:
+        """Store the files of a round durably, then open the transaction for the rows that name them."""
         with self._connect() as connection:
             self._refuse_out_of_turn(connection, *turn)
         try:
             with database.room_to_write(self.directory):
                 digest, stored_bytes = self.store.write(self.layout, after)
-                files = self.updates.write(kept, compress=compress)
+                by = self.members.keys_for(turn[0], turn[1], [member.client for member in filled])
+                mine = {each.client: kept[each.update_digest] for each in filled if each.update_digest in kept}
+                files = self.updates.write(mine, by, compress=compress)
             with self._begin() as connection:
                 self._refuse_out_of_turn(connection, *turn)
                 known = models.update().where(models.c.digest == digest).values(present=True, thinned=False)
                 if connection.execute(known).rowcount == 0:
                     connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))
-                yield connection, digest, files
+                yield _Recording(connection, digest, by, files)
                 if self._signer is not None:
                     log.sign_head(connection, self.run_id, self._signer)
                 # leaving `_begin` commits: from here on the round exists
@@ -464,9 +514,22 @@ class Ledger(Reader):
             )
 
     def note_evaluation(self, number: int, evaluation: Evaluation) -> None:
-        """Remember how well a standing round's model does."""
+        """Remember how well a standing round's model does.
+
+        A metric whose name contains the id of a client is left out, with a warning: no id may stand in a run.
+        """
+        metrics = dict(evaluation.metrics)
+        for name in evaluation.metrics:
+            if name not in OWN_METRICS and registry.names_somebody(self.keyring, name):
+                del metrics[name]
+                warnings.warn(
+                    f"the metric {name!r} names a client of {self.directory} and is not stored: no id may stand in "
+                    "a run; give it another name",
+                    MetricNamesClient,
+                    stacklevel=2,
+                )
         with self._begin() as connection:
-            rounds.note_evaluation(connection, number, evaluation)
+            rounds.note_evaluation(connection, number, Evaluation(**metrics))
 
     def note_engine(self, choice: EngineChoice) -> None:
         """Remember which engine trains, and why no faster one does."""

@@ -18,6 +18,7 @@ from disavow.errors import ConfigError, IntegrityError
 from disavow.ledger import rows
 from disavow.ledger.leaves import cluster_hashes, cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
 from disavow.ledger.members import UNKNOWN, Members, has_tokens, selected
+from disavow.ledger.run_state import count_commit
 from disavow.ledger.schema import erasures, log, memberships, requests, rounds, run, withdrawals
 from disavow.ledger.withdrawals import map_of, withdrawn_slots
 from disavow.proof.commitment import SALT_BYTES, commit_client
@@ -136,7 +137,7 @@ def _request_salts(members: Members, request: sa.Row[Any]) -> tuple[bytes, bytes
     """What closes the commitments to a request; for clients unknown, that nobody can ever open."""
     if request.client == UNKNOWN:
         return secrets.token_bytes(SALT_BYTES), secrets.token_bytes(SALT_BYTES)
-    return members.request_salts(request.client, request.id)
+    return members.request_salts(request.client, request.nonce)
 
 
 def _salt_withdrawals(connection: sa.Connection, erasure: int) -> None:
@@ -161,6 +162,7 @@ def append(connection: sa.Connection, leaf: Leaf, **values: Any) -> int:
     frontier = b"".join(appended(_frontier(connection, place), place, leaf.hash))
     row = {"position": place, "leaf": leaf.encode().decode(), "hash": leaf.hash, "frontier": frontier, **values}
     connection.execute(log.insert().values(row))
+    count_commit(connection)
     return place
 
 
@@ -266,7 +268,14 @@ def withdrawal_places(connection: sa.Connection) -> dict[int, int]:
 
 
 _SLOTS = (
-    sa.select(log.c.position.label("place"), rounds.c.id, rounds.c.number, rounds.c.attempt, rounds.c.epoch)
+    sa.select(
+        log.c.position.label("place"),
+        rounds.c.id,
+        rounds.c.number,
+        rounds.c.attempt,
+        rounds.c.epoch,
+        rounds.c.nonce,
+    )
     .add_columns(memberships.c.slot, memberships.c.sealed)
     .join_from(memberships, rounds, rounds.c.id == memberships.c.round_id)
     .join(log, log.c.round_id == rounds.c.id)
@@ -311,6 +320,28 @@ def log_size(connection: sa.Connection) -> LogSize:
         changed=connection.execute(sa.select(sa.func.count()).select_from(changed)).scalar_one(),
         withdrawn={row[0]: row[1] for row in connection.execute(gone)},
     )
+
+
+def opens_request(connection: sa.Connection, run_id: str, number: int, *, client: str, salt: bytes) -> bool:
+    """Say whether a salt opens the log's commitment to who asked, for this client.
+
+    Args:
+        connection: The ledger.
+        run_id: The run.
+        number: The request.
+        client: Who is said to have asked.
+        salt: That of its opening.
+
+    """
+    erasure = connection.execute(sa.select(requests.c.erasure).where(requests.c.id == number)).scalar()
+    if erasure is None:
+        return False
+    earlier = sa.select(sa.func.count()).where(requests.c.erasure == erasure, requests.c.id < number)
+    index = connection.execute(earlier).scalar_one()
+    first = sa.select(log.c.leaf).where(log.c.erasure == erasure).order_by(log.c.position).limit(1)
+    leaf = _decoded(connection.execute(first).scalar_one())
+    asked = commit_client(run_id=run_id, salt=salt, client=client)
+    return isinstance(leaf, WithdrawalLeaf) and index < len(leaf.requests) and leaf.requests[index].client == asked
 
 
 _PLACES = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
@@ -31,9 +32,26 @@ class Filled:
     salt: bytes
     samples: int
     update_digest: bytes
+    where: RoundName
+    key: bytes = field(repr=False)
 
 
-_ROUNDS = sa.select(rounds.c.id, rounds.c.number, rounds.c.attempt, rounds.c.epoch).order_by(rounds.c.id)
+@dataclass(frozen=True)
+class RoundKeys:
+    """What a round is recorded by: its name, and the keys of its participants in the present epoch."""
+
+    where: RoundName
+    epoch: int
+    keys: Mapping[str, bytes] = field(repr=False)
+
+    def token(self, client: str) -> bytes:
+        """Compute a participant's pseudonym in the round."""
+        return pseudonyms.token(self.keys[client], self.where)
+
+
+_ROUNDS = sa.select(rounds.c.id, rounds.c.number, rounds.c.attempt, rounds.c.epoch, rounds.c.nonce).order_by(
+    rounds.c.id
+)
 _AMONG = sa.select(memberships.c.token).where(memberships.c.token.in_(sa.bindparam("tokens", expanding=True)))
 _OF_ROUND = sa.select(memberships.c.slot, memberships.c.token, memberships.c.sealed).where(
     memberships.c.round_id == sa.bindparam("round_id")
@@ -112,7 +130,7 @@ class Members:
 
         Args:
             client: The client.
-            header: The round's row, or any row with its number, attempt and epoch.
+            header: The round's row, or any row with its number, attempt, epoch and nonce.
             row: The membership's slot and what is sealed in it.
 
         Raises:
@@ -126,7 +144,7 @@ class Members:
                 f"the membership of slot {row.slot} in round {header.number} is not the one that was recorded"
             )
         samples, digest = brought
-        return Filled(row.slot, client, pseudonyms.salt(key, where), samples, digest)
+        return Filled(row.slot, client, pseudonyms.salt(key, where), samples, digest, where, key)
 
     def unknown_slots(self, connection: sa.Connection) -> list[tuple[int, bytes]]:
         """Find slots of clients who have no key and were never withdrawn: the row of the round, and the token.
@@ -150,27 +168,41 @@ class Members:
             ]
         return found
 
-    def request_salts(self, number: int, request: int) -> tuple[bytes, bytes]:
+    def request_salts(self, number: int, nonce: bytes) -> tuple[bytes, bytes]:
         """Derive what opens the log's commitments to a request: to the rounds of its client, and to who asked.
 
         Args:
             number: The client, by its number.
-            request: The request's number.
+            nonce: What was drawn for the request.
 
         Raises:
             LedgerError: The client has been forgotten.
 
         """
         client = self.keyring.by_number([number])[number]
-        context = f"{self.run_id}/{request}".encode()
+        context = self.run_id.encode() + nonce
         return (
             pseudonyms.derive(client.first, "request-rounds", context),
             pseudonyms.derive(client.first, "request-client", context),
         )
 
+    def keys_for(self, number: int, attempt: int, clients: Sequence[str]) -> RoundKeys:
+        """Draw the name of a round that is about to be recorded, and look up the keys of its participants.
+
+        Args:
+            number: The round's number.
+            attempt: Which attempt at it.
+            clients: Who takes part.
+
+        """
+        epoch = self.keyring.epoch
+        where = RoundName(self.run_id, number, attempt, secrets.token_bytes(pseudonyms.NONCE_BYTES))
+        found = self.keyring.find_all(clients)
+        return RoundKeys(where, epoch, {client: key.at(epoch) for client, key in found.items()})
+
     def name_of(self, header: Any) -> RoundName:
         """Name a round by its row."""
-        return RoundName(self.run_id, header.number, header.attempt)
+        return RoundName(self.run_id, header.number, header.attempt, header.nonce)
 
     def ids_of(self, numbers: Sequence[int]) -> dict[int, str]:
         """Give the ids of those of these clients who are in the keyring; none where there is no keyring."""

@@ -1,6 +1,6 @@
 """What a client is called in one round, and what is sealed under its key: all of it derives from that key.
 
-    token   the client's pseudonym in round `number`, attempt `attempt`: what its membership is found by
+    token   the client's pseudonym in one record of a round: what its membership is found by
     salt    what its slot's commitment is closed with
     sealed  its sample count and its update's digest, encrypted and bound to their place
 
@@ -22,22 +22,27 @@ from disavow.proof.commitment import SALT_BYTES
 
 KEY_BYTES = 32
 TOKEN_BYTES = 16
-_NONCE_BYTES = 12
+NONCE_BYTES = 16
+_GCM_NONCE_BYTES = 12
 _MEMBER = struct.Struct(">Q32s")
 
 
 @dataclass(frozen=True)
 class RoundName:
-    """Which round it is: the run, the round's number, and which attempt at it."""
+    """Which round it is: the run, the round's number, which attempt at it, and a number drawn for its record.
+
+    The last one makes the pseudonyms of a round others than those of the same attempt before a backup was restored.
+    """
 
     run_id: str
     number: int
     attempt: int
+    nonce: bytes
 
     @property
     def encoded(self) -> bytes:
         """The same as bytes; no two rounds share them."""
-        return self.run_id.encode() + struct.pack(">QQ", self.number, self.attempt)
+        return self.run_id.encode() + struct.pack(">QQ", self.number, self.attempt) + self.nonce
 
 
 def derive(key: bytes, purpose: str, context: bytes) -> bytes:
@@ -89,13 +94,15 @@ def seal(key: bytes, place: bytes, content: bytes) -> bytes:
         content: The bytes.
 
     """
-    nonce = os.urandom(_NONCE_BYTES)
+    nonce = os.urandom(_GCM_NONCE_BYTES)
     return nonce + AESGCM(derive(key, "seal", place)).encrypt(nonce, content, place)
 
 
 def open_sealed(key: bytes, place: bytes, sealed: bytes) -> bytes | None:
     """Open what `seal` sealed for this place; None where it is anything else."""
     try:
-        return AESGCM(derive(key, "seal", place)).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], place)
+        return AESGCM(derive(key, "seal", place)).decrypt(
+            sealed[:_GCM_NONCE_BYTES], sealed[_GCM_NONCE_BYTES:], place
+        )
     except (InvalidTag, ValueError, TypeError):
         return None

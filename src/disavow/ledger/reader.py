@@ -21,7 +21,6 @@ from disavow.domain import (
     EngineChoice,
     ErasureRequest,
     Layout,
-    Member,
     Policy,
     RebuiltEvidence,
     Round,
@@ -42,6 +41,7 @@ from disavow.ledger import (
 )
 from disavow.ledger.blobs import location_of
 from disavow.ledger.bucket import Location
+from disavow.ledger.client_secrets import ClientSecrets
 from disavow.ledger.evidence import evidence
 from disavow.ledger.journal import Rebuilding, Waiting
 from disavow.ledger.keyring import Keyring
@@ -49,6 +49,7 @@ from disavow.ledger.log import LoggedRound, LoggedSlot, LogSize
 from disavow.ledger.members import UNKNOWN, Members
 from disavow.ledger.models import ModelStore, Vector, mean_of
 from disavow.ledger.odds import Odds, odds
+from disavow.ledger.pseudonyms import derive
 from disavow.ledger.requests import JudgedRequest
 from disavow.ledger.restored import Restored, restored
 from disavow.ledger.retention import RoundModel
@@ -111,7 +112,7 @@ class RunRecord:
                 settings_digest=row.settings_digest,
                 trainer=TrainedBy.from_json(row.trainer),
                 store=ModelStore.of_run(directory, row.run_id),
-                updates=UpdateStore.of_run(directory, row.run_id, keyring),
+                updates=UpdateStore.of_run(directory, row.run_id),
                 members=Members(keyring, row.run_id),
                 location=location_of(directory),
             )
@@ -237,9 +238,9 @@ class Reader(ABC):
         """The rounds whose kept updates a rebuild from `first` on goes through; see `updates.to_rebuild_from`."""
         return self._read(updates.to_rebuild_from, self.members, first)
 
-    def kept_update(self, member: Member) -> Vector:
-        """An update that is kept."""
-        return self.updates.read(self.layout.size, member.update_digest)
+    def kept_updates(self, source: KeptRound) -> list[Vector]:
+        """Read the updates that are kept of a round, in the order of their clients' ids."""
+        return [self.updates.read(self.layout.size, filled) for filled in source.filled]
 
     # -- models --------------------------------------------------------------------------------------------
 
@@ -330,6 +331,14 @@ class Reader(ABC):
         """The ids of those of these clients, by their numbers, who are in the keyring."""
         return list(self.members.ids_of(numbers).values())
 
+    def client_secrets(self, purpose: str) -> ClientSecrets:
+        """Give a secret for each client, derived from its own key; see `ClientSecrets`."""
+        return ClientSecrets(self.keyring, purpose)
+
+    def run_secret(self, purpose: str) -> bytes:
+        """Derive a secret of the run, which says nothing about any client, from its keyring."""
+        return derive(self.keyring.secret, purpose, self.run_id.encode())
+
     def anchors(self) -> Anchors | None:
         """The run's fixed clusters, with the places of all clients still in; None where none are settled yet."""
         return self._read(registry.load_anchors, self.keyring)
@@ -345,8 +354,16 @@ class Reader(ABC):
         return self._read(requests.listed, self.members, numbers)
 
     def find_request(self, client: str) -> ErasureRequest | None:
-        """The request of a client, if it has asked before and not cancelled it."""
+        """The request of a client in the keyring, if it has asked before and not cancelled it."""
         return self._read(requests.find, self.members, client)
+
+    def opens_request(self, number: int, *, client: str, salt: bytes) -> bool:
+        """Say whether a request was this client's, by the salt of its opening; see `log.opens_request`."""
+        return self._read(log.opens_request, self.run_id, number, client=client, salt=salt)
+
+    def has_left(self, client: str) -> bool:
+        """Say whether somebody of this id was forgotten; never where there is no keyring."""
+        return self.keyring.exists and self.keyring.has_left(client)
 
     def numbers_to_judge(self, ids: Sequence[str]) -> list[int]:
         """The numbers of those of these clients who are not withdrawn yet.

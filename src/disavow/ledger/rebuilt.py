@@ -13,9 +13,8 @@ import sqlalchemy as sa
 from disavow.domain import VARIANCE_FLOOR, Layout, Policy, Rebuilt
 from disavow.errors import RoundRefused
 from disavow.ledger import log, rows, updates
-from disavow.ledger.keyring import Keyring
+from disavow.ledger.members import RoundKeys
 from disavow.ledger.models import Vector
-from disavow.ledger.pseudonyms import RoundName
 from disavow.ledger.schema import events, memberships, rebuilt, rounds, slots
 from disavow.ledger.updates import KeptFile
 from disavow.privacy.events import event_of_rebuilt
@@ -44,19 +43,18 @@ def insert(
     *,
     run_id: str,
     policy: Policy,
-    keyring: Keyring,
+    by: RoundKeys,
     noted: Mapping[str, float | str | None],
-    kept: Mapping[bytes, KeptFile],
+    kept: Mapping[str, KeptFile],
 ) -> None:
     """Store the rows of a rebuilt round, its event, what is kept of it, and its leaf in the log.
 
+    `by` is the round's name, with the keys of its participants.
     `noted` is what its row holds beside the record: its `seconds`, and its `trainer`.
     """
     _refuse_undone(connection, record)
-    where, epoch = RoundName(run_id, record.number, record.attempt), keyring.epoch
-    keys = keyring.find_all([member.client for member in rows.members_of(record.slots)])
-    filled = rows.in_slot_order([record.slots], where=where, keys=keys, epoch=epoch)
-    parts = rows.slot_rows(filled, where=where, keys=keys, epoch=epoch)
+    filled = rows.in_slot_order([record.slots], by)
+    parts = rows.slot_rows(filled, by)
     header: rows.Row = {
         "number": record.number,
         "attempt": record.attempt,
@@ -69,7 +67,8 @@ def insert(
         "participants": len(record.slots),
         "clusters": 0,
         "recorded_at": rows.time_to_text(record.recorded_at),
-        "epoch": epoch,
+        "epoch": by.epoch,
+        "nonce": by.where.nonce,
         "standing": True,
         **noted,
     }
@@ -89,6 +88,5 @@ def _refuse_undone(connection: sa.Connection, record: Rebuilt) -> None:
     """A model that was undone holds a leaver; coming to the same one again means that nothing was rebuilt."""
     same = sa.select(rounds.c.id).where(~rounds.c.standing, rounds.c.after == record.after)
     if record.after != record.before and connection.execute(same).first():
-        raise RoundRefused(
-            f"round {record.number} refused: it was rebuilt to a model that was undone; nothing was recorded"
-        )
+        told = f"round {record.number} refused: it was rebuilt to a model that was undone; nothing was recorded"
+        raise RoundRefused(told, nameless=told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,10 +12,12 @@ import sqlalchemy as sa
 
 from disavow.domain import Cost, ErasureRequest, RequestState, Verdict, VerdictKind
 from disavow.domain.strategies import MECHANISMS
-from disavow.errors import RunError, UnknownClient
+from disavow.errors import AlreadyForgotten, RunError, UnknownClient
 from disavow.ledger.keyring import Keyring
 from disavow.ledger.members import UNKNOWN, Members
+from disavow.ledger.pseudonyms import NONCE_BYTES
 from disavow.ledger.rows import request_checksum, time_to_text
+from disavow.ledger.run_state import count_commit
 from disavow.ledger.schema import erasures, requests
 
 RESTORED = "restored from a backup"
@@ -74,13 +77,9 @@ def place(
     numbers = []
     for client in ids:
         refuse_broken_text(client)
-        answered = keyring.left(client)
-        if answered is not None:
-            numbers.append(answered)
-            continue
         found = keyring.find(client)
         if found is None:
-            raise UnknownClient(f"{client!r} is not a client of this run, and never was; nothing was changed")
+            raise _unknown(keyring, client)
         number = connection.execute(_request_of(found.number)).scalar()
         if number is None:
             number = _insert(connection, found.number, at=at, stream_round=stream_round, note=note)
@@ -94,6 +93,11 @@ def place_for_unknown(connection: sa.Connection, *, at: datetime) -> int:
     """Make one request wait for all who were forgotten and are in a run that was restored from a backup."""
     waiting = connection.execute(_request_of(UNKNOWN)).scalar()
     return _insert(connection, UNKNOWN, at=at, note=RESTORED) if waiting is None else waiting
+
+
+def is_waiting(connection: sa.Connection, client: int) -> bool:
+    """Say whether a client (by its number) has asked, and nobody has answered or cancelled it."""
+    return connection.execute(_request_of(client).where(requests.c.erasure.is_(None))).first() is not None
 
 
 def give_up_forgotten(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> None:
@@ -110,8 +114,10 @@ def _insert(
     connection: sa.Connection, client: int, *, at: datetime, stream_round: int | None = None, note: str = ""
 ) -> int:
     row = {"asked_at": time_to_text(at), "stream_round": stream_round, "cancelled_at": None, "note": note}
-    placed = requests.insert().values(**row, client=client, checksum=request_checksum(row))
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    placed = requests.insert().values(**row, client=client, nonce=nonce, checksum=request_checksum(row))
     number: int = connection.execute(placed.returning(requests.c.id)).scalar_one()
+    count_commit(connection)
     return number
 
 
@@ -123,7 +129,7 @@ def cancel(connection: sa.Connection, keyring: Keyring, client: str, *, at: date
     refuse_broken_text(client)
     found = keyring.find(client)
     if found is None:
-        raise UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed")
+        raise _unknown(keyring, client)
     newest = sa.select(requests).where(requests.c.client == found.number).order_by(requests.c.id.desc()).limit(1)
     row = connection.execute(newest).one_or_none()
     if row is None:
@@ -134,6 +140,7 @@ def cancel(connection: sa.Connection, keyring: Keyring, client: str, *, at: date
         )
     if row.cancelled_at is None:
         _cancel(connection, row, at=at)
+        keyring.ask_openings(found.number, None)  # whoever asks again asks for its own folder
     cancelled: int = row.id
     return cancelled
 
@@ -142,11 +149,23 @@ def _cancel(connection: sa.Connection, row: sa.Row[Any], *, at: datetime, **valu
     values["cancelled_at"] = time_to_text(at)
     checksum = request_checksum({**row._mapping, **values})
     connection.execute(requests.update().where(requests.c.id == row.id).values(**values, checksum=checksum))
+    count_commit(connection)
 
 
 def _request_of(client: int) -> sa.Select[int]:
     """The number of a client's request; a cancelled one is as if it had not been placed."""
     return sa.select(requests.c.id).where(requests.c.client == client, requests.c.cancelled_at.is_(None))
+
+
+def _unknown(keyring: Keyring, client: str) -> UnknownClient:
+    if keyring.has_left(client):
+        return already_forgotten(client)
+    return UnknownClient(f"{client!r} is not a client of this run, and never was; nothing was changed")
+
+
+def already_forgotten(client: str) -> AlreadyForgotten:
+    """Say that a client has left and was forgotten: by which request, only its opening tells."""
+    return AlreadyForgotten(f"{client!r} has left this run and was forgotten: there is nothing left to erase")
 
 
 def refuse_broken_text(client: str) -> None:
@@ -158,12 +177,10 @@ def refuse_broken_text(client: str) -> None:
 
 
 def find(connection: sa.Connection, members: Members, client: str) -> ErasureRequest | None:
-    """The request of a client, if it has asked before and not cancelled it."""
+    """The request of a client in the keyring, if it has asked before and not cancelled it."""
     refuse_broken_text(client)
-    number = members.keyring.left(client)
-    if number is None:
-        found = members.keyring.find(client)
-        number = None if found is None else connection.execute(_request_of(found.number)).scalar()
+    found = members.keyring.find(client)
+    number = None if found is None else connection.execute(_request_of(found.number)).scalar()
     return next(iter(listed(connection, members, [number])), None) if number else None
 
 
@@ -210,6 +227,7 @@ def _judged(
             requests.c.erasure,
             index.scalar_subquery().label("index"),
             requests.c.verdict,
+            requests.c.nonce,
             requests.c.asked_at,
             erasures.c.opened_at.label("judged_at"),
             erasures.c.rollback_to,
@@ -224,11 +242,10 @@ def _judged(
     judged = []
     for row in found:
         if row.client in known:
-            where_salt, who_salt = members.request_salts(row.client, row.number)
+            where_salt, who_salt = members.request_salts(row.client, row.nonce)
             openings = members.keyring.openings(row.client)
-            judged.append(
-                JudgedRequest(**row._mapping, openings=openings, rounds_salt=where_salt, client_salt=who_salt)
-            )
+            told = {name: value for name, value in row._mapping.items() if name != "nonce"}
+            judged.append(JudgedRequest(**told, openings=openings, rounds_salt=where_salt, client_salt=who_salt))
     return tuple(judged)
 
 
@@ -239,16 +256,11 @@ def numbers_to_judge(connection: sa.Connection, keyring: Keyring, ids: Sequence[
         refuse_broken_text(client)
         found = keyring.find(client)
         if found is None:
-            raise UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed")
+            raise _unknown(keyring, client)
         numbers.append(found.number)
     gone = sa.select(requests.c.client).where(requests.c.client.in_(numbers), requests.c.erasure.is_not(None))
     withdrawn = set(connection.execute(gone).scalars())
     return [number for number in numbers if number not in withdrawn]
-
-
-def last_number(connection: sa.Connection) -> int:
-    """The number of the newest request; 0 where there is none."""
-    return connection.execute(sa.select(sa.func.max(requests.c.id))).scalar() or 0
 
 
 def latest_stream_round(connection: sa.Connection) -> int:

@@ -15,10 +15,8 @@ import sqlalchemy as sa
 from disavow.domain import Anchors, Cluster, Evaluation, Member, Policy, Round, Slot
 from disavow.errors import LedgerError
 from disavow.ledger import log, rows, updates
-from disavow.ledger.keyring import Keyring
-from disavow.ledger.members import Members, has_tokens, selected
+from disavow.ledger.members import Members, RoundKeys, has_tokens, selected
 from disavow.ledger.models import Vector
-from disavow.ledger.pseudonyms import RoundName
 from disavow.ledger.schema import (
     clusters,
     evaluations,
@@ -229,21 +227,20 @@ def insert(
     *,
     run_id: str,
     policy: Policy,
-    keyring: Keyring,
+    by: RoundKeys,
     noted: Mapping[str, float | bool | str | None],
-    kept: Mapping[bytes, KeptFile],
+    kept: Mapping[str, KeptFile],
 ) -> None:
     """Store the rows of a round, its event, what is kept of its updates, and its leaf in the log.
 
+    `by` is the round's name, with the keys of its participants.
     `noted` is what its row holds beside the record: its `seconds`, its `trainer`, whether it `repeats` clusters.
     """
-    where, epoch = RoundName(run_id, record.number, record.attempt), keyring.epoch
-    keys = keyring.find_all([member.client for member in rows.members_of(record.slots)])
     groups = (cluster.slots for cluster in record.clusters)
-    filled = rows.in_slot_order(groups, where=where, keys=keys, epoch=epoch)
+    filled = rows.in_slot_order(groups, by)
     parts = {
         "clusters": rows.cluster_rows(record),
-        **rows.slot_rows(filled, where=where, keys=keys, epoch=epoch),
+        **rows.slot_rows(filled, by),
     }
     header: rows.Row = {
         "number": record.number,
@@ -257,7 +254,8 @@ def insert(
         "participants": len(record.slots),
         "clusters": len(record.clusters),
         "recorded_at": rows.time_to_text(record.recorded_at),
-        "epoch": epoch,
+        "epoch": by.epoch,
+        "nonce": by.where.nonce,
         "standing": True,
         **noted,
     }

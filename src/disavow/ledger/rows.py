@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -13,8 +13,7 @@ from typing import Any
 
 from disavow.domain import Member, Policy, Round, Slot
 from disavow.ledger import pseudonyms
-from disavow.ledger.keyring import ClientKey
-from disavow.ledger.pseudonyms import RoundName
+from disavow.ledger.members import RoundKeys
 from disavow.privacy.events import Event, event_of
 from disavow.proof.commitment import commit
 
@@ -31,39 +30,30 @@ def members_of(slots: Iterable[Slot]) -> list[Member]:
     return found
 
 
-def in_slot_order(
-    groups: Iterable[Iterable[Slot]], *, where: RoundName, keys: Mapping[str, ClientKey], epoch: int
-) -> list[Member]:
+def in_slot_order(groups: Iterable[Iterable[Slot]], by: RoundKeys) -> list[Member]:
     """Put the members of each group in the order of their pseudonyms, one group behind the other.
 
     Any other order would repeat from round to round, and so link the slots of a client.
 
     Args:
         groups: The slots of each cluster; or of a whole round that has none.
-        where: The round's name.
-        keys: The keys of its participants.
-        epoch: Which of their keys it goes by.
+        by: The round's name, and the keys of its participants.
 
     """
     return [
-        member
-        for slots in groups
-        for member in sorted(
-            members_of(slots), key=lambda each: pseudonyms.token(keys[each.client].at(epoch), where)
-        )
+        member for slots in groups for member in sorted(members_of(slots), key=lambda each: by.token(each.client))
     ]
 
 
-def slot_rows(
-    filled: Sequence[Member], *, where: RoundName, keys: Mapping[str, ClientKey], epoch: int
-) -> dict[str, list[Row]]:
+def slot_rows(filled: Sequence[Member], by: RoundKeys) -> dict[str, list[Row]]:
     """The rows of a round's slots and of their members, by table, in slot order. What names a client derives from
     its key.
     """
     slots: list[Row] = []
     memberships: list[Row] = []
+    where = by.where
     for number, member in enumerate(filled):
-        key = keys[member.client].at(epoch)
+        key = by.keys[member.client]
         commitment = commit(
             run_id=where.run_id,
             round_number=where.number,

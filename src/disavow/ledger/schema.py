@@ -40,6 +40,8 @@ run = sa.Table(
     sa.Column("trainer", sa.Text, nullable=False, comment="JSON: what trains it, such as the digest of its data"),
     sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the above; see ledger/rows.py"),
     sa.Column("keyring", sa.Integer, nullable=False, comment="generation of the keyring when last written"),
+    sa.Column("history", sa.String, nullable=False, comment="random; a new one once a restored run is accepted"),
+    sa.Column("commits", sa.Integer, nullable=False, comment="counts changes of the log and of the requests"),
     sa.Column("engine", sa.Text, comment="JSON: which engine trained last, and why no faster one did"),
 )
 
@@ -93,6 +95,7 @@ rounds = sa.Table(
     sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the record; see ledger/rows.py"),
     sa.Column("recorded_at", sa.String, nullable=False, comment="UTC, ISO 8601"),
     sa.Column("epoch", sa.Integer, nullable=False, comment="which of the clients' keys it goes by"),
+    sa.Column("nonce", sa.LargeBinary, nullable=False, comment="random: pseudonyms never repeat, restored or not"),
     sa.Column("standing", sa.Boolean, nullable=False, comment="false once undone by a rollback"),
     sa.Column("superseded_by", sa.Integer, comment="the erasure that undid it"),
     sa.Column("seconds", sa.Float, comment="from broadcast to record"),
@@ -227,6 +230,7 @@ requests = sa.Table(
     sa.Column("verdict", sa.String),
     sa.Column("cancelled_at", sa.String, comment="UTC, ISO 8601; only a request that waits can be cancelled"),
     sa.Column("note", sa.Text, nullable=False, server_default="", comment="why it was placed, if nobody asked"),
+    sa.Column("nonce", sa.LargeBinary, nullable=False, comment="random: enters what closes its commitments"),
     sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of what was asked; see ledger/rows.py"),
     sqlite_autoincrement=True,
 )

@@ -1,13 +1,13 @@
 """Updates that a run keeps, because its mechanism needs them: one file each, encrypted.
 
-Name and key of a file derive from the keyring's secret and the digest that the ledger has of the update: SHA-256
-over its numbers as little-endian float32. The ledger has that digest sealed under the client's key. So a file is
-bound to its row, says nothing to whoever has the run alone, and is closed for good once its client is forgotten.
+Name and key of a file derive from its client's key and the round. So a file is bound to its membership, two of them
+never look alike whatever they hold, and each is closed for good once its client is forgotten. Sizes are padded.
 """
 
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +21,18 @@ from disavow.ledger import pseudonyms
 from disavow.ledger.blobs import Blobs, blobs_of, folder_of
 from disavow.ledger.clients import withdrawn
 from disavow.ledger.files import Folder
-from disavow.ledger.keyring import Keyring
-from disavow.ledger.members import Members, batches
+from disavow.ledger.members import UNKNOWN, Filled, Members, RoundKeys, batches
 from disavow.ledger.models import Vector
-from disavow.ledger.schema import memberships, rebuilt, rounds, updates
+from disavow.ledger.pseudonyms import RoundName
+from disavow.ledger.schema import memberships, rebuilt, rounds, updates, withdrawals
 
 UPDATES = "updates"
 _SUFFIX = ".update"
 _NAMES = r"[0-9a-f]{64}\.update"
+_LENGTH = struct.Struct(">Q")
+_PADDED = 4096
+"""What is sealed is padded to a multiple of so many bytes."""
+
 
 _COMPRESSED = 3
 _AS_THEY_ARE = -131_072
@@ -52,39 +56,52 @@ class KeptFile:
     stored_bytes: int
 
 
+def name_of(key: bytes, where: RoundName) -> str:
+    """Name the file of the update that a client, by its key, brought to a round."""
+    return pseudonyms.derive(key, "update-name", where.encoded).hex() + _SUFFIX
+
+
+def _place(where: RoundName) -> bytes:
+    return b"update/" + where.encoded
+
+
 class UpdateStore:
     """The files of updates; their place is there once there is something to keep.
 
     Args:
         place: Where they lie; a path is a folder of a run.
-        keyring: Whose secret the names and keys of the files derive from.
 
     """
 
-    def __init__(self, place: Path | Blobs, keyring: Keyring) -> None:
-        self._keyring = keyring
+    def __init__(self, place: Path | Blobs) -> None:
         self.blobs: Blobs = Folder(place, _NAMES) if isinstance(place, Path) else place
 
     @classmethod
-    def of_run(cls, directory: Path, run_id: str, keyring: Keyring) -> Self:
+    def of_run(cls, directory: Path, run_id: str) -> Self:
         """The store of a run, wherever that has its models."""
-        return cls(blobs_of(directory, run_id, UPDATES, _NAMES), keyring)
-
-    def name(self, digest: bytes) -> str:
-        """What the file of the update of that digest is called."""
-        return pseudonyms.derive(self._keyring.secret, "update-name", digest).hex() + _SUFFIX
+        return cls(blobs_of(directory, run_id, UPDATES, _NAMES))
 
     @property
     def folder(self) -> Path:
         """The folder of the files, in a run that has them in its directory."""
         return folder_of(self.blobs)
 
-    def path(self, digest: bytes) -> Path:
-        """Where the update of that digest lies, in such a run."""
-        return self.folder / self.name(digest)
+    def path(self, filled: Filled) -> Path:
+        """Where what a client brought to a round lies."""
+        return self.folder / name_of(filled.key, filled.where)
 
-    def write(self, kept: Mapping[bytes, Vector], *, compress: bool = True) -> dict[bytes, KeptFile]:
-        """Store updates durably, those that are there already as they are; the file of each."""
+    def write(self, kept: Mapping[str, Vector], by: RoundKeys, *, compress: bool = True) -> dict[str, KeptFile]:
+        """Store updates of a round durably.
+
+        Args:
+            kept: The updates, by client.
+            by: The round's name, and the keys of its participants.
+            compress: Whether they are compressed.
+
+        Returns:
+            The file of each, by client.
+
+        """
         import numpy as np
         import zstandard
 
@@ -92,33 +109,43 @@ class UpdateStore:
             self.blobs.make()
         packer = zstandard.ZstdCompressor(level=_COMPRESSED if compress else _AS_THEY_ARE)
         files = {}
-        for digest, vector in kept.items():
-            name = self.name(digest)
-            found = self.blobs.size(name)
-            if found is None:
-                packed = packer.compress(np.ascontiguousarray(vector, dtype="<f4").tobytes())
-                sealed = pseudonyms.seal(self._keyring.secret, b"update/" + digest, packed)
-                self.blobs.write(name, sealed)
-                found = len(sealed)
-            files[digest] = KeptFile(name, found)
+        for client, vector in kept.items():
+            key = by.keys[client]
+            packed = packer.compress(np.ascontiguousarray(vector, dtype="<f4").tobytes())
+            content = _LENGTH.pack(len(packed)) + packed
+            padded = content.ljust(len(content) + -len(content) % _PADDED, b"\0")
+            name, sealed = name_of(key, by.where), pseudonyms.seal(key, _place(by.where), padded)
+            self.blobs.write(name, sealed)
+            files[client] = KeptFile(name, len(sealed))
         if kept:
-            self.blobs.sync()  # whoever wrote one before may have failed just before its name was durable
+            self.blobs.sync()
         return files
 
-    def stored_bytes(self, digest: bytes) -> int | None:
-        """The bytes that the file of that digest takes; None where it is missing."""
-        return self.blobs.size(self.name(digest))
+    def stored_bytes(self, filled: Filled) -> int | None:
+        """The bytes that the file of an update takes; None where it is missing."""
+        return self.blobs.size(name_of(filled.key, filled.where))
 
-    def read(self, size: int, digest: bytes) -> Vector:
-        """The update of that digest, checked against it: so many numbers."""
+    def read(self, size: int, filled: Filled) -> Vector:
+        """Read what a client brought to a round, checked against the digest that was recorded.
+
+        Args:
+            size: How many numbers it has.
+            filled: The client's slot.
+
+        Raises:
+            IntegrityError: The file is missing, or not what was stored.
+
+        """
         import numpy as np
         import zstandard
 
-        name = self.name(digest)
+        name = name_of(filled.key, filled.where)
         try:
-            packed = pseudonyms.open_sealed(self._keyring.secret, b"update/" + digest, self.blobs.read(name))
-            if packed is None:
+            content = pseudonyms.open_sealed(filled.key, _place(filled.where), self.blobs.read(name))
+            if content is None:
                 raise IntegrityError(f"update file {name} is damaged: it is not what was sealed")
+            [length] = _LENGTH.unpack_from(content)
+            packed = content[_LENGTH.size : _LENGTH.size + length]
             if zstandard.frame_content_size(packed) != 4 * size:
                 raise IntegrityError(f"update file {name} is damaged: it is not of the model's size")
             data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=4 * size)
@@ -126,7 +153,7 @@ class UpdateStore:
             raise IntegrityError(f"update file {name} is missing") from None
         except (zstandard.ZstdError, RunUnsafe) as error:
             raise IntegrityError(f"update file {name} is damaged: {error}") from None
-        if hashlib.sha256(data).digest() != digest:
+        if hashlib.sha256(data).digest() != filled.update_digest:
             raise IntegrityError(f"update file {name} is damaged: its content has another digest")
         return np.frombuffer(data, "<f4").astype(np.float32)
 
@@ -148,20 +175,25 @@ class UpdateStore:
 
 @dataclass(frozen=True)
 class KeptRound:
-    """A round whose updates are kept: its row, its number, and whose updates are there, in id order."""
+    """A round whose updates are kept: its row, its number, and the slots whose updates are there, in id order."""
 
     round_id: int
     number: int
-    members: tuple[Member, ...]
+    filled: tuple[Filled, ...]
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Whose updates are there, in id order."""
+        return tuple(Member(each.client.id, each.samples, each.update_digest) for each in self.filled)
 
 
 def insert(
-    connection: sa.Connection, round_id: int, members: Sequence[Member], kept: Mapping[bytes, KeptFile]
+    connection: sa.Connection, round_id: int, members: Sequence[Member], kept: Mapping[str, KeptFile]
 ) -> None:
     """Note which updates of a round are kept; its members are given in slot order."""
     noted = [
         {"round_id": round_id, "slot": slot, "name": file.name, "stored_bytes": file.stored_bytes}
-        for slot, file in enumerate(kept.get(member.update_digest) for member in members)
+        for slot, file in enumerate(kept.get(member.client) for member in members)
         if file is not None
     ]
     if noted:
@@ -187,26 +219,28 @@ def to_rebuild_from(connection: sa.Connection, members: Members, first: int) -> 
         .order_by(rounds.c.number)
     )
     return [
-        KeptRound(row.id, row.number, _members_of(connection, members, row))
-        for row in connection.execute(query).all()
+        KeptRound(row.id, row.number, _filled(connection, members, row)) for row in connection.execute(query).all()
     ]
 
 
-def _members_of(connection: sa.Connection, members: Members, header: sa.Row[Any]) -> tuple[Member, ...]:
-    """Clients still in whose updates of a round are kept, in id order."""
+def _filled(connection: sa.Connection, members: Members, header: sa.Row[Any]) -> tuple[Filled, ...]:
+    """Slots of clients still in whose updates of a round are kept, in the order of ids."""
     kept = set(connection.execute(sa.select(updates.c.slot).where(updates.c.round_id == header.id)).scalars())
     gone = withdrawn(connection)
     found = [
-        Member(filled.client.id, filled.samples, filled.update_digest)
+        filled
         for slot, filled in members.of_round(connection, header).items()
         if slot in kept and filled.client.number not in gone
     ]
-    return tuple(sorted(found, key=lambda member: member.client))
+    return tuple(sorted(found, key=lambda filled: filled.client.id))
 
 
 def delete_of(connection: sa.Connection, members: Members, leavers: Sequence[int]) -> None:
     """Give up whatever these clients contributed."""
     for leaver in leavers:
+        if leaver == UNKNOWN:  # nobody can say which slots were theirs; but all of them are withdrawn by now
+            _delete(connection, sa.select(withdrawals.c.round_id, withdrawals.c.slot))
+            continue
         for some in batches(members.tokens(connection, leaver)):
             places = sa.select(memberships.c.round_id, memberships.c.slot).where(memberships.c.token.in_(some))
             _delete(connection, places)

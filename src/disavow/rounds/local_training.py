@@ -122,8 +122,9 @@ def refuse_overflow(model: Model, *, round_number: int) -> None:
         raise _refusal(round_number, "the aggregate holds NaN or infinity")
 
 
-def _refusal(round_number: int, reason: str) -> RoundRefused:
-    return RoundRefused(f"round {round_number} refused: {reason}{RoundRefused.UNCHANGED}")
+def _refusal(round_number: int, reason: str, *, nameless: str = "") -> RoundRefused:
+    told = f"round {round_number} refused: "
+    return RoundRefused(f"{told}{reason}{RoundRefused.UNCHANGED}", nameless=told + (nameless or reason))
 
 
 def accept(
@@ -148,9 +149,11 @@ def accept(
     refuse_too_few(len(updates), k=k, round_number=round_number)
     twice = [client for client, count in Counter(updates.clients).items() if count > 1]
     if twice:
-        raise _refusal(round_number, f"{_names(twice)} returned more than one update")
+        told = "returned more than one update"
+        raise _refusal(round_number, f"{_names(twice)} {told}", nameless=f"a client {told}")
     if strangers:
-        raise _refusal(round_number, f"{_names(list(strangers))} is not, or no longer, a client of this run")
+        told = "is not, or no longer, a client of this run"
+        raise _refusal(round_number, f"{_names(list(strangers))} {told}", nameless=f"a participant {told}")
     if updates.vectors.dtype != torch.float32:
         raise _refusal(round_number, f"updates are {updates.vectors.dtype}, not torch.float32")
     if updates.vectors.shape != (len(updates), layout.size):
@@ -162,8 +165,9 @@ def accept(
     bad = _not_finite(updates.vectors)
     if bad:
         names = _names([updates.clients[i] for i in bad])
+        told = "holds NaN or infinity (is the learning rate too high?)"
         raise _refusal(
-            round_number, f"the update of {names} holds NaN or infinity (is the learning rate too high?)"
+            round_number, f"the update of {names} {told}", nameless=f"the update of {len(bad)} clients {told}"
         )
     return updates.in_id_order()
 

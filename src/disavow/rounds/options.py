@@ -11,13 +11,14 @@ from disavow.domain import Anchors, Policy, TakingPart
 from disavow.errors import BudgetSpent, ConfigError
 from disavow.ledger import Ledger, Reader
 from disavow.privacy.events import Event, event_of
+from disavow.rounds.clustering.fixed import position_by_seed
 from disavow.rounds.participation import (
+    SecretOrder,
     anchors_for,
     clusters_taking_part,
     expected_shares,
     is_anchored,
     participants,
-    rank_by_key,
     rank_by_seed,
 )
 from disavow.rounds.randomness import Secrets
@@ -43,8 +44,8 @@ class RoundOptions:
     `keep_every`: the updates of every so many rounds, from the first on, are kept; None: of no round.
     `compress`: whether they are compressed.
     `retention`: so many bytes of checkpoints are kept; None: all of them.
-    `participation`: the secret key by which clients are ranked where fewer than all take part. Without it they are
-    ranked by the seed, where draws are seeded; with fresh draws that would tell who took part, and is refused.
+    `participation`: orders clients in secret where fewer than all take part, or clusters are fixed. Without it they
+    are ordered by the seed, where draws are seeded; with fresh draws that would tell who took part, and is refused.
     """
 
     seed: int
@@ -58,7 +59,7 @@ class RoundOptions:
     retention: int | None = None
     at_least: int = 1
     reachable: Reachable | None = None
-    participation: bytes | None = field(default=None, repr=False)
+    participation: SecretOrder | None = field(default=None, repr=False)
 
     def keeps(self, number: int) -> bool:
         """Return whether the updates of a round are kept."""
@@ -72,7 +73,7 @@ class RoundOptions:
             round_number: Which round it is.
 
         Raises:
-            ConfigError: Draws are fresh, and there is no participation key.
+            ConfigError: Draws are fresh, and there is no secret order.
 
         """
         return participants(
@@ -91,19 +92,48 @@ class RoundOptions:
         if self.fraction >= 1.0:
             return TakingPart(anchors, range(len(places)))
         numbers = clusters_taking_part(
-            places, fraction=self.fraction, rank=self._rank, round_number=round_number, at_least=self.at_least
+            places,
+            fraction=self.fraction,
+            rank=self._rank_of_cluster,
+            round_number=round_number,
+            at_least=self.at_least,
         )
         return TakingPart(anchors, numbers)
 
+    def position(self, client: str) -> bytes:
+        """Say where a client stands in the order that fixed clusters divide.
+
+        Args:
+            client: Its id.
+
+        Raises:
+            ConfigError: Draws are fresh, and there is no secret order.
+
+        """
+        if self.participation is not None:
+            return self.participation.position(client)
+        self._refuse_public_order()
+        return position_by_seed(self.seed)(client)
+
     def _rank(self, number: int, client: str) -> bytes:
         if self.participation is not None:
-            return rank_by_key(self.participation)(number, client)
-        if self.secrets.seed is not None:
-            return rank_by_seed(self.seed)(number, client)
-        raise ConfigError(
-            "fewer than all clients take part and draws are fresh: that takes the run's participation key "
-            "(rounds.participation); a hash of the seed would tell everybody who took part in which round"
-        )
+            return self.participation.rank(number, client)
+        self._refuse_public_order()
+        return rank_by_seed(self.seed)(number, client)
+
+    def _rank_of_cluster(self, number: int, cluster: str) -> bytes:
+        if self.participation is not None:
+            return self.participation.rank_of_cluster(number, cluster)
+        self._refuse_public_order()
+        return rank_by_seed(self.seed)(number, cluster)
+
+    def _refuse_public_order(self) -> None:
+        if self.secrets.seed is None:
+            raise ConfigError(
+                "draws are fresh, and fewer than all clients take part or clusters are fixed: that takes the "
+                "secret order of the run (rounds.participation); a hash of the seed would tell everybody who is "
+                "where"
+            )
 
 
 def taking_part_of(
@@ -140,7 +170,7 @@ def participants_ahead(
 
     """
     clients = sorted(set(reader.clients()) - set(leavers))
-    anchors = anchors_for(reader, reader.clients(), seed=options.seed, secrets=options.secrets)
+    anchors = anchors_for(reader, reader.clients(), position=options.position, secrets=options.secrets)
     return [len(taking_part_of(clients, options, number, options.clusters(anchors, number))) for number in numbers]
 
 
@@ -168,7 +198,7 @@ def room_for(
         if 0 in counts:
             rounds = counts.index(0)
             empty = f"nobody is left in the clusters that take part in round {first + rounds}"
-        everybody = anchors_for(reader, reader.clients(), seed=options.seed, secrets=options.secrets)
+        everybody = anchors_for(reader, reader.clients(), position=options.position, secrets=options.secrets)
         anchors = everybody.without(leavers)
     if options.budget is None:
         return Room(rounds, empty)
@@ -252,7 +282,7 @@ def refuse_overspending(ledger: Ledger, budget: Budget, event: Event) -> None:
     """
     obstacle = room_in(budget, ledger.events(), [event]).obstacle
     if obstacle is not None:
-        raise BudgetSpent(obstacle)
+        raise BudgetSpent(obstacle, nameless=obstacle)
 
 
 def _reason(budget: Budget, events: Sequence[Event], event: Event) -> str:

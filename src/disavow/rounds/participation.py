@@ -1,8 +1,8 @@
 """Who takes part in a round: those of the lowest rank, a hash of their ids; or, of anchored clusters, whole ones.
 
 A proof says in which rounds a leaver took part, and not who it was. So who takes part in which round must not be
-something that others can work out: ranks are keyed, by a key that derives from the operator's and lies in no run.
-Only with `draws = "seeded"`, for which nothing is claimed, are they derived from the seed.
+something that others can work out: each is ranked by a secret that derives from its own key, lies in no run, and is
+destroyed with the key. Only with `draws = "seeded"`, for which nothing is claimed, are they derived from the seed.
 
 The anchors of a run with fixed clusters are settled before its first round, and joined by newcomers before each.
 """
@@ -12,25 +12,66 @@ from __future__ import annotations
 import hmac
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Self
 
 from disavow.config import Settings, participants_of
 from disavow.domain import Anchors, size_class
 from disavow.ledger import Ledger, Reader
-from disavow.rounds.clustering.fixed import hash_of, settled
+from disavow.ledger.client_secrets import ClientSecrets
+from disavow.rounds.clustering.fixed import settled
 from disavow.rounds.randomness import Secrets, derive
 
 Rank = Callable[[int, str], bytes]
 """Of a client in a round, by the round's number and the client's id."""
 
+Position = Callable[[str], bytes]
+"""Of a client in the order that fixed clusters divide."""
+
+
+class SecretOrder:
+    """Orders clients by secrets of their own, and anchored clusters by one of the run.
+
+    Without the keyring nobody can say who takes part in which round, or is in which fixed cluster; and with it, of
+    nobody who has left.
+
+    Args:
+        clients: The secrets of clients.
+        run: The secret of the run.
+
+    """
+
+    def __init__(self, clients: ClientSecrets, run: bytes) -> None:
+        self.clients, self._run = clients, run
+
+    @classmethod
+    def of(cls, reader: Reader) -> Self:
+        """Derive that of a run from its keyring.
+
+        Args:
+            reader: The run.
+
+        Raises:
+            KeyringMissing: The keyring is not there.
+
+        """
+        return cls(reader.client_secrets("participation"), reader.run_secret("participation"))
+
+    def rank(self, number: int, client: str) -> bytes:
+        """Rank a client in a round."""
+        return hmac.digest(self.clients.of(client), b"rank" + number.to_bytes(8, "big"), "sha256")
+
+    def rank_of_cluster(self, number: int, cluster: str) -> bytes:
+        """Rank an anchored cluster in a round."""
+        return hmac.digest(self._run, number.to_bytes(8, "big") + cluster.encode(), "sha256")
+
+    def position(self, client: str) -> bytes:
+        """Say where a client stands in the order that fixed clusters divide."""
+        return hmac.digest(self.clients.of(client), b"position", "sha256")
+
 
 def rank_by_seed(seed: int) -> Rank:
     """Rank by a hash of seed, round and id: whoever knows the seed knows who takes part in which round."""
     return lambda number, client: derive("participation", seed, number, client)
-
-
-def rank_by_key(key: bytes) -> Rank:
-    """Rank by a keyed hash of round and id: without the key nobody can say who takes part in which round."""
-    return lambda number, client: hmac.digest(key, number.to_bytes(8, "big") + client.encode(), "sha256")
 
 
 def participants(
@@ -85,26 +126,28 @@ def clusters_taking_part(
     return tuple(sorted(ranked[:count]))
 
 
-def needs_participation_key(settings: Settings) -> bool:
-    """Return whether fewer than all clients take part in a round, chosen in secret."""
-    return settings.training.fraction < 1.0 and settings.draws == "fresh"
+def needs_secret_order(settings: Settings) -> bool:
+    """Return whether fewer than all clients take part in a round, or clusters are fixed, chosen in secret."""
+    return settings.draws == "fresh" and (settings.training.fraction < 1.0 or settings.clustering.method == "fixed")
 
 
-def participation_of(settings: Settings, ledger: Ledger) -> bytes | None:
-    """Derive the secret key that decides who takes part in which round from the keyring.
+def participation_of(settings: Settings, reader: Reader) -> SecretOrder | None:
+    """Derive the secrets that decide who takes part in which round, and is in which fixed cluster.
 
     Args:
         settings: Those of the run.
-        ledger: The run.
+        reader: The run.
 
     Returns:
-        The key; None where all clients take part, or draws are seeded.
+        The order; None where there is nothing to decide, or draws are seeded.
 
     Raises:
         KeyringMissing: The keyring is not there.
 
     """
-    return ledger.participation_key() if needs_participation_key(settings) else None
+    if not needs_secret_order(settings):
+        return None
+    return SecretOrder.of(reader)
 
 
 def is_anchored(reader: Reader) -> bool:
@@ -112,7 +155,7 @@ def is_anchored(reader: Reader) -> bool:
     return reader.policy.anchored
 
 
-def anchors_for(reader: Reader, clients: Collection[str], *, seed: int, secrets: Secrets) -> Anchors:
+def anchors_for(reader: Reader, clients: Collection[str], *, position: Position, secrets: Secrets) -> Anchors:
     """Return the run's anchors with a place for each of these clients, settled over them where there are none yet.
 
     Changes nothing in the ledger. There must be at least k clients to settle them over.
@@ -120,34 +163,34 @@ def anchors_for(reader: Reader, clients: Collection[str], *, seed: int, secrets:
     Args:
         reader: The run.
         clients: Ids, at least k where there are no anchors.
-        seed: The seed of the run.
+        position: Where each stands in the order that they divide.
         secrets: Where borders are drawn from.
 
     """
     anchors = reader.anchors()
     if anchors is None:
-        return settled(clients, reader.policy.k, seed, secrets.stream(0, 1, "borders"))
-    newcomers = {client: hash_of(client, seed) for client in clients if client not in anchors.places}
+        return settled(clients, reader.policy.k, position, secrets.stream(0, 1, "borders"))
+    newcomers = {client: position(client) for client in clients if client not in anchors.places}
     return anchors.joined(newcomers) if newcomers else anchors
 
 
-def keep_places(ledger: Ledger, clients: Collection[str], *, seed: int, secrets: Secrets) -> Anchors:
+def keep_places(ledger: Ledger, clients: Collection[str], *, position: Position, secrets: Secrets) -> Anchors:
     """Store the run's anchors with a place for each of these clients.
 
     Args:
         ledger: The run.
         clients: Ids.
-        seed: The seed of the run.
+        position: Where each stands in the order that they divide.
         secrets: Where borders are drawn from.
 
     """
-    anchors = anchors_for(ledger, clients, seed=seed, secrets=secrets)
+    anchors = anchors_for(ledger, clients, position=position, secrets=secrets)
     if anchors != ledger.anchors():
         ledger.keep_anchors(anchors)
     return anchors
 
 
-def with_shares(ledger: Ledger, samples: Mapping[str, int], *, seed: int, secrets: Secrets) -> Anchors:
+def with_shares(ledger: Ledger, samples: Mapping[str, int], *, position: Position, secrets: Secrets) -> Anchors:
     """Return the run's anchors with the size classes of those whose first update this is, which no later one
     changes.
 
@@ -156,12 +199,12 @@ def with_shares(ledger: Ledger, samples: Mapping[str, int], *, seed: int, secret
     Args:
         ledger: The run.
         samples: How many each participant holds.
-        seed: The seed of the run.
+        position: Where each client stands in the order that they divide.
         secrets: Where borders are drawn from.
 
     """
     clients = ledger.clients() if ledger.anchors() is None else tuple(samples)
-    anchors = anchors_for(ledger, clients, seed=seed, secrets=secrets)
+    anchors = anchors_for(ledger, clients, position=position, secrets=secrets)
     return anchors.counted({client: size_class(count) for client, count in samples.items()})
 
 

@@ -66,7 +66,7 @@ def open_round(ledger: Ledger, options: RoundOptions) -> tuple[Broadcast, tuple[
     taking_part = None
     if is_anchored(ledger):
         refuse_too_few(len(known), k=ledger.policy.k, round_number=opening.number)
-        anchors = keep_places(ledger, everybody, seed=options.seed, secrets=options.secrets)
+        anchors = keep_places(ledger, everybody, position=options.position, secrets=options.secrets)
         taking_part = options.clusters(anchors, opening.number)
     clients = taking_part_of(known, options, opening.number, taking_part)
     refuse_too_few(len(clients), k=fewest(ledger.policy), round_number=opening.number)
@@ -107,7 +107,7 @@ def close_round(ledger: Ledger, opening: Broadcast, updates: Updates, options: R
     taking_part = None
     if is_anchored(ledger):
         samples = dict(zip(updates.clients, updates.samples, strict=True))
-        anchors = with_shares(ledger, samples, seed=options.seed, secrets=options.secrets)
+        anchors = with_shares(ledger, samples, position=options.position, secrets=options.secrets)
         taking_part = options.clusters(anchors, number)
     hashing = Hashing(updates)
     clipped = clip(updates, policy)

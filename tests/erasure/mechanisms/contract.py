@@ -39,6 +39,7 @@ from disavow.ledger import Ledger, RoundSummary, fsck, journal, log
 from disavow.ledger.id_search import files_with
 from disavow.ledger.keyring import FOLDER
 from disavow.ledger.keys import default_folder
+from disavow.ledger.members import Filled
 from disavow.ledger.schema import rounds
 from disavow.proof.notes import Signer
 from disavow.proof.verify import Asked, Report, TrustedKey, verify
@@ -163,8 +164,12 @@ def _assembled(settings: Settings, ledger: Ledger, keys: Path | None) -> Federat
 
 
 def ask(run: Federation, *clients: str) -> tuple[int, ...]:
-    """Place requests and leave them waiting."""
-    return run.ledger.place_requests(clients, at=MOMENT)
+    """Place requests and leave them waiting; of who was forgotten, find that which its opening tells of."""
+    asking = [client for client in clients if not run.ledger.has_left(client)]
+    placed = dict(zip(asking, run.ledger.place_requests(asking, at=MOMENT), strict=True))
+    found = {client: run.request_of(client) for client in clients if client not in placed}
+    placed |= {client: request.number for client, request in found.items() if request is not None}
+    return tuple(placed[client] for client in clients)
 
 
 def leave(run: Federation, *clients: str) -> tuple[ErasureRequest, ...]:
@@ -230,12 +235,12 @@ def participants(ledger: Ledger, number: int) -> set[str]:
     return {client for client in ledger.clients() if number in ledger.rounds_with(client)}
 
 
-def brought(ledger: Ledger, client: str) -> list[bytes]:
-    """The digests of the updates that a client brought to all recorded rounds."""
+def brought(ledger: Ledger, client: str) -> list[Filled]:
+    """What a client brought to all recorded rounds."""
     with ledger._connect() as connection:
         headers = connection.execute(sa.select(rounds).order_by(rounds.c.id)).all()
         filled = [slot for row in headers for slot in ledger.members.of_round(connection, row).values()]
-    return [slot.update_digest for slot in filled if slot.client.id == client]
+    return [slot for slot in filled if slot.client.id == client]
 
 
 def rebuild_all(run: Federation, *, last: int) -> int:
@@ -371,13 +376,13 @@ class MechanismContract(ABC):
     def test_no_leaver_is_left_anywhere(self, tmp_path: Path) -> None:
         with self.trained(tmp_path / "run") as run:
             pair = mates(run)
-            contributed = {digest for client in pair for digest in brought(run.ledger, client)}
+            contributed = [filled for client in pair for filled in brought(run.ledger, client)]
             assert contributed
             folder = run.ledger.keyring.folder
             leave(run, *pair)
             assert not set(pair) & set(run.ledger.clients())
-            for digest in contributed:
-                assert not run.ledger.updates.path(digest).exists()
+            for filled in contributed:
+                assert not run.ledger.updates.path(filled).exists()
         for client in pair:
             assert files_with(tmp_path / "run", client) == []
             assert files_with(folder, client) == []

@@ -241,9 +241,9 @@ def test_digests_of_kept_updates_are_in_no_file_and_nobody_opens_a_leavers(tmp_p
         assert len(known) == 8
         leave(run, "client-03")
         assert brought(run.ledger, "client-03") == []
-        assert not any(run.ledger.updates.path(digest).exists() for digest in known)
+        assert not any(run.ledger.updates.path(filled).exists() for filled in known)
         names = files_of(tmp_path / "run")
-    for digest in known:
+    for digest in (filled.update_digest for filled in known):
         assert not any(digest in data or digest.hex() in name for name, data in names.items())
 
 
@@ -287,9 +287,9 @@ def test_where_nothing_could_be_rebuilt_nothing_is_said_to_be_retrained(tmp_path
 def test_a_lost_update_of_a_survivor_does_not_keep_a_request_from_being_honoured(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
         leavers = mates(run)
-        survivor = run.ledger.kept_rounds(3)[0].members[-1]
-        assert survivor.client not in leavers
-        run.ledger.updates.path(survivor.update_digest).unlink()
+        survivor = run.ledger.kept_rounds(3)[0].filled[-1]
+        assert survivor.client.id not in leavers
+        run.ledger.updates.path(survivor).unlink()
         assert all(finding.spare for finding in fsck(tmp_path / "run") if finding.fault)
         requests = leave(run, *leavers)
         assert all("cannot be rebuilt: update file" in request.remark for request in requests)

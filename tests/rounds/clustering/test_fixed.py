@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from disavow.data import client_ids
 from disavow.domain import Anchors
-from disavow.rounds.clustering.fixed import hash_of, settled
+from disavow.rounds.clustering.fixed import position_by_seed, settled
 from disavow.rounds.randomness import Secrets
 from tests.rounds.builders import PROPERTY
 
 
 def anchored(count: int, k: int, seed: int = 1, secret: int = 1) -> Anchors:
-    return settled(client_ids(count), k, seed, Secrets(secret).stream(0, 1, "borders"))
+    return settled(client_ids(count), k, position_by_seed(seed), Secrets(secret).stream(0, 1, "borders"))
 
 
 def names(anchors: Anchors) -> list[list[str]]:
@@ -35,7 +35,7 @@ def test_clusters_are_as_equal_as_can_be(k: int, more: int, seed: int) -> None:
     assert sorted(anchors.places) == list(client_ids(count))
 
 
-def test_clusters_depend_on_ids_and_seed_alone() -> None:
+def test_clusters_depend_on_positions_alone() -> None:
     assert names(anchored(20, 4)) == names(anchored(20, 4, secret=2))
     assert names(anchored(20, 4, seed=1)) != names(anchored(20, 4, seed=2))
 
@@ -49,7 +49,7 @@ def test_clusters_are_not_the_order_of_the_ids() -> None:
 @given(st.integers(1, 9), st.integers(0, 60), st.integers(0, 5))
 def test_borders_lie_between_the_hashes_of_neighbours_and_are_nobodys(k: int, more: int, seed: int) -> None:
     anchors = anchored(k + more, k, seed)
-    order = sorted(hash_of(client, seed) for client in anchors.places)
+    order = sorted(position_by_seed(seed)(client) for client in anchors.places)
     borders = [anchor.until for anchor in anchors.clusters]
     assert borders[-1] is None
     inner = [border for border in borders if border is not None]
@@ -80,14 +80,14 @@ def test_who_leaves_and_who_joins_moves_nobody_else(
         c: place for c, place in anchors.places.items() if c not in leavers
     }
     new = [f"new-{i}" for i in range(newcomers)]
-    grown = left.joined({client: hash_of(client, seed) for client in new}).counted(dict.fromkeys(new, 5))
+    grown = left.joined({client: position_by_seed(seed)(client) for client in new}).counted(dict.fromkeys(new, 5))
     assert {c: grown.places[c] for c in left.places} == left.places
     assert [anchor.until for anchor in grown.clusters] == [anchor.until for anchor in anchors.clusters]
     for number, (before, after) in enumerate(zip(anchors.clusters, grown.clusters, strict=True)):
         count = sum(grown.places[client].cluster == number for client in new)
         assert (after.places, after.share) == (before.places + count, before.share + 5 * count)
     # in hash order clusters follow each other, newcomers included
-    order = sorted(grown.places, key=lambda client: hash_of(client, seed))
+    order = sorted(grown.places, key=position_by_seed(seed))
     assert all(one <= two for one, two in pairwise(grown.places[client].cluster for client in order))
 
 

@@ -122,9 +122,10 @@ class FedEraser(Mechanism):
 def _kept(ledger: Ledger, source: KeptRound, number: int) -> list[Vector]:
     """The updates that are kept of a round. A damaged one does not keep a request from being honoured."""
     try:
-        return [ledger.kept_update(member) for member in source.members]
+        return ledger.kept_updates(source)
     except IntegrityError as error:
-        raise RoundRefused(f"round {number} cannot be rebuilt: {error}") from None
+        told = f"round {number} cannot be rebuilt: {error}"
+        raise RoundRefused(told, nameless=told) from None
 
 
 Made = tuple[Sequence[Member], Sequence[Vector], str | None]

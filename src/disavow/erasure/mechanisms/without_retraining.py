@@ -54,4 +54,5 @@ class WithoutRetraining(Mechanism):
     def rebuild_next(self, ledger: Ledger, engine: Engine, options: RoundOptions) -> None:
         """Refuse: there is nothing ahead."""
         del ledger, engine, options
-        raise RoundRefused(f"no round is rebuilt: {DECLINED}")
+        told = f"no round is rebuilt: {DECLINED}"
+        raise RoundRefused(told, nameless=told)

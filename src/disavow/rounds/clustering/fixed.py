@@ -1,11 +1,11 @@
-"""Clusters by a hash of ids, settled once, before any data is seen, and anchored: when a client leaves, its place
-is left empty, and borders, places and weights stay as they are. Under these clusters alone the secret draw of
+"""Clusters of clients in a secret order, settled once, before any data is seen, and anchored: when a client leaves,
+its place is left empty, and borders, places and weights stay as they are. Under these clusters alone the draw of
 representatives amplifies privacy unconditionally, and a removal changes nothing but the leaver's own contribution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -37,41 +37,36 @@ class Fixed(Clustering):
         return 1
 
 
-def hash_of(client: str, seed: int) -> bytes:
-    """Compute where a client stands in hash order.
-
-    Args:
-        client: Its id.
-        seed: The seed of the run.
-
-    """
-    return derive("fixed", seed, client)
+def position_by_seed(seed: int) -> Callable[[str], bytes]:
+    """Order clients by a hash of seed and id: for seeded draws, where whoever knows the seed knows all anyway."""
+    return lambda client: derive("fixed", seed, client)
 
 
-def settled(clients: Collection[str], k: int, seed: int, stream: Stream) -> Anchors:
-    """Anchor floor(n/k) clusters, as equal as can be, in hash order.
+def settled(clients: Collection[str], k: int, position: Callable[[str], bytes], stream: Stream) -> Anchors:
+    """Anchor floor(n/k) clusters, as equal as can be, in the order of clients' positions.
 
-    Each border is drawn between the hashes of its two neighbours: where it was one of these, whoever has the seed
-    could tell from it, for ever, that its client was here.
+    Each border is drawn between the positions of its two neighbours: where it was one of these, whoever can work
+    out positions could tell from it, for ever, that its client was here.
 
     Args:
         clients: At least k ids.
         k: The fewest places of a cluster.
-        seed: The seed of the run.
+        position: Where each client stands: `position_by_seed`, or secret (`participation.SecretOrder`).
         stream: Where borders are drawn from.
 
     Returns:
         The anchors, with a place for each client.
 
     """
-    order = sorted(clients, key=lambda client: (hash_of(client, seed), client))
+    at = {client: position(client) for client in clients}
+    order = sorted(at, key=lambda client: (at[client], client))
     count = len(order) // k
     starts = [len(order) * number // count for number in range(count + 1)]
     anchors = []
     for start, end in pairwise(starts):
         border = None
         if end < len(order):
-            border = _between(hash_of(order[end - 1], seed), hash_of(order[end], seed), stream)
+            border = _between(at[order[end - 1]], at[order[end]], stream)
         anchors.append(Anchor(border, end - start))
     places = {client: Place(number) for number, (a, b) in enumerate(pairwise(starts)) for client in order[a:b]}
     return Anchors(tuple(anchors), places)

@@ -8,7 +8,7 @@ from alembic import op
 
 from disavow.ledger.schema import metadata
 
-revision = "0200"
+revision = "0300"
 down_revision = None
 branch_labels = None
 depends_on = None
