@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-fast test-flower test-s3 check format torture bench clean
+.PHONY: help demo test test-fast test-flower check format torture bench clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -25,30 +25,20 @@ $(VENV)/.flower: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[dev,flower]'
 	@touch $@ $(VENV)/.dev $(VENV)/.train
 
-# an environment of its own: botocore asks for an older python-dateutil than constraints.txt pins
-$(VENV)-s3/.ready: pyproject.toml constraints.txt constraints-s3.txt
-	$(PYTHON) -m venv $(VENV)-s3
-	$(VENV)-s3/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	$(VENV)-s3/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-s3.txt --editable '.[s3-dev]'
-	@touch $@
-
 demo: $(VENV)/.train  ## Train a federation of 20 clients on handwritten digits
 	$(BIN)/disavow demo
 
 test: $(VENV)/.dev  ## Run the test suite (about 20 minutes on two cores)
-	$(BIN)/python -m pytest -m 'not torture and not flower and not s3' --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest -m 'not torture and not flower' --numprocesses 2 --dist worksteal
 
 test-fast: $(VENV)/.dev  ## Run the quick tests of the core: settings, clustering, judge, ledger, proofs (43 seconds on two cores)
-	$(BIN)/python -m pytest -m 'not torture and not flower and not s3 and not kill' --numprocesses 2 --dist worksteal \
+	$(BIN)/python -m pytest -m 'not torture and not flower and not kill' --numprocesses 2 --dist worksteal \
 		tests/config tests/domain tests/rounds/clustering tests/rounds/test_perturb.py tests/rounds/test_aggregate.py \
 		tests/ledger/test_journal.py tests/ledger/test_requests.py tests/ledger/test_odds.py tests/erasure/test_judge.py \
 		tests/proof/test_verify.py tests/proof/test_merkle.py tests/proof/test_bounds.py tests/test_docs.py
 
 test-flower: $(VENV)/.flower  ## Run the tests on Flower: simulations and a real network (about eight minutes)
 	$(BIN)/python -m pytest -m 'flower and not torture' tests/flower --numprocesses 2 --dist loadfile --no-loadscope-reorder
-
-test-s3: $(VENV)-s3/.ready  ## Run the tests of models in a bucket, on a local S3 server (about a minute)
-	$(VENV)-s3/bin/python -m pytest -m s3 tests/ledger tests/kill tests/cli
 
 check: $(VENV)/.dev  ## Lint, format, types, layers
 	$(BIN)/ruff check .
@@ -69,5 +59,5 @@ bench: $(VENV)/.dev  ## Our engines beside their peers, then our own parts; neve
 	$(BIN)/python -m benchmarks
 
 clean:  ## Remove everything that was built
-	rm -rf $(VENV) $(VENV)-s3 build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

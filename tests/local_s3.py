@@ -61,7 +61,7 @@ class LocalBucket:
 def s3_server() -> Iterator[str]:
     """The address of a server; it ends with its standard input, and so with whoever started it."""
     for module in ("s3fs", "boto3", "moto.server"):
-        pytest.importorskip(module, reason="needs the extra s3-dev; run by `make test-s3`")
+        pytest.importorskip(module, reason="needs the extra s3 and moto, which the extra dev brings")
     pipe = subprocess.PIPE
     command = [sys.executable, "-c", _SERVER]
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)

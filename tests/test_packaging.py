@@ -12,7 +12,7 @@ import pytest
 
 import disavow
 from disavow.errors import how_to_install
-from tests.cli.process import ROOT, environment
+from tests.cli.process import environment
 
 # distribution -> the module it brings
 TRAIN = {
@@ -147,14 +147,3 @@ def test_no_data_is_in_the_repository() -> None:
         pytest.skip("not in the repository")
     tracked = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout
     assert [name for name in tracked.splitlines() if name.endswith((".parquet", ".arrow", ".npy", ".npz"))] == []
-
-
-def _pins(name: str) -> dict[str, str]:
-    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
-    return {package: pinned for package, _, pinned in (line.partition("==") for line in lines) if pinned}
-
-
-def test_what_a_bucket_needs_changes_no_version_but_the_one_that_botocore_cannot_use() -> None:
-    ours, added = _pins("constraints.txt"), _pins("constraints-s3.txt")
-    assert {name for name in ours.keys() & added.keys() if ours[name] != added[name]} == {"python-dateutil"}
-    assert {"s3fs", "moto", "fsspec"} <= added.keys()

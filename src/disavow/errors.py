@@ -86,9 +86,9 @@ class TaskError(ConfigError):
     code = "DSV-105"
 
 
-def how_to_install(extra: str, *, constraints: str = "constraints.txt") -> str:
+def how_to_install(extra: str) -> str:
     """Name the command that installs an extra: from a clone, because disavow is not on a package index yet."""
-    return f'in a clone of disavow: pip install --constraint {constraints} ".[{extra}]"'
+    return f'in a clone of disavow: pip install --constraint constraints.txt ".[{extra}]"'
 
 
 class KeyringMissing(ConfigError):

@@ -15,8 +15,6 @@ from tests.cli.erasing import Command
 from tests.cli.process import assert_refused, write_config
 from tests.local_s3 import LocalBucket
 
-pytestmark = pytest.mark.s3
-
 
 def pair(run: Path, keys: Path) -> list[str]:
     """Clients of one cluster, of whom too few are left when they go."""

@@ -53,7 +53,7 @@ def a_bucket(local: LocalBucket) -> Place:
     )
 
 
-@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.s3)])
+@pytest.fixture(params=["folder", "bucket"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     found = a_folder(tmp_path) if request.param == "folder" else a_bucket(request.getfixturevalue("bucket"))
     found.blobs.make()
@@ -162,7 +162,6 @@ def test_many_read_while_one_writes_and_deletes(place: Place) -> None:
     assert sorted(stays.digests()) == sorted(kept)
 
 
-@pytest.mark.s3
 def test_a_listing_and_a_deletion_may_take_several_requests(
     bucket: LocalBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

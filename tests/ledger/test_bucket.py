@@ -41,8 +41,6 @@ from tests.ledger.making import create, files_of, record_next
 from tests.local_s3 import LocalBucket
 from tests.refusals import refuses
 
-s3 = pytest.mark.s3
-
 
 def faults(run: Path) -> list[str]:
     """What fsck calls wrong; a run made by hand has no settings."""
@@ -72,7 +70,6 @@ def named(run: Path) -> set[str]:
 # -- the run -------------------------------------------------------------------------------------------------------
 
 
-@s3
 def test_models_are_objects_under_the_run_s_id_and_everything_else_stays_in_the_directory(
     run: Path, bucket: LocalBucket
 ) -> None:
@@ -88,7 +85,6 @@ def test_models_are_objects_under_the_run_s_id_and_everything_else_stays_in_the_
     assert (faults(run), notes(run)) == ([], [])
 
 
-@s3
 def test_an_object_that_no_row_names_is_noted_and_removed_by_the_next_writer(
     run: Path, bucket: LocalBucket
 ) -> None:
@@ -102,7 +98,6 @@ def test_an_object_that_no_row_names_is_noted_and_removed_by_the_next_writer(
         assert set(bucket.objects()) == named(run) | {stranger, other}
 
 
-@s3
 @pytest.mark.parametrize("damage", ["gone", "cut", "another"])
 def test_fsck_names_the_object_that_is_missing_or_damaged(run: Path, bucket: LocalBucket, damage: str) -> None:
     with Ledger.open(run) as ledger:
@@ -121,7 +116,6 @@ def test_fsck_names_the_object_that_is_missing_or_damaged(run: Path, bucket: Loc
         assert ledger.model_after(2) is not None
 
 
-@s3
 def test_a_round_whose_commit_fails_leaves_no_object(
     run: Path, bucket: LocalBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +130,6 @@ def test_a_round_whose_commit_fails_leaves_no_object(
     assert set(bucket.objects()) == named(run) > before
 
 
-@s3
 def test_thinned_models_are_deleted_from_the_bucket(run: Path, bucket: LocalBucket) -> None:
     with Ledger.open(run, write=True) as ledger:
         ledger.thin(1)
@@ -146,7 +139,6 @@ def test_thinned_models_are_deleted_from_the_bucket(run: Path, bucket: LocalBuck
     assert faults(run) == []
 
 
-@s3
 def test_a_creation_that_fails_after_the_upload_leaves_nothing(
     bucket: LocalBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +149,6 @@ def test_a_creation_that_fails_after_the_upload_leaves_nothing(
     assert [path for path in tmp_path.iterdir() if "run" in path.name] == []
 
 
-@s3
 def test_a_run_may_begin_in_an_empty_directory(bucket: LocalBucket, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     create(tmp_path / "run", models_at=bucket.url).close()
@@ -193,7 +184,6 @@ with create(Path(directory), models_at=url) as ledger:
 """
 
 
-@s3
 @pytest.mark.kill
 @pytest.mark.parametrize(
     ("method", "when", "die_at", "rounds"),
@@ -229,7 +219,6 @@ def test_killed_at_any_instant_no_object_is_missing_and_the_next_writer_removes_
 # -- erasures ------------------------------------------------------------------------------------------------------
 
 
-@s3
 @pytest.mark.parametrize("mechanism", ["retrain", "federaser"])
 def test_an_erasure_with_rollback_ends_as_in_a_directory_and_no_object_tells_of_the_leavers(
     bucket: LocalBucket, tmp_path: Path, mechanism: str
@@ -261,7 +250,6 @@ def test_an_erasure_with_rollback_ends_as_in_a_directory_and_no_object_tells_of_
     assert [finding for finding in check_run(tmp_path / "bucket", absent=leavers) if finding.fault] == []
 
 
-@s3
 def test_an_id_in_an_object_is_found(run: Path, bucket: LocalBucket) -> None:
     [prefix] = {key.rpartition("/")[0] for key in bucket.objects()}
     bucket.write(f"{prefix}/notes.zst", zstandard.compress(b"about lovelace"))
@@ -270,7 +258,6 @@ def test_an_id_in_an_object_is_found(run: Path, bucket: LocalBucket) -> None:
     assert [where for where in found if where != "config.toml"] == ["lovelace.txt", "notes.zst"]
 
 
-@s3
 def test_a_copy_to_try_things_on_has_its_models_in_its_directory(bucket: LocalBucket, tmp_path: Path) -> None:
     settings = toy_settings(rounds=2, mechanism={"name": "federaser"}, ledger={"models": bucket.url})
     with start_toy(tmp_path / "run", settings) as toy:
@@ -356,7 +343,6 @@ def every_use(run: Path) -> list[type[DisavowError]]:
     return raised
 
 
-@s3
 def test_a_bucket_that_is_gone_is_refused_and_the_run_stays_as_it_is(run: Path, bucket: LocalBucket) -> None:
     contents, files = bucket.objects(), files_of(run)
     for key in contents:
@@ -388,7 +374,6 @@ def credentials_checked(endpoint: str) -> Iterator[None]:
         unchecked("1000000000")
 
 
-@s3
 def test_wrong_credentials_are_refused(run: Path, bucket: LocalBucket) -> None:
     with credentials_checked(bucket.endpoint):
         assert every_use(run) == [BucketRefused] * 3
@@ -397,7 +382,6 @@ def test_wrong_credentials_are_refused(run: Path, bucket: LocalBucket) -> None:
     assert faults(run) == []
 
 
-@s3
 def test_no_credentials_are_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.delenv("AWS_ACCESS_KEY_ID")
@@ -406,7 +390,6 @@ def test_no_credentials_are_refused(run: Path, monkeypatch: pytest.MonkeyPatch) 
             ledger.model_after(1)
 
 
-@s3
 def test_an_endpoint_that_does_not_answer_can_be_tried_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and does not listen
@@ -445,7 +428,6 @@ def another_server(status: int, body: bytes = b"") -> Iterator[str]:
         server.server_close()
 
 
-@s3
 @pytest.mark.parametrize(("status", "kind"), [(404, BucketRefused), (503, BucketUnreachable)])
 def test_a_server_that_is_none_of_s3_never_makes_a_model_missing(
     run: Path, monkeypatch: pytest.MonkeyPatch, status: int, kind: type[StorageError]
@@ -456,7 +438,6 @@ def test_a_server_that_is_none_of_s3_never_makes_a_model_missing(
             ledger.model_after(1)
 
 
-@s3
 @pytest.mark.usefixtures("bucket")
 def test_objects_that_may_not_be_deleted_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A deletion of several objects succeeds, and its answer says which of them were not deleted."""
@@ -470,7 +451,6 @@ def test_objects_that_may_not_be_deleted_are_told(monkeypatch: pytest.MonkeyPatc
 # -- the note of where the models are ------------------------------------------------------------------------------
 
 
-@s3
 def test_a_note_that_is_damaged_or_of_another_run_is_refused(
     run: Path, bucket: LocalBucket, tmp_path: Path
 ) -> None:
@@ -484,7 +464,6 @@ def test_a_note_that_is_damaged_or_of_another_run_is_refused(
     assert bucket.objects().items() >= before.items()
 
 
-@s3
 def test_a_note_that_is_a_link_is_never_followed(run: Path, tmp_path: Path) -> None:
     (run / LOCATION).rename(tmp_path / "elsewhere")
     (run / LOCATION).symlink_to(tmp_path / "elsewhere")
@@ -492,7 +471,6 @@ def test_a_note_that_is_a_link_is_never_followed(run: Path, tmp_path: Path) -> N
         Ledger.open(run)
 
 
-@s3
 def test_models_may_move_with_their_prefix(run: Path, bucket: LocalBucket) -> None:
     """What `aws s3 mv --recursive` does, and one line in the run."""
     for key, data in bucket.objects().items():
@@ -515,7 +493,6 @@ print(sorted({"fsspec", "s3fs", "botocore", "aiohttp"} & set(sys.modules)))
 """
 
 
-@s3
 def test_looking_at_a_run_neither_asks_the_bucket_nor_imports_what_would(run: Path) -> None:
     command = [sys.executable, "-c", LIGHT, str(run)]
     around = with_repository(AWS_ENDPOINT_URL="http://127.0.0.1:9")

@@ -114,9 +114,7 @@ def _connect(around: frozenset[tuple[str, str]], process: int) -> S3FileSystem: 
     try:
         import s3fs
     except ModuleNotFoundError as error:
-        raise MissingExtra(
-            f"models in a bucket need {error.name}; {how_to_install('s3', constraints='constraints-s3.txt')}"
-        ) from None
+        raise MissingExtra(f"models in a bucket need {error.name}; {how_to_install('s3')}") from None
     return s3fs.S3FileSystem(config_kwargs=_CONNECTING, use_listings_cache=False, skip_instance_cache=True)
 
 
