@@ -48,7 +48,7 @@ test-flower: $(VENV)/.flower  ## Run the tests on Flower: simulations and a real
 	$(BIN)/python -m pytest -m 'flower and not torture' tests/flower --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test-s3: $(VENV)-s3/.ready  ## Run the tests of models in a bucket, on a local S3 server (about a minute)
-	$(VENV)-s3/bin/python -m pytest -m s3 tests/ledger tests/kill tests/cli
+	$(VENV)-s3/bin/python -m pytest -m s3 tests/ledger/test_blobs.py tests/ledger/test_bucket.py tests/cli/test_models_url.py
 
 check: $(VENV)/.dev  ## Lint, format, types, layers
 	$(BIN)/ruff check .
