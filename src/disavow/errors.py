@@ -98,7 +98,7 @@ class KeyringMissing(ConfigError):
 
 
 class KeyringOutdated(ConfigError):
-    """The keyring is older than its run, or of another history of it: it would bring forgotten clients back."""
+    """The keyring is older than its run: it would bring forgotten clients back."""
 
     code = "DSV-107"
 

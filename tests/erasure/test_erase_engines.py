@@ -12,7 +12,7 @@ import pytest
 
 from disavow import config, runs
 from disavow.domain import RequestState
-from disavow.errors import CannotRetrain
+from disavow.errors import CannotRetrain, RoundRefused
 from disavow.ledger import fsck
 from disavow.ledger.id_search import files_with
 from disavow.rounds.vectors import Model, Updates
@@ -56,10 +56,33 @@ def test_a_retraining_that_is_refused_serves_the_earlier_model_instead_of_failin
         assert "round 3 refused" in answered[0].remark
         assert answered[0].remark.endswith("the model of round 2 is served")
         assert [(s.number, s.attempt) for s in standing(run.ledger)] == [(1, 2), (2, 2)]
-        assert not set(pair) & set(run.ledger.clients())
+        left = run.ledger.clients()
+        assert not set(pair) & set(left)
     assert fsck(tmp_path / "run") == []
-    for client in pair:
-        assert files_with(tmp_path / "run", client) == []
+    # what is said as it happens may name whose update it was; what is stored may not
+    assert [client for client in (*left, *pair) if files_with(tmp_path / "run", client)] == []
+
+
+@dataclass(frozen=True)
+class Naming(ToyEngine):
+    """A user's own engine, which refuses a round in words of its own."""
+
+    def train(
+        self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
+    ) -> Updates:
+        if round_number == 3:
+            raise RoundRefused(f"{clients[0]} has had enough")
+        return super().train(model, clients, round_number)
+
+
+def test_the_words_of_somebody_elses_refusal_are_not_stored(tmp_path: Path) -> None:
+    with toy(tmp_path / "run") as run:
+        ask(run, *sorted(run.ledger.membership(1)[0])[:2])
+        answered = replace(run, own_engine=Naming(run.options.seed)).answer()
+        assert "DSV-601" in answered[0].remark
+        assert "enough" not in answered[0].remark
+        left = run.ledger.clients()
+    assert [client for client in left if files_with(tmp_path / "run", client)] == []
 
 
 @dataclass(frozen=True)

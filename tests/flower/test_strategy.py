@@ -25,7 +25,7 @@ from disavow.domain import RequestState, TrainedBy, VerdictKind
 from disavow.engines.sequential import SequentialEngine
 from disavow.erasure.mechanisms.federaser import FedEraser
 from disavow.erasure.mechanisms.retrain import Retrain, RetrainFromScratch
-from disavow.errors import ConfigError, KeyringMissing
+from disavow.errors import ConfigError, KeyringMissing, RunOutdated
 from disavow.flower import KIPFedAvg
 from disavow.flower.replies import ArrayFormat
 from disavow.ledger import Ledger, fsck
@@ -264,6 +264,9 @@ def test_a_run_restored_from_a_backup_withdraws_its_leavers_again_and_admits_non
     for number in (2, 8):
         grid.nodes[number].asked.clear()
     caplog.set_level(logging.WARNING)
+    with refuses(RunOutdated, run):
+        start(strategy(run), grid, 3)
+    assert Ledger.accept(run).slots == 1
     start(strategy(run), grid, 3)
     assert "restored from a backup" in caplog.text
     assert (rounds_asked(grid.nodes[2]), rounds_asked(grid.nodes[8])) == ([], [])
