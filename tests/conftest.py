@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from disavow.ledger.keyring import FOLDER
+from tests import database_option
 from tests.cli import forked
 from tests.kill.erasure_driver import Driver
 
@@ -25,6 +26,24 @@ SMALL: dict[str, Any] = {
     "clustering": {"k": 3},
 }
 """Two clusters a round, about 60 ms a round."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--database", choices=["sqlite", "postgres"], default="sqlite", help="where the tests' runs keep their rows"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    server = database_option.start(config)
+    config.add_cleanup(lambda: database_option.stop(server))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if database_option.on_postgres():
+        for item in items:
+            if item.get_closest_marker("sqlite"):
+                item.add_marker(pytest.mark.skip(reason="is about SQLite's own files"))
 
 
 @pytest.fixture(scope="session", autouse=True)

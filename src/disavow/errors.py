@@ -13,7 +13,8 @@ exit code of the command that met it::
     ├── StrategyError       17   a registered strategy failed, or returned what cannot be used
     ├── UnknownClient        7   a client that this run does not have
     ├── StorageError        14   the disk, or a limit of the system, refused; the run stays at its last good state
-    │   └── StorageFull      8   no room to write
+    │   ├── StorageFull      8   no room to write
+    │   └── DatabaseUnavailable 14  the database server cannot be reached, refuses, or went away
     ├── RunError             2   a run directory that cannot be used as asked
     │   ├── RunExists        2   it is there already, and nothing is ever overwritten
     │   ├── RunMissing       2   there is no run
@@ -125,6 +126,14 @@ class StorageFull(StorageError):
 
     code = "DSV-702"
     exit_code = 8
+
+
+class DatabaseUnavailable(StorageError):
+    """The database server cannot be reached, refuses the role or its password, or went away. The run stays at its
+    last good state.
+    """
+
+    code = "DSV-711"
 
 
 class RunError(DisavowError):

@@ -187,10 +187,18 @@ def start(
     loading: Loading,
     prepared: Prepared | None = None,
     task: Task | str | None = None,
+    url: str | None = None,
 ) -> tuple[Ledger, Settings, Prepared]:
-    """Make the ledger of a new run; the ledger, the settings as the run keeps them, and what trains it."""
+    """Make the ledger of a new run, in the database of this URL or of the settings.
+
+    Returns:
+        The ledger, the settings as the run keeps them, and what trains it.
+
+    """
     refuse_on_nodes(settings, directory)
     refuse_existing(directory)
+    url = database.chosen(url or settings.ledger.database)
+    database.refuse_unreachable(url, directory)
     if prepared is None:
         refuse_device(settings)
     signer = load_signer(keys, ask)
@@ -203,7 +211,7 @@ def start(
         with loading() as on_progress:
             prepared = prepare(settings, task, factory=factory, on_progress=on_progress)
     try:
-        return _create(settings, directory, keys, clock(), signer, prepared)
+        return _create(settings, directory, keys, clock(), signer, prepared, url)
     except BaseException:
         prepared.engine.close()
         raise
@@ -216,6 +224,7 @@ def _create(
     at: datetime,
     signer: Signer | None,
     prepared: Prepared,
+    url: str,
 ) -> tuple[Ledger, Settings, Prepared]:
     from disavow.engines.state import model_of
     from disavow.tasks import ImageTask
@@ -239,6 +248,7 @@ def _create(
         signer=signer,
         without=without,
         data=digests,
+        url=url,
     )
     return ledger, settings, prepared
 
@@ -255,6 +265,7 @@ def _new_ledger(
     signer: Signer | None,
     without: Collection[str] = (),
     data: Mapping[str, str] | None = None,
+    url: str | None = None,
 ) -> Ledger:
     from disavow import __version__  # reads the installed package, which answering never needs
 
@@ -264,7 +275,7 @@ def _new_ledger(
         layout=initial.layout,
         initial=initial.vector.numpy(),
         clients=clients,
-        config=config.to_toml(settings, without=without),
+        config=config.to_toml(settings, without=(*without, *config.UNKEPT)),
         created_by=f"disavow {__version__}",
         at=at,
         settings_digest=config.settings_digest(settings),
@@ -272,6 +283,7 @@ def _new_ledger(
         data=data,
         signer=signer,
         keys=keys,
+        database=url or settings.ledger.database,
     )
 
 
@@ -284,7 +296,7 @@ def start_on_nodes(
     changed, such as the number of rounds.
     """
     CLUSTERINGS[settings.clustering.method].require()
-    without = (*SET_BY_NODES, *_NODE_ENGINE)
+    without = (*SET_BY_NODES, *_NODE_ENGINE, *config.UNKEPT)
     if not directory.exists() or not any(directory.iterdir()):
         trainer = TrainedBy("flower")
         return _new_ledger(
@@ -464,7 +476,7 @@ def settings_of(directory: Path) -> Settings:
     path = directory / CONFIG
     refuse_unsafe(directory)
     if not path.exists():
-        if (directory / database.NAME).exists():
+        if database.exists(directory):
             raise RunError(f"{path} is missing: put it back, the run cannot be used without its settings")
         raise RunMissing(f"{directory} holds no run; `disavow train CONFIG.toml --run {directory}` starts one")
     return config.load(path)

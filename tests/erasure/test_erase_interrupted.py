@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from disavow.domain import Evaluation, RequestState
-from disavow.ledger import database, fsck
+from disavow.ledger import backend, database, fsck
 from disavow.ledger.id_search import files_with
 from disavow.ledger.keyring import TABLE, Keyring
 from disavow.ledger.ledger import Ledger as LedgerClass
@@ -128,7 +128,7 @@ def test_the_last_rebuilt_round_is_evaluated_though_its_evaluation_was_interrupt
 
 def test_readers_in_the_way_delay_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgetting overwrites a key: nothing in the files of the run has to wait until nobody reads it."""
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(backend, "BUSY_SECONDS", 0.1)
     with toy(tmp_path / "run") as run:
         keys = keys_of(run.ledger, "client-01")
         ask(run, "client-01")

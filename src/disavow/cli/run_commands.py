@@ -56,15 +56,25 @@ def train(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Settings in TOML; `disavow init` writes one.")],
     run: Annotated[Path, typer.Option("--run", metavar="DIR", help="Where to write the run; must be new.")],
     task: TaskFactory = None,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Keep the rows of the ledger in this PostgreSQL database; sqlite: in the run. "
+            "[default: ledger.database of CONFIG, or DISAVOW_DATABASE, or sqlite]",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Train a federation and keep its ledger. Interrupt it at any moment; `disavow resume` goes on.
 
     **Example:** `disavow train config.toml --run runs/first`
+
+    **Example:** `disavow train config.toml --run runs/first --database postgresql+psycopg://disavow@db.example/runs`
     """
     with needs("train"):
         from disavow.cli import train as command
-    command.train(config, run, task=task, as_json=json)
+    command.train(config, run, task=task, as_json=json, database=database)
 
 
 @app.command(rich_help_panel="Runs and erasures")

@@ -20,13 +20,15 @@ from disavow.federation import Callbacks, Federation
 _INTERRUPTED = 130
 
 
-def train(config_file: Path, directory: Path, *, as_json: bool, task: str | None = None) -> None:
+def train(
+    config_file: Path, directory: Path, *, as_json: bool, task: str | None = None, database: str | None = None
+) -> None:
     """Start a run and train it; a task that is given takes the place of the one in the settings."""
     settings = config.load(config_file)
     if task is not None:  # into the settings, so that the run names it
         named = settings.task.model_copy(update={"factory": task})
         settings = settings.model_copy(update={"task": named})
-    with Federation.create(directory, settings, ask=ask_passphrase, loading=_bar) as federation:
+    with Federation.create(directory, settings, ask=ask_passphrase, loading=_bar, database=database) as federation:
         show_engine(federation)
         show_notes(federation)
         _warn_unsigned(federation)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import closing
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -26,7 +25,7 @@ _TRIES = 5
 def copy_run(directory: Path, target: Path, *, keys: Path, target_keys: Path) -> None:
     """Copy one state of the ledger, and the files it names, into a directory that does not exist yet.
 
-    Proofs stay behind: a copy answers for nobody.
+    Proofs stay behind: a copy answers for nobody. Whatever database the run has, the copy has its rows in a file.
 
     Args:
         directory: The run.
@@ -37,7 +36,7 @@ def copy_run(directory: Path, target: Path, *, keys: Path, target_keys: Path) ->
     """
     refuse_existing(target)
     refuse_unsafe(directory)
-    if not (directory / database.NAME).exists():
+    if not database.exists(directory):
         raise RunMissing(f"{directory} holds no run; there is nothing to copy")
     database.check_revision(directory)
     target.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
@@ -64,7 +63,7 @@ def copy_run(directory: Path, target: Path, *, keys: Path, target_keys: Path) ->
 
 def _copy_keyring(keyring: Keyring, target: Path, keys: Path) -> None:
     """Copy the keyring as it is now, for the state of the run that was copied: it must not take it for restored."""
-    engine = database.connect(target / database.NAME, write=False)
+    engine = database.connect(target, write=False)
     try:
         with engine.connect() as connection:
             head = log.head_of(connection, keyring.run_id)
@@ -78,7 +77,7 @@ def _copy_keyring(keyring: Keyring, target: Path, keys: Path) -> None:
 
 def run_id_of(directory: Path) -> str:
     """Read the id of a run."""
-    engine = database.connect(directory / database.NAME, write=False)
+    engine = database.connect(directory, write=False)
     try:
         with engine.connect() as connection:
             found: str = connection.execute(sa.select(run.c.run_id)).scalar_one()
@@ -89,20 +88,13 @@ def run_id_of(directory: Path) -> str:
 
 def _copy_ledger(directory: Path, target: Path) -> tuple[set[str], set[str]]:
     """Copy the rows in the state of one moment; the models that they name, and the files of updates."""
-    source = database.connect(directory / database.NAME, write=False)
-    copied = database.connect(target / database.NAME, write=True)
+    database.copy_rows(directory, target)
+    copied = database.connect(target, write=False)
     try:
-        with (
-            database.reading(directory),
-            closing(source.raw_connection()) as here,
-            closing(copied.raw_connection()) as there,
-        ):
-            here.driver_connection.backup(there.driver_connection)  # type: ignore[union-attr]
         with copied.connect() as connection:
             named = connection.execute(sa.select(models.c.digest).where(models.c.present)).scalars()
             return set(named), kept_updates(connection)
     finally:
-        source.dispose()
         copied.dispose()
 
 

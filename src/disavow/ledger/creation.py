@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from disavow.domain import Layout, Policy, TrainedBy
-from disavow.errors import RunError, RunExists, RunInUse, RunUnsafe
+from disavow.errors import DisavowError, RunError, RunExists, RunInUse, RunUnsafe
 from disavow.ledger import database, log, rows
 from disavow.ledger.clients import register
 from disavow.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, kind_of, sync_folder, write_durably
@@ -43,6 +43,7 @@ class Beginning:
     keys: Path
     signer: Signer | None = None
     data: Mapping[str, str] | None = None
+    database: str | None = None
 
 
 def refuse_existing(directory: Path) -> None:
@@ -56,9 +57,10 @@ def refuse_existing(directory: Path) -> None:
 def make(directory: Path, beginning: Beginning) -> None:
     """Furnish a new run beside its place and move it there; its keyring comes first.
 
-    In a directory that was there, empty, the ledger file appears last.
+    In a directory that was there, empty, the ledger file appears last, or the one that names the database.
     """
     refuse_existing(directory)
+    database.chosen(beginning.database)  # refused before there is a keyring
     directory = directory.resolve()
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -88,6 +90,8 @@ def make(directory: Path, beginning: Beginning) -> None:
 def _give_up(workshop: Path, keyring: Keyring) -> None:
     """Remove what was made of a run; its keyring only as long as nothing of the run is in its place."""
     keyring.close()
+    with contextlib.suppress(DisavowError):
+        _remove_rows(workshop)
     if (workshop / CONFIG).exists():  # what is moved first
         shutil.rmtree(keyring.folder, ignore_errors=True)
     shutil.rmtree(workshop, ignore_errors=True)
@@ -100,7 +104,17 @@ def _remove_stale(directory: Path) -> None:
         for stale in directory.parent.iterdir():
             if ours.fullmatch(stale.name) and kind_of(stale) == "a folder":
                 with contextlib.suppress(RunInUse, RunUnsafe, OSError), Lock(stale):
+                    try:
+                        _remove_rows(stale)
+                    except DisavowError:
+                        continue  # its database cannot be reached now: the folder stays, to name it next time
                     shutil.rmtree(stale, ignore_errors=True)
+
+
+def _remove_rows(workshop: Path) -> None:
+    """Remove the ledger of a run that did not come into being, where it is not in its folder."""
+    if database.exists(workshop):
+        database.of(workshop).remove()
 
 
 def _move(workshop: Path, directory: Path) -> None:
@@ -112,7 +126,8 @@ def _move(workshop: Path, directory: Path) -> None:
     with Lock(directory):
         if {path.name for path in directory.iterdir()} != {LOCK}:
             raise RunExists(f"{directory} is no longer empty; nothing was overwritten")
-        for name in (CONFIG, MODELS, database.NAME):
+        ledger = database.NAME if (workshop / database.NAME).exists() else database.ADDRESS
+        for name in (CONFIG, MODELS, ledger):
             (workshop / name).rename(directory / name)
         sync_folder(directory)
     shutil.rmtree(workshop)
@@ -134,8 +149,9 @@ def _furnish(workshop: Path, beginning: Beginning, keyring: Keyring) -> None:
         "settings_digest": beginning.settings_digest,
         "trainer": beginning.trainer.to_json(),
     }
-    database.make_empty(workshop / database.NAME)
-    engine = database.connect(workshop / database.NAME, write=True)
+    rows_of = database.new(workshop, database.chosen(beginning.database), keyring.run_id)
+    database.make_empty(rows_of)
+    engine = rows_of.connect(write=True)
     try:
         with database.writing(engine) as connection:
             connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))

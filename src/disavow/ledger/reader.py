@@ -40,6 +40,7 @@ from disavow.ledger import (
     updates,
     withdrawals,
 )
+from disavow.ledger.backend import backend_of
 from disavow.ledger.creation import MODELS
 from disavow.ledger.evidence import evidence
 from disavow.ledger.journal import Rebuilding, Waiting
@@ -292,9 +293,10 @@ class Reader(ABC):
         return self._read(retention.nearest, number)
 
     def stored_bytes(self) -> int:
-        """What the run takes on disk, SQLite's working files left out."""
+        """What the run takes on disk, in its directory and in its database; SQLite's working files left out."""
         found = (path for path in self.directory.rglob("*") if not path.name.endswith(("-wal", "-shm")))
-        return sum(path.stat().st_size for path in found if path.is_file())
+        rows = self._read(lambda connection: backend_of(connection).stored_bytes(connection))
+        return rows + sum(path.stat().st_size for path in found if path.is_file())
 
     # -- clients -------------------------------------------------------------------------------------------
 
