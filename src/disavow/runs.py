@@ -197,7 +197,7 @@ def start(
     """
     refuse_on_nodes(settings, directory)
     refuse_existing(directory)
-    url = database.chosen(url or settings.ledger.database)
+    url = database.chosen(url or _database_of(settings))
     database.refuse_unreachable(url, directory)
     if prepared is None:
         refuse_device(settings)
@@ -283,8 +283,19 @@ def _new_ledger(
         data=data,
         signer=signer,
         keys=keys,
-        database=url or settings.ledger.database,
+        database=url or _database_of(settings),
     )
+
+
+def _database_of(settings: Settings) -> str | None:
+    """The database that the settings name. A file that is copied and shown is no place for a password."""
+    url = settings.ledger.database
+    if url is not None and database.has_password(url):
+        raise ConfigError(
+            "ledger.database holds a password; allowed: a URL without one (PGPASSWORD, ~/.pgpass or "
+            f"{database.VARIABLE} give it)"
+        )
+    return url
 
 
 def start_on_nodes(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
-from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -272,14 +271,6 @@ class TrackingSettings(Section):
         return self.tensorboard is not None or self.mlflow is not None
 
 
-def _without_password(url: str) -> str:
-    """Refuse a password in a file that is copied and shown."""
-    found = urlsplit(url)
-    if found.password is not None or any("password" in name for name in parse_qs(found.query)):
-        raise ValueError("allowed: a URL without a password; PGPASSWORD, ~/.pgpass or DISAVOW_DATABASE give it")
-    return url
-
-
 class LedgerSettings(Section):
     """What the run keeps on disk."""
 
@@ -289,7 +280,7 @@ class LedgerSettings(Section):
         "goes to the nearest earlier model that is kept. However small: the initial model and the newest stay, and "
         "what an unfinished erasure has undone comes on top until it is rebuilt",
     )
-    database: Annotated[str, AfterValidator(_without_password)] | None = Field(
+    database: str | None = Field(
         None,
         min_length=1,
         description="where a new run keeps its rows: a URL such as postgresql+psycopg://role@host/database (extra "

@@ -60,7 +60,7 @@ def make(directory: Path, beginning: Beginning) -> None:
     In a directory that was there, empty, the ledger file appears last, or the one that names the database.
     """
     refuse_existing(directory)
-    database.chosen(beginning.database)  # refused before there is a keyring
+    database.refuse_unreachable(database.chosen(beginning.database), directory)  # before there is a keyring
     directory = directory.resolve()
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)

@@ -77,6 +77,23 @@ def chosen(url: str | None) -> str:
     return url
 
 
+def has_password(url: str) -> bool:
+    """Whether a URL says more than may be kept in a file.
+
+    Args:
+        url: A database URL, or "sqlite".
+
+    Raises:
+        ConfigError: It is no such URL.
+
+    """
+    if url == LOCAL:
+        return False
+    from disavow.ledger.postgres import parse, without_secrets
+
+    return without_secrets(parse(url)) != parse(url)
+
+
 def refuse_unreachable(url: str, directory: Path) -> None:
     """Refuse a database that cannot be used, before data is loaded for a run that would keep its rows in it.
 
@@ -232,12 +249,14 @@ __all__ = [
     "connect",
     "copy_rows",
     "exists",
+    "has_password",
     "lock",
     "make_empty",
     "migrate",
     "new",
     "of",
     "reading",
+    "refuse_unreachable",
     "room_to_write",
     "unsafe_files",
     "writing",

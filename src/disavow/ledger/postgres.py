@@ -54,6 +54,9 @@ _SECRETS = ("password", "sslpassword", "sslkey", "passfile")
 _CONNECT_SECONDS = 10
 _KEEPALIVE_SECONDS = 60
 _BATCH = 1000
+_GIVEN: dict[tuple[object, ...], sa.URL] = {}
+"""URLs, maybe with a password, by which this process has made runs: it opens them by the same."""
+
 _EXPECTED: dict[tuple[str, str], Objects] = {}
 """What servers said of a schema of a format; asked once a process."""
 
@@ -181,12 +184,13 @@ class Postgres(Backend):
             raise RunError(f"{path} does not say where the ledger is: put it back from a backup") from None
         if known is not None and known != "sqlite" and _place(parse(known)) == _place(url):
             url = parse(known)
-        return cls(directory, url, schema)
+        return cls(directory, _GIVEN.get(_place(url), url), schema)
 
     @classmethod
     def new(cls, directory: Path, url: str, run_id: str) -> Self:
         """Choose a schema for a new run, and write into its directory where it is."""
         made = cls(directory, parse(url), f"disavow_{run_id}")
+        _GIVEN[_place(made.url)] = made.url
         made._note()
         return made
 
@@ -277,6 +281,8 @@ class Postgres(Backend):
         words = " ".join(str(error).split())
         told = f"the database of {self.directory} ({self.shown}) "
         on = f"the run stays at its last good state, and `disavow resume {self.directory}` goes on"
+        if not self.exists():
+            on = "no run was made"
         if state in ("55P03", "40001", "40P01"):
             return RunInUse(f"{self.directory} is being written by another process; try again")
         if state == "53100":
@@ -308,6 +314,13 @@ class Postgres(Backend):
     def lock(self) -> Lock:
         """See `Backend`."""
         return _RunLock(self)
+
+    def missing(self) -> RunMissing:
+        """Say that the schema, or what should be in it, is not to be found."""
+        return RunMissing(
+            f"{self.shown} has no ledger of {self.directory}: there is no schema {self.schema}, or nothing is in "
+            "it, or this role may not use it"
+        )
 
     def probe(self) -> None:
         """Connect once, to see whether the server answers to this role."""
@@ -347,9 +360,9 @@ class Postgres(Backend):
             with engine.connect() as connection:
                 found = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
         except sa.exc.ProgrammingError as error:
-            if getattr(error.orig, "sqlstate", None) == "42P01":  # no such table, or no such schema
-                return None
-            raise
+            if getattr(error.orig, "sqlstate", None) != "42P01":
+                raise
+            raise self.missing() from None
         return None if found is None else str(found)
 
     def copy_to(self, target: Path, revision: str) -> None:
@@ -527,6 +540,7 @@ class _RunLock(Lock):
     def __init__(self, database: Postgres) -> None:
         super().__init__(database.directory)
         self._engine: sa.Engine | None = None
+        self._session: sa.Connection | None = None
         try:
             self._take(database)
         except BaseException:
@@ -536,11 +550,11 @@ class _RunLock(Lock):
     def _take(self, database: Postgres) -> None:
         self._token = secrets.token_hex(16)
         self._engine = database._engine(write=True, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-        self._session = self._engine.connect()
+        self._session = session = self._engine.connect()
         key = database._key("run")
         try:
-            if not self._session.execute(sa.select(sa.func.pg_try_advisory_lock(key))).scalar_one():
-                told = self._session.execute(sa.text("SELECT told FROM holder")).scalar()
+            if not session.execute(sa.select(sa.func.pg_try_advisory_lock(key))).scalar_one():
+                told = session.execute(sa.text("SELECT told FROM holder")).scalar()
                 raise RunInUse(
                     f"{database.directory} is in use by {_holder(told)}; wait for it, or stop it, then try again"
                 )
@@ -553,9 +567,7 @@ class _RunLock(Lock):
         except sa.exc.ProgrammingError as error:
             if getattr(error.orig, "sqlstate", None) != "42P01":
                 raise
-            raise RunMissing(
-                f"{database.shown} has no ledger of {database.directory}: there is no schema {database.schema}"
-            ) from None
+            raise database.missing() from None
 
     def refuse_lost(self, connection: sa.Connection) -> None:
         """See `Lock`."""
@@ -568,8 +580,9 @@ class _RunLock(Lock):
     def release(self) -> None:
         """See `Lock`."""
         if self._engine is not None:
-            with suppress(sa.exc.DBAPIError, DisavowError):  # the server gives it back all the same
-                self._session.close()
+            if self._session is not None:
+                with suppress(sa.exc.DBAPIError, DisavowError):  # the server gives it back all the same
+                    self._session.close()
             self._engine.dispose()
             self._engine = None
         super().release()
