@@ -184,13 +184,13 @@ class Postgres(Backend):
             raise RunError(f"{path} does not say where the ledger is: put it back from a backup") from None
         if known is not None and known != "sqlite" and _place(parse(known)) == _place(url):
             url = parse(known)
-        return cls(directory, _GIVEN.get(_place(url), url), schema)
+        return cls(directory, _GIVEN.get((url.username, *_place(url)), url), schema)
 
     @classmethod
     def new(cls, directory: Path, url: str, run_id: str) -> Self:
         """Choose a schema for a new run, and write into its directory where it is."""
         made = cls(directory, parse(url), f"disavow_{run_id}")
-        _GIVEN[_place(made.url)] = made.url
+        _GIVEN[made.url.username, *_place(made.url)] = made.url
         made._note()
         return made
 
