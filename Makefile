@@ -40,13 +40,13 @@ test-fast: $(VENV)/.dev  ## Run the quick tests of the core: settings, clusterin
 test-flower: $(VENV)/.flower  ## Run the tests on Flower: simulations and a real network (about eight minutes)
 	$(BIN)/python -m pytest -m 'flower and not torture' tests/flower --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-test-postgres: $(VENV)/.dev  ## Run the tests of ledgers in PostgreSQL, with a server of their own (about five minutes)
+test-postgres: $(VENV)/.flower  ## Run the tests of ledgers in PostgreSQL, with a server of their own (about five minutes)
 	$(BIN)/python -m pytest -m 'postgres and not torture' --numprocesses 2 --dist loadfile tests/postgres
-	$(BIN)/python -m pytest -m 'not torture and not flower' --numprocesses 2 --dist worksteal --database postgres \
+	$(BIN)/python -m pytest -m 'not torture' --numprocesses 2 --dist worksteal --database postgres \
 		tests/ledger/test_journal.py tests/ledger/test_requests.py tests/ledger/test_fsck.py tests/ledger/test_fsck_proofs.py \
 		tests/ledger/test_copying.py tests/ledger/test_retention.py tests/ledger/test_lock.py \
 		tests/erasure/test_erase.py tests/erasure/test_erase_interrupted.py tests/erasure/test_erase_traces.py \
-		tests/kill/test_erasure_kills.py tests/kill/test_training_kills.py
+		tests/kill/test_erasure_kills.py tests/kill/test_training_kills.py tests/flower/test_strategy.py
 
 check: $(VENV)/.dev  ## Lint, format, types, layers
 	$(BIN)/ruff check .

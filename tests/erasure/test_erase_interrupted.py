@@ -126,6 +126,7 @@ def test_the_last_rebuilt_round_is_evaluated_though_its_evaluation_was_interrupt
         assert run.ledger.unevaluated() == ()
 
 
+@pytest.mark.sqlite
 def test_readers_in_the_way_delay_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgetting overwrites a key: nothing in the files of the run has to wait until nobody reads it."""
     monkeypatch.setattr(backend, "BUSY_SECONDS", 0.1)
@@ -158,6 +159,7 @@ def rounds_seen_by_another_process(directory: Path) -> int:
     return int(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
 
 
+@pytest.mark.sqlite
 def test_after_an_erasure_other_processes_still_see_what_the_run_records(tmp_path: Path) -> None:
     """POSIX drops all locks of a process on a file when the process closes any descriptor of that file.
 
