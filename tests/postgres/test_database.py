@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from disavow.errors import (
     ConfigError,
     DatabaseUnavailable,
+    MissingExtra,
     RunError,
     RunInUse,
     RunMissing,
@@ -369,6 +370,12 @@ def test_a_copy_is_the_run_in_a_file_of_its_own(run: Path, tmp_path: Path) -> No
         "requests": 1,
     }
     rows.close()
+
+
+def test_without_the_driver_the_extra_is_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with refuses(MissingExtra, run, "postgres"):
+        Ledger.open(run)
 
 
 def test_what_keeps_its_rows_in_a_file_never_loads_the_driver(tmp_path: Path) -> None:

@@ -238,9 +238,9 @@ class Postgres(Backend):
                 execution_options={"backend": self, "compiled_cache": _COMPILED},
                 **how,
             )
-        except ModuleNotFoundError as error:
+        except ImportError as error:
             raise MissingExtra(
-                f"{self.directory} has its ledger in PostgreSQL, and {error.name} is not installed; "
+                f"the ledger of {self.directory} is in PostgreSQL, and psycopg cannot be loaded ({error}); "
                 f"{how_to_install('postgres')}"
             ) from None
 
