@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-fast test-flower check format torture bench clean
+.PHONY: help demo test test-fast test-flower test-postgres check format torture bench clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -29,7 +29,7 @@ demo: $(VENV)/.train  ## Train a federation of 20 clients on handwritten digits
 	$(BIN)/disavow demo
 
 test: $(VENV)/.dev  ## Run the test suite (about 20 minutes on two cores)
-	$(BIN)/python -m pytest -m 'not torture and not flower' --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest -m 'not torture and not flower and not postgres' --numprocesses 2 --dist worksteal
 
 test-fast: $(VENV)/.dev  ## Run the quick tests of the core: settings, clustering, judge, ledger, proofs (43 seconds on two cores)
 	$(BIN)/python -m pytest -m 'not torture and not flower and not kill' --numprocesses 2 --dist worksteal \
@@ -39,6 +39,14 @@ test-fast: $(VENV)/.dev  ## Run the quick tests of the core: settings, clusterin
 
 test-flower: $(VENV)/.flower  ## Run the tests on Flower: simulations and a real network (about eight minutes)
 	$(BIN)/python -m pytest -m 'flower and not torture' tests/flower --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+test-postgres: $(VENV)/.flower  ## Run the tests of ledgers in PostgreSQL, with a server of their own (about five minutes)
+	$(BIN)/python -m pytest -m 'postgres and not torture' --numprocesses 2 --dist loadfile tests/postgres
+	$(BIN)/python -m pytest -m 'not torture' --numprocesses 2 --dist worksteal --database postgres \
+		tests/ledger/test_journal.py tests/ledger/test_requests.py tests/ledger/test_fsck.py tests/ledger/test_fsck_proofs.py \
+		tests/ledger/test_copying.py tests/ledger/test_retention.py tests/ledger/test_lock.py \
+		tests/erasure/test_erase.py tests/erasure/test_erase_interrupted.py tests/erasure/test_erase_traces.py \
+		tests/kill/test_erasure_kills.py tests/kill/test_training_kills.py tests/flower/test_strategy.py
 
 check: $(VENV)/.dev  ## Lint, format, types, layers
 	$(BIN)/ruff check .

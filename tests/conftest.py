@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from disavow.ledger.keyring import FOLDER
+from tests import database_option
 from tests.cli import forked
 from tests.kill.erasure_driver import Driver
 from tests.local_s3 import bucket, s3_client, s3_server
@@ -37,8 +38,20 @@ ROOM = 2 * 2**30
 """What all tests together leave behind is well below it."""
 
 
-def pytest_configure() -> None:
-    """Keep temporary files in memory: on a disk a run waits for it as long as it computes.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--database", choices=["sqlite", "postgres"], default="sqlite", help="where the tests' runs keep their rows"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    _keep_temporary_files_in_memory()
+    server = database_option.start(config)
+    config.add_cleanup(lambda: database_option.stop(server))
+
+
+def _keep_temporary_files_in_memory() -> None:
+    """On a disk a run waits for it as long as it computes.
 
     Not where somebody chose a folder by TMPDIR, nor where memory has too little room or lets no library be loaded.
     """
@@ -47,6 +60,13 @@ def pytest_configure() -> None:
     found = os.statvfs(MEMORY)
     if found.f_bavail * found.f_frsize >= ROOM and not found.f_flag & os.ST_NOEXEC:
         os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if database_option.on_postgres():
+        for item in items:
+            if item.get_closest_marker("sqlite"):
+                item.add_marker(pytest.mark.skip(reason="is about SQLite's own files"))
 
 
 @pytest.fixture(scope="session", autouse=True)

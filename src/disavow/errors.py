@@ -16,7 +16,8 @@ exit code of the command that met it::
     ├── StorageError        14   the disk, or a limit of the system, refused; the run stays at its last good state
     │   ├── StorageFull      8   no room to write
     │   ├── BucketRefused   14   the bucket with a run's models is not there, or may not be used
-    │   └── BucketUnreachable 14  it does not answer; the same command may succeed later
+    │   ├── BucketUnreachable 14  it does not answer; the same command may succeed later
+    │   └── DatabaseUnavailable 14  the database server cannot be reached, refuses, or went away
     ├── RunError             2   a run directory that cannot be used as asked
     │   ├── RunExists        2   it is there already, and nothing is ever overwritten
     │   ├── RunMissing       2   there is no run
@@ -147,6 +148,14 @@ class BucketUnreachable(StorageError):
     """The bucket with a run's models does not answer. The run stays at its last good state; try again."""
 
     code = "DSV-704"
+
+
+class DatabaseUnavailable(StorageError):
+    """The database server cannot be reached, refuses the role or its password, or went away. The run stays at its
+    last good state.
+    """
+
+    code = "DSV-711"
 
 
 class RunError(DisavowError):

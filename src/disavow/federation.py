@@ -175,6 +175,7 @@ class Federation:
         ask: AskPassphrase = nobody_to_ask,
         loading: Loading = _load_silently,
         prepared: Prepared | None = None,
+        database: str | None = None,
     ) -> Self:
         """Start a new run in a directory that does not exist yet, or is empty. It is open for training.
 
@@ -193,6 +194,9 @@ class Federation:
             ask: Asks for the passphrase of the signing key.
             loading: Shows how far the data is.
             prepared: Data, network and engine that several runs share; its engine is closed with this run.
+            database: Where the rows of the run are kept: a URL such as `postgresql+psycopg://role@host/database`
+                (docs/databases.md), or "sqlite" for a file in the directory; by default what the settings say, or
+                DISAVOW_DATABASE, or else that file.
 
         Raises:
             RunExists: The directory is not empty.
@@ -209,7 +213,15 @@ class Federation:
             settings = settings.model_copy(update={"ledger": kept})
         from_settings(settings.tracking)  # what is not installed is better known before there is a run
         ledger, settings, made = runs.start(
-            settings, directory, keys=keys, clock=clock, ask=ask, loading=loading, prepared=prepared, task=task
+            settings,
+            directory,
+            keys=keys,
+            clock=clock,
+            ask=ask,
+            loading=loading,
+            prepared=prepared,
+            task=task,
+            url=database,
         )
         return cls(directory, settings, ledger, keys, clock, ask, None, loading, made, task)
 

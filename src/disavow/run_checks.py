@@ -69,7 +69,7 @@ def _still_there(directory: Path, ids: Sequence[str], keys: Path) -> list[Findin
     """
     if not ids:
         return []
-    from disavow.ledger.id_search import blobs_with, files_with  # loads what unpacks files
+    from disavow.ledger.id_search import blobs_with, files_with, tables_with  # loads what unpacks files
 
     for client in ids:
         refuse_broken_text(client)
@@ -91,6 +91,11 @@ def _still_there(directory: Path, ids: Sequence[str], keys: Path) -> list[Findin
         for client in ids
         for blobs in elsewhere
         for name in blobs_with(blobs, client, known)
+    ]
+    inside += [
+        Finding(table, f"{client!r} is in this table")
+        for client in ids
+        for table in tables_with(directory, client, known)
     ]
     beside = default_openings(directory)
     others = {*known, *_named_by_openings(beside)}

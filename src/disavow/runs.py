@@ -189,12 +189,20 @@ def start(
     loading: Loading,
     prepared: Prepared | None = None,
     task: Task | str | None = None,
+    url: str | None = None,
 ) -> tuple[Ledger, Settings, Prepared]:
-    """Make the ledger of a new run; the ledger, the settings as the run keeps them, and what trains it."""
+    """Make the ledger of a new run, in the database of this URL or of the settings.
+
+    Returns:
+        The ledger, the settings as the run keeps them, and what trains it.
+
+    """
     refuse_on_nodes(settings, directory)
     refuse_existing(directory)
     if settings.ledger.models is not None:
         check_location(settings.ledger.models)
+    url = database.chosen(url or _database_of(settings))
+    database.refuse_unreachable(url, directory)
     if prepared is None:
         refuse_device(settings)
     signer = load_signer(keys, ask)
@@ -207,7 +215,7 @@ def start(
         with loading() as on_progress:
             prepared = prepare(settings, task, factory=factory, on_progress=on_progress)
     try:
-        return _create(settings, directory, keys, clock(), signer, prepared)
+        return _create(settings, directory, keys, clock(), signer, prepared, url)
     except BaseException:
         prepared.engine.close()
         raise
@@ -220,6 +228,7 @@ def _create(
     at: datetime,
     signer: Signer | None,
     prepared: Prepared,
+    url: str,
 ) -> tuple[Ledger, Settings, Prepared]:
     from disavow.engines.state import model_of
     from disavow.tasks import ImageTask
@@ -244,6 +253,7 @@ def _create(
         without=without,
         data=digests,
         models_at=models_at,
+        url=url,
     )
     return ledger, settings, prepared
 
@@ -267,6 +277,7 @@ def _new_ledger(
     without: Collection[str] = (),
     data: Mapping[str, str] | None = None,
     models_at: str | None = None,
+    url: str | None = None,
 ) -> Ledger:
     from disavow import __version__  # reads the installed package, which answering never needs
 
@@ -276,7 +287,7 @@ def _new_ledger(
         layout=initial.layout,
         initial=initial.vector.numpy(),
         clients=clients,
-        config=config.to_toml(settings, without=(*without, "ledger.models")),
+        config=config.to_toml(settings, without=(*without, *config.UNKEPT)),
         created_by=f"disavow {__version__}",
         at=at,
         settings_digest=config.settings_digest(settings),
@@ -285,7 +296,19 @@ def _new_ledger(
         signer=signer,
         keys=keys,
         models_at=models_at,
+        database=url or _database_of(settings),
     )
+
+
+def _database_of(settings: Settings) -> str | None:
+    """The database that the settings name. A file that is copied and shown is no place for a password."""
+    url = settings.ledger.database
+    if url is not None and database.has_password(url):
+        raise ConfigError(
+            "ledger.database holds a password; allowed: a URL without one (PGPASSWORD, ~/.pgpass or "
+            f"{database.VARIABLE} give it)"
+        )
+    return url
 
 
 def start_on_nodes(
@@ -312,7 +335,7 @@ def start_on_nodes(
 
     """
     CLUSTERINGS[settings.clustering.method].require()
-    without = (*SET_BY_NODES, *_NODE_ENGINE, "ledger.models")
+    without = (*SET_BY_NODES, *_NODE_ENGINE, *config.UNKEPT)
     settings, models_at = _without_location(settings)
     if not directory.exists() or not any(directory.iterdir()):
         if models_at is not None:
@@ -549,7 +572,7 @@ def settings_of(directory: Path) -> Settings:
     path = directory / CONFIG
     refuse_unsafe(directory)
     if not path.exists():
-        if (directory / database.NAME).exists():
+        if database.exists(directory):
             raise RunError(f"{path} is missing: put it back, the run cannot be used without its settings")
         raise RunMissing(f"{directory} holds no run; `disavow train CONFIG.toml --run {directory}` starts one")
     return config.load(path)

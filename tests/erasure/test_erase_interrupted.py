@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from disavow.domain import Cost, Evaluation, RequestState, Verdict
-from disavow.ledger import database, fsck
+from disavow.ledger import backend, database, fsck
 from disavow.ledger.id_search import files_with
 from disavow.ledger.keyring import Keyring
 from disavow.ledger.keyring_table import TABLE
@@ -151,9 +151,10 @@ def test_the_last_rebuilt_round_is_evaluated_though_its_evaluation_was_interrupt
         assert run.ledger.unevaluated() == ()
 
 
+@pytest.mark.sqlite
 def test_readers_in_the_way_delay_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgetting overwrites a key: nothing in the files of the run has to wait until nobody reads it."""
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(backend, "BUSY_SECONDS", 0.1)
     with toy(tmp_path / "run") as run:
         keys = keys_of(run.ledger, "client-01")
         ask(run, "client-01")
@@ -183,6 +184,7 @@ def rounds_seen_by_another_process(directory: Path) -> int:
     return int(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
 
 
+@pytest.mark.sqlite
 def test_after_an_erasure_other_processes_still_see_what_the_run_records(tmp_path: Path) -> None:
     """POSIX drops all locks of a process on a file when the process closes any descriptor of that file.
 

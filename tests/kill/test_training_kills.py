@@ -178,7 +178,7 @@ def test_killed_while_it_comes_into_being_a_run_is_whole_or_not_there(
     seen = {
         "first sign of it": lambda: any(folder.iterdir()),
         "models folder": lambda: any(folder.glob("*/models/*")),
-        "database": lambda: any(folder.glob("*/ledger.sqlite3")),
+        "database": lambda: any(folder.glob("*/ledger.sqlite3")) or any(folder.glob("*/database.json")),
         "run directory": run.exists,
         "lock": (run / "lock").exists,
     }

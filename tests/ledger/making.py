@@ -18,6 +18,8 @@ from disavow.ledger import Ledger
 from disavow.ledger.database import NAME
 from disavow.ledger.models import Vector
 from disavow.ledger.rounds import NewRound
+from tests import database_option
+from tests.database_option import on_postgres
 
 # neither the names nor the sizes are in order, so that a store that forgets to sort is noticed
 LAYOUT = Layout((TensorSpec("out.weight", (2, 3)), TensorSpec("body.bias", (4,)), TensorSpec("scale", ())))
@@ -113,6 +115,10 @@ def by_id(record: Round) -> Round:
 @contextmanager
 def by_hand(directory: Path) -> Iterator[sqlite3.Connection]:
     """The database as somebody with an editor sees it: foreign keys off, every change goes through."""
+    if on_postgres():
+        with database_option.by_hand(directory) as rows:
+            yield rows  # type: ignore[misc]
+        return
     with closing(sqlite3.connect(directory / NAME)) as connection:
         connection.execute("PRAGMA foreign_keys = OFF")
         yield connection
@@ -131,6 +137,9 @@ def change(directory: Path, *statements: str, **values: Any) -> None:
 
 def all_rows(directory: Path) -> dict[str, list[tuple[Any, ...]]]:
     """Every row of every table."""
+    if on_postgres():
+        with database_option.by_hand(directory) as rows:
+            return {table: sorted(rows.execute(f"SELECT * FROM {table}"), key=repr) for table in TABLES}
     # not mode=ro: a read-only connection leaves its -wal and -shm files behind
     with closing(sqlite3.connect(directory / NAME)) as connection:
         return {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in TABLES}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from disavow.ledger.copying import copy_run
 from disavow.ledger.database import NAME
 from disavow.ledger.files import Folder
 from disavow.ledger.keys import default_folder
-from tests.ledger.making import create, files_of, record_next, vector
+from tests.ledger.making import by_hand, create, files_of, record_next, vector
 from tests.refusals import refuses
 
 
@@ -73,6 +72,7 @@ def test_proofs_stay_behind(run_dir: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "copy" / "proofs").exists()
 
 
+@pytest.mark.sqlite
 def test_a_copy_is_taken_while_a_writer_is_at_work(tmp_path: Path) -> None:
     """Everything recorded is in the copy, though it lies in the write-ahead log only; nothing unfinished is."""
     with create(tmp_path / "run") as ledger:
@@ -153,6 +153,7 @@ def damaged(directory: Path, how: str) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("how", ["not a database", "truncated", "pages"])
 def test_a_damaged_ledger_gives_an_error_that_says_so(run_dir: Path, tmp_path: Path, how: str) -> None:
     """When it is copied; or when the copy is looked through, because SQLite copies pages without reading them."""
@@ -194,9 +195,8 @@ def test_models_that_a_rollback_deletes_meanwhile_are_not_missed(
 
         def at_work(folder: Folder, name: str) -> bytes:
             if folder.path / name == gone and gone.exists():
-                with closing(sqlite3.connect(tmp_path / "run" / NAME)) as connection:
+                with by_hand(tmp_path / "run") as connection:
                     connection.execute("UPDATE models SET present = 0 WHERE digest = ?", [gone.name[:64]])
-                    connection.commit()
                 gone.unlink()
             return read(folder, name)
 

@@ -16,8 +16,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from disavow.errors import LedgerVersion, RunError, RunInUse, RunMissing
-from disavow.ledger import Ledger, database, fsck
+from disavow.ledger import Ledger, backend, database, fsck
 from disavow.ledger.schema import metadata
+from disavow.ledger.sqlite import SQLite
 from tests.cli.forked import disavow
 from tests.cli.process import only_error
 from tests.ledger.making import change, create, files_of, record_next
@@ -73,26 +74,28 @@ def test_a_run_lives_in_a_directory_of_any_name(tmp_path: Path, name: str) -> No
 # -- formats -----------------------------------------------------------------------------------------------------
 
 
-def _migrated(path: Path) -> sa.Engine:
-    engine = database.connect(path, write=True)
+def _migrated(directory: Path) -> sa.Engine:
+    directory.mkdir(exist_ok=True)
+    engine = database.connect(directory, write=True)
     database.migrate(engine)
     return engine
 
 
 def test_a_database_migrated_from_nothing_is_the_one_the_schema_describes(tmp_path: Path) -> None:
-    engine = _migrated(tmp_path / "new.sqlite3")
+    engine = _migrated(tmp_path / "new")
     with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
     engine.dispose()
 
 
 def test_a_new_file_is_what_a_migration_from_nothing_makes_of_it(tmp_path: Path) -> None:
-    _migrated(tmp_path / "migrated.sqlite3").dispose()
-    for name in ("one.sqlite3", "another.sqlite3"):
-        database.make_empty(tmp_path / name)
+    _migrated(tmp_path / "migrated").dispose()
+    for name in ("one", "another"):
+        (tmp_path / name).mkdir()
+        database.make_empty(SQLite(tmp_path / name))
     dumps = []
     for name in ("migrated", "one", "another"):
-        with closing(sqlite3.connect(tmp_path / f"{name}.sqlite3")) as connection:
+        with closing(sqlite3.connect(tmp_path / name / database.NAME)) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             dumps.append(list(connection.iterdump()))
     assert dumps[0] == dumps[1] == dumps[2]
@@ -100,13 +103,14 @@ def test_a_new_file_is_what_a_migration_from_nothing_makes_of_it(tmp_path: Path)
 
 
 def test_migrations_and_schema_agree_in_what_alembic_does_not_compare(tmp_path: Path) -> None:
-    _migrated(tmp_path / "migrated.sqlite3").dispose()
-    declared = database.connect(tmp_path / "declared.sqlite3", write=True)
+    _migrated(tmp_path / "migrated").dispose()
+    (tmp_path / "declared").mkdir()
+    declared = database.connect(tmp_path / "declared", write=True)
     metadata.create_all(declared)
     declared.dispose()
-    migrated = _shape(tmp_path / "migrated.sqlite3")
+    migrated = _shape(tmp_path / "migrated" / database.NAME)
     migrated.pop("alembic_version")
-    assert migrated == _shape(tmp_path / "declared.sqlite3")
+    assert migrated == _shape(tmp_path / "declared" / database.NAME)
 
 
 def _shape(path: Path) -> dict[str, Any]:
@@ -142,10 +146,10 @@ def test_the_initial_migration_is_the_only_one() -> None:
 
 
 def test_migrating_what_is_newest_changes_nothing(tmp_path: Path) -> None:
-    _migrated(tmp_path / "new.sqlite3").dispose()
-    before = (tmp_path / "new.sqlite3").read_bytes()
-    _migrated(tmp_path / "new.sqlite3").dispose()
-    assert (tmp_path / "new.sqlite3").read_bytes() == before
+    _migrated(tmp_path / "new").dispose()
+    before = (tmp_path / "new" / database.NAME).read_bytes()
+    _migrated(tmp_path / "new").dispose()
+    assert (tmp_path / "new" / database.NAME).read_bytes() == before
 
 
 def test_a_newer_format_is_refused_with_what_to_do(run_dir: Path) -> None:
@@ -201,7 +205,7 @@ def test_another_programs_database_is_no_run(tmp_path: Path) -> None:
 
 def test_an_error_of_the_database_says_nothing_of_the_values_it_was_given(run_dir: Path) -> None:
     """Values are client ids, salts and digests; an exception ends up in logs."""
-    engine = database.connect(run_dir / database.NAME, write=False)
+    engine = database.connect(run_dir, write=False)
     with engine.connect() as connection, pytest.raises(sa.exc.OperationalError) as caught:
         connection.execute(sa.text("SELECT * FROM nowhere WHERE id = :id"), {"id": "client-03"})
     assert "client-03" not in str(caught.value)
@@ -211,7 +215,7 @@ def test_an_error_of_the_database_says_nothing_of_the_values_it_was_given(run_di
 def test_a_ledger_that_somebody_is_writing_is_in_use_not_damaged(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(backend, "BUSY_SECONDS", 0.1)
     with closing(sqlite3.connect(run_dir / database.NAME, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with Ledger.open(run_dir, shared=True) as ledger, refuses(RunInUse, "being written"):

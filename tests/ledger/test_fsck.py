@@ -393,6 +393,7 @@ def test_fsck_changes_no_byte(run_dir: Path, damage: Damage) -> None:
     assert files_of(run_dir) == before
 
 
+@pytest.mark.sqlite
 def test_fsck_changes_no_byte_of_what_a_crash_left(tmp_path: Path) -> None:
     with create(tmp_path / "run", config="seed = 1\n") as ledger:
         record_next(ledger)

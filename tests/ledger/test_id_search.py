@@ -128,6 +128,7 @@ def test_an_empty_file_contains_nobody(tmp_path: Path) -> None:
     assert found(tmp_path, "client-07") == []
 
 
+@pytest.mark.sqlite
 def test_the_write_ahead_log_is_a_file_like_any_other(tmp_path: Path) -> None:
     """What has been deleted from the tables can still stand in the log, and then it is not gone."""
     with create(tmp_path / "run", clients=["still-here", "leaving"]):

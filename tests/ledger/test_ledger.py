@@ -130,7 +130,9 @@ def test_a_round_that_does_not_follow_is_refused_and_leaves_nothing(tmp_path: Pa
 
 
 @pytest.mark.parametrize("table", ["models", "rounds", "clusters", "slots", "memberships"])
-def test_a_failure_at_any_insert_leaves_no_rows_and_the_run_usable(tmp_path: Path, table: str) -> None:
+def test_a_failure_at_any_insert_leaves_no_rows_and_the_run_usable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
     class DiskOnFireError(Exception):
         pass
 
@@ -138,12 +140,21 @@ def test_a_failure_at_any_insert_leaves_no_rows_and_the_run_usable(tmp_path: Pat
         if statement.startswith(f"INSERT INTO {table} "):
             raise DiskOnFireError
 
+    def fail_with_many(backend: Any, connection: sa.Connection, into: sa.Table, rows: Any) -> None:
+        if into.name == table:
+            raise DiskOnFireError
+        insert_many(backend, connection, into, rows)
+
     with create(tmp_path / "run") as ledger:
         record_next(ledger)
         kept = all_rows(tmp_path / "run")
+        kind = type(database.of(tmp_path / "run"))
+        insert_many = kind.insert_many
         sa.event.listen(ledger._engine, "before_cursor_execute", fail)
-        with pytest.raises(DiskOnFireError):
-            record_next(ledger)
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, "insert_many", fail_with_many)
+            with pytest.raises(DiskOnFireError):
+                record_next(ledger)
         sa.event.remove(ledger._engine, "before_cursor_execute", fail)
         assert all_rows(tmp_path / "run") == kept
         assert ledger.next_round() == (2, 1)

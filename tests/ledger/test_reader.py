@@ -75,6 +75,7 @@ def test_models_before_and_after_chain_from_the_initial_to_the_next_round(tmp_pa
                 beyond()
 
 
+@pytest.mark.sqlite
 def test_rounds_with_is_answered_from_indices_alone(tmp_path: Path) -> None:
     asked: list[tuple[str, Any]] = []
 

@@ -31,6 +31,7 @@ from disavow.engines.trainer import Trainer, VectorisedEngine
 from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms import Mechanism
 from disavow.ledger import Ledger
+from disavow.ledger.database import LOCAL
 from disavow.ledger.files import write_durably
 from disavow.rounds.options import RoundOptions
 from disavow.rounds.participation import SecretOrder
@@ -213,6 +214,7 @@ def _begin(
         created_by=f"disavow {__version__}",
         at=options.clock(),
         keys=scratch / "keys",
+        database=LOCAL,
     )
     stack.callback(ledger.close)
     if subject.anchors is not None:

@@ -14,14 +14,14 @@ from disavow.proof.keys import LIST, PASSPHRASE_VARIABLE, PRIVATE, PUBLIC, gener
 from disavow.proof.notes import PublicKey
 from disavow.proof.pkcs8 import ITERATIONS
 
-_LEDGER = "ledger.sqlite3"
+_LEDGERS = ("ledger.sqlite3", "database.json")
 
 
 def keygen(folder: Path | None, *, name: str, rotate: bool, no_passphrase: bool, as_json: bool) -> None:
     """Make a signing key, or replace the one there is."""
     folder = _folder(folder)
     for above in (folder.resolve(), *folder.resolve().parents):
-        if (above / _LEDGER).exists():
+        if any((above / name).exists() for name in _LEDGERS):
             raise ConfigError(f"{folder} lies inside the run {above}; keys lie outside every run")
     passphrase = None if no_passphrase else os.environ.get(PASSPHRASE_VARIABLE) or new_passphrase()
     if not passphrase and not no_passphrase:

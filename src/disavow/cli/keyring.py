@@ -8,10 +8,9 @@ import typer
 
 from disavow.cli.output import print_json, results
 from disavow.errors import ConfigError, KeyringOutdated
-from disavow.ledger import Ledger
+from disavow.ledger import Ledger, database
 from disavow.ledger.keyring import FOLDER, Keyring, never_opened_in, unfinished_in
 from disavow.ledger.keys import refuse_inside
-from disavow.ledger.lock import Lock
 
 
 def show(directory: Path, *, as_json: bool) -> None:
@@ -110,7 +109,7 @@ def backup(directory: Path, folder: Path, *, as_json: bool) -> None:
 
 def rotate(directory: Path, *, as_json: bool) -> None:
     """Give every client a new key for rounds from now on, while nobody else holds the run."""
-    with Ledger.open(directory, shared=True) as ledger, Lock(directory):
+    with Ledger.open(directory, shared=True) as ledger, database.lock(directory):
         epoch = ledger.rotate_keys()
     if as_json:
         print_json({"run": str(directory), "epoch": epoch})

@@ -63,6 +63,14 @@ def train(
             help="Keep the models in an S3-compatible bucket (s3://BUCKET/PREFIX), not in DIR; DIR remembers it.",
         ),
     ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Keep the rows of the ledger in this PostgreSQL database; sqlite: in the run. "
+            "[default: ledger.database of CONFIG, or DISAVOW_DATABASE, or sqlite]",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Train a federation and keep its ledger. Interrupt it at any moment; `disavow resume` goes on.
@@ -70,10 +78,12 @@ def train(
     **Example:** `disavow train config.toml --run runs/first`
 
     **Example:** `disavow train config.toml --run runs/first --models s3://bucket/federations`
+
+    **Example:** `disavow train config.toml --run runs/first --database postgresql+psycopg://disavow@db.example/runs`
     """
     with needs("train"):
         from disavow.cli import train as command
-    command.train(config, run, task=task, models=models, as_json=json)
+    command.train(config, run, task=task, models=models, database=database, as_json=json)
 
 
 @app.command(rich_help_panel="Runs and erasures")

@@ -21,14 +21,22 @@ _INTERRUPTED = 130
 
 
 def train(
-    config_file: Path, directory: Path, *, as_json: bool, task: str | None = None, models: str | None = None
+    config_file: Path,
+    directory: Path,
+    *,
+    as_json: bool,
+    task: str | None = None,
+    models: str | None = None,
+    database: str | None = None,
 ) -> None:
-    """Start a run and train it; a task, or a place for its models, goes before the one in the settings."""
+    """Start a run and train it; a task, a place for its models or a database goes before that of the settings."""
     settings = config.load(config_file)
     if task is not None:  # into the settings, so that the run names it
         named = settings.task.model_copy(update={"factory": task})
         settings = settings.model_copy(update={"task": named})
-    with Federation.create(directory, settings, models=models, ask=ask_passphrase, loading=_bar) as federation:
+    with Federation.create(
+        directory, settings, models=models, database=database, ask=ask_passphrase, loading=_bar
+    ) as federation:
         show_engine(federation)
         show_notes(federation)
         _warn_unsigned(federation)

@@ -19,7 +19,7 @@ from disavow.config.declarations import (
     TrackingSettings,
     TrainingSettings,
 )
-from disavow.config.settings import CHANGEABLE, PROJECTION_LIMIT, Settings, participants_of
+from disavow.config.settings import CHANGEABLE, PROJECTION_LIMIT, UNKEPT, Settings, participants_of
 from disavow.config.toml import (
     allowed,
     from_values,
@@ -35,6 +35,7 @@ from disavow.config.toml import (
 __all__ = [
     "CHANGEABLE",
     "PROJECTION_LIMIT",
+    "UNKEPT",
     "ClusteringSettings",
     "DataSettings",
     "DeniabilitySettings",

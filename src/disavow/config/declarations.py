@@ -287,3 +287,10 @@ class LedgerSettings(Section):
         "Needs the extra s3; credentials and the endpoint come from AWS's variables or profile (docs/storage.md). "
         "The run notes it in models.url, and no longer here",
     )
+    database: str | None = Field(
+        None,
+        min_length=1,
+        description="where a new run keeps its rows: a URL such as postgresql+psycopg://role@host/database (extra "
+        "postgres, docs/databases.md), without a password; not set: DISAVOW_DATABASE, or else a file in the run. A "
+        "run says it in its database.json instead",
+    )

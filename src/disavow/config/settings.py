@@ -37,6 +37,10 @@ promises.
 """
 
 
+UNKEPT = ("ledger.database", "ledger.models")
+"""Settings that count when a run is started, and are not kept in its config.toml."""
+
+
 class Settings(Section):
     """All settings of a run."""
 

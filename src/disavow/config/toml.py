@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from disavow.config.declarations import MOST
-from disavow.config.settings import CHANGEABLE, Settings
+from disavow.config.settings import CHANGEABLE, UNKEPT, Settings
 from disavow.domain import Policy
 from disavow.domain.strategies import Registry, broken_plugins
 from disavow.errors import ConfigError
@@ -263,13 +263,11 @@ def _toml(value: object) -> str:
 
 
 def settings_digest(settings: Settings) -> str:
-    """Hash the settings that a run keeps from its start: all but `CHANGEABLE`."""
+    """Hash the settings that a run keeps from its start: all but `CHANGEABLE`, and where its rows are."""
     fixed, defaults = settings, Settings()
     for name in CHANGEABLE:
         fixed = _replaced(fixed, name, _value(defaults, name))
-    # a run notes elsewhere where its models are: in its settings, nothing says so
-    without = ("ledger.models",) if fixed.ledger.models is None else ()
-    return hashlib.sha256(to_toml(fixed, comments=False, without=without).encode()).hexdigest()
+    return hashlib.sha256(to_toml(fixed, comments=False, without=UNKEPT).encode()).hexdigest()
 
 
 def _value(settings: Settings, name: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import closing
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -28,7 +27,8 @@ _TRIES = 5
 def copy_run(directory: Path, target: Path, *, keys: Path, target_keys: Path) -> None:
     """Copy one state of the ledger, and the files it names, into a directory that does not exist yet.
 
-    Proofs stay behind: a copy answers for nobody. Its models are in its directory, wherever the run has its own.
+    Proofs stay behind: a copy answers for nobody. Wherever the run has its models and its rows, the copy has them in
+    its directory.
 
     Args:
         directory: The run.
@@ -39,7 +39,7 @@ def copy_run(directory: Path, target: Path, *, keys: Path, target_keys: Path) ->
     """
     refuse_existing(target)
     refuse_unsafe(directory)
-    if not (directory / database.NAME).exists():
+    if not database.exists(directory):
         raise RunMissing(f"{directory} holds no run; there is nothing to copy")
     database.check_revision(directory)
     target.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
@@ -67,7 +67,7 @@ def copy_run(directory: Path, target: Path, *, keys: Path, target_keys: Path) ->
 
 def _copy_keyring(keyring: Keyring, target: Path, keys: Path) -> None:
     """Copy the keyring as it is now, for the state of the run that was copied: it must not take it for restored."""
-    engine = database.connect(target / database.NAME, write=False)
+    engine = database.connect(target, write=False)
     try:
         with engine.connect() as connection:
             state = state_of(connection)
@@ -81,7 +81,7 @@ def _copy_keyring(keyring: Keyring, target: Path, keys: Path) -> None:
 
 def run_id_of(directory: Path) -> str:
     """Read the id of a run."""
-    engine = database.connect(directory / database.NAME, write=False)
+    engine = database.connect(directory, write=False)
     try:
         with engine.connect() as connection:
             found: str = connection.execute(sa.select(run.c.run_id)).scalar_one()
@@ -92,20 +92,13 @@ def run_id_of(directory: Path) -> str:
 
 def _copy_ledger(directory: Path, target: Path) -> tuple[set[str], set[str]]:
     """Copy the rows in the state of one moment; the models that they name, and the files of updates."""
-    source = database.connect(directory / database.NAME, write=False)
-    copied = database.connect(target / database.NAME, write=True)
+    database.copy_rows(directory, target)
+    copied = database.connect(target, write=False)
     try:
-        with (
-            database.reading(directory),
-            closing(source.raw_connection()) as here,
-            closing(copied.raw_connection()) as there,
-        ):
-            here.driver_connection.backup(there.driver_connection)  # type: ignore[union-attr]
         with copied.connect() as connection:
             named = connection.execute(sa.select(models.c.digest).where(models.c.present)).scalars()
             return set(named), kept_updates(connection)
     finally:
-        source.dispose()
         copied.dispose()
 
 

@@ -55,6 +55,7 @@ class Beginning:
     signer: Signer | None = None
     data: Mapping[str, str] | None = None
     models_at: Location | None = None
+    database: str | None = None
 
 
 def refuse_existing(directory: Path) -> None:
@@ -68,9 +69,10 @@ def refuse_existing(directory: Path) -> None:
 def make(directory: Path, beginning: Beginning) -> None:
     """Furnish a new run beside its place and move it there; its keyring comes first.
 
-    In a directory that was there, empty, the ledger file appears last.
+    In a directory that was there, empty, the ledger file appears last, or the one that names the database.
     """
     refuse_existing(directory)
+    database.refuse_unreachable(database.chosen(beginning.database), directory)  # before there is a keyring
     directory = directory.resolve()
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -99,6 +101,8 @@ def make(directory: Path, beginning: Beginning) -> None:
 def _give_up(workshop: Path, keyring: Keyring) -> None:
     """Remove what was made of a run; its keyring only as long as nothing of the run is in its place."""
     keyring.close()
+    with contextlib.suppress(DisavowError):
+        _remove_rows(workshop)
     if (workshop / CONFIG).exists():  # what is moved first
         shutil.rmtree(keyring.folder, ignore_errors=True)
         try:
@@ -114,8 +118,10 @@ def _remove_stale(directory: Path) -> None:
     with contextlib.suppress(OSError):
         for stale in directory.parent.iterdir():
             if ours.fullmatch(stale.name) and kind_of(stale) == "a folder":
+                # where its bucket or its database cannot be reached now, the folder stays, to name them next time
                 with contextlib.suppress(DisavowError, OSError), Lock(stale):
                     _remove_objects(stale)
+                    _remove_rows(stale)
                     shutil.rmtree(stale, ignore_errors=True)
 
 
@@ -135,6 +141,12 @@ def _remove_objects(workshop: Path) -> None:
             blobs.remove(blobs.names())
 
 
+def _remove_rows(workshop: Path) -> None:
+    """Remove the ledger of a run that did not come into being, where it is not in its folder."""
+    if workshop.lstat().st_uid == os.geteuid() and database.exists(workshop):
+        database.of(workshop).remove()
+
+
 def _move(workshop: Path, directory: Path) -> None:
     """Put a furnished run in its place. Nothing that is there is ever replaced."""
     if not directory.exists():
@@ -145,7 +157,8 @@ def _move(workshop: Path, directory: Path) -> None:
         if {path.name for path in directory.iterdir()} != {LOCK}:
             raise RunExists(f"{directory} is no longer empty; nothing was overwritten")
         models_at = MODELS if location_of(workshop) is None else LOCATION
-        for name in (CONFIG, models_at, database.NAME):
+        ledger = database.NAME if (workshop / database.NAME).exists() else database.ADDRESS
+        for name in (CONFIG, models_at, ledger):
             (workshop / name).rename(directory / name)
         sync_folder(directory)
     shutil.rmtree(workshop)
@@ -170,8 +183,9 @@ def _furnish(workshop: Path, beginning: Beginning, keyring: Keyring) -> None:
         "settings_digest": beginning.settings_digest,
         "trainer": beginning.trainer.to_json(),
     }
-    database.make_empty(workshop / database.NAME)
-    engine = database.connect(workshop / database.NAME, write=True)
+    rows_of = database.new(workshop, database.chosen(beginning.database), keyring.run_id)
+    database.make_empty(rows_of)
+    engine = rows_of.connect(write=True)
     try:
         with database.writing(engine) as connection:
             connection.execute(models.insert().values(digest=digest, stored_bytes=stored_bytes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from disavow.domain import EngineChoice, Layout, RequestState, VerdictKind
 from disavow.domain.strategies import MECHANISMS
 from disavow.errors import ConfigError, IntegrityError, KeyringOutdated, LedgerError, LedgerVersion, RunError
 from disavow.ledger import database, rows, updates
+from disavow.ledger.backend import Objects, backend_of
 from disavow.ledger.blobs import LOCATION, location_of
 from disavow.ledger.creation import CONFIG
 from disavow.ledger.findings import Checked, Finding, gaps, name_of
@@ -36,7 +36,6 @@ from disavow.ledger.run_files import exposed_in, unsafe_in
 from disavow.ledger.schema import erasures, models, requests, rounds, run
 from disavow.ledger.updates import UPDATES, UpdateStore
 
-_SCHEMA = f"{database.NAME}, schema"
 _TRIES = 20
 
 Progress = Callable[[int, int], None]
@@ -56,22 +55,22 @@ def fsck(
     with the run's keyring in it, who filled which slot is checked too.
     """
     kept = None if checkpoint is None else read_kept_head(checkpoint)
-    path = directory / database.NAME
     unsafe = [
         Finding(found.name, f"is {kind}, which a run never holds there") for found, kind in unsafe_in(directory)
     ]
     if unsafe:
         return unsafe  # nothing of it is read
-    if not path.exists():
+    if not database.exists(directory):
         raise RunError(f"{directory} holds no run: there is no {database.NAME}")
-    engine = database.connect(path, write=False)
+    rows_of = database.of(directory)
+    engine = rows_of.connect(write=False)
     try:
         with engine.connect() as connection:
             return _check(directory, connection, progress, kept, default_folder() if keys is None else keys)
-    except (sa.exc.DatabaseError, sqlite3.DatabaseError, UnicodeDecodeError, LedgerError) as error:
+    except rows_of.unreadable as error:
         if isinstance(error, LedgerVersion):
             raise
-        return [Finding(database.NAME, f"is damaged: {getattr(error, 'orig', error)}")]
+        return [Finding(rows_of.name, f"is damaged: {getattr(error, 'orig', error)}")]
     finally:
         engine.dispose()
 
@@ -80,10 +79,18 @@ def _check(
     directory: Path, connection: sa.Connection, progress: Progress, kept_head: str | None, keys: Path
 ) -> list[Finding]:
     database.check_revision(directory)
-    found = [*_database(directory / database.NAME, connection), *_changed_in_schema(connection)]
-    if found:
+    rows_of = backend_of(connection)
+    found = [Finding(where, what) for where, what in rows_of.faults(connection)]
+    schema, expected = rows_of.objects(connection), rows_of.expected_objects(connection, database.HEAD)
+    where = f"{rows_of.name}, schema"
+    if expected is None:
+        found.append(Finding(where, "was not checked: this role may not make a schema to compare", fault=False))
+    else:
+        found += _changed_in_schema(where, schema, expected)
+    if any(finding.fault for finding in found):
         return found  # nothing read from a damaged file means anything
-    found += _added_to_schema(connection)
+    if expected is not None:
+        found += _added_to_schema(where, schema, expected)
     try:
         inside = location_of(directory) is None
     except LedgerError as error:
@@ -172,37 +179,19 @@ def _readable(where: str, check: Callable[[], Iterator[Finding]]) -> list[Findin
         return [Finding(where, f"holds values that cannot be: {error}")]
 
 
-def _database(path: Path, connection: sa.Connection) -> Iterator[Finding]:
-    pages, size = (connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("page_count", "page_size"))
-    log = path.with_name(path.name + "-wal")
-    if not (log.exists() and log.stat().st_size) and path.stat().st_size != (pages or 0) * (size or 0):
-        yield Finding(path.name, f"is damaged: it has {path.stat().st_size} bytes, not {pages} pages of {size}")
-    for (message,) in connection.exec_driver_sql("PRAGMA integrity_check"):
-        if message != "ok":
-            yield Finding(database.NAME, f"is damaged: {message}")
-    for table, _, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
-        yield Finding(f"table {table}", f"a row refers to a row of {parent} that is not there")
-
-
-def _changed_in_schema(connection: sa.Connection) -> Iterator[Finding]:
+def _changed_in_schema(where: str, found: Objects, expected: Objects) -> Iterator[Finding]:
     """What the format has and this ledger has not, or has otherwise: a view could stand in for a table."""
-    found = _objects(connection)
-    for (kind, name), definition in database.schema_objects().items():
+    for (kind, name), definition in expected.items():
         if (kind, name) not in found:
-            yield Finding(_SCHEMA, f"the {kind} {name} is missing")
+            yield Finding(where, f"the {kind} {name} is missing")
         elif found[kind, name] != definition:
-            yield Finding(_SCHEMA, f"the {kind} {name} is not as the format has it")
+            yield Finding(where, f"the {kind} {name} is not as the format has it")
 
 
-def _added_to_schema(connection: sa.Connection) -> Iterator[Finding]:
+def _added_to_schema(where: str, found: Objects, expected: Objects) -> Iterator[Finding]:
     """What this ledger has and the format has not: a trigger could keep what an erasure deletes."""
-    for kind, name in _objects(connection).keys() - database.schema_objects().keys():
-        yield Finding(_SCHEMA, f"the {kind} {name!a} is none of a ledger's: it may keep what erasures delete")
-
-
-def _objects(connection: sa.Connection) -> dict[tuple[str, str], str | None]:
-    found = connection.exec_driver_sql(database.SCHEMA_OBJECTS)
-    return {(str(kind), str(name)): definition for kind, name, definition in found}
+    for kind, name in found.keys() - expected.keys():
+        yield Finding(where, f"the {kind} {name!a} is none of a ledger's: it may keep what erasures delete")
 
 
 def _load(directory: Path, connection: sa.Connection, keys: Path) -> Checked:
@@ -278,10 +267,9 @@ def _model(checked: Checked, digest: str, stored_bytes: int) -> Iterator[Finding
 
 def _missing_rows(checked: Checked, table: sa.Table) -> Iterator[Finding]:
     """Rows of this table are numbered and never deleted: a number that was given and is not there is a fault."""
-    query = sa.text("SELECT seq FROM sqlite_sequence WHERE name = :name")
-    given = checked.connection.execute(query, {"name": table.name}).scalar() or 0
+    given = backend_of(checked.connection).last_number(checked.connection, table)
     ids = set(checked.connection.execute(sa.select(table.c.id)).scalars())
-    for missing in gaps(ids, range(1, int(given) + 1)):
+    for missing in gaps(ids, range(1, given + 1)):
         yield Finding(f"table {table.name}", f"the row with id {missing} is missing")
 
 

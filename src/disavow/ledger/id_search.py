@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 import zstandard
 
+from disavow.ledger import database
 from disavow.ledger.blobs import Blobs
 from disavow.ledger.files import kind_of
 
@@ -78,6 +79,16 @@ def _blob_contains(blobs: Blobs, name: str, wanted: bytes, longer: list[bytes]) 
         return _in_file(io.BytesIO(blobs.read(name)), wanted, longer)
     except FileNotFoundError:
         return False
+
+
+def tables_with(directory: Path, client: str, others: Iterable[str] = ()) -> list[str]:
+    """The tables of a run that contain the whole id, where they are in no file of its directory; see `files_with`.
+
+    What a database server has kept of earlier rows, on its own disk, is not looked at.
+    """
+    wanted = client.encode()
+    longer = [other.encode() for other in others if client in other and other != client]
+    return [name for name, rows in database.of(directory).contents() if any(_found(rows, wanted, longer))]
 
 
 def _contains(path: Path, wanted: bytes, longer: list[bytes]) -> bool:

@@ -103,6 +103,7 @@ class Ledger(Reader):
         signer: Signer | None = None,
         keys: Path | None = None,
         models_at: str | None = None,
+        database: str | None = None,
     ) -> Ledger:
         """A new run, opened for writing. The directory appears whole, or not at all.
 
@@ -110,7 +111,8 @@ class Ledger(Reader):
         trains the run: the caller's own code, unless told otherwise. `data` is the SHA-256 of what each client
         holds, where a task trains the run. `signer` signs the log from its first leaf on. The run's keyring goes to
         `keys`, the folder of the operator's keys. `models_at` is the URL under which its models are kept, such as
-        s3://bucket/prefix; without it they are in the directory.
+        s3://bucket/prefix; without it they are in the directory. `database` is where its rows go: a URL, or
+        "sqlite" for a file in the directory; by default what `DISAVOW_DATABASE` says, or else that file.
         """
         keys = default_folder() if keys is None else keys
         refuse_inside(keys, directory)
@@ -129,6 +131,7 @@ class Ledger(Reader):
             signer,
             data,
             place,
+            database,
         )
         make(directory, start)
         return cls.open(directory, write=True, signer=signer, keys=keys)
@@ -153,17 +156,16 @@ class Ledger(Reader):
 
         `shared` opens it for short writes beside the process that holds the lock, such as placing a request.
         """
-        path = directory / database.NAME
         refuse_unsafe(directory)
-        if not path.exists():
+        if not database.exists(directory):
             raise RunMissing(f"{directory} holds no run; `disavow train CONFIG.toml --run {directory}` starts one")
-        lock = Lock(directory) if write else None
+        lock = database.lock(directory) if write else None
         engine = None
         try:
             if write:
                 make_private(directory)
             database.check_revision(directory)
-            engine = database.connect(path, write=write or shared)
+            engine = database.connect(directory, write=write or shared)
             ledger = cls(directory, engine, lock, signer, keys)
             if write or shared:
                 ledger._compare_with_keyring()
@@ -223,7 +225,7 @@ class Ledger(Reader):
     def allow_short_writes(self) -> None:
         """Let a ledger that was opened for reading write beside whoever holds the lock, as `shared` does."""
         self._engine.dispose()
-        self._engine = database.connect(self.directory / database.NAME, write=True)
+        self._engine = database.connect(self.directory, write=True)
         self._compare_with_keyring()
 
     @property
@@ -242,7 +244,7 @@ class Ledger(Reader):
         if self._lock is not None:
             yield
             return
-        self._lock, self._signer = Lock(self.directory), signer
+        self._lock, self._signer = database.lock(self.directory), signer
         try:
             make_private(self.directory)
             self._compare_with_keyring()
@@ -281,8 +283,9 @@ class Ledger(Reader):
         """Delete model and update files that no row keeps: superseded ones, leavers', and those of rounds never
         recorded, which could be a second draw of the same round. And proofs that were half written.
 
-        A commit that failed may have reached SQLite's log all the same, and a recovery then brings its rows back,
-        with the files they name. The next commit that succeeds takes its place in the log: so there is one first.
+        A commit that failed may have reached the disk all the same, and a recovery, or a server that we no longer
+        hear, then brings its rows back, with the files they name. The next commit that succeeds takes its place in
+        SQLite's log, or has waited for it on a server: so there is one first.
         """
         with database.room_to_write(self.directory):
             ProofStore(self.directory).remove_halves()
@@ -337,7 +340,7 @@ class Ledger(Reader):
     @contextmanager
     def _begin(self) -> Iterator[sa.Connection]:
         """Open a connection that writes: its changes are committed at the end, or none of them."""
-        with database.room_to_write(self.directory), database.writing(self._engine) as connection:
+        with database.room_to_write(self.directory), database.writing(self._engine, self._lock) as connection:
             before = state_of(connection)
             yield connection
             after = state_of(connection)

@@ -10,10 +10,13 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from disavow.errors import RunInUse
 from disavow.ledger.files import open_file, open_folder, unsafe
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
 
 NAME = "lock"
 
@@ -44,12 +47,17 @@ class Lock:
             raise RunInUse(f"{directory} is in use by {holder}; wait for it, or stop it, then try again") from None
         self._sign()
 
-    def _sign(self) -> None:
-        holder = {
+    @staticmethod
+    def told() -> dict[str, int | str]:
+        """What others are told of this process."""
+        return {
             "pid": os.getpid(),
             "command": _command(),
             "since": datetime.now(UTC).isoformat(timespec="seconds"),
         }
+
+    def _sign(self) -> None:
+        holder = self.told()
         with contextlib.suppress(OSError):  # on a full disk the lock holds all the same, only without a name
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, json.dumps(holder).encode(), 0)
@@ -60,6 +68,17 @@ class Lock:
             return f"process {holder['pid']} ({holder['command']}, since {holder['since']})"
         except (ValueError, KeyError, TypeError):
             return "another process"
+
+    def refuse_lost(self, connection: sa.Connection) -> None:
+        """Refuse to write once the lock is lost. A file's lock lasts as long as its process.
+
+        Args:
+            connection: A transaction that is about to write.
+
+        Raises:
+            RunInUse: Another process has the lock.
+
+        """
 
     def release(self) -> None:
         """Let others in. Releasing twice is releasing once."""

@@ -39,6 +39,7 @@ from disavow.ledger import (
     updates,
     withdrawals,
 )
+from disavow.ledger.backend import backend_of
 from disavow.ledger.blobs import location_of
 from disavow.ledger.bucket import Location
 from disavow.ledger.client_secrets import ClientSecrets
@@ -298,10 +299,14 @@ class Reader(ABC):
         return self._read(retention.nearest, number)
 
     def stored_bytes(self) -> int:
-        """What the run takes on disk, SQLite's working files left out, and in a bucket by what was recorded."""
+        """What the run takes on disk, in its database and (by what was recorded) in a bucket.
+
+        SQLite's working files are left out.
+        """
         found = (path for path in self.directory.rglob("*") if not path.name.endswith(("-wal", "-shm")))
         on_disk = sum(path.stat().st_size for path in found if path.is_file())
-        return on_disk + (0 if self.models_at is None else self._read(retention.stored_bytes))
+        rows = self._read(lambda connection: backend_of(connection).stored_bytes(connection))
+        return on_disk + rows + (0 if self.models_at is None else self._read(retention.stored_bytes))
 
     # -- clients -------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from disavow.domain import Anchors, Cluster, Evaluation, Member, Policy, Round, Slot
 from disavow.errors import LedgerError
 from disavow.ledger import log, rows, updates
+from disavow.ledger.backend import backend_of
 from disavow.ledger.members import Members, RoundKeys, has_tokens, selected
 from disavow.ledger.models import Vector
 from disavow.ledger.schema import (
@@ -262,18 +263,13 @@ def insert(
     header["digest"] = rows.round_digest(run_id, header, parts["clusters"], parts["slots"])
     round_id = connection.execute(rounds.insert().values(header).returning(rounds.c.id)).scalar_one()
     for table in (clusters, slots, memberships):
-        _insert_many(connection, table, [{"round_id": round_id, **row} for row in parts[table.name]])
+        backend_of(connection).insert_many(
+            connection, table, [{"round_id": round_id, **row} for row in parts[table.name]]
+        )
     updates.insert(connection, round_id, filled, kept)
     event = rows.event_of_round(header, parts["clusters"], policy)
     connection.execute(events.insert().values(rows.event_row(event, round_id)))
     log.log_round(connection, round_id, header, parts)
-
-
-def _insert_many(connection: sa.Connection, table: sa.Table, many: list[rows.Row]) -> None:
-    """Store rows as they are: converting the values of a large round would take longer than storing them."""
-    statement = table.insert().compile(dialect=connection.dialect, column_keys=list(many[0]))
-    order = statement.positiontup or ()
-    connection.exec_driver_sql(str(statement), [tuple(row[column] for column in order) for row in many])
 
 
 def load(connection: sa.Connection, members: Members, number: int) -> Round:

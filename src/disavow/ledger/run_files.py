@@ -16,7 +16,7 @@ from disavow.ledger.proofs import PROOFS
 from disavow.ledger.updates import UPDATES
 
 _FOLDERS = (MODELS, UPDATES, PROOFS)
-_FILES = (CONFIG, LOCATION, lock.NAME, database.NAME, f"{database.NAME}-wal", f"{database.NAME}-shm")
+_FILES = (CONFIG, LOCATION, lock.NAME, *database.FILES)
 
 
 def refuse_unsafe(directory: Path) -> None:
@@ -27,7 +27,7 @@ def refuse_unsafe(directory: Path) -> None:
 
 def unsafe_in(directory: Path) -> Iterator[tuple[Path, str]]:
     """Whatever of a run is not the file or the folder that it should be, and what it is instead."""
-    yield from database.unsafe_files(directory / database.NAME)
+    yield from database.unsafe_files(directory)
     for names, due in (((CONFIG, LOCATION, lock.NAME), "a file"), (_FOLDERS, "a folder")):
         for path in (directory / name for name in names):
             kind = kind_of(path)

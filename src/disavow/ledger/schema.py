@@ -27,6 +27,9 @@ metadata = sa.MetaData(
     }
 )
 
+_LARGE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+"""What may exceed 32 bits, which every integer of SQLite may."""
+
 run = sa.Table(
     "run",
     metadata,
@@ -39,9 +42,9 @@ run = sa.Table(
     sa.Column("settings_digest", sa.String, nullable=False, comment="of what config.toml must keep"),
     sa.Column("trainer", sa.Text, nullable=False, comment="JSON: what trains it, such as the digest of its data"),
     sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the above; see ledger/rows.py"),
-    sa.Column("keyring", sa.Integer, nullable=False, comment="generation of the keyring when last written"),
+    sa.Column("keyring", _LARGE, nullable=False, comment="generation of the keyring when last written"),
     sa.Column("history", sa.String, nullable=False, comment="random; a new one once a restored run is accepted"),
-    sa.Column("commits", sa.Integer, nullable=False, comment="counts changes of the log and of the requests"),
+    sa.Column("commits", _LARGE, nullable=False, comment="counts changes of the log and of the requests"),
     sa.Column("engine", sa.Text, comment="JSON: which engine trained last, and why no faster one did"),
 )
 
@@ -49,7 +52,7 @@ models = sa.Table(
     "models",
     metadata,
     sa.Column("digest", sa.String, primary_key=True, comment="SHA-256 of the uncompressed safetensors file"),
-    sa.Column("stored_bytes", sa.Integer, nullable=False, comment="size of the compressed file"),
+    sa.Column("stored_bytes", _LARGE, nullable=False, comment="size of the compressed file"),
     sa.Column("present", sa.Boolean, nullable=False, server_default=sa.true(), comment="false once deleted"),
     sa.Column(
         "thinned",
@@ -116,6 +119,7 @@ sa.Index(
     rounds.c.number,
     unique=True,
     sqlite_where=rounds.c.standing,
+    postgresql_where=rounds.c.standing,
 )
 
 clusters = sa.Table(
@@ -169,7 +173,7 @@ updates = sa.Table(
     sa.Column("round_id", sa.Integer, primary_key=True),
     sa.Column("slot", sa.Integer, primary_key=True),
     sa.Column("name", sa.String, nullable=False, comment="of its file; see ledger/updates.py"),
-    sa.Column("stored_bytes", sa.Integer, nullable=False, comment="size of the file"),
+    sa.Column("stored_bytes", _LARGE, nullable=False, comment="size of the file"),
     sa.ForeignKeyConstraint(["round_id", "slot"], ["memberships.round_id", "memberships.slot"]),
     sqlite_with_rowid=False,
 )
@@ -210,7 +214,7 @@ erasures = sa.Table(
     sa.Column("opened_at", sa.String, nullable=False, comment="UTC, ISO 8601"),
     sa.Column("finished_at", sa.String, comment="UTC, ISO 8601"),
     sa.Column("rounds", sa.Integer, nullable=False, server_default="0", comment="rebuilt"),
-    sa.Column("client_epochs", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("client_epochs", _LARGE, nullable=False, server_default="0"),
     sa.Column("exchanged_bytes", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("seconds", sa.Float, nullable=False, server_default="0"),
     sa.Column("remark", sa.Text, nullable=False, server_default=""),
@@ -240,6 +244,7 @@ sa.Index(
     requests.c.client,
     unique=True,
     sqlite_where=requests.c.cancelled_at.is_(None),
+    postgresql_where=requests.c.cancelled_at.is_(None),
 )
 
 withdrawals = sa.Table(
@@ -269,4 +274,5 @@ sa.Index(
     "ix_log_keys",
     log.c.position,
     sqlite_where=sa.and_(log.c.round_id.is_(None), log.c.erasure.is_(None)),
+    postgresql_where=sa.and_(log.c.round_id.is_(None), log.c.erasure.is_(None)),
 )
