@@ -14,6 +14,7 @@ import pytest
 
 from disavow.proof import canonical
 from disavow.proof.verify import Asked, TrustedKey, verify
+from tests.proof.vectors.short import short
 from tests.proof.vectors.valid import LEAVER
 from tests.proof.world import SERVER, World, client, signer_named
 
@@ -109,6 +110,24 @@ def withdrawn_from_the_cluster(n: int) -> Asked:
     return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
 
 
+def closed_rounds(n: int) -> Asked:
+    world = short("closed").train(1).train(n, without=[LEAVER])
+    return world.leave(client(5)).leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+
+
+def closed_withdrawals(n: int) -> Asked:
+    world = short("one by one", clients=7 * n).train(1)
+    apart = [name for name in world.clients if name not in _mates(world)]
+    for name in apart[:n]:
+        world.leave(name, verdict="deniable")
+    return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+
+
+def withdrawn_slots(n: int) -> Asked:
+    world = short("many slots").train(n).leave(client(5), client(6), verdict="deniable")
+    return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+
+
 def _mates(world: World) -> tuple[str, ...]:
     past = world.pasts[0]
     return past.group_of(past.slots[LEAVER]).clients
@@ -139,6 +158,9 @@ GROWING: dict[str, tuple[Callable[[int], Asked], int]] = {
     "requests of one withdrawal": (requests_together, 50),
     "slots": (slots, 200),
     "slots withdrawn from the leaver's own cluster": (withdrawn_from_the_cluster, 50),
+    "closed rounds": (closed_rounds, 100),
+    "closed withdrawals": (closed_withdrawals, 50),
+    "withdrawn slots and clusters": (withdrawn_slots, 50),
     "cosignatures and keys": (cosignatures_and_keys, 100),
 }
 
