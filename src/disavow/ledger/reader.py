@@ -56,7 +56,7 @@ from disavow.ledger.schema import models, run
 from disavow.ledger.updates import UPDATES, KeptRound, UpdateStore
 from disavow.ledger.withdrawals import Withdrawn
 from disavow.privacy.events import Event
-from disavow.proof.leaves import MOST_REQUESTS, Leaf, LogLeaf
+from disavow.proof.leaves import MOST_REQUESTS, LogLeaf
 from disavow.proof.notes import Checkpoint as LogHead
 from disavow.proof.notes import PublicKey, Signer
 
@@ -412,10 +412,6 @@ class Reader(ABC):
 
         """
         self._read(log.refuse_signer, signer)
-
-    def log_leaves(self) -> list[Leaf]:
-        """All leaves of the log, as they were written."""
-        return self._read(log.leaves_of)
 
     def closed_leaves(self, shown: Collection[int]) -> list[LogLeaf]:
         """All leaves of the log as a proof has them that shows those at these places."""
