@@ -60,13 +60,6 @@ def test_proofs_after_many_rounds_are_of_the_last_who_left() -> None:
     assert grown["rounds_shown"] <= 8
 
 
-@pytest.mark.torture
-def test_a_proof_after_ten_thousand_rounds_and_a_thousand_withdrawals_is_below_two_megabytes() -> None:
-    grown = proof_growth.grown(10_000, 1_000)
-    assert grown["withdrawals"] == 1_000
-    assert grown["megabytes"] < 2
-
-
 def test_retention_counts_what_thinning_costs() -> None:
     assert retention.more([3, 5], [2, 2])[0] == 1.0
     assert math.isnan(retention.more([0, 0], [0, 0])[0])

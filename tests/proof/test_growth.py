@@ -5,7 +5,9 @@ Work is counted, not timed: calls of functions, and comparisons of numbers that 
 
 from __future__ import annotations
 
+import random
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
@@ -175,3 +177,22 @@ def test_work_does_not_grow_with_the_square(name: str, monkeypatch: pytest.Monke
     one, two, three = (work_of(make(times * n)) for times in (1, 2, 3))
     assert one < two < three
     assert three - 2 * two + one < 0.08 * two
+
+
+@pytest.mark.torture
+def test_a_proof_after_ten_thousand_rounds_and_a_thousand_withdrawals_is_below_two_megabytes() -> None:
+    """Rounds of 40 of 4,000 clients; everybody who leaves was in about a hundred of them."""
+    chance, leavers = random.Random(1), 1_000
+    world = short("ten thousand", clients=4 * leavers, k=10, x=3)
+    everybody = set(world.clients)
+    for _ in range(10_000):
+        world.train(without=everybody.difference(chance.sample(world.clients, 40)))
+    names = chance.sample(world.clients, leavers)
+    for name in names[:-1]:
+        world.leave(name, verdict="deniable")
+    made = world.leave(names[-1], verdict="deniable").proof(names[-1])
+    size, start = len(made.proof), time.process_time()
+    report = verify(made.asked())
+    print(f"{size / 1e6:.2f} MB, verified in {time.process_time() - start:.2f} s of processor time")
+    assert len(report.survivors) > 50
+    assert size < 2_000_000

@@ -520,9 +520,10 @@ class World:
             who = commit_client(run_id=self.run_id, salt=request.client_salt, client=name)
             where = commit_rounds(request.rounds_salt, request.leaves)
             told.append(LoggedRequest(asked_at=day_of(asked_at), verdict=kind, client=who, rounds=where))
-        root = map_root(past.value(place) for past in self.pasts)
         slots, day = None, day_of(judged_at)
-        if self.version != MAPPED:
+        if self.version == MAPPED:
+            root = map_root(past.value(place) for past in self.pasts)
+        else:
             entries = self.entries(place)
             root = slots_root([withdrawn_inner(each.salt, each.slot) for _, each in entries])
             slots = write_slots([self._withdrawn_from(past, each) for past, each in entries], place)
