@@ -3,6 +3,7 @@
 python -m benchmarks             all of them
 python -m benchmarks clustering  only that one
 python -m benchmarks engines     our engines beside their peers; has options of its own, see --help after it
+python -m benchmarks proof_growth  proofs after 10,000 rounds and 1,000 withdrawals; only on request, half an hour
 python -m benchmarks flower      over Flower's FedAvg; only on request, because it needs the extra flower
 """
 
@@ -21,7 +22,7 @@ from disavow.cli.options import needs_requirements
 from disavow.proof.keys import child_environment
 
 NAMES = ("kernels", "clustering", "weights", "recording", "judging", "proofs", "retention", "tasks", "commands")
-ON_REQUEST = ("flower",)
+ON_REQUEST = ("flower", "proof_growth")
 ENGINES = "engines"
 RESULTS = Path("bench-results")
 

@@ -29,7 +29,7 @@ from disavow.ledger.rows import RUN, run_digest, time_to_text
 from disavow.proof.envelope import Envelope
 from disavow.proof.keys import generate
 from disavow.proof.leaves import RunLeaf
-from disavow.proof.statement import Statement
+from disavow.proof.statement import decode_statement
 from disavow.proof.verify import Asked, TrustedKey, verify
 from disavow.rounds.options import now
 from tests.cli.process import environment, run
@@ -217,7 +217,7 @@ def test_the_digest_of_frozen_parameters_is_in_leaf_0_and_shown_by_proofs(tmp_pa
     assert answer.refusal is None
     assert frozen is not None
     proof = (tmp_path / "run" / "proofs" / "request-1.json").read_bytes()
-    statement = Statement.decode(Envelope.decode(proof).payload)
+    statement = decode_statement(Envelope.decode(proof).statement)
     promised = statement.predicate.leaves[0]
     assert isinstance(promised, RunLeaf)
     assert promised.frozen == frozen

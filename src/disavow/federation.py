@@ -55,8 +55,9 @@ from disavow.ledger.proofs import ProofStore
 from disavow.ledger.requests import already_forgotten
 from disavow.proof.envelope import Envelope
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
+from disavow.proof.leaves import log_size
 from disavow.proof.notes import Signer
-from disavow.proof.statement import Statement
+from disavow.proof.statement import decode_statement
 from disavow.results import (
     Answer,
     ExportedModel,
@@ -1109,9 +1110,9 @@ class Federation:
         proofs = ProofStore(self.directory)
         try:
             if (sealed := proofs.read(request)) is not None:
-                return summarise(Statement.decode(Envelope.decode(sealed).payload))
+                return summarise(decode_statement(Envelope.decode(sealed).statement))
             unsigned = proofs.read(request, signed=False)
-            return None if unsigned is None else summarise(Statement.decode(unsigned))
+            return None if unsigned is None else summarise(decode_statement(unsigned))
         except (RunUnsafe, VerificationError):
             return None  # what became of the file is for fsck to say: the request is answered
 
@@ -1139,7 +1140,7 @@ class Federation:
         if signer is None:
             return None
         self._refuse_other_key(signer)
-        return renew(self.ledger, Envelope.decode(kept).payload, signer)
+        return renew(self.ledger, Envelope.decode(kept).statement, signer)
 
     def _signer(self) -> Signer:
         signer = load_signer(self.keys, self.ask)
@@ -1193,7 +1194,7 @@ def _trains(told: Forecast) -> bool:
 
 def _leaves_in(proof: bytes) -> int:
     """How many leaves a proof of ours has."""
-    return len(Statement.decode(Envelope.decode(proof).payload).predicate.leaves)
+    return log_size(decode_statement(Envelope.decode(proof).statement).predicate.leaves)
 
 
 def _make_openings(folder: Path) -> None:

@@ -146,7 +146,7 @@ def test_afterwards_no_file_of_the_run_holds_the_leavers_ids_or_salts(
     for name, data in files_of(tmp_path / "run").items():
         shown = [data]
         if name.startswith("proofs/"):
-            shown.append(Envelope.decode(data).payload)
+            shown.append(Envelope.decode(data).statement)
         for content in shown:
             assert not any(form in content for form in forms), name
             assert not any(client.encode() in content for client in pair), name

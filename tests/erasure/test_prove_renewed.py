@@ -48,7 +48,7 @@ from tests.refusals import refuses
 
 
 def renewed(run: Federation, request: int, signer: Signer = SERVER) -> bytes:
-    kept = Envelope.decode(proof_of(run, request)).payload
+    kept = Envelope.decode(proof_of(run, request)).statement
     return renew(run.ledger, kept, signer)
 
 
@@ -74,7 +74,8 @@ def test_every_proof_can_be_renewed_for_the_present_head_whatever_came_after_it(
                 assert report.opening is not None
                 assert report.opening.client == client
                 said = predicate_of(report)
-                assert len(said["leaves"]) == log_size(run)
+                assert report.head is not None
+                assert report.head.size == log_size(run)
                 assert said["verdict"] == predicate_of(held(run, number, client))["verdict"]
                 superseded += len(report.opening.rounds) > len(said["clusters"])
     assert superseded or seed  # or nothing of the kind came up at all
@@ -128,10 +129,10 @@ def test_what_is_no_proof_of_this_run_is_not_renewed(tmp_path: Path) -> None:
     with trained(tmp_path / "run", **CLUSTER) as run, trained(tmp_path / "other", seed=8, **CLUSTER) as other:
         leave(run, deniable_client(run))
         leave(other, deniable_client(other))
-        foreign = Envelope.decode(proof_of(other, 1)).payload
+        foreign = Envelope.decode(proof_of(other, 1)).statement
         with pytest.raises(IntegrityError):
             renew(run.ledger, foreign, SERVER)
-        statement = json.loads(Envelope.decode(proof_of(run, 1)).payload)
+        statement = json.loads(Envelope.decode(proof_of(run, 1)).statement)
         statement["predicate"]["clusters"][0]["slot"] ^= 1
         leave(run, deniable_client(run))
         with pytest.raises(IntegrityError):

@@ -237,7 +237,7 @@ def test_a_proof_dates_other_leavers_to_the_day(tmp_path: Path) -> None:
         days = {request["asked_at"] for leaf in leaves for request in leaf.get("requests", ())}
         assert {len(day) for day in [*dated.values(), *days]} == {len("2026-01-31")}
         assert dated.keys() == {"withdrawal", "rollback"}
-        told = Envelope.decode(proof_of(run, 2)).payload.decode()
+        told = Envelope.decode(proof_of(run, 2)).statement.decode()
         assert predicate_of(report)["times"]["asked_at"] in told
         assert not any(time in told for time in predicate_of(held(run, 1, first))["times"].values())
     assert fsck(tmp_path / "run") == []

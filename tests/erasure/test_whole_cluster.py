@@ -58,7 +58,7 @@ def test_one_after_the_other_a_rollback_comes_before_too_few_are_left(tmp_path: 
             assert first == len(members) - needed
         for number, client in enumerate(members, start=1):
             held(run, number, client)
-            renewed = renew(run.ledger, Envelope.decode(proof_of(run, number)).payload, SERVER)
+            renewed = renew(run.ledger, Envelope.decode(proof_of(run, number)).statement, SERVER)
             report = verify(Asked(renewed, trust(), opening_of(run, number), model=served(run)))
             assert all(left >= needed for left in report.survivors)
             assert second_verifier.verify(renewed, KEY, opening_of(run, number), model=served(run)) == (0, None)

@@ -67,14 +67,14 @@ def test_proofs_as_they_are_made_are_clean(answered: Path) -> None:
 def rewritten(predicate: dict[str, object], path: Path, signer: Signer | None) -> None:
     """A statement with another predicate, signed anew."""
     data = path.read_bytes()
-    statement = json.loads(Envelope.decode(data).payload if signer else data)
+    statement = json.loads(Envelope.decode(data).statement if signer else data)
     statement["predicate"] |= predicate
     payload = canonical.encode(statement)
     path.write_bytes(seal(payload, signer) if signer else payload)
 
 
 def signed_again(path: Path, signer: Signer) -> None:
-    path.write_bytes(seal(Envelope.decode(path.read_bytes()).payload, signer))
+    path.write_bytes(seal(Envelope.decode(path.read_bytes()).statement, signer))
 
 
 def swapped(one: Path, two: Path) -> None:

@@ -7,6 +7,8 @@ import hashlib
 import json
 import math
 import re
+import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,9 +20,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 MIB = 1_048_576
 MANY = 1_000_000
 WHOLE = 4_294_967_295
-ERASURE = "urn:disavow:proof-of-deniability:v3"
-WHAT_IF = "urn:disavow:what-if:v3"
+ERASURES = {"urn:disavow:proof-of-deniability:v3": 3, "urn:disavow:proof-of-deniability:v4": 4}
+WHAT_IFS = {"urn:disavow:what-if:v3": 3, "urn:disavow:what-if:v4": 4}
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
+PACKED_TYPE = "application/vnd.disavow.in-toto+zlib"
 LN_10 = 2.302585092994046
 LARGEST = 1.7976931348623157e308
 
@@ -449,6 +452,120 @@ def withdrawn_entry(position: int, inner: bytes) -> bytes:
 NOBODY = counted(0, root_of([]))
 
 
+# "Version 4"
+
+
+def hash_in_log(leaf: Object) -> bytes:
+    """The hash of a leaf, shown or closed ("Version 4", leaves and opening the log)."""
+    kind = leaf["type"]
+    if kind == "closed round" or (kind == "round" and "version" in leaf):
+        inner = leaf["digest"] if kind == "closed round" else sha(canonical(leaf))
+        models = bytes.fromhex(leaf["before"]) + bytes.fromhex(leaf["after"])
+        return leaf_hash(b"disavow/round/v4\0" + u32(leaf["number"]) + u32(leaf["attempt"]) + models + inner)
+    if kind == "closed withdrawal" or (kind == "withdrawal" and "slots" in leaf):
+        inner = unbase64(leaf["digest"]) if kind == "closed withdrawal" else sha(canonical(leaf))
+        head = b"disavow/withdrawal/v4\0" + u32(leaf["rounds"]) + (b"\1" if rolls_back(leaf) else b"\0")
+        return leaf_hash(head + inner + unbase64(leaf["slots"]))
+    return leaf_hash(canonical(leaf))
+
+
+def rolls_back(withdrawal: Object) -> bool:
+    """Whether a verdict of a withdrawal is a rollback; of a closed one, whether it was given so."""
+    if withdrawal["type"] == "closed withdrawal":
+        return bool(withdrawal["b"])
+    return any(request["verdict"] == "rollback" for request in withdrawal["requests"])
+
+
+def items_of_log(shown: Sequence[Object]) -> int:
+    """How many leaves stand in `leaves` ("The checks", 4)."""
+    return sum(len(unbase64(item["rounds"])) // 64 if item["type"] == "closed rounds" else 1 for item in shown)
+
+
+def opened_log(shown: Sequence[Object]) -> list[Object]:
+    """Every leaf at its place ("Opening the log")."""
+    models, attempts, rounds = [shown[0]["initial_model"]], Counter[int](), 0
+    log: list[Object] = []
+    for at, item in enumerate(shown):
+        kind = item["type"]
+        if kind == "closed rounds":
+            require(shown[at - 1]["type"] != "closed rounds", "closed rounds behind closed rounds")
+            data = unbase64(item["rounds"])
+            for start in range(0, len(data), 64):
+                number, after = len(models), data[start : start + 32].hex()
+                attempts[number] += 1
+                closed = {"type": "closed round", "number": number, "attempt": attempts[number]}
+                inner = data[start + 32 : start + 64]
+                log.append({**closed, "before": models[-1], "after": after, "digest": inner})
+                models.append(after)
+                rounds += 1
+            continue
+        if kind == "closed withdrawal":
+            follows = at + 1 < len(shown) and shown[at + 1]["type"] == "rollback"
+            log.append({**item, "rounds": rounds, "b": follows})
+            continue
+        log.append(item)
+        if kind in ("round", "rebuilt"):
+            attempts[len(models)] += 1
+            models.append(item["after"])
+            rounds += 1
+        elif kind == "rollback":
+            models = models[: item["to"]]
+    return log
+
+
+def entries_of(slots: bytes) -> list[tuple[int, bytes]]:
+    """The entries of a withdrawal: places, and masked positions ("Withdrawn slots")."""
+    if not slots:
+        return []
+    width, rest, place = slots[0], slots[1:], 0
+    require(1 <= width <= 4 and bool(rest), "no such width, or no entries")
+    found: list[tuple[int, bytes]] = []
+    at = 0
+    while at < len(rest):
+        groups: list[int] = []
+        while True:
+            require(at < len(rest) and len(groups) < 5, "a number ends too early, or not at all")
+            groups.append(rest[at])
+            at += 1
+            if groups[-1] < 128:
+                break
+        require(len(groups) == 1 or groups[-1] != 0, "a number is not written in the shortest way")
+        place += sum((group % 128) << (7 * turn) for turn, group in enumerate(groups))
+        found.append((place, rest[at : at + width]))
+        require(len(found[-1][1]) == width, "half an entry")
+        at += width
+    require(len(found) <= MANY, "too many entries")
+    return found
+
+
+def unmasked(masked: bytes, root: bytes, place: int, index: int) -> int:
+    """The position of an entry ("Withdrawn slots")."""
+    mask = sha(b"disavow/position/v4\0", root, u32(place), u32(index))[: len(masked)]
+    return int.from_bytes(bytes(one ^ other for one, other in zip(masked, mask, strict=True)), "big")
+
+
+def covered_root(known: Mapping[int, bytes], size: int, cover: bytes) -> bytes:
+    """The root over known leaves and a cover ("Cover")."""
+    require(len(cover) % 32 == 0, "half a hash")
+    hashes = [cover[at : at + 32] for at in range(0, len(cover), 32)]
+
+    def root(start: int, end: int) -> bytes:
+        if not any(start <= index < end for index in known):
+            require(bool(hashes), "the cover is too short")
+            return hashes.pop(0)
+        if end - start == 1:
+            return known[start]
+        middle = 1
+        while middle * 2 < end - start:
+            middle *= 2
+        left = root(start, start + middle)
+        return node(left, root(start + middle, end))
+
+    found = root(0, size) if size else sha(b"")
+    require(not hashes, "the cover is too long")
+    return found
+
+
 def cluster_hash(cluster: Object) -> bytes:
     """The hash of a cluster leaf ("Inside a round"); its slots may be a list or joined already."""
     names = ("position", "first", "size", "weight", "spread", "slots")
@@ -524,7 +641,11 @@ def run_id(value: Any) -> None:
 
 
 def _version(value: Any) -> None:
-    need(type(value) is int and value == 3, "another version")
+    need(type(value) is int and value in (3, 4), "another version")
+
+
+def _version_4(value: Any) -> None:
+    need(type(value) is int and value == 4, "another version")
 
 
 VERDICT = one_of("never present", "deniable", "rollback")
@@ -580,7 +701,9 @@ LEAVES: dict[str, Kind] = {
             "clusters": positive,
             "root": hashed,
             "at": time,
-        }
+            "version": _version_4,
+        },
+        may_be_missing=["version"],
     ),
     "rebuilt": fields(
         {
@@ -602,7 +725,9 @@ LEAVES: dict[str, Kind] = {
             "rounds": whole,
             "root": hashed,
             "at": day,
-        }
+            "slots": is_base64,
+        },
+        may_be_missing=["slots"],
     ),
     "rollback": fields({"type": a_string, "withdrawal": positive, "to": positive, "at": day}),
     "key": fields({"type": a_string, "key": is_key, "at": time}),
@@ -615,6 +740,24 @@ def log_leaf(value: Any) -> None:
     kind = value.get("type")
     need(isinstance(kind, str) and kind in LEAVES, "no type of leaf")
     LEAVES[kind](value)
+
+
+CLOSED = {
+    "closed rounds": fields({"type": a_string, "rounds": is_base64}),
+    "closed withdrawal": fields({"type": a_string, "digest": hashed, "slots": is_base64}),
+}
+
+
+def shown_leaf(value: Any) -> None:
+    """A leaf, or what stands for closed ones ("Version 4", the file)."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind in CLOSED:
+        CLOSED[kind](value)
+        if kind == "closed rounds":
+            size = len(unbase64(value["rounds"]))
+            need(size > 0 and size % 64 == 0, "not 64 bytes for each closed round")
+    else:
+        log_leaf(value)
 
 
 def leaf_of_type(kind: str) -> Kind:
@@ -644,31 +787,41 @@ WITHDRAWN = fields(
         "inner": optional(hashed),
     }
 )
-CLUSTER = fields(
-    {
-        **SHAPE,
-        "leaf": positive,
-        "slot": whole,
-        "slots": list_of(hashed),
-        "withdrawn": list_of(WITHDRAWN),
-        "displacement": figure,
-        "log10_odds": optional(figure),
-    }
-)
-PREDICATE = fields(
-    {
-        "checkpoint": text,
-        "leaves": list_of(log_leaf),
-        "withdrawal": optional(positive),
-        "request": optional(whole),
-        "rounds": optional(fields({"salt": hashed, "superseded": list_of(positive)})),
-        "maps": list_of(list_of(optional(hashed))),
-        "clusters": list_of(CLUSTER),
-        "bounds": fields({"displacement": figure, "ratio": optional(figure), "drawn": figure}),
-        "verdict": fields({"kind": VERDICT, "from": optional(positive)}),
-        "times": optional(fields({"asked_at": time, "judged_at": time, "answered_at": time})),
-    }
-)
+CLUSTER: dict[str, Kind] = {
+    **SHAPE,
+    "leaf": positive,
+    "slot": whole,
+    "slots": list_of(hashed),
+    "displacement": figure,
+    "log10_odds": optional(figure),
+}
+PREDICATE: dict[str, Kind] = {
+    "checkpoint": text,
+    "withdrawal": optional(positive),
+    "request": optional(whole),
+    "rounds": optional(fields({"salt": hashed, "superseded": list_of(positive)})),
+    "bounds": fields({"displacement": figure, "ratio": optional(figure), "drawn": figure}),
+    "verdict": fields({"kind": VERDICT, "from": optional(positive)}),
+    "times": optional(fields({"asked_at": time, "judged_at": time, "answered_at": time})),
+}
+PREDICATES: dict[int, Kind] = {
+    3: fields(
+        {
+            **PREDICATE,
+            "leaves": list_of(log_leaf),
+            "maps": list_of(list_of(optional(hashed))),
+            "clusters": list_of(fields({**CLUSTER, "withdrawn": list_of(WITHDRAWN)})),
+        }
+    ),
+    4: fields(
+        {
+            **PREDICATE,
+            "leaves": list_of(shown_leaf),
+            "cover": is_base64,
+            "clusters": list_of(fields({**CLUSTER, "entry": optional(whole), "salt": optional(hashed)})),
+        }
+    ),
+}
 
 
 def _subject(value: Any) -> None:
@@ -679,15 +832,15 @@ def _subject(value: Any) -> None:
 STATEMENT = fields(
     {
         "_type": one_of("https://in-toto.io/Statement/v1"),
-        "predicateType": one_of(ERASURE, WHAT_IF),
+        "predicateType": one_of(*ERASURES, *WHAT_IFS),
         "subject": _subject,
-        "predicate": PREDICATE,
+        "predicate": lambda value: None,
     }
 )
 ENVELOPE = fields(
     {
         "payload": is_base64,
-        "payloadType": one_of(PAYLOAD_TYPE),
+        "payloadType": one_of(PAYLOAD_TYPE, PACKED_TYPE),
         "signatures": list_of(fields({"keyid": digest, "sig": is_base64}), 1),
     }
 )
@@ -815,6 +968,9 @@ class Verification:
     what_if: bool
     asked_for: str | None
     payload: bytes = b""
+    payload_type: str = PAYLOAD_TYPE
+    version: int = 3
+    entries: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
     signature: Object = field(default_factory=dict)
     signer: Key = field(default_factory=lambda: Key("", b""))
     subject: str = ""
@@ -861,7 +1017,7 @@ class Verification:
         ENVELOPE(envelope)
         require(len(envelope["signatures"]) == 1, "no signature")
         self.signature = envelope["signatures"][0]
-        self.payload = unbase64(envelope["payload"])
+        self.payload, self.payload_type = unbase64(envelope["payload"]), envelope["payloadType"]
 
     def signed(self) -> None:
         """Check 2."""
@@ -870,30 +1026,37 @@ class Verification:
         fitting = [each.key for each in not_revoked(self.keys) if each.key.id == self.signature["keyid"]]
         require(bool(fitting), "the key was revoked")
         self.signer = fitting[0]
-        kind = PAYLOAD_TYPE.encode()
+        kind = self.payload_type.encode()
         message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(self.payload), self.payload)
         require(self.signer.holds(unbase64(self.signature["sig"]), message), "the signature does not hold")
 
     def statement(self) -> None:
         """Check 3."""
-        statement = parse_canonical(self.payload, 16 * MIB)
+        packed = self.payload_type == PACKED_TYPE
+        statement = parse_canonical(unpack(self.payload) if packed else self.payload, 16 * MIB)
         STATEMENT(statement)
+        kind = statement["predicateType"]
+        self.version = {**ERASURES, **WHAT_IFS}[kind]
+        PREDICATES[self.version](statement["predicate"])
         self.subject = statement["subject"][0]["digest"]["sha256"]
         self.predicate = statement["predicate"]
         self.leaves = self.predicate["leaves"]
-        require((statement["predicateType"] == WHAT_IF) == self.what_if, "not what was asked for")
+        require((kind in WHAT_IFS) == self.what_if, "not what was asked for")
 
     def head_signed(self) -> None:
         """Check 4."""
         self.head = parse_note(self.predicate["checkpoint"])
         self.head.require_signed(self.signer)
-        require(self.head.size == len(self.leaves), "the head has another size")
+        require(self.head.size == items_of_log(self.leaves), "the head has another size")
 
     def log(self) -> None:
         """Check 5."""
-        self.hashes = [leaf_hash(canonical(leaf)) for leaf in self.leaves]
-        require(root_of(self.hashes) == self.head.root, "the root is another")
         require(bool(self.leaves) and self.leaves[0]["type"] == "run", "no leaf 0 of type run")
+        require(self.leaves[0]["version"] == self.version, "leaf 0 is of another version")
+        if self.version == 4:
+            self.leaves = opened_log(self.leaves)
+        self.hashes = [hash_in_log(leaf) for leaf in self.leaves]
+        require(root_of(self.hashes) == self.head.root, "the root is another")
         require(self.head.origin == "disavow/run/" + self.run, "the origin is another")
 
     def history(self) -> None:
@@ -921,7 +1084,8 @@ class Verification:
         named = [leaf["key"] for leaf in self.leaves[1:] if leaf["type"] == "key"]
         last = named[-1] if named else first
         require(last is None or parse_key(last) == self.signer, "the log names another key")
-        moment, late = max(_moment(leaf) for leaf in self.leaves), last is None
+        moment = max(_moment(leaf) for leaf in self.leaves if not _is_closed(leaf))
+        late = last is None
         allowed = [trusted.allows(moment, late=late) for trusted in self.keys if trusted.key == self.signer]
         require(any(allowed), "the key was not in use")
 
@@ -933,39 +1097,28 @@ class Verification:
         named = {parse_key(start["key"])} if start["key"] is not None else set()
         attempts: dict[int, int] = {}
         latest = start["created_at"]
-        k, due = self.policy["k"], 0
+        due = 0
         for place, leaf in enumerate(self.leaves[1:], start=1):
             require(leaf["type"] != "run", "a second leaf of type run")
-            require(latest[: len(leaf["at"])] <= leaf["at"], "times go back")
-            latest = max(latest, leaf["at"])
-            if leaf["type"] in ("round", "rebuilt"):
+            if not _is_closed(leaf):
+                require(latest[: len(leaf["at"])] <= leaf["at"], "times go back")
+                latest = max(latest, leaf["at"])
+            if leaf["type"] in ("round", "rebuilt", "closed round"):
                 number = leaf["number"]
                 attempts[number] = attempts.get(number, 0) + 1
                 require(number == len(self.standing) + 1, "the round's number is another")
                 require(leaf["attempt"] == attempts[number], "the attempt is another")
                 require(leaf["before"] == model, "the chain of models is broken")
-                if leaf["type"] == "round":
-                    self._require_clustered(leaf, undone)
-                    due = 0
-                else:
-                    require(leaf["mechanism"] == self.policy["mechanism"], "rebuilt by another mechanism")
-                    require(number <= due, "nothing was undone that could be rebuilt")
-                    require(leaf["participants"] >= k, "too few rebuilt it")
-                    moved = leaf["after"] != leaf["before"]
-                    require(not (moved and leaf["after"] in undone), "a model that was undone is back")
+                due = self._require_round(leaf, undone, due)
                 self.rounds.append(place)
                 self.standing.append(place)
                 model = leaf["after"]
-            elif leaf["type"] == "withdrawal":
-                require(leaf["rounds"] == len(self.rounds), "the number of rounds is another")
-                require(bool(leaf["requests"]), "no requests")
-                require(all(request["asked_at"] <= leaf["at"] for request in leaf["requests"]), "asked too late")
-                wanted = any(request["verdict"] == "rollback" for request in leaf["requests"])
-                require(wanted == (self.type_at(place + 1) == "rollback"), "a rollback is missing or too many")
+            elif leaf["type"] in ("withdrawal", "closed withdrawal"):
+                self._require_withdrawal(place, leaf)
                 self.withdrawals.append(place)
             elif leaf["type"] == "rollback":
                 require(leaf["withdrawal"] == place - 1, "the rollback is not behind its withdrawal")
-                require(self.type_at(place - 1) == "withdrawal", "the rollback is not behind a withdrawal")
+                require(place - 1 in self.withdrawals, "the rollback is not behind a withdrawal")
                 require(leaf["to"] <= len(self.standing), "no such round to undo")
                 due = max(due, len(self.standing))
                 undone.update(self.leaves[at]["after"] for at in self.standing[leaf["to"] - 1 :])
@@ -976,6 +1129,35 @@ class Verification:
                 require(key not in named, "the key was named before")
                 named.add(key)
         self.final = model
+        ends = [self.leaves[-1], *(self.leaves[at] for at in self.rounds[-1:])]
+        require(not any(_is_closed(leaf) for leaf in ends), "the end of the log is closed")
+
+    def _require_round(self, leaf: Object, undone: set[str], due: int) -> int:
+        moved = leaf["after"] != leaf["before"]
+        if leaf["type"] == "closed round":
+            require(not (moved and leaf["after"] in undone), "a round that must be shown is closed")
+            return 0
+        if leaf["type"] == "round":
+            require(("version" in leaf) == (self.version == 4), "a round of another version")
+            self._require_clustered(leaf, undone)
+            return 0
+        require(leaf["mechanism"] == self.policy["mechanism"], "rebuilt by another mechanism")
+        require(leaf["number"] <= due, "nothing was undone that could be rebuilt")
+        require(leaf["participants"] >= self.policy["k"], "too few rebuilt it")
+        require(not (moved and leaf["after"] in undone), "a model that was undone is back")
+        return due
+
+    def _require_withdrawal(self, place: int, leaf: Object) -> None:
+        require(leaf["rounds"] == len(self.rounds), "the number of rounds is another")
+        if not _is_closed(leaf):
+            require(bool(leaf["requests"]), "no requests")
+            require(all(request["asked_at"] <= leaf["at"] for request in leaf["requests"]), "asked too late")
+            require(("slots" in leaf) == (self.version == 4), "a withdrawal of another version")
+        require(rolls_back(leaf) == (self.type_at(place + 1) == "rollback"), "a rollback is missing or too many")
+        if "slots" in leaf:
+            self.entries[place] = entries_of(unbase64(leaf["slots"]))
+            known = set(self.rounds)
+            require(all(at in known for at, _ in self.entries[place]), "an entry of no round before it")
 
     def _sizes(self) -> tuple[int, int]:
         """The least and the most slots of a cluster; fixed clusters lose and gain clients."""
@@ -1006,11 +1188,48 @@ class Verification:
         places = [cluster["leaf"] for cluster in self.clusters]
         require(ascending(places), "clusters are not in order")
         require(set(places) <= set(self.standing), "a cluster of no standing round")
-        require(all(self.type_at(place) == "round" for place in places), "nobody is deniable in a rebuilt round")
+        require(all(self.type_at(place) == "round" for place in places), "a rebuilt round, or a closed one")
         for cluster in self.clusters:
             self._require_cluster(cluster)
+        if self.version == 4:
+            for cluster in self.clusters:
+                self.gone_of(cluster)
+            self._require_own_entries()
+            return
+        for cluster in self.clusters:
             self._require_withdrawn(cluster)
         self._require_maps(set(places))
+
+    def gone_of(self, cluster: Object) -> int:
+        """How many entries have the cluster's round and position ("Version 4", checks 9 and 10)."""
+        leaf, gone = self.leaves[cluster["leaf"]], 0
+        for place, entries in self.entries.items():
+            for index, (at, masked) in enumerate(entries):
+                if at == cluster["leaf"]:
+                    position = unmasked(masked, unbase64(leaf["root"]), place, index)
+                    require(position < leaf["clusters"], "an entry of no cluster")
+                    gone += position == cluster["position"]
+        return gone
+
+    def _require_own_entries(self) -> None:
+        cover, place = unbase64(self.predicate["cover"]), self.predicate["withdrawal"]
+        if self.what_if:
+            require(cover == b"", "a what-if has a cover")
+            for cluster in self.clusters:
+                require(cluster["entry"] is None and cluster["salt"] is None, "a what-if has entries")
+            return
+        require(place in self.withdrawals and self.type_at(place) == "withdrawal", "no withdrawal is shown")
+        entries, known = self.entries[place], {}
+        for cluster in self.clusters:
+            index, salt = cluster["entry"], cluster["salt"]
+            require(index is not None and salt is not None and index < len(entries), "no such entry")
+            at, masked = entries[index]
+            root = unbase64(self.leaves[cluster["leaf"]]["root"])
+            require(at == cluster["leaf"], "an entry of another round")
+            require(unmasked(masked, root, place, index) == cluster["position"], "an entry of another cluster")
+            known[index] = leaf_hash(withdrawn_inner(unbase64(salt), cluster["slot"]))
+        root = covered_root(known, len(entries), cover)
+        require(root == unbase64(self.leaves[place]["root"]), "the withdrawal is another")
 
     def _require_cluster(self, cluster: Object) -> None:
         slots, first, size = cluster["slots"], cluster["first"], cluster["size"]
@@ -1070,6 +1289,10 @@ class Verification:
     def survivors(self) -> None:
         """Check 10."""
         for cluster in self.clusters:
+            if self.version == 4:
+                left = cluster["size"] - self.gone_of(cluster) - (1 if self.what_if else 0)
+                require(left >= self.needed, "too few survivors")
+                continue
             slots = [entry["slot"] for entry in cluster["withdrawn"] if entry["slot"] is not None]
             require(len(set(slots)) == len(slots), "a slot was withdrawn twice")
             left = cluster["size"] - len({*slots, cluster["slot"]})
@@ -1111,7 +1334,7 @@ class Verification:
             require(times is None, "nobody asked")
             require(kind == ("deniable" if self.clusters else "never present"), "the verdict is another")
             return
-        require(place in self.withdrawals, "no such withdrawal")
+        require(place in self.withdrawals and self.type_at(place) == "withdrawal", "no such withdrawal")
         require(request is not None and opened is not None and times is not None, "no request")
         require(request < len(self.leaves[place]["requests"]), "no such request")
         require(kind == self.request()["verdict"], "the verdict is another")
@@ -1170,7 +1393,7 @@ class Verification:
             require(receipt["run"] == self.run, "the receipt is of another run")
             require(self.client in (None, receipt["client"]), "the receipt is another's")
             require(note.size <= len(self.leaves), "the receipt is newer than the proof")
-            require(self.leaves[place] == receipt["header"], "the receipt's round is another")
+            require(self.hashes[place] == hash_in_log(receipt["header"]), "the receipt's round is another")
             require(root_of(self.hashes[: note.size]) == note.root, "the log was rewritten")
             if place in self.standing:
                 shown = {(cluster["leaf"], cluster["slot"]) for cluster in self.clusters}
@@ -1208,6 +1431,21 @@ class Verification:
             self.kept,
             self.served,
         ]
+
+
+def unpack(data: bytes) -> bytes:
+    """The statement of a compressed payload ("Version 4", the file)."""
+    stream = zlib.decompressobj()
+    try:
+        found = stream.decompress(data, 16 * MIB + 1)
+    except zlib.error as error:
+        raise UnreadableError("no zlib stream") from error
+    need(len(found) <= 16 * MIB and stream.eof and not stream.unused_data, "too large, or not one stream")
+    return found
+
+
+def _is_closed(leaf: Object) -> bool:
+    return leaf["type"] in ("closed round", "closed withdrawal")
 
 
 def _moment(leaf: Object) -> str:
@@ -1250,7 +1488,7 @@ def require_receipt(receipt: Object, keys: Sequence[Trusted]) -> Note:
     else:
         root = follow(leaf_hash(found), slot, header["participants"], receipt["path"])
     require(root == unbase64(header["root"]), "the slot is not the round's")
-    head = follow(leaf_hash(canonical(header)), receipt["leaf"], note.size, receipt["inclusion"])
+    head = follow(hash_in_log(header), receipt["leaf"], note.size, receipt["inclusion"])
     require(head == note.root, "the round is not in the log")
     return note
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disavow.errors import Unreadable, VerificationError
+from disavow.errors import ProofTooLarge, Unreadable, VerificationError
 from disavow.proof import canonical
-from disavow.proof.envelope import LARGEST, PAYLOAD_TYPE, Envelope, seal, to_be_signed
+from disavow.proof.envelope import LARGEST, PACKED_TYPE, PAYLOAD_TYPE, Envelope, seal, to_be_signed
 from disavow.proof.notes import PublicKey, Signer
 from tests.refusals import refuses
 from tests.rounds.builders import PROPERTY
@@ -140,3 +141,29 @@ def test_any_other_form_cannot_be_read(data: bytes) -> None:
 def test_a_key_of_the_same_bytes_and_another_name_is_told_by_the_name_it_was_given_under() -> None:
     renamed = PublicKey("renamed", SERVER.public.raw)
     assert Envelope.decode(SEALED).signer([renamed]) == renamed
+
+
+def test_a_packed_statement_is_unpacked_and_signed_as_it_is_packed() -> None:
+    statement = b"x" * 10_000
+    sealed = seal(statement, SERVER, packed=True)
+    envelope = Envelope.decode(sealed)
+    assert (envelope.payload_type, envelope.statement) == (PACKED_TYPE, statement)
+    assert envelope.signer([SERVER.public]) == SERVER.public
+    assert len(sealed) < 500
+    plain = canonical.encode({**json.loads(sealed), "payloadType": PAYLOAD_TYPE})
+    with refuses(VerificationError):
+        Envelope.decode(plain).signer([SERVER.public])
+
+
+@pytest.mark.parametrize("more", [1, 40 * LARGEST], ids=["a byte", "a bomb"])
+def test_what_unpacks_to_more_than_is_read_is_refused(more: int) -> None:
+    stream = zlib.compressobj(9)
+    packed = b"".join(stream.compress(bytes(1 << 20)) for _ in range((LARGEST + more) >> 20))
+    packed += stream.compress(bytes((LARGEST + more) % (1 << 20))) + stream.flush()
+    with refuses(Unreadable):
+        _ = Envelope(payload=packed, payload_type=PACKED_TYPE, signatures=()).statement
+
+
+def test_no_more_is_sealed_than_is_read_packed_or_not() -> None:
+    with pytest.raises(ProofTooLarge):
+        seal(bytes(LARGEST + 1), SERVER, packed=True)

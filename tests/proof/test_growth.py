@@ -5,7 +5,9 @@ Work is counted, not timed: calls of functions, and comparisons of numbers that 
 
 from __future__ import annotations
 
+import random
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
@@ -14,6 +16,7 @@ import pytest
 
 from disavow.proof import canonical
 from disavow.proof.verify import Asked, TrustedKey, verify
+from tests.proof.vectors.short import short
 from tests.proof.vectors.valid import LEAVER
 from tests.proof.world import SERVER, World, client, signer_named
 
@@ -109,6 +112,24 @@ def withdrawn_from_the_cluster(n: int) -> Asked:
     return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
 
 
+def closed_rounds(n: int) -> Asked:
+    world = short("closed").train(1).train(n, without=[LEAVER])
+    return world.leave(client(5)).leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+
+
+def closed_withdrawals(n: int) -> Asked:
+    world = short("one by one", clients=7 * n).train(1)
+    apart = [name for name in world.clients if name not in _mates(world)]
+    for name in apart[:n]:
+        world.leave(name, verdict="deniable")
+    return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+
+
+def withdrawn_slots(n: int) -> Asked:
+    world = short("many slots").train(n).leave(client(5), client(6), verdict="deniable")
+    return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+
+
 def _mates(world: World) -> tuple[str, ...]:
     past = world.pasts[0]
     return past.group_of(past.slots[LEAVER]).clients
@@ -139,6 +160,9 @@ GROWING: dict[str, tuple[Callable[[int], Asked], int]] = {
     "requests of one withdrawal": (requests_together, 50),
     "slots": (slots, 200),
     "slots withdrawn from the leaver's own cluster": (withdrawn_from_the_cluster, 50),
+    "closed rounds": (closed_rounds, 100),
+    "closed withdrawals": (closed_withdrawals, 50),
+    "withdrawn slots and clusters": (withdrawn_slots, 50),
     "cosignatures and keys": (cosignatures_and_keys, 100),
 }
 
@@ -153,3 +177,22 @@ def test_work_does_not_grow_with_the_square(name: str, monkeypatch: pytest.Monke
     one, two, three = (work_of(make(times * n)) for times in (1, 2, 3))
     assert one < two < three
     assert three - 2 * two + one < 0.08 * two
+
+
+@pytest.mark.torture
+def test_a_proof_after_ten_thousand_rounds_and_a_thousand_withdrawals_is_below_two_megabytes() -> None:
+    """Rounds of 40 of 4,000 clients; everybody who leaves was in about a hundred of them."""
+    chance, leavers = random.Random(1), 1_000
+    world = short("ten thousand", clients=4 * leavers, k=10, x=3)
+    everybody = set(world.clients)
+    for _ in range(10_000):
+        world.train(without=everybody.difference(chance.sample(world.clients, 40)))
+    names = chance.sample(world.clients, leavers)
+    for name in names[:-1]:
+        world.leave(name, verdict="deniable")
+    made = world.leave(names[-1], verdict="deniable").proof(names[-1])
+    size, start = len(made.proof), time.process_time()
+    report = verify(made.asked())
+    print(f"{size / 1e6:.2f} MB, verified in {time.process_time() - start:.2f} s of processor time")
+    assert len(report.survivors) > 50
+    assert size < 2_000_000

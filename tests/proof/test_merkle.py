@@ -14,12 +14,15 @@ from disavow.proof.merkle import (
     Changing,
     Growing,
     Prefixes,
+    cover_of,
     leaf_hash,
     node_hash,
     path_to,
+    root_by_cover,
     root_by_path,
     root_of,
 )
+from tests.rounds.builders import PROPERTY
 
 LARGEST = 40
 
@@ -195,3 +198,26 @@ def test_a_tree_whose_leaves_change_has_the_root_of_the_leaves_as_they_are(
         leaves[at : at + 1] = [leaf]
         tree.put(at, leaf)
         assert (tree.size, tree.root) == (len(leaves), root_of(leaves))
+
+
+@PROPERTY
+@given(st.integers(0, LARGEST), st.data())
+def test_a_cover_and_the_leaves_shown_lead_to_the_root_and_no_other_does(size: int, data: st.DataObject) -> None:
+    hashes = [leaf_hash(bytes([number])) for number in range(size)]
+    shown = sorted(data.draw(st.sets(st.integers(0, size - 1)))) if size else []
+    cover = cover_of(hashes, shown)
+    known = {at: hashes[at] for at in shown}
+    assert root_by_cover(known, size, cover) == root_of(hashes)
+    assert len(cover) + len(shown) <= max(size, 1)
+    for wrong in ([*cover, leaf_hash(b"x")], cover[1:] if cover else None):
+        if wrong is not None:
+            with pytest.raises(ValueError, match="subtree"):
+                root_by_cover(known, size, wrong)
+    for at in range(len(cover)):
+        other = [*cover[:at], leaf_hash(b"x"), *cover[at + 1 :]]
+        assert root_by_cover(known, size, other) != root_of(hashes)
+
+
+def test_a_leaf_beyond_the_tree_has_no_cover() -> None:
+    with pytest.raises(ValueError, match="no such leaf"):
+        root_by_cover({3: leaf_hash(b"")}, 3, [])

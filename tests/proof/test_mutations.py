@@ -14,6 +14,8 @@ from disavow.proof import canonical
 from disavow.proof.envelope import seal
 from disavow.proof.verify import examine
 from tests.proof.mutating import byte_mutations, mutations, survivors
+from tests.proof.vectors.short import among_others, short
+from tests.proof.vectors.short import rolled_back as undone_among_others
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
 from tests.proof.world import NEXT, SERVER, Made, World, client
 
@@ -32,6 +34,10 @@ PROOFS: dict[str, Callable[[], Made]] = {
     "what-if with two drawn": lambda: several().train(1).what_if(OTHER),
     "without noise": lambda: World("none", noise="none").train(1).leave(LEAVER).proof(LEAVER),
     "rotated key": lambda: World("rotated").train(1).rotate(NEXT).train(1).leave(LEAVER).proof(LEAVER),
+    "short": lambda: among_others().proof(LEAVER),
+    "short what-if": lambda: among_others().what_if(client(4)),
+    "short rollback": lambda: undone_among_others().proof(OTHER),
+    "short together": lambda: short("short together", x=2).train(2).leave(LEAVER, OTHER).train(1).proof(OTHER),
     "signed late": lambda: World("late", key=None).train(1).leave(LEAVER).proof(LEAVER),
 }
 
@@ -71,7 +77,7 @@ def test_no_changed_payload_holds_though_the_right_key_signs_it_again(name: str,
         assert passed
 
 
-@pytest.mark.parametrize("name", ["deniable", "two drawn", "rollback", "what-if"])
+@pytest.mark.parametrize("name", ["deniable", "two drawn", "rollback", "what-if", "short"])
 def test_no_changed_byte_of_an_envelope_goes_unnoticed(name: str) -> None:
     made = PROOFS[name]()
     data = made.proof
@@ -89,7 +95,7 @@ def test_no_changed_byte_around_the_payload_goes_unnoticed() -> None:
         assert [proof for proof in changed if proof != data and examine(made.asked(proof=proof)).valid] == []
 
 
-@pytest.mark.parametrize("name", ["deniable", "two drawn", "rollback", "what-if"])
+@pytest.mark.parametrize("name", ["deniable", "two drawn", "rollback", "what-if", "short"])
 def test_no_changed_byte_of_a_payload_goes_unnoticed_though_it_is_signed_again(name: str) -> None:
     made = PROOFS[name]()
 

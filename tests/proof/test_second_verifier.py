@@ -60,7 +60,10 @@ def first(
 
 
 def sign_note(origin: str, leaves: list[Object]) -> str:
-    hashes = [second.leaf_hash(second.canonical(leaf)) for leaf in leaves]
+    if leaves[0].get("version") == 4:
+        hashes = [second.hash_in_log(leaf) for leaf in second.opened_log(leaves)]
+    else:
+        hashes = [second.leaf_hash(second.canonical(leaf)) for leaf in leaves]
     text = f"{origin}\n{len(hashes)}\n{encode(second.root_of(hashes))}\n"
     return f"{text}\n\u2014 {KEY.name} {encode(KEY.short + PRIVATE.sign(text.encode()))}\n"
 
@@ -177,7 +180,7 @@ def smallest() -> Object:
     leaf = joined('{"created_at"')
     return {
         "_type": "https://in-toto.io/Statement/v1",
-        "predicateType": second.WHAT_IF,
+        "predicateType": "urn:disavow:what-if:v3",
         "subject": [{"name": "model.safetensors", "digest": {"sha256": leaf["initial_model"]}}],
         "predicate": {
             "checkpoint": sign_note("disavow/run/run-1", [leaf]),
@@ -269,7 +272,11 @@ def bases() -> list[tuple[Object, bytes, bool]]:
         alone = not vector["receipts"] and vector["checkpoint"] is None and vector["model"] is None
         if vector["expected"] != "valid" or not alone or vector["opening"] is None:
             continue
-        statement = json.loads(base64.b64decode(json.loads((VECTORS / vector["file"]).read_bytes())["payload"]))
+        envelope = json.loads((VECTORS / vector["file"]).read_bytes())
+        payload = base64.b64decode(envelope["payload"])
+        statement = json.loads(
+            payload if envelope["payloadType"] == second.PAYLOAD_TYPE else second.unpack(payload)
+        )
         leaves = statement["predicate"]["leaves"]
         if any(leaf["type"] == "key" for leaf in leaves):
             continue

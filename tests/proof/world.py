@@ -17,11 +17,15 @@ from disavow.proof.bounds import Bounds, bounds_of, chance_drawn, largest_displa
 from disavow.proof.commitment import commit, commit_client
 from disavow.proof.envelope import seal
 from disavow.proof.leaves import (
+    MAPPED,
     UNTOUCHED,
+    VERSION,
+    ClosedWithdrawal,
     ClusterLeaf,
     KeyLeaf,
     LoggedPolicy,
     LoggedRequest,
+    LogLeaf,
     RebuiltLeaf,
     RollbackLeaf,
     RoundLeaf,
@@ -30,20 +34,25 @@ from disavow.proof.leaves import (
     commit_rounds,
     joined,
     map_root,
+    open_log,
+    parse_leaf,
+    parse_shown,
+    show_leaves,
     sized,
     withdrawn_entry,
     withdrawn_inner,
 )
-from disavow.proof.merkle import leaf_hash, path_to, root_of
+from disavow.proof.merkle import cover_of, leaf_hash, path_to, root_of
 from disavow.proof.noise import logged_tau
 from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
 from disavow.proof.receipt import TYPE as RECEIPT
-from disavow.proof.record import Record
-from disavow.proof.statement import ERASURE, MODEL, STATEMENT, WHAT_IF
-from disavow.proof.validation import day_of, to_base64, write_decimal, write_figure
+from disavow.proof.statement import ERASURE, MAPPED_ERASURE, MAPPED_WHAT_IF, MODEL, STATEMENT, WHAT_IF
+from disavow.proof.validation import day_of, from_base64, to_base64, write_decimal, write_figure
 from disavow.proof.verify import Asked, TrustedKey
+from disavow.proof.withdrawn import WithdrawnFrom, slots_root, write_slots
 
+LeafRecord = RunLeaf | RoundLeaf | RebuiltLeaf | WithdrawalLeaf | RollbackLeaf | KeyLeaf
 Leaf = dict[str, Any]
 """A leaf as JSON has it, so that tests can make it say anything."""
 
@@ -83,7 +92,8 @@ def hash_of(leaf: Leaf) -> bytes:
 def write_statement(predicate: dict[str, Any], *, model: str, what_if: bool) -> bytes:
     """The payload of a proof, whatever its predicate says."""
     subject = [{"name": MODEL, "digest": {"sha256": model}}]
-    kind = WHAT_IF if what_if else ERASURE
+    erasure, other = (MAPPED_ERASURE, MAPPED_WHAT_IF) if "maps" in predicate else (ERASURE, WHAT_IF)
+    kind = other if what_if else erasure
     return canonical.encode({"_type": STATEMENT, "predicateType": kind, "subject": subject, "predicate": predicate})
 
 
@@ -231,7 +241,7 @@ class Made:
     @cached_property
     def proof(self) -> bytes:
         """The sealed file."""
-        return seal(self.payload, self.signer)
+        return seal(self.payload, self.signer, packed="maps" not in self.predicate)
 
     def asked(self, **changes: Any) -> Asked:
         """What a verifier with the right key and the opening asks."""
@@ -256,9 +266,21 @@ class Made:
 
 def resign(predicate: dict[str, Any], signer: Signer) -> None:
     """Put a signed checkpoint over whatever leaves a predicate now has."""
-    hashes = [hash_of(leaf) for leaf in predicate["leaves"]]
+    if "maps" in predicate:
+        hashes = [hash_of(leaf) for leaf in predicate["leaves"]]
+    else:
+        hashes = [leaf.hash for leaf in open_log([parse_shown(leaf, "leaf") for leaf in predicate["leaves"]])]
     origin = origin_of(predicate["leaves"][0]["run"])
     predicate["checkpoint"] = Checkpoint(origin, len(hashes), root_of(hashes)).signed(signer)
+
+
+def leaf_at(predicate: dict[str, Any], place: int) -> Leaf:
+    """What stands at a place in the log of a predicate; closed rounds stand there together."""
+    for leaf in predicate["leaves"]:
+        place -= len(from_base64(leaf["rounds"], "rounds")) // 64 if leaf["type"] == "closed rounds" else 1
+        if place < 0:
+            return dict(leaf)
+    raise IndexError(place)
 
 
 def tell_bounds(predicate: dict[str, Any]) -> None:
@@ -269,7 +291,7 @@ def tell_bounds(predicate: dict[str, Any]) -> None:
         bounds = bounds_of(
             weight=float(cluster["weight"]),
             spread=float(cluster["spread"]),
-            tau=float(predicate["leaves"][cluster["leaf"]].get("tau", "0.0")),
+            tau=float(leaf_at(predicate, cluster["leaf"]).get("tau", "0.0")),
             representatives=drawn,
         )
         cluster.update(_told(bounds))
@@ -298,7 +320,7 @@ class World:
     """A run that keeps to the rules, unless somebody tells it otherwise.
 
     `watched`: in a large world, the only clients whose clusters are made; all others are random hashes. `minutes`
-    pass from leaf to leaf.
+    pass from leaf to leaf. `version` is that of its log and proofs.
     """
 
     def __init__(
@@ -310,9 +332,11 @@ class World:
         watched: Collection[str] | None = None,
         minutes: int = 1,
         frozen: str | None = None,
+        version: int = MAPPED,
         **policy: Any,
     ) -> None:
         self.seed, self.signer, self.watched, self.minutes = seed, key, watched, minutes
+        self.version = version
         self.run_id = digest_of(seed, "run").hex()[:32]
         self.policy = {**POLICY, **policy}
         self.clients = [client(number) for number in range(clients)]
@@ -331,6 +355,7 @@ class World:
                 policy=LoggedPolicy(**self.policy),
                 key=None if key is None else key.public,
                 frozen=frozen,
+                version=version,
             )
         )
 
@@ -339,9 +364,9 @@ class World:
         """The moment of the next leaf."""
         return moment(len(self.leaves) * self.minutes)
 
-    def _append(self, leaf: Record) -> int:
+    def _append(self, leaf: LeafRecord) -> int:
         self.leaves.append(leaf.to_json())
-        self.hashes.append(leaf_hash(leaf.encode()))
+        self.hashes.append(leaf.hash)
         return len(self.leaves) - 1
 
     # -- what happens ----------------------------------------------------------------------------------------------
@@ -394,6 +419,7 @@ class World:
             clusters=count,
             root=root_of(hashes),
             at=self.now,
+            version=None if self.version == MAPPED else VERSION,
         )
         self._append(leaf)
         self.pasts.append(past)
@@ -494,14 +520,26 @@ class World:
             who = commit_client(run_id=self.run_id, salt=request.client_salt, client=name)
             where = commit_rounds(request.rounds_salt, request.leaves)
             told.append(LoggedRequest(asked_at=day_of(asked_at), verdict=kind, client=who, rounds=where))
-        root = map_root(past.value(place) for past in self.pasts)
-        day = day_of(judged_at)
-        self._append(WithdrawalLeaf(requests=tuple(told), rounds=len(self.pasts), root=root, at=day))
+        slots, day = None, day_of(judged_at)
+        if self.version == MAPPED:
+            root = map_root(past.value(place) for past in self.pasts)
+        else:
+            entries = self.entries(place)
+            root = slots_root([withdrawn_inner(each.salt, each.slot) for _, each in entries])
+            slots = write_slots([self._withdrawn_from(past, each) for past, each in entries], place)
+        self._append(WithdrawalLeaf(requests=tuple(told), rounds=len(self.pasts), root=root, at=day, slots=slots))
         if broken and any(request.verdict == "rollback" for request in told):
             self._append(RollbackLeaf(withdrawal=place, to=broken, at=day))
             del self.standing[broken - 1 :]
             self.model = self.leaves[self.standing[-1].leaf]["after"] if self.standing else self.initial
         return self
+
+    def entries(self, place: int) -> list[tuple[Past, Withdrawn]]:
+        """What the withdrawal in a leaf takes out, in the order of that leaf."""
+        return [(past, each) for past in self.pasts for each in past.withdrawn if each.leaf == place]
+
+    def _withdrawn_from(self, past: Past, each: Withdrawn) -> WithdrawnFrom:
+        return WithdrawnFrom(past.leaf, from_base64(self.leaves[past.leaf]["root"], "root"), each.position)
 
     def _first_broken(self, names: Sequence[str]) -> int | None:
         each: dict[str, list[Bounds]] = {name: [] for name in names}
@@ -577,8 +615,15 @@ class World:
             group = past.group_of(slot)
             at = slot - group.first
             opened.append(OpenedSlot(leaf=past.leaf, slot=slot, salt=group.salts[at], update=group.updates[at]))
-            predicate["clusters"].append(self._show(past, group, slot))
-        predicate["maps"] = self.maps({past.leaf for past in taken})
+            predicate["clusters"].append(self._show(past, group, slot, told["withdrawal"]))
+        if self.version == MAPPED:
+            predicate["maps"] = self.maps({past.leaf for past in taken})
+        else:
+            entries = self.entries(told["withdrawal"] or 0)
+            hashes = [leaf_hash(withdrawn_inner(each.salt, each.slot)) for _, each in entries]
+            own = [cluster["entry"] for cluster in predicate["clusters"] if cluster["entry"] is not None]
+            predicate["cover"] = to_base64(b"".join(cover_of(hashes, own)))
+            predicate["leaves"] = self.closed({told["withdrawal"], *(past.leaf for past in taken)})
         tell_bounds(predicate)
         opening = Opening(run_id=self.run_id, client=name, salt=salt, rounds=tuple(opened))
         return Made(predicate, self.model, salt is None, opening, self._key())
@@ -600,7 +645,36 @@ class World:
             found.append(told)
         return found
 
-    def _show(self, past: Past, group: Group, slot: int) -> Leaf:
+    def closed(self, shown: Collection[int | None]) -> list[Leaf]:
+        """The leaves as a proof of version 4 has them: rounds and withdrawals are closed that need not be shown."""
+        rounds = [past.leaf for past in self.pasts if not past.rebuilt]
+        needed = {*shown, len(self.leaves) - 1, *rounds[-1:]}
+        undone: set[str] = set()
+        models: list[str] = []
+        found: list[LogLeaf] = []
+        for place, value in enumerate(self.leaves):
+            leaf = parse_leaf(value, "leaf")
+            found.append(leaf)
+            if isinstance(leaf, RoundLeaf | RebuiltLeaf):
+                models.append(leaf.after)
+            elif isinstance(leaf, RollbackLeaf):
+                undone.update(models[leaf.to - 1 :])
+                del models[leaf.to - 1 :]
+            if place in needed:
+                continue
+            if isinstance(leaf, RoundLeaf) and (leaf.after not in undone or leaf.after == leaf.before):
+                found[-1] = leaf.closed
+            elif isinstance(leaf, WithdrawalLeaf) and leaf.slots is not None:
+                found[-1] = ClosedWithdrawal(leaf.rounds, leaf.rolls_back, leaf.slots, leaf.digest)
+        return [each.to_json() for each in show_leaves(found)]
+
+    def _show(self, past: Past, group: Group, slot: int, withdrawal: int | None) -> Leaf:
+        entries = self.entries(withdrawal or 0)
+        mine = [at for at, (other, each) in enumerate(entries) if other is past and each.slot == slot]
+        entry = {
+            "entry": mine[0] if mine else None,
+            "salt": to_base64(entries[mine[0]][1].salt) if mine else None,
+        }
         return {
             "leaf": past.leaf,
             "slot": slot,
@@ -611,7 +685,7 @@ class World:
             "spread": write_decimal(group.spread),
             "slots": [to_base64(each) for each in group.commitments],
             "path": [to_base64(step) for step in path_to(past.hashes, group.position)],
-            "withdrawn": self.withdrawn(past, [group.position]),
+            **({"withdrawn": self.withdrawn(past, [group.position])} if self.version == MAPPED else entry),
         }
 
     def withdrawn(self, past: Past, shown: Collection[int]) -> list[Leaf]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from disavow.proof.envelope import Envelope
 from disavow.proof.history import History
 from disavow.proof.keys import trusted_keys
 from disavow.proof.leaves import KeyLeaf, RebuiltLeaf, RoundLeaf, RunLeaf
-from disavow.proof.statement import ShownCluster, Statement
+from disavow.proof.statement import AnyCluster, AnyStatement, decode_statement
 from disavow.proof.summary import (
     delta_in_words,
     rebuilt_in_words,
@@ -35,7 +36,7 @@ _PROMISED = (
 def show(proof: Path, *, key: Path | None, as_json: bool) -> None:
     """Render a proof for a person."""
     data = read_bytes(proof)
-    statement = Statement.decode(Envelope.decode(data).payload)
+    statement = decode_statement(Envelope.decode(data).statement)
     trusted = trusted_keys(key) if key else _own_key(statement)
     report = examine(Asked(proof=data, trusted=trusted, what_if=statement.what_if))
     if report.history is None or report.failure is not None:
@@ -47,15 +48,16 @@ def show(proof: Path, *, key: Path | None, as_json: bool) -> None:
     _print_proof(results(), told, report)
 
 
-def _own_key(statement: Statement) -> list[TrustedKey]:
+def _own_key(statement: AnyStatement) -> list[TrustedKey]:
     keys = [leaf.key for leaf in statement.predicate.leaves if isinstance(leaf, RunLeaf | KeyLeaf)]
     if not keys or keys[-1] is None:
         raise VerificationError("the log names no key, because it was signed late: give the server's --key")
     return [TrustedKey(keys[-1])]
 
 
-def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, Any]:
+def _told(statement: AnyStatement, report: Report, *, trusted: bool) -> dict[str, Any]:
     said, history = statement.predicate, report.history
+    clusters: Sequence[AnyCluster] = said.clusters
     assert history is not None  # noqa: S101
     first, withdrawal = said.verdict.start, said.withdrawal
     since = [place for place in history.standing if first and withdrawal and place > withdrawal]
@@ -79,8 +81,8 @@ def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, A
         "signed_late": history.promised.key is None,
         "standing_rounds": len(history.standing),
         "rounds": [
-            _shown(cluster, survivors, history)
-            for cluster, survivors in zip(said.clusters, report.survivors, strict=True)
+            _shown(cluster, withdrawn, survivors, history)
+            for cluster, withdrawn, survivors in zip(clusters, report.withdrawn, report.survivors, strict=True)
         ],
         "displacement": said.bounds.displacement,
         "ratio": said.bounds.ratio,
@@ -89,13 +91,13 @@ def _told(statement: Statement, report: Report, *, trusted: bool) -> dict[str, A
     }
 
 
-def _shown(cluster: ShownCluster, survivors: int, history: History) -> dict[str, Any]:
+def _shown(cluster: AnyCluster, withdrawn: int, survivors: int, history: History) -> dict[str, Any]:
     leaf = history.rounds[cluster.leaf]
     assert isinstance(leaf, RoundLeaf)  # noqa: S101
     return {
         "round": leaf.number,
         "slots": cluster.size,
-        "withdrawn": sum(entry.position == cluster.position for entry in cluster.withdrawn),
+        "withdrawn": withdrawn,
         "survivors": survivors,
         "spread": cluster.spread,
         "delta": leaf.delta,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -25,12 +25,12 @@ from disavow.ledger.files import remove_temporaries, sync_folder, write_durably
 from disavow.ledger.log import not_before, time_of
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.requests import JudgedRequest
-from disavow.ledger.withdrawals import Withdrawn, map_of
+from disavow.ledger.withdrawals import Withdrawn
 from disavow.proof.bounds import Bounds, bounds_of, chance_drawn, largest_displacement, total_ratio
 from disavow.proof.envelope import LARGEST, seal
 from disavow.proof.keys import DEFAULT_NAME
-from disavow.proof.leaves import UNTOUCHED, RoundLeaf
-from disavow.proof.merkle import path_to, root_of
+from disavow.proof.leaves import RoundLeaf, show_leaves
+from disavow.proof.merkle import cover_of, leaf_hash, path_to, root_of
 from disavow.proof.notes import LONGEST_NAME, Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedSlot, Opening
 from disavow.proof.statement import (
@@ -41,7 +41,8 @@ from disavow.proof.statement import (
     Statement,
     Times,
     TotalBounds,
-    WithdrawnSlot,
+    decode_statement,
+    leaf_hashes,
 )
 from disavow.proof.validation import write_figure
 from disavow.proof.verify import Asked, TrustedKey, examine
@@ -65,7 +66,7 @@ class Proof:
 
         """
         predicate = replace(self.statement.predicate, checkpoint=self.head.signed(signer))
-        return seal(replace(self.statement, predicate=predicate).encode(), signer)
+        return seal(replace(self.statement, predicate=predicate).encode(), signer, packed=True)
 
     def unsigned(self) -> bytes:
         """Write the statement of a run that has no key, to be signed once there is one."""
@@ -283,14 +284,12 @@ def sign_late(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
 
     """
     kept = _decode_kept(statement, "the unsigned statement is not one that can be read; it is not signed")
-    told = kept.predicate.leaves
+    told = leaf_hashes(kept)
     with ledger.snapshot() as snapshot:
-        logged, hashes = snapshot.log_leaves(), snapshot.log_hashes()
-    if list(told) != logged[: len(told)] or kept.what_if:
+        logged = snapshot.log_hashes()
+    if not told or told != logged[: len(told)] or kept.what_if:
         raise IntegrityError("the unsigned statement is not one of this run; it is not signed")
-    sealed = Proof(kept, Checkpoint(origin_of(ledger.run_id), len(told), root_of(hashes[: len(told)]))).sealed(
-        signer
-    )
+    sealed = Proof(kept, Checkpoint(origin_of(ledger.run_id), len(told), root_of(told))).sealed(signer)
     report = examine(Asked(sealed, [TrustedKey(signer.public)]))
     if report.failed is not None:
         raise IntegrityError(f"the unsigned statement does not hold ({report.failed.detail}); it is not signed")
@@ -316,9 +315,10 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
 
     """
     kept = _decode_kept(statement, "the proof that was kept is not one that can be read; it is not renewed")
-    said = kept.predicate
+    said, told = kept.predicate, leaf_hashes(kept)
     with ledger.snapshot() as snapshot:
-        if list(said.leaves) != snapshot.log_leaves()[: len(said.leaves)] or kept.what_if or said.rounds is None:
+        known = bool(told) and told == snapshot.log_hashes()[: len(told)]
+        if not known or kept.what_if or said.rounds is None:
             raise IntegrityError("the proof that was kept is not one of this run; it is not renewed")
         if snapshot.rebuilding() is not None:
             raise LedgerError(
@@ -345,9 +345,12 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
 def _decode_kept(statement: bytes, refusal: str) -> Statement:
     """Read a statement that the run kept: where that cannot be read, it is the run that is damaged."""
     try:
-        return Statement.decode(statement)
+        found = decode_statement(statement)
     except Unreadable as error:
         raise IntegrityError(f"{refusal}: {error}") from None
+    if not isinstance(found, Statement):
+        raise IntegrityError(f"{refusal}: it is of an older version than this run's log")
+    return found
 
 
 # -- from rows to a predicate --------------------------------------------------------------------------------------
@@ -384,20 +387,20 @@ def _open(reader: Reader, client: int, answer: _Answer, *, salt: bytes | None = 
 
 def _prove(reader: Reader, standing: Sequence[tuple[int, int, int]], answer: _Answer) -> Proof:
     """The proof that shows these slots: the place of the round's leaf, the round's row, the slot."""
-    withdrawn, leaf_of, head = reader.withdrawn_slots(), reader.withdrawal_places(), reader.log_head()
-    opened = [
-        _open_cluster(reader, place, round_id, slot, withdrawn=withdrawn.get(round_id, []), leaf_of=leaf_of)
-        for place, round_id, slot in standing
-    ]
+    head, gone = reader.log_head(), _withdrawn_with(reader, answer.withdrawal)
+    entries = {(each.place, each.slot): index for index, each in enumerate(gone)}
+    opened = [_open_cluster(reader, place, round_id, slot, gone, entries) for place, round_id, slot in standing]
     bounds = [each for _, each in opened]
     ratio, sizes = total_ratio(bounds), (cluster.size for cluster, _ in opened)
+    shown = {place for place, *_ in standing} | ({answer.withdrawal} if answer.withdrawal is not None else set())
+    own = [cluster.entry for cluster, _ in opened if cluster.entry is not None]
     predicate = Predicate(
         checkpoint=head.body,
-        leaves=tuple(reader.log_leaves()),
+        leaves=show_leaves(reader.closed_leaves(shown)),
         withdrawal=answer.withdrawal,
         request=answer.request,
         rounds=answer.rounds,
-        maps=_maps(reader, withdrawn, leaf_of, {place for place, *_ in standing}),
+        cover=b"".join(cover_of([leaf_hash(each.inner) for each in gone], own)),
         clusters=tuple(cluster for cluster, _ in opened),
         bounds=TotalBounds(
             displacement=write_figure(largest_displacement(bounds)),
@@ -411,19 +414,23 @@ def _prove(reader: Reader, standing: Sequence[tuple[int, int, int]], answer: _An
     return Proof(Statement.of(predicate, model=model, what_if=answer.withdrawal is None), head)
 
 
+def _withdrawn_with(reader: Reader, withdrawal: int | None) -> list[Withdrawn]:
+    """All slots that were withdrawn together with the leaver's, in the order of the leaf; none for a what-if."""
+    by_place = {place: erasure for erasure, place in reader.withdrawal_places().items()}
+    return [] if withdrawal is None else reader.withdrawn_by(by_place[withdrawal])
+
+
 def _open_cluster(
     reader: Reader,
     place: int,
     round_id: int,
     slot: int,
-    *,
-    withdrawn: Sequence[Withdrawn],
-    leaf_of: Mapping[int, int],
+    gone: Sequence[Withdrawn],
+    entries: Mapping[tuple[int, int], int],
 ) -> tuple[ShownCluster, Bounds]:
     """Open the leaver's cluster in one round, with what leads to the roots; the cluster, and its bounds.
 
-    `withdrawn` are all slots that were withdrawn from the round, in the order of the log, and `leaf_of` has the
-    place of each erasure's withdrawal in it. A withdrawn slot is closed where it is of another cluster.
+    `gone` are the slots of the leaver's withdrawal, and `entries` their numbers by place and slot.
     """
     logged, stored = reader.logged_round(place), reader.cluster_at(round_id, slot)
     if not isinstance(logged.leaf, RoundLeaf):
@@ -434,7 +441,7 @@ def _open_cluster(
         tau=logged.leaf.tau,
         representatives=reader.policy.representatives,
     )
-    odds = bounds.log10_odds
+    odds, entry = bounds.log10_odds, entries.get((place, slot))
     cluster = ShownCluster(
         leaf=place,
         position=stored.position,
@@ -445,40 +452,9 @@ def _open_cluster(
         path=tuple(path_to(logged.cluster_hashes, stored.position)),
         slot=slot,
         slots=tuple(stored.commitments),
-        withdrawn=tuple(
-            _withdrawn_slot(each, leaf_of[each.erasure], is_open=each.position == stored.position)
-            for each in withdrawn
-        ),
+        entry=entry,
+        salt=None if entry is None else gone[entry].salt,
         displacement=write_figure(bounds.displacement),
         log10_odds=None if odds is None else write_figure(odds),
     )
     return cluster, bounds
-
-
-def _withdrawn_slot(each: Withdrawn, leaf: int, *, is_open: bool) -> WithdrawnSlot:
-    """A withdrawn slot, open if it is of the leaver's cluster."""
-    return WithdrawnSlot(
-        leaf=leaf,
-        position=each.position,
-        slot=each.slot if is_open else None,
-        salt=each.salt if is_open else None,
-        inner=None if is_open else each.inner,
-    )
-
-
-def _maps(
-    reader: Reader,
-    withdrawn: Mapping[int, Sequence[Withdrawn]],
-    leaf_of: Mapping[int, int],
-    shown: Collection[int],
-) -> tuple[tuple[bytes | None, ...], ...]:
-    """For each withdrawal the values of the rounds that are not shown; None where it is as it was before."""
-    logged, latest, maps = reader.logged_rounds(), dict[int, bytes](), []
-    for erasure, place in leaf_of.items():
-        closed = [each for each in logged if each[0] < place and each[0] not in shown]
-        values: list[bytes | None] = []
-        for (at, *_), value in zip(closed, map_of(closed, withdrawn, erasure), strict=True):
-            values.append(None if value == latest.get(at, UNTOUCHED) else value)
-            latest[at] = value
-        maps.append(tuple(values))
-    return tuple(maps)

@@ -27,8 +27,8 @@ _TRIES = 5
 def copy_run(directory: Path, target: Path, *, keys: Path, target_keys: Path) -> None:
     """Copy one state of the ledger, and the files it names, into a directory that does not exist yet.
 
-    Proofs stay behind: a copy answers for nobody. Wherever the run has its models and its rows, the copy has them in
-    its directory.
+    Proofs stay behind: a copy answers for nobody. Wherever the run has its models and its rows, the copy has them
+    in its directory.
 
     Args:
         directory: The run.

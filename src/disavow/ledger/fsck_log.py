@@ -16,7 +16,7 @@ from disavow.ledger.findings import Checked, Finding, clusters_and_slots, gaps
 from disavow.ledger.leaves import cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
 from disavow.ledger.schema import erasures, rebuilt, requests, run
 from disavow.ledger.schema import log as log_table
-from disavow.ledger.withdrawals import map_of, withdrawn_slots
+from disavow.ledger.withdrawals import withdrawn_by
 from disavow.proof.commitment import commit_client
 from disavow.proof.history import History, replay
 from disavow.proof.leaves import (
@@ -28,11 +28,11 @@ from disavow.proof.leaves import (
     WithdrawalLeaf,
     commit_rounds,
     decode_leaf,
-    map_root,
 )
 from disavow.proof.merkle import Growing, appended, root_of
 from disavow.proof.notes import KeyIndex, PublicKey, open_checkpoint, open_with_any, origin_of, read_note
 from disavow.proof.validation import day_of
+from disavow.proof.withdrawn import slots_root, write_slots
 
 _WHERE = "table log"
 _KEPT = "the checkpoint that was kept"
@@ -114,8 +114,7 @@ def _standing(checked: Checked, logged: Sequence[sa.Row[Any]], history: History)
 
 
 def _erasures(checked: Checked, logged: Sequence[sa.Row[Any]], leaves: Sequence[Leaf]) -> Iterator[Finding]:
-    """Every erasure has its withdrawal, whose map is that of the withdrawn slots, and its rollback."""
-    rounds_logged, withdrawn = log.logged_rounds(checked.connection), withdrawn_slots(checked.connection)
+    """Every erasure has its withdrawal, whose entries are the withdrawn slots, and its rollback."""
     latest = list(accumulate((leaf.time for leaf in leaves), max))
     withdrawal = {
         row.erasure: (row.position, leaf)
@@ -128,10 +127,10 @@ def _erasures(checked: Checked, logged: Sequence[sa.Row[Any]], leaves: Sequence[
             yield Finding(_WHERE, f"erasure {erasure.id} has no withdrawal in it")
             continue
         place, leaf = found
-        before = [each for each in rounds_logged if each[0] < place]
+        gone = withdrawn_by(checked.connection, erasure.id)
         at = max(day_of(erasure.opened_at), *(request.asked_at for request in leaf.requests))
-        root = map_root(map_of(before, withdrawn, erasure.id))
-        if (root, log.not_before(at, latest[place - 1])) != (leaf.root, leaf.at):
+        due = slots_root([each.inner for each in gone]), write_slots(gone, place)
+        if (*due, log.not_before(at, latest[place - 1])) != (leaf.root, leaf.slots, leaf.at):
             yield Finding(_WHERE, f"leaf {place} is not the withdrawal of erasure {erasure.id}")
         following = leaves[place + 1] if place + 1 < len(leaves) else None
         if erasure.rollback_to != (following.to if isinstance(following, RollbackLeaf) else None):

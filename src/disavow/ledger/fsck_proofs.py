@@ -20,7 +20,7 @@ from disavow.proof.envelope import Envelope, seal
 from disavow.proof.leaves import KeyLeaf, RunLeaf
 from disavow.proof.merkle import root_of
 from disavow.proof.notes import Checkpoint, Signer, origin_of
-from disavow.proof.statement import Statement
+from disavow.proof.statement import Statement, decode_statement, leaf_hashes
 from disavow.proof.verify import Asked, TrustedKey, verify
 
 
@@ -56,15 +56,15 @@ def _check(checked: Checked, store: ProofStore, proof: KeptProof) -> None:
     data = store.read(proof.request, signed=proof.signed)
     if data is None:
         return  # a run at work has taken it away
-    statement = Statement.decode(Envelope.decode(data).payload if proof.signed else data)
-    said = statement.predicate
+    statement = decode_statement(Envelope.decode(data).statement if proof.signed else data)
+    said, hashes = statement.predicate, leaf_hashes(statement)
     with checked.connection.engine.connect() as fresh:  # it may be younger than what fsck looks at
-        keys, leaves, place = log.keys_of(fresh), log.leaves_of(fresh), _place(fresh, proof.request)
-    if list(said.leaves) != leaves[: len(said.leaves)]:
+        keys, logged, place = log.keys_of(fresh), log.hashes_of(fresh), _place(fresh, proof.request)
+    if not isinstance(statement, Statement) or not hashes or hashes != logged[: len(hashes)]:
         raise IntegrityError("is about another log than this run's")
     if place != (said.withdrawal, said.request):
         raise IntegrityError(f"is not about request {proof.request}")
-    head = Checkpoint(origin_of(checked.run_id), len(said.leaves), root_of([leaf.hash for leaf in said.leaves]))
+    head = Checkpoint(origin_of(checked.run_id), len(hashes), root_of(hashes))
     if not proof.signed and said.checkpoint != head.body:
         raise IntegrityError("has another head than that of its leaves")
     if proof.signed and any(isinstance(leaf, RunLeaf | KeyLeaf) and leaf.key for leaf in said.leaves):
@@ -72,8 +72,8 @@ def _check(checked: Checked, store: ProofStore, proof: KeptProof) -> None:
         return
     # no key of this log has signed, at most a later one: what it says is examined under one that is made up
     signer = Signer("fsck", Ed25519PrivateKey.generate())
-    signed = replace(statement, predicate=replace(said, checkpoint=head.signed(signer)))
-    sealed = seal(signed.encode(), signer)
+    signed = replace(statement, predicate=replace(statement.predicate, checkpoint=head.signed(signer)))
+    sealed = seal(signed.encode(), signer, packed=True)
     verify(Asked(sealed, [TrustedKey(signer.public)]))
 
 

@@ -5,9 +5,10 @@ The log is append-only and names nobody. What opens it (salts, ids) lies in othe
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -20,12 +21,15 @@ from disavow.ledger.leaves import cluster_hashes, cluster_leaves, leaf_of_rebuil
 from disavow.ledger.members import UNKNOWN, Members, has_tokens, selected
 from disavow.ledger.run_state import count_commit
 from disavow.ledger.schema import erasures, log, memberships, requests, rounds, run, withdrawals
-from disavow.ledger.withdrawals import map_of, withdrawn_slots
+from disavow.ledger.withdrawals import withdrawn_by
 from disavow.proof.commitment import SALT_BYTES, commit_client
 from disavow.proof.leaves import (
+    ClosedRound,
+    ClosedWithdrawal,
     KeyLeaf,
     Leaf,
     LoggedRequest,
+    LogLeaf,
     RebuiltLeaf,
     RollbackLeaf,
     RoundLeaf,
@@ -34,11 +38,11 @@ from disavow.proof.leaves import (
     commit_rounds,
     decode_leaf,
     latest_time,
-    map_root,
 )
 from disavow.proof.merkle import HASH_BYTES, appended, root_of_frontier
 from disavow.proof.notes import Checkpoint, PublicKey, Signer, origin_of
-from disavow.proof.validation import day_of
+from disavow.proof.validation import day_of, from_base64
+from disavow.proof.withdrawn import slots_root, write_slots
 
 
 @dataclass(frozen=True)
@@ -69,17 +73,18 @@ class LogSize:
     """What the size of proofs depends on.
 
     Args:
-        leaf_bytes: Bytes of all leaves, with one more for each.
-        covered: For each erasure, how many rounds were logged before its withdrawal.
-        changed: From how many rounds slots were withdrawn, summed over erasures.
-        withdrawn: How many slots were withdrawn from a round, by its row.
+        rounds: How many round leaves there are.
+        shown: How many of them every proof may have to show, rather too many than too few: rounds that were
+            rebuilt, and those that end in the same model as one that was undone.
+        events: How many other leaves there are.
+        event_bytes: Bytes of the other leaves.
 
     """
 
-    leaf_bytes: int
-    covered: tuple[int, ...]
-    changed: int
-    withdrawn: Mapping[int, int]
+    rounds: int
+    shown: int
+    events: int
+    event_bytes: int
 
 
 # -- appending -----------------------------------------------------------------------------------------------------
@@ -113,7 +118,6 @@ def log_erasure(connection: sa.Connection, members: Members, erasure: int) -> No
     """The leaf of an erasure's withdrawals, and of its rollback if there is one."""
     row = connection.execute(sa.select(erasures).where(erasures.c.id == erasure)).one()
     _salt_withdrawals(connection, erasure)
-    logged = logged_rounds(connection)
     told, times = [], [row.opened_at]
     run_id: str = connection.execute(sa.select(run.c.run_id)).scalar_one()
     asked = sa.select(requests).where(requests.c.erasure == erasure).order_by(requests.c.id)
@@ -125,9 +129,15 @@ def log_erasure(connection: sa.Connection, members: Members, erasure: int) -> No
         day = day_of(request.asked_at)
         told.append(LoggedRequest(asked_at=day, verdict=request.verdict, client=who, rounds=where))
         times.append(request.asked_at)  # whoever asked may have another clock
-    root = map_root(map_of(logged, withdrawn_slots(connection), erasure))
-    leaf = WithdrawalLeaf(requests=tuple(told), rounds=len(logged), root=root, at=day_of(max(times)))
-    place = append(connection, leaf, erasure=erasure)
+    gone, place = withdrawn_by(connection, erasure), head_size(connection)
+    leaf = WithdrawalLeaf(
+        requests=tuple(told),
+        rounds=_rounds_logged(connection),
+        root=slots_root([each.inner for each in gone]),
+        at=day_of(max(times)),
+        slots=write_slots(gone, place),
+    )
+    append(connection, leaf, erasure=erasure)
     if row.rollback_to is not None:
         back = RollbackLeaf(withdrawal=place, to=row.rollback_to, at=day_of(row.opened_at))
         append(connection, back, erasure=erasure)
@@ -229,14 +239,50 @@ def leaves_of(connection: sa.Connection) -> list[Leaf]:
     return [_decoded(text) for text in connection.execute(sa.select(log.c.leaf).order_by(log.c.position)).scalars()]
 
 
-def logged_rounds(connection: sa.Connection) -> list[tuple[int, int, int]]:
-    """For each round leaf, in order: its place in the log, the round's row, the number of its clusters."""
-    query = (
-        sa.select(log.c.position, rounds.c.id, rounds.c.clusters)
-        .join(rounds, rounds.c.id == log.c.round_id)
-        .order_by(log.c.position)
-    )
-    return [(row.position, row.id, row.clusters) for row in connection.execute(query)]
+def _rounds_logged(connection: sa.Connection) -> int:
+    """How many round leaves there are."""
+    query = sa.select(sa.func.count()).select_from(log).where(log.c.round_id.is_not(None))
+    found: int = connection.execute(query).scalar_one()
+    return found
+
+
+def closed_leaves(connection: sa.Connection, shown: Collection[int]) -> list[LogLeaf]:
+    """All leaves as a proof has them: rounds and withdrawals at other places than these are closed.
+
+    But for rounds that end in a model that was undone, the last leaf and the last round, which every proof shows.
+    """
+    rows = connection.execute(sa.select(log.c.leaf, log.c.round_id).order_by(log.c.position)).all()
+    needed = {*shown, len(rows) - 1, *[at for at, row in enumerate(rows) if row.round_id is not None][-1:]}
+    found: list[LogLeaf] = []
+    models: list[str] = []
+    undone: set[str] = set()
+    for place, row in enumerate(rows):
+        value = json.loads(row.leaf)
+        kind = value["type"]
+        if kind in ("round", "rebuilt"):
+            models.append(value["after"])
+        elif kind == "rollback":
+            undone.update(models[value["to"] - 1 :])
+            del models[value["to"] - 1 :]
+        found.append(
+            _decoded(row.leaf) if place in needed or not _may_be_closed(value, undone) else _closed(value, row.leaf)
+        )
+    return found
+
+
+def _may_be_closed(value: Mapping[str, Any], undone: Collection[str]) -> bool:
+    if value["type"] == "round":
+        return value["after"] not in undone or value["after"] == value["before"]
+    return bool(value["type"] == "withdrawal")
+
+
+def _closed(value: Mapping[str, Any], leaf: str) -> ClosedRound | ClosedWithdrawal:
+    """Close a leaf of ours: it was checked when it was written, and whoever proves verifies the proof."""
+    digest = hashlib.sha256(leaf.encode()).digest()
+    if value["type"] == "round":
+        return ClosedRound(value["number"], value["attempt"], value["before"], value["after"], digest)
+    rolls_back = any(request["verdict"] == "rollback" for request in value["requests"])
+    return ClosedWithdrawal(value["rounds"], rolls_back, from_base64(value["slots"], "slots"), digest)
 
 
 def logged_round(connection: sa.Connection, place: int) -> LoggedRound:
@@ -309,16 +355,17 @@ def logged_slots_of_round(connection: sa.Connection, members: Members, number: i
 
 def log_size(connection: sa.Connection) -> LogSize:
     """Count what the size of proofs depends on."""
-    leaf_bytes = connection.execute(sa.select(sa.func.sum(sa.func.length(log.c.leaf) + 1))).scalar_one()
-    logged = [place for place, *_ in logged_rounds(connection)]
-    covered = tuple(bisect_left(logged, place) for place in withdrawal_places(connection).values())
-    changed = sa.select(withdrawals.c.erasure, withdrawals.c.round_id).distinct().subquery()
-    gone = sa.select(withdrawals.c.round_id, sa.func.count()).group_by(withdrawals.c.round_id)
+    events = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(sa.func.length(log.c.leaf)), 0))
+    count, size = connection.execute(events.where(log.c.round_id.is_(None))).one()
+    undone = rounds.alias()
+    again = rounds.c.after.in_(sa.select(undone.c.after).where(~undone.c.standing))
+    shown = sa.select(sa.func.count()).select_from(rounds).where((rounds.c.clusters == 0) | again)
+    anyone = connection.execute(sa.select(rounds.c.id).where(~rounds.c.standing).limit(1)).first()
     return LogSize(
-        leaf_bytes=leaf_bytes,
-        covered=covered,
-        changed=connection.execute(sa.select(sa.func.count()).select_from(changed)).scalar_one(),
-        withdrawn={row[0]: row[1] for row in connection.execute(gone)},
+        rounds=_rounds_logged(connection),
+        shown=0 if anyone is None else connection.execute(shown).scalar_one(),
+        events=count,
+        event_bytes=size,
     )
 
 

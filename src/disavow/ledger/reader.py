@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -59,7 +59,7 @@ from disavow.ledger.schema import models, run
 from disavow.ledger.updates import KeptRound, UpdateStore
 from disavow.ledger.withdrawals import Withdrawn
 from disavow.privacy.events import Event
-from disavow.proof.leaves import MOST_REQUESTS, Leaf
+from disavow.proof.leaves import MOST_REQUESTS, LogLeaf
 from disavow.proof.notes import Checkpoint as LogHead
 from disavow.proof.notes import PublicKey, Signer
 
@@ -441,9 +441,9 @@ class Reader(ABC):
         """
         self._read(log.refuse_signer, signer)
 
-    def log_leaves(self) -> list[Leaf]:
-        """All leaves of the log, as they were written."""
-        return self._read(log.leaves_of)
+    def closed_leaves(self, shown: Collection[int]) -> list[LogLeaf]:
+        """All leaves of the log as a proof has them that shows those at these places."""
+        return self._read(log.closed_leaves, shown)
 
     def log_hashes(self) -> list[bytes]:
         """The leaf hashes of the whole log."""
@@ -469,10 +469,6 @@ class Reader(ABC):
         """The day in the leaf of a withdrawal."""
         return self._read(log.day_at, place)
 
-    def logged_rounds(self) -> list[tuple[int, int, int]]:
-        """For each round leaf, in order: its place in the log, the round's row, the number of its clusters."""
-        return self._read(log.logged_rounds)
-
     def logged_round(self, place: int) -> LoggedRound:
         """The leaf of a round at a place in the log, with the leaf hashes of its clusters."""
         return self._read(log.logged_round, place)
@@ -497,6 +493,6 @@ class Reader(ABC):
         """The place of each erasure's withdrawal in the log, in order."""
         return self._read(log.withdrawal_places)
 
-    def withdrawn_slots(self) -> Mapping[int, Sequence[Withdrawn]]:
-        """All slots that were withdrawn, by the row of their round, in the order in which the log has them."""
-        return self._read(withdrawals.withdrawn_slots)
+    def withdrawn_by(self, erasure: int) -> list[Withdrawn]:
+        """The slots that an erasure withdrew, in the order in which its leaf has them."""
+        return self._read(withdrawals.withdrawn_by, erasure)

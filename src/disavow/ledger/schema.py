@@ -252,8 +252,8 @@ withdrawals = sa.Table(
     metadata,
     sa.Column("round_id", sa.Integer, primary_key=True),
     sa.Column("slot", sa.Integer, primary_key=True),
-    sa.Column("erasure", sa.ForeignKey("erasures.id"), nullable=False),
-    sa.Column("salt", sa.LargeBinary, comment="closes it in the log's map of withdrawals"),
+    sa.Column("erasure", sa.ForeignKey("erasures.id"), nullable=False, index=True),
+    sa.Column("salt", sa.LargeBinary, comment="closes it in the leaf of its withdrawal"),
     sa.ForeignKeyConstraint(["round_id", "slot"], ["slots.round_id", "slots.slot"]),
     sqlite_with_rowid=False,
 )

@@ -18,33 +18,42 @@ from disavow.proof.commitment import commit, commit_client
 from disavow.proof.envelope import Envelope
 from disavow.proof.history import History, replay
 from disavow.proof.leaves import (
+    MAPPED,
     UNTOUCHED,
     VERSION,
+    ClosedRound,
     KeyLeaf,
-    Leaf,
     LoggedPolicy,
+    LogLeaf,
     RoundLeaf,
     RunLeaf,
+    WithdrawalLeaf,
     commit_rounds,
     latest_time,
+    log_size,
+    open_log,
     sized,
     withdrawn_entry,
     withdrawn_inner,
 )
-from disavow.proof.merkle import Changing, Growing, Prefixes, leaf_hash
+from disavow.proof.merkle import HASH_BYTES, Changing, Growing, Prefixes, leaf_hash, root_by_cover
 from disavow.proof.noise import check_noise
 from disavow.proof.notes import Checkpoint, KeyIndex, PublicKey, open_checkpoint, open_with_any, origin_of
 from disavow.proof.opening import Opening, refuse_other_client
 from disavow.proof.receipt import Receipt, check_receipt, decode_receipt
 from disavow.proof.report import Asked, Report
 from disavow.proof.statement import (
+    AnyCluster,
+    AnyPredicate,
+    AnyStatement,
     LeaverRounds,
+    MappedCluster,
+    MappedPredicate,
     Predicate,
-    ShownCluster,
-    Statement,
     Times,
     TotalBounds,
     WithdrawnSlot,
+    decode_statement,
 )
 from disavow.proof.summary import delta_in_words, rebuilt_in_words, unchanged_in_words
 from disavow.proof.validation import day_of, write_figure
@@ -55,26 +64,22 @@ class Verification:
 
     envelope: Envelope  # readable
     signer: PublicKey  # signature
-    statement: Statement
+    statement: AnyStatement
+    leaves: list[LogLeaf]  # log
     head: Checkpoint
     promised: RunLeaf  # log
     prefixes: Prefixes  # log
     history: History  # rounds
-    shown: list[tuple[ShownCluster, RoundLeaf]]  # clusters
+    shown: list[tuple[AnyCluster, RoundLeaf]]  # clusters
 
     def __init__(self, asked: Asked, report: Report) -> None:
         self.asked, self.report = asked, report
         self.keys = KeyIndex.of(asked.trusted)
 
     @property
-    def predicate(self) -> Predicate:
+    def predicate(self) -> AnyPredicate:
         """What the statement says."""
         return self.statement.predicate
-
-    @property
-    def leaves(self) -> tuple[Leaf, ...]:
-        """The log."""
-        return self.statement.predicate.leaves
 
 
 # -- 1 to 3: the file ----------------------------------------------------------------------------------------------
@@ -95,12 +100,13 @@ def check_signature(v: Verification) -> str:
 
 def check_statement(v: Verification) -> str:
     """The statement is of a type and version that is known, and of the kind that was asked for."""
-    v.statement = v.report.statement = Statement.decode(v.envelope.payload)
+    v.statement = v.report.statement = decode_statement(v.envelope.statement)
     if v.statement.what_if and not v.asked.what_if:
         raise VerificationError("this is a what-if about a client that is still in: nothing was erased")
     if v.asked.what_if and not v.statement.what_if:
         raise VerificationError("this is an erasure, not a what-if")
-    return f"{'what-if' if v.statement.what_if else 'erasure'}, version {VERSION}"
+    version = MAPPED if isinstance(v.predicate, MappedPredicate) else VERSION
+    return f"{'what-if' if v.statement.what_if else 'erasure'}, version {version}"
 
 
 # -- 4 to 8: the log -----------------------------------------------------------------------------------------------
@@ -109,20 +115,26 @@ def check_statement(v: Verification) -> str:
 def check_checkpoint(v: Verification) -> str:
     """The head, signed by the same key, covers the leaves shown."""
     head = open_checkpoint(v.predicate.checkpoint, v.signer)
-    if head.size != len(v.leaves):
-        raise VerificationError(f"it covers {head.size} leaves; {len(v.leaves)} are shown")
+    size = log_size(v.predicate.leaves)
+    if head.size != size:
+        raise VerificationError(f"it covers {head.size} leaves; {size} are shown")
     v.head = v.report.head = head
     return f"of {head.size} leaves, by {v.signer.name}"
 
 
 def check_log(v: Verification) -> str:
     """The root rebuilt from all leaves is the one signed."""
+    v.leaves = (
+        list(v.predicate.leaves) if isinstance(v.predicate, MappedPredicate) else open_log(v.predicate.leaves)
+    )
     v.prefixes = Prefixes([leaf.hash for leaf in v.leaves])
     if v.prefixes.root(len(v.leaves)) != v.head.root:
         raise VerificationError("the leaves do not have the root that was signed")
     if not v.leaves or not isinstance(v.leaves[0], RunLeaf):
         raise VerificationError("the log does not begin with the run's promises")
     v.promised = v.leaves[0]
+    if (v.promised.version == MAPPED) != isinstance(v.predicate, MappedPredicate):
+        raise VerificationError("the proof is of another version than the log")
     if v.head.origin != origin_of(v.promised.run):
         raise VerificationError("the checkpoint is of another run's log")
     return "the root rebuilt from all leaves is the one signed"
@@ -205,23 +217,24 @@ def check_clusters(v: Verification) -> str:
         if cluster.leaf not in standing:
             raise VerificationError(f"a cluster is of leaf {cluster.leaf}, which is no standing round")
         leaf = history.rounds[cluster.leaf]
+        if isinstance(leaf, ClosedRound):
+            raise VerificationError(f"a cluster is of leaf {cluster.leaf}, which is closed")
         if not isinstance(leaf, RoundLeaf):
             raise VerificationError(
                 f"the leaver is in round {leaf.number}, which was rebuilt and stands: nobody is deniable in it"
             )
         _check_cluster(cluster, leaf, history.policy)
         v.shown.append((cluster, leaf))
-    _check_maps(v)
-    for cluster in clusters:
-        by = [entry.leaf for entry in cluster.withdrawn if entry.slot == cluster.slot]
-        if by != ([] if v.statement.what_if else [v.predicate.withdrawal]):
-            raise VerificationError(
-                f"the leaver's slot in leaf {cluster.leaf} was not withdrawn when the leaver asked"
-            )
+    if isinstance(v.predicate, MappedPredicate):
+        _check_maps(v, v.predicate)
+        _check_mapped_slots(v, v.predicate)
+    else:
+        _count_withdrawn(v)
+        _check_leaver_slots(v, v.predicate)
     return f"{len(clusters)} clusters lead to their rounds, and those withdrawn from them to every withdrawal"
 
 
-def _check_cluster(cluster: ShownCluster, leaf: RoundLeaf, policy: LoggedPolicy) -> None:
+def _check_cluster(cluster: AnyCluster, leaf: RoundLeaf, policy: LoggedPolicy) -> None:
     """The leaver's cluster, all its slots open, lies in its round and holds the leaver's slot."""
     first, size, position = cluster.first, cluster.size, cluster.position
     if len(cluster.slots) != size or len(set(cluster.slots)) != size:
@@ -248,20 +261,79 @@ def _check_cluster(cluster: ShownCluster, leaf: RoundLeaf, policy: LoggedPolicy)
         raise _refuse(leaf, "the leaver's slot is not in the leaver's cluster")
 
 
-def _check_maps(v: Verification) -> None:
+def _count_withdrawn(v: Verification) -> None:
+    """Count who was withdrawn from each cluster shown, over all withdrawals behind its round.
+
+    Every withdrawal's leaf, closed or not, says from which rounds it withdrew, and the leaf of a round that is
+    shown takes the mask off the positions of the clusters (docs/proof-format.md, "Withdrawn slots").
+    """
+    shown = {cluster.leaf: (cluster, leaf) for cluster, leaf in v.shown}
+    gone = dict.fromkeys(shown, 0)
+    for place, entries in v.history.entries.items():
+        for index, at in enumerate(entries.places):
+            if at not in shown:
+                continue
+            cluster, leaf = shown[at]
+            position = entries.position(index, leaf.root, place)
+            if position >= leaf.clusters:
+                raise _refuse(leaf, f"a slot is withdrawn from cluster {position}, which is not there")
+            gone[at] += position == cluster.position
+    v.report.withdrawn = list(gone.values())
+
+
+def _check_leaver_slots(v: Verification, said: Predicate) -> None:
+    """The leaver's withdrawal has an entry for each of its slots; of a what-if, there is none to show."""
+    if v.statement.what_if:
+        if said.cover or any(cluster.entry is not None or cluster.salt is not None for cluster in said.clusters):
+            raise VerificationError("nobody was withdrawn, and a what-if shows entries of a withdrawal")
+        return
+    place = said.withdrawal or 0
+    leaf, entries = v.history.withdrawals.get(place), v.history.entries.get(place)
+    if entries is None or not isinstance(leaf, WithdrawalLeaf):
+        raise VerificationError("the proof does not point to a withdrawal that it shows")
+    opened = {}
+    for cluster, (_, round_leaf) in zip(said.clusters, v.shown, strict=True):
+        index, salt = cluster.entry, cluster.salt
+        if index is None or salt is None or index >= len(entries.places) or entries.places[index] != cluster.leaf:
+            raise _refuse(round_leaf, "the leaver's slot was not withdrawn when the leaver asked")
+        if entries.position(index, round_leaf.root, place) != cluster.position:
+            raise _refuse(round_leaf, "the leaver's slot was withdrawn from another cluster")
+        opened[index] = leaf_hash(withdrawn_inner(salt, cluster.slot))
+    if len(said.cover) % HASH_BYTES:
+        raise VerificationError("the cover of the leaver's withdrawal has half a hash")
+    cover = [said.cover[at : at + HASH_BYTES] for at in range(0, len(said.cover), HASH_BYTES)]
+    try:
+        root = root_by_cover(opened, len(entries.places), cover)
+    except ValueError as error:
+        raise VerificationError(f"the cover of the leaver's withdrawal cannot be: {error}") from None
+    if root != leaf.root:
+        raise VerificationError("the leaver's slots do not lead to the root of its withdrawal")
+
+
+def _check_mapped_slots(v: Verification, said: MappedPredicate) -> None:
+    """The leaver's slots were withdrawn by its withdrawal, in a log of version 3."""
+    for cluster in said.clusters:
+        by = [entry.leaf for entry in cluster.withdrawn if entry.slot == cluster.slot]
+        if by != ([] if v.statement.what_if else [said.withdrawal]):
+            raise VerificationError(
+                f"the leaver's slot in leaf {cluster.leaf} was not withdrawn when the leaver asked"
+            )
+
+
+def _check_maps(v: Verification, said: MappedPredicate) -> None:
     """The withdrawn slots shown are in the maps of all withdrawals, the first as well as the last.
 
     A map holds one value for each round before its withdrawal (docs/proof-format.md, "The map of withdrawals"). Of
     rounds that are shown the values are computed from their entries, of all others they are given in `maps`.
     """
-    maps, history = v.predicate.maps, v.history
+    maps, history = said.maps, v.history
     if len(maps) != len(history.withdrawals):
         raise VerificationError("there is not one map for each withdrawal")
     ordinal = {place: i for i, place in enumerate(history.rounds)}
     shown = {cluster.leaf for cluster, _ in v.shown}
     rounds_not_shown = [place for place in history.rounds if place not in shown]
     values_shown: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
-    for cluster, leaf in v.shown:
+    for cluster, (_, leaf) in zip(said.clusters, v.shown, strict=True):
         for place, value in _withdrawn_values(cluster, leaf, history.withdrawals):
             values_shown[place].append((cluster.leaf, value))
     tree, latest = Changing(), dict[int, bytes]()
@@ -278,12 +350,12 @@ def _check_maps(v: Verification) -> None:
         for at, value in [*values_shown[place], *values_given]:
             latest[at] = value
             tree.put(ordinal[at], leaf_hash(value))
-        if tree.root != withdrawal.root:
+        if not isinstance(withdrawal, WithdrawalLeaf) or tree.root != withdrawal.root:
             raise VerificationError(f"those withdrawn do not lead to the map of leaf {place}")
 
 
 def _withdrawn_values(
-    cluster: ShownCluster, leaf: RoundLeaf, withdrawals: Collection[int]
+    cluster: MappedCluster, leaf: RoundLeaf, withdrawals: Collection[int]
 ) -> Iterator[tuple[int, bytes]]:
     """Each withdrawal that took somebody out of the cluster's round, and the round's value in its map.
 
@@ -301,7 +373,7 @@ def _withdrawn_values(
         yield place, sized(tree.size, tree.root)
 
 
-def _entry_hash(entry: WithdrawnSlot, cluster: ShownCluster, leaf: RoundLeaf) -> bytes:
+def _entry_hash(entry: WithdrawnSlot, cluster: MappedCluster, leaf: RoundLeaf) -> bytes:
     position, slot, salt, inner = entry.position, entry.slot, entry.salt, entry.inner
     if position != cluster.position:
         if position >= leaf.clusters:
@@ -317,11 +389,11 @@ def _entry_hash(entry: WithdrawnSlot, cluster: ShownCluster, leaf: RoundLeaf) ->
 def check_survivors(v: Verification) -> str:
     """At least x + s - 1 others are left, counted here."""
     needed, counts = v.history.policy.survivors_needed, v.report.survivors
-    for cluster, leaf in v.shown:
-        withdrawn = [entry.slot for entry in cluster.withdrawn if entry.slot is not None]
-        if len(set(withdrawn)) != len(withdrawn):
-            raise _refuse(leaf, "a slot is withdrawn twice")
-        survivors = cluster.size - len({*withdrawn, cluster.slot})
+    if isinstance(v.predicate, MappedPredicate):
+        _count_mapped(v, v.predicate)
+    leaver = 1 if v.statement.what_if else 0  # who is still in
+    for (cluster, leaf), withdrawn in zip(v.shown, v.report.withdrawn, strict=True):
+        survivors = cluster.size - withdrawn - leaver
         if survivors < needed:
             few = f"{survivors} survivors are left, fewer than {needed} (x = {v.history.policy.x})"
             raise _refuse(leaf, few)
@@ -329,6 +401,15 @@ def check_survivors(v: Verification) -> str:
     if not counts:
         return "the leaver was in no round that stands"
     return f"at least {min(counts)} in each of {len(counts)} rounds; {needed} are needed"
+
+
+def _count_mapped(v: Verification, said: MappedPredicate) -> None:
+    """Count who was withdrawn from each cluster shown, in a log of version 3."""
+    for cluster, (_, leaf) in zip(said.clusters, v.shown, strict=True):
+        withdrawn = [entry.slot for entry in cluster.withdrawn if entry.slot is not None]
+        if len(set(withdrawn)) != len(withdrawn):
+            raise _refuse(leaf, "a slot is withdrawn twice")
+        v.report.withdrawn.append(len(withdrawn))
 
 
 def check_spread(v: Verification) -> str:
@@ -380,7 +461,7 @@ def check_verdict(v: Verification) -> str:
     return f"{found}; {same}" if same else found
 
 
-def _check_what_if(said: Predicate) -> str:
+def _check_what_if(said: AnyPredicate) -> str:
     """Nobody asked, so it points to nothing in the log; the clusters alone decide."""
     kind, linked = said.verdict.kind, (said.withdrawal, said.request, said.rounds, said.times, said.verdict.start)
     if any(value is not None for value in linked):
@@ -390,12 +471,18 @@ def _check_what_if(said: Predicate) -> str:
     return f"{kind}, if it were asked"
 
 
-def _check_erasure(said: Predicate, history: History) -> str:
+def _check_erasure(said: AnyPredicate, history: History) -> str:
     """The verdict is the one that its withdrawal logged, and every round undone was retrained after it."""
     kind, first = said.verdict.kind, said.verdict.start
     place, index, rounds, times = said.withdrawal, said.request, said.rounds, said.times
     withdrawal = None if place is None else history.withdrawals.get(place)
-    if place is None or withdrawal is None or index is None or rounds is None or times is None:
+    if (
+        place is None
+        or not isinstance(withdrawal, WithdrawalLeaf)
+        or index is None
+        or rounds is None
+        or times is None
+    ):
         raise VerificationError("the proof does not point to a withdrawal")
     if index >= len(withdrawal.requests):
         raise VerificationError("the proof does not point to a request of its withdrawal")
@@ -448,7 +535,8 @@ def check_opening(v: Verification) -> str | None:
     opening = Opening.decode(v.asked.opening)
     asked, said = None, v.predicate
     if said.withdrawal is not None and said.request is not None:  # the verdict was checked: it is no what-if
-        asked = v.history.withdrawals[said.withdrawal].requests[said.request].client
+        withdrawal = v.history.withdrawals[said.withdrawal]
+        asked = withdrawal.requests[said.request].client if isinstance(withdrawal, WithdrawalLeaf) else None
     _check_opened(v, opening, asked)
     refuse_other_client(opening.client, v.asked.client, "the opening")
     if asked is None and not opening.rounds:
@@ -509,7 +597,7 @@ def _check_in_log(v: Verification, receipt: Receipt, head: Checkpoint, where: st
         raise VerificationError(f"{where} is another client's")
     if head.size > len(v.leaves):
         raise VerificationError(f"{where} is newer than this proof, which cannot speak about it")
-    known = receipt.leaf < len(v.leaves) and v.leaves[receipt.leaf] == receipt.header
+    known = receipt.leaf < len(v.leaves) and v.leaves[receipt.leaf].hash == receipt.header.hash
     if not known or v.prefixes.root(head.size) != head.root:
         raise VerificationError(f"{where} is not in this log: the server told two stories")
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self
 
-from disavow.errors import ProofTooLarge, VerificationError
+from disavow.errors import ProofTooLarge, Unreadable, VerificationError
 from disavow.proof import canonical
 from disavow.proof.notes import PublicKey, Signer
-from disavow.proof.record import PROOF, AtMost, Base64, Digest, Key, Record, constant, expecting
+from disavow.proof.record import PROOF, AtMost, Base64, Digest, Key, Record, expecting, word
 
 LARGEST = 16 << 20
 """Bytes of an envelope that are read."""
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
+PACKED_TYPE = "application/vnd.disavow.in-toto+zlib"
+"""The same, compressed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +33,7 @@ class Envelope(Record):
     """An envelope that was read, and not yet believed. It has exactly one signature."""
 
     payload: Base64
-    payload_type: Annotated[str, constant(PAYLOAD_TYPE), Key("payloadType")] = PAYLOAD_TYPE
+    payload_type: Annotated[str, word(PAYLOAD_TYPE, PACKED_TYPE), Key("payloadType")] = PAYLOAD_TYPE
     signatures: Annotated[tuple[Signature, ...], AtMost(1)]
 
     @classmethod
@@ -51,6 +54,16 @@ class Envelope(Record):
             raise VerificationError("the proof is not signed")
         return found
 
+    @property
+    def statement(self) -> bytes:
+        """The statement that it holds, unpacked.
+
+        Raises:
+            Unreadable: It is not packed as it should be, or larger than what is read.
+
+        """
+        return self.payload if self.payload_type == PAYLOAD_TYPE else _unpacked(self.payload)
+
     def signer(self, trusted: Sequence[PublicKey]) -> PublicKey:
         """Find which of the trusted keys signed the envelope.
 
@@ -64,7 +77,7 @@ class Envelope(Record):
         [signature] = self.signatures
         for key in trusted:
             if key.id == signature.key_id:
-                if not key.holds(signature.value, to_be_signed(self.payload)):
+                if not key.holds(signature.value, to_be_signed(self.payload, self.payload_type)):
                     raise VerificationError(f"the signature of {key.name} ({key.id[:16]}) does not fit the proof")
                 return key
         raise VerificationError(
@@ -73,32 +86,48 @@ class Envelope(Record):
         )
 
 
-def to_be_signed(payload: bytes) -> bytes:
+def _unpacked(payload: bytes) -> bytes:
+    """Decompress no more than what is read, of one zlib stream without anything behind it."""
+    stream = zlib.decompressobj()
+    try:
+        found = stream.decompress(payload, LARGEST + 1)
+    except zlib.error:
+        raise Unreadable("the payload is not packed as it should be") from None
+    if len(found) > LARGEST:
+        raise Unreadable(f"the payload unpacks to more than the {LARGEST:,} bytes that are read")
+    if not stream.eof or stream.unused_data:
+        raise Unreadable("the payload is cut short, or something follows it")
+    return found
+
+
+def to_be_signed(payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bytes:
     """Encode a payload for signing: DSSE's pre-authentication encoding.
 
     Args:
         payload: What is to be signed.
+        payload_type: What it is.
 
     """
-    kind = PAYLOAD_TYPE.encode()
+    kind = payload_type.encode()
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
-def seal(payload: bytes, signer: Signer) -> bytes:
-    """Sign a payload; the envelope as a file, in canonical form.
+def seal(statement: bytes, signer: Signer, *, packed: bool = False) -> bytes:
+    """Sign a statement; the envelope as a file, in canonical form.
 
     Args:
-        payload: What is to be signed.
+        statement: What is to be signed.
         signer: Who signs it.
+        packed: Whether it is compressed.
 
     Raises:
         ProofTooLarge: No verifier would read it.
 
     """
-    signature = Signature(key_id=signer.public.id, value=signer.sign(to_be_signed(payload)))
-    sealed = Envelope(payload=payload, signatures=(signature,)).encode()
-    if len(sealed) > LARGEST:
-        raise ProofTooLarge(
-            f"a proof would have {len(sealed):,} bytes, more than the {LARGEST:,} that a verifier reads"
-        )
+    payload, kind = (zlib.compress(statement, 9), PACKED_TYPE) if packed else (statement, PAYLOAD_TYPE)
+    signature = Signature(key_id=signer.public.id, value=signer.sign(to_be_signed(payload, kind)))
+    sealed = Envelope(payload=payload, payload_type=kind, signatures=(signature,)).encode()
+    size = max(len(sealed), len(statement))
+    if size > LARGEST:
+        raise ProofTooLarge(f"a proof would have {size:,} bytes, more than the {LARGEST:,} that a verifier reads")
     return sealed

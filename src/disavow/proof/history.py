@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 
 from disavow.errors import VerificationError
 from disavow.proof.leaves import (
+    MAPPED,
+    ClosedRound,
+    ClosedWithdrawal,
     KeyLeaf,
-    Leaf,
     LoggedPolicy,
+    LogLeaf,
     RebuiltLeaf,
     RollbackLeaf,
     RoundLeaf,
@@ -18,8 +21,10 @@ from disavow.proof.leaves import (
     WithdrawalLeaf,
 )
 from disavow.proof.notes import PublicKey
+from disavow.proof.withdrawn import Entries, read_slots
 
-AnyRound = RoundLeaf | RebuiltLeaf
+AnyRound = RoundLeaf | RebuiltLeaf | ClosedRound
+AnyWithdrawal = WithdrawalLeaf | ClosedWithdrawal
 
 
 @dataclass
@@ -34,18 +39,20 @@ class History:
         rounds: The leaves of all rounds, rebuilt ones too, by their places, in order.
         standing: The places of the rounds that stand.
         withdrawals: The leaves of all withdrawals, by their places, in order.
+        entries: The slots that each of them withdraws; none in a log of version 3.
         undone: Models of rounds that were undone.
         due: The last round that the rollbacks since the last round with clusters undid: no later one is rebuilt.
 
     """
 
-    leaves: Sequence[Leaf]
+    leaves: Sequence[LogLeaf]
     promised: RunLeaf
     key: PublicKey | None
     model: str
     rounds: dict[int, AnyRound] = field(default_factory=dict)
     standing: list[int] = field(default_factory=list)
-    withdrawals: dict[int, WithdrawalLeaf] = field(default_factory=dict)
+    withdrawals: dict[int, AnyWithdrawal] = field(default_factory=dict)
+    entries: dict[int, Entries] = field(default_factory=dict)
     undone: set[str] = field(default_factory=set)
     due: int = 0
 
@@ -89,14 +96,14 @@ class History:
         return following.to if isinstance(following, RollbackLeaf) else None
 
 
-def replay(leaves: Sequence[Leaf]) -> History:
+def replay(leaves: Sequence[LogLeaf]) -> History:
     """Go through the leaves of a log, each of which must follow from those before it.
 
     Args:
-        leaves: The whole log.
+        leaves: The whole log; some rounds and withdrawals may be closed.
 
     Raises:
-        VerificationError: A leaf cannot follow those before it.
+        VerificationError: A leaf cannot follow those before it, or one is closed that must be shown.
 
     """
     if not leaves or not isinstance(leaves[0], RunLeaf):
@@ -107,21 +114,24 @@ def replay(leaves: Sequence[Leaf]) -> History:
     for place, leaf in enumerate(leaves[1:], start=1):
         if isinstance(leaf, RunLeaf):
             raise VerificationError(f"leaf {place} is a second beginning")
-        if leaf.at < latest[: len(leaf.at)]:  # of a day, the time of day is not known
+        if leaf.time and leaf.time < latest[: len(leaf.time)]:  # of a day, the time of day is not known
             raise VerificationError(f"leaf {place} is older than one before it")
-        latest = max(latest, leaf.at)
-        if isinstance(leaf, RoundLeaf | RebuiltLeaf):
+        latest = max(latest, leaf.time)
+        if isinstance(leaf, AnyRound):
             attempts[leaf.number] += 1
             _check_follows(history, place, leaf, attempts[leaf.number])
             if isinstance(leaf, RoundLeaf):
                 _check_round(history, leaf)
+                history.due = 0
+            elif isinstance(leaf, ClosedRound):
+                _check_closed(history, leaf)
                 history.due = 0
             else:
                 _check_rebuilt(history, place, leaf)
             history.rounds[place] = leaf
             history.standing.append(place)
             history.model = leaf.after
-        elif isinstance(leaf, WithdrawalLeaf):
+        elif isinstance(leaf, AnyWithdrawal):
             _check_withdrawal(history, place, leaf)
             history.withdrawals[place] = leaf
         elif isinstance(leaf, RollbackLeaf):
@@ -135,7 +145,15 @@ def replay(leaves: Sequence[Leaf]) -> History:
             _check_key(place, leaf, keys)
             history.key = leaf.key
             keys.add(leaf.key)
+    _check_end(history)
     return history
+
+
+def _check_end(history: History) -> None:
+    """The last leaf and the last round are shown: the log's latest time is in them."""
+    last = [history.leaves[-1], *list(history.rounds.values())[-1:]]
+    if any(isinstance(leaf, ClosedRound | ClosedWithdrawal) for leaf in last):
+        raise VerificationError("the last leaf, or the last round, is closed: nothing says how old the log is")
 
 
 def _check_follows(history: History, place: int, leaf: AnyRound, attempt: int) -> None:
@@ -152,6 +170,8 @@ def _check_follows(history: History, place: int, leaf: AnyRound, attempt: int) -
 def _check_round(history: History, leaf: RoundLeaf) -> None:
     number, policy = leaf.number, history.policy
     k, delta = policy.k, policy.delta
+    if (leaf.version is None) != (history.promised.version == MAPPED):
+        raise VerificationError(f"round {number} is of another version than its log")
     if policy.relative_delta is not None:
         delta = policy.relative_delta * leaf.update_norm
     least, most = policy.cluster_sizes
@@ -165,6 +185,12 @@ def _check_round(history: History, leaf: RoundLeaf) -> None:
         raise VerificationError(
             f"round {number} ends, noise and all, in a model that was undone: it was not retrained"
         )
+
+
+def _check_closed(history: History, leaf: ClosedRound) -> None:
+    """A round that ends in a model that was undone is shown: what is allowed there depends on its noise."""
+    if leaf.after in history.undone and leaf.after != leaf.before:
+        raise VerificationError(f"round {leaf.number} ends in a model that was undone, and is closed")
 
 
 def _check_rebuilt(history: History, place: int, leaf: RebuiltLeaf) -> None:
@@ -184,16 +210,22 @@ def _check_rebuilt(history: History, place: int, leaf: RebuiltLeaf) -> None:
         raise VerificationError(f"round {number} ends in a model that was undone: it was not rebuilt")
 
 
-def _check_withdrawal(history: History, place: int, leaf: WithdrawalLeaf) -> None:
+def _check_withdrawal(history: History, place: int, leaf: AnyWithdrawal) -> None:
     if leaf.rounds != len(history.rounds):
         raise VerificationError(f"leaf {place} counts {leaf.rounds} rounds; there were {len(history.rounds)}")
-    if not leaf.requests:
-        raise VerificationError(f"leaf {place} is a withdrawal that nobody asked for")
-    if any(request.asked_at > leaf.at for request in leaf.requests):
-        raise VerificationError(f"leaf {place} answers a request before it was asked")
-    due = any(request.verdict == "rollback" for request in leaf.requests)
-    if due != (history.rollback_after(place) is not None):
+    if isinstance(leaf, WithdrawalLeaf):
+        if not leaf.requests:
+            raise VerificationError(f"leaf {place} is a withdrawal that nobody asked for")
+        if any(request.asked_at > leaf.at for request in leaf.requests):
+            raise VerificationError(f"leaf {place} answers a request before it was asked")
+    if leaf.rolls_back != (history.rollback_after(place) is not None):
         raise VerificationError(f"leaf {place} is a withdrawal whose rollback is left out, or was not due")
+    if (leaf.slots is None) != (history.promised.version == MAPPED):
+        raise VerificationError(f"leaf {place} is a withdrawal of another version than its log")
+    if leaf.slots is not None:
+        entries = history.entries[place] = read_slots(leaf.slots)
+        if not history.rounds.keys() >= set(entries.places):
+            raise VerificationError(f"leaf {place} withdraws slots from what is no round before it")
 
 
 def _check_rollback(history: History, place: int, leaf: RollbackLeaf) -> None:

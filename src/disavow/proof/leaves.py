@@ -1,7 +1,12 @@
 """The leaves of a run's log: what was promised, each round, each withdrawal, each rollback, each change of key.
 
 A leaf is a small record in canonical form. It names nobody: a round leaf holds the root over its clusters, the leaf
-of a rebuilt round that over its slots, a withdrawal leaf the root over all slots that have been withdrawn so far.
+of a rebuilt round that over its slots, a withdrawal leaf the root over the slots that it withdraws.
+
+Logs of version 3 are read, and no longer written: there a withdrawal leaf holds the root over all slots that have
+been withdrawn so far. Since version 4, most leaves of a proof are closed: of a round it gives the model and a
+digest (`ClosedRound`), of a withdrawal the rounds it touches and a digest (`ClosedWithdrawal`); `open_log` derives
+the rest.
 
 The names of strategies are part of the format. Others are refused, unless what registered them is installed here:
 a verifier does not guess by which rules rounds were made (docs/extending.md).
@@ -11,14 +16,15 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from disavow.domain import strategies
-from disavow.errors import Unreadable
+from disavow.errors import Unreadable, VerificationError
 from disavow.proof import canonical
-from disavow.proof.merkle import leaf_hash, root_by_path, root_of
+from disavow.proof.merkle import HASH_BYTES, leaf_hash, root_by_path, root_of
 from disavow.proof.notes import PublicKey
 from disavow.proof.record import (
     LEFT_OUT,
@@ -37,9 +43,13 @@ from disavow.proof.record import (
     constant,
     word,
 )
-from disavow.proof.validation import digest, text
+from disavow.proof.validation import digest, from_base64, text, to_base64
 
-VERSION = 3
+VERSION = 4
+"""What is written."""
+
+MAPPED = 3
+"""What is read as well: logs whose withdrawals have maps."""
 
 APPROXIMATE_MECHANISMS = ("federaser",)
 """What rebuilds rounds approximately."""
@@ -50,6 +60,8 @@ MOST_REQUESTS = 10_000
 _LARGEST = 1 << 24
 _MOST_CLIENTS = (1 << 32) - 1
 _ROUNDS_TAG = b"disavow/rounds/v1\x00"
+_ROUND_TAG = b"disavow/round/v4\x00"
+_WITHDRAWAL_TAG = b"disavow/withdrawal/v4\x00"
 _WITHDRAWN_TAG = b"disavow/withdrawn/v1\x00"
 
 
@@ -58,6 +70,12 @@ def _read_key(value: Any, where: str) -> PublicKey:
 
 
 Key = Annotated[PublicKey, Codec(_read_key, str)]
+
+
+def _read_version(value: Any, where: str) -> int:
+    if type(value) is not int or value not in (MAPPED, VERSION):
+        raise Unreadable(f"{where} is neither {MAPPED} nor {VERSION}")
+    return value
 
 
 def _rebuilds(mechanism: str) -> bool:
@@ -130,7 +148,7 @@ class RunLeaf(_Leaf):
     """
 
     type: Annotated[str, constant("run")] = "run"
-    version: Annotated[int, constant(VERSION)] = VERSION
+    version: Annotated[int, Codec(_read_version)] = VERSION
     run: RunId
     created_at: Moment
     initial_model: Digest
@@ -146,7 +164,7 @@ class RunLeaf(_Leaf):
 
 @dataclass(frozen=True, kw_only=True)
 class RoundLeaf(_Leaf):
-    """A recorded round over its clusters."""
+    """A recorded round over its clusters; `version` is None in a log of version 3."""
 
     type: Annotated[str, constant("round")] = "round"
     number: Positive
@@ -161,6 +179,18 @@ class RoundLeaf(_Leaf):
     clusters: Positive
     root: Hash
     at: Moment
+    version: Annotated[int | None, constant(VERSION), LEFT_OUT] = VERSION
+
+    @property
+    def hash(self) -> bytes:
+        """The leaf's hash in the tree: without a version, that of its canonical form."""
+        return super().hash if self.version is None else self.closed.hash
+
+    @property
+    def closed(self) -> ClosedRound:
+        """The leaf as a proof has it that need not show it."""
+        digest = hashlib.sha256(self.encode()).digest()
+        return ClosedRound(self.number, self.attempt, self.before, self.after, digest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,13 +220,35 @@ class LoggedRequest(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class WithdrawalLeaf(_Leaf):
-    """Clients who left together. Of the times it keeps the days: it is shown in the proofs of everybody else."""
+    """Clients who left together. Of the times it keeps the days: it is shown in the proof of each of them.
+
+    `slots` says from which rounds slots were withdrawn (`disavow.proof.withdrawn`), and `root` commits to which;
+    in a log of version 3, `slots` is None and `root` that of the map of all withdrawals so far.
+    """
 
     type: Annotated[str, constant("withdrawal")] = "withdrawal"
     requests: Annotated[tuple[LoggedRequest, ...], AtMost(MOST_REQUESTS)]
     rounds: Whole
     root: Hash
     at: Day
+    slots: Annotated[bytes | None, Codec(from_base64, to_base64), LEFT_OUT] = None
+
+    @property
+    def rolls_back(self) -> bool:
+        """Whether a rollback follows."""
+        return any(request.verdict == "rollback" for request in self.requests)
+
+    @property
+    def hash(self) -> bytes:
+        """The leaf's hash in the tree: without slots, that of its canonical form."""
+        if self.slots is None:
+            return super().hash
+        return ClosedWithdrawal(self.rounds, self.rolls_back, self.slots, self.digest).hash
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of its canonical form."""
+        return hashlib.sha256(self.encode()).digest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +270,53 @@ class KeyLeaf(_Leaf):
     at: Moment
 
 
+@dataclass(frozen=True)
+class ClosedRound:
+    """The leaf of a round as its hash binds it: what must follow from the leaves before it, its model, a digest."""
+
+    number: int
+    attempt: int
+    before: str
+    after: str
+    digest: bytes
+
+    @property
+    def time(self) -> str:
+        """No time that could be the latest: the leaf is closed."""
+        return ""
+
+    @property
+    def hash(self) -> bytes:
+        """Its hash in the tree, which is that of the leaf when it is shown."""
+        data = struct.pack(">II", self.number, self.attempt) + bytes.fromhex(self.before + self.after)
+        return leaf_hash(_ROUND_TAG + data + self.digest)
+
+
+@dataclass(frozen=True)
+class ClosedWithdrawal:
+    """The leaf of a withdrawal as its hash binds it: rounds before it, whether a rollback follows, its slots."""
+
+    rounds: int
+    rolls_back: bool
+    slots: bytes
+    digest: bytes
+
+    @property
+    def time(self) -> str:
+        """No time that could be the latest: the leaf is closed."""
+        return ""
+
+    @property
+    def hash(self) -> bytes:
+        """Its hash in the tree, which is that of the leaf when it is shown."""
+        data = struct.pack(">IB", self.rounds, self.rolls_back)
+        return leaf_hash(_WITHDRAWAL_TAG + data + self.digest + self.slots)
+
+
 Leaf = RunLeaf | RoundLeaf | RebuiltLeaf | WithdrawalLeaf | RollbackLeaf | KeyLeaf
+
+LogLeaf = Leaf | ClosedRound | ClosedWithdrawal
+"""A leaf of a log that was read from a proof."""
 
 _KINDS: dict[str, type[Leaf]] = {
     "run": RunLeaf,
@@ -261,14 +359,156 @@ def decode_leaf(data: bytes, where: str) -> Leaf:
     return parse_leaf(canonical.decode(data, what=where, most=_LARGEST), where)
 
 
-def latest_time(leaves: Iterable[Leaf]) -> str:
+def latest_time(leaves: Iterable[LogLeaf]) -> str:
     """Find the latest time in a log: a moment, or a day later than that of every moment. Compared as text.
+
+    Closed leaves do not count: a proof never closes the last one.
 
     Args:
         leaves: At least one.
 
     """
     return max(leaf.time for leaf in leaves)
+
+
+# -- the leaves of a proof -----------------------------------------------------------------------------------------
+
+_CLOSED_BYTES = 2 * HASH_BYTES
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownRounds(Record):
+    """Closed rounds, one behind the other in the log: of each the model that it ended in, and the digest."""
+
+    type: Annotated[str, constant("closed rounds")] = "closed rounds"
+    rounds: Annotated[bytes, Codec(from_base64, to_base64)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownWithdrawal(Record):
+    """A closed withdrawal."""
+
+    type: Annotated[str, constant("closed withdrawal")] = "closed withdrawal"
+    digest: Hash
+    slots: Annotated[bytes, Codec(from_base64, to_base64)]
+
+
+ShownLeaf = Leaf | ShownRounds | ShownWithdrawal
+
+
+def parse_shown(value: Any, where: str) -> ShownLeaf:
+    """Read what stands for leaves in a proof: a leaf, rounds that are closed, or a withdrawal that is.
+
+    Args:
+        value: What was decoded; it may be hostile.
+        where: Where it stands, for the error.
+
+    Raises:
+        Unreadable: It is none of them, or holds no whole number of closed rounds.
+
+    """
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "closed withdrawal":
+        return ShownWithdrawal.parse(value, where)
+    if kind != "closed rounds":
+        return parse_leaf(value, where)
+    found = ShownRounds.parse(value, where)
+    if not found.rounds or len(found.rounds) % _CLOSED_BYTES:
+        raise Unreadable(f"{where} does not have {_CLOSED_BYTES} bytes for each closed round")
+    return found
+
+
+def show_leaves(leaves: Iterable[LogLeaf]) -> tuple[ShownLeaf, ...]:
+    """Write the leaves of a log as a proof has them: what stands together is closed together.
+
+    Args:
+        leaves: Those that are to be shown, and closed ones in the place of the others.
+
+    """
+    shown: list[ShownLeaf] = []
+    closed: list[bytes] = []
+    for leaf in leaves:
+        if isinstance(leaf, ClosedRound):
+            closed += [bytes.fromhex(leaf.after), leaf.digest]
+            continue
+        if closed:
+            shown.append(ShownRounds(rounds=b"".join(closed)))
+            closed = []
+        shown.append(
+            ShownWithdrawal(digest=leaf.digest, slots=leaf.slots) if isinstance(leaf, ClosedWithdrawal) else leaf
+        )
+    return (*shown, ShownRounds(rounds=b"".join(closed))) if closed else tuple(shown)
+
+
+def log_size(shown: Sequence[ShownLeaf]) -> int:
+    """Count the leaves of a log.
+
+    Args:
+        shown: What a proof has.
+
+    """
+    return sum(len(each.rounds) // _CLOSED_BYTES if isinstance(each, ShownRounds) else 1 for each in shown)
+
+
+def rounds_by_place(shown: Sequence[ShownLeaf]) -> dict[int, RoundLeaf]:
+    """Find the places of the rounds whose leaves are shown.
+
+    Args:
+        shown: What a proof has.
+
+    """
+    found, place = {}, 0
+    for each in shown:
+        if isinstance(each, RoundLeaf):
+            found[place] = each
+        place += len(each.rounds) // _CLOSED_BYTES if isinstance(each, ShownRounds) else 1
+    return found
+
+
+def open_log(shown: Sequence[ShownLeaf]) -> list[LogLeaf]:
+    """Give each leaf of a proof its place; of closed ones, derive what must follow from the leaves before them.
+
+    What is derived goes into the leaf's hash, and so into the root: nothing else is checked here.
+
+    Args:
+        shown: What a proof has.
+
+    Returns:
+        The whole log.
+
+    Raises:
+        VerificationError: It does not begin with leaf 0, or closed rounds are not closed together.
+
+    """
+    if not shown or not isinstance(shown[0], RunLeaf):
+        raise VerificationError("the log does not begin with the run's promises")
+    leaves: list[LogLeaf] = []
+    models = [shown[0].initial_model]  # and then those of the rounds that stand
+    attempts: Counter[int] = Counter()
+    rounds = 0
+    for at, item in enumerate(shown):
+        if isinstance(item, ShownRounds):
+            if isinstance(shown[at - 1], ShownRounds):
+                raise VerificationError("closed rounds that follow each other are not closed together")
+            for start in range(0, len(item.rounds), _CLOSED_BYTES):
+                number, after = len(models), item.rounds[start : start + HASH_BYTES].hex()
+                attempts[number] += 1
+                digest = item.rounds[start + HASH_BYTES : start + _CLOSED_BYTES]
+                leaves.append(ClosedRound(number, attempts[number], models[-1], after, digest))
+                models.append(after)
+            rounds += len(item.rounds) // _CLOSED_BYTES
+        elif isinstance(item, ShownWithdrawal):
+            rolls_back = at + 1 < len(shown) and isinstance(shown[at + 1], RollbackLeaf)
+            leaves.append(ClosedWithdrawal(rounds, rolls_back, item.slots, item.digest))
+        else:
+            leaves.append(item)
+            if isinstance(item, RoundLeaf | RebuiltLeaf):
+                attempts[len(models)] += 1
+                models.append(item.after)
+                rounds += 1
+            elif isinstance(item, RollbackLeaf):
+                del models[item.to :]
+    return leaves
 
 
 # -- inside a round ------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 
 HASH_BYTES = 32
 
@@ -90,6 +91,71 @@ def root_by_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> b
     if next(steps, None) is not None:
         raise ValueError("the path is too long")
     return value
+
+
+def cover_of(hashes: Sequence[bytes], shown: Sequence[int]) -> list[bytes]:
+    """Compute the roots of the largest subtrees that hold none of the leaves shown, from left to right.
+
+    Args:
+        hashes: The leaf hashes.
+        shown: Which of them are shown, ascending.
+
+    """
+    found: list[bytes] = []
+
+    def visit(start: int, end: int, low: int, high: int) -> None:
+        if low == high:
+            found.append(root_of(hashes[start:end]))
+        elif end - start > 1:
+            middle = start + _split(end - start)
+            between = bisect_left(shown, middle, low, high)
+            visit(start, middle, low, between)
+            visit(middle, end, between, high)
+
+    if hashes:
+        visit(0, len(hashes), 0, len(shown))
+    return found
+
+
+def root_by_cover(shown: Mapping[int, bytes], size: int, cover: Sequence[bytes]) -> bytes:
+    """Compute the root of a tree from some of its leaves and the roots of the subtrees beside them.
+
+    Args:
+        shown: The hashes of the leaves shown, by their numbers.
+        size: How many leaves the tree has.
+        cover: From `cover_of`.
+
+    Raises:
+        ValueError: There is no such leaf, or no cover of these leaves has that length.
+
+    """
+    places = sorted(shown)
+    if places and not 0 <= places[0] <= places[-1] < size:
+        raise ValueError(f"there is no such leaf among {size}")
+    rest = iter(cover)
+
+    def visit(start: int, end: int, low: int, high: int) -> bytes:
+        if low == high:
+            found = next(rest, None)
+            if found is None:
+                raise ValueError("a subtree is left out")
+            return found
+        if end - start == 1:
+            return shown[start]
+        middle = start + _split(end - start)
+        between = bisect_left(places, middle, low, high)
+        left = visit(start, middle, low, between)
+        return node_hash(left, visit(middle, end, between, high))
+
+    root = visit(0, size, 0, len(places)) if size else root_of([])
+    if next(rest, None) is not None:
+        raise ValueError("there are more subtrees than the tree has")
+    return root
+
+
+def _split(size: int) -> int:
+    """The largest power of two below a size."""
+    return 1 << ((size - 1).bit_length() - 1)
 
 
 def appended(frontier: Sequence[bytes], size: int, leaf: bytes) -> list[bytes]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from disavow.domain import Policy
 from disavow.errors import VerificationError
 from disavow.proof.leaves import LoggedPolicy, RoundLeaf
-from disavow.proof.statement import ShownCluster
+from disavow.proof.statement import AnyCluster
 
 _ROUNDING = 1e-9
 
@@ -33,7 +33,7 @@ def logged_tau(policy: Policy | LoggedPolicy, clusters: Iterable[tuple[float, fl
     return min(math.hypot(*(weight * sigma * spread for weight, spread in clusters)), sys.float_info.max)
 
 
-def check_noise(policy: LoggedPolicy, cluster: ShownCluster, leaf: RoundLeaf) -> None:
+def check_noise(policy: LoggedPolicy, cluster: AnyCluster, leaf: RoundLeaf) -> None:
     """Check, as far as one cluster tells, that τ is the policy's, or at least what this cluster alone adds to it.
 
     Args:

@@ -10,7 +10,7 @@ from disavow.proof.bounds import Bounds
 from disavow.proof.history import History
 from disavow.proof.notes import Checkpoint, TrustedKey
 from disavow.proof.opening import Opening
-from disavow.proof.statement import Statement
+from disavow.proof.statement import AnyStatement
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,11 @@ class Report:
 
     results: list[Result] = field(default_factory=list)
     failure: VerificationError | None = None
-    statement: Statement | None = None
+    statement: AnyStatement | None = None
     head: Checkpoint | None = None
     history: History | None = None
     opening: Opening | None = None
+    withdrawn: list[int] = field(default_factory=list)
     survivors: list[int] = field(default_factory=list)
     bounds: list[Bounds] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

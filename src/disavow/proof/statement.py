@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Self
 
-from disavow.errors import Unreadable
+from disavow.errors import Unreadable, VerificationError
 from disavow.proof import canonical
 from disavow.proof.envelope import LARGEST
-from disavow.proof.leaves import VERDICTS, Leaf, OpenCluster, parse_leaf
+from disavow.proof.leaves import VERDICTS, Leaf, OpenCluster, ShownLeaf, open_log, parse_leaf, parse_shown
 from disavow.proof.record import (
     AtMost,
+    Base64,
     Codec,
     Decimal,
     Digest,
@@ -27,13 +28,55 @@ from disavow.proof.record import (
 )
 
 STATEMENT = "https://in-toto.io/Statement/v1"
-ERASURE = "urn:disavow:proof-of-deniability:v3"
-WHAT_IF = "urn:disavow:what-if:v3"
+ERASURE = "urn:disavow:proof-of-deniability:v4"
+WHAT_IF = "urn:disavow:what-if:v4"
+MAPPED_ERASURE = "urn:disavow:proof-of-deniability:v3"
+MAPPED_WHAT_IF = "urn:disavow:what-if:v3"
 MODEL = "model.safetensors"
 
 _MOST_LEAVES = 1_000_000
 _MOST_SLOTS = 1_000_000
 _MOST_STEPS = 64
+
+
+class _Shown(OpenCluster):
+    """What the clusters of all versions have in common."""
+
+    leaf: Positive
+    slot: Whole
+    displacement: Figure
+    log10_odds: Figure | None
+
+    def holds(self, slot: int) -> bool:
+        """Say whether a slot of the round lies in the cluster.
+
+        Args:
+            slot: Its number in the round.
+
+        """
+        return self.first <= slot < self.first + self.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownCluster(Record, _Shown):
+    """The leaver's cluster in a standing round, all its slots open, and what opens the leaver's withdrawal from it.
+
+    `entry` is its number among the entries of the withdrawal's leaf; of a what-if, it and `salt` are None.
+    """
+
+    leaf: Positive
+    position: Whole
+    first: Whole
+    size: Positive
+    weight: Decimal
+    spread: Decimal
+    path: Annotated[tuple[Hash, ...], AtMost(_MOST_STEPS)]
+    slot: Whole
+    slots: Annotated[tuple[Hash, ...], AtMost(_MOST_SLOTS)]
+    entry: Whole | None
+    salt: Hash | None
+    displacement: Figure
+    log10_odds: Figure | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +91,8 @@ class WithdrawnSlot(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShownCluster(Record, OpenCluster):
-    """The leaver's cluster in a standing round, all its slots open, and all who were withdrawn from the round."""
+class MappedCluster(Record, _Shown):
+    """The same in version 3: with all who were withdrawn from the round."""
 
     leaf: Positive
     position: Whole
@@ -63,15 +106,6 @@ class ShownCluster(Record, OpenCluster):
     withdrawn: Annotated[tuple[WithdrawnSlot, ...], AtMost(_MOST_SLOTS)]
     displacement: Figure
     log10_odds: Figure | None
-
-    def holds(self, slot: int) -> bool:
-        """Say whether a slot of the round lies in the cluster.
-
-        Args:
-            slot: Its number in the round.
-
-        """
-        return self.first <= slot < self.first + self.size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +147,30 @@ class Predicate(Record):
     """What a statement says.
 
     `withdrawal` is the place of a leaf, `request` the index of a request in it; of a what-if, these,
-    `rounds` and `times` are None. `maps` has, for each withdrawal, the values of the rounds that are not
-    shown; None where one is as it was before.
+    `rounds` and `times` are None. `cover` are the subtrees over the other entries of the leaver's withdrawal, one
+    root behind the other.
+    """
+
+    checkpoint: Text
+    leaves: Annotated[
+        tuple[Annotated[ShownLeaf, Codec(parse_shown, lambda leaf: leaf.to_json())], ...], AtMost(_MOST_LEAVES)
+    ]
+    withdrawal: Positive | None
+    request: Whole | None
+    rounds: LeaverRounds | None
+    cover: Base64
+    clusters: Annotated[tuple[ShownCluster, ...], AtMost(_MOST_LEAVES)]
+    bounds: TotalBounds
+    verdict: StatedVerdict
+    times: Times | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MappedPredicate(Record):
+    """The same in version 3, where all leaves are shown.
+
+    `maps` has, for each withdrawal, the values of the rounds that are not shown; None where one is as it was
+    before.
     """
 
     checkpoint: Text
@@ -125,10 +181,14 @@ class Predicate(Record):
     request: Whole | None
     rounds: LeaverRounds | None
     maps: Annotated[tuple[Annotated[tuple[Hash | None, ...], AtMost(_MOST_LEAVES)], ...], AtMost(_MOST_LEAVES)]
-    clusters: Annotated[tuple[ShownCluster, ...], AtMost(_MOST_LEAVES)]
+    clusters: Annotated[tuple[MappedCluster, ...], AtMost(_MOST_LEAVES)]
     bounds: TotalBounds
     verdict: StatedVerdict
     times: Times | None
+
+
+AnyCluster = ShownCluster | MappedCluster
+AnyPredicate = Predicate | MappedPredicate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,23 +203,28 @@ class _Subject(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statement(Record):
-    """What an envelope holds: the predicate, and the model that it is about."""
-
+class _Statement(Record):
     type: Annotated[str, constant(STATEMENT), Key("_type")] = STATEMENT
-    kind: Annotated[str, word(ERASURE, WHAT_IF), Key("predicateType")]
+    kind: Annotated[str, word(ERASURE, WHAT_IF, MAPPED_ERASURE, MAPPED_WHAT_IF), Key("predicateType")]
     subject: Annotated[tuple[_Subject, ...], AtMost(1)]
-    predicate: Predicate
 
     @property
     def what_if(self) -> bool:
         """Whether nobody has asked, and nothing was erased."""
-        return self.kind == WHAT_IF
+        return self.kind in (WHAT_IF, MAPPED_WHAT_IF)
 
     @property
     def model(self) -> str:
         """The SHA-256 digest of the model served, in hexadecimal."""
         return self.subject[0].digest.sha256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement(_Statement):
+    """What an envelope holds: the predicate, and the model that it is about."""
+
+    kind: Annotated[str, word(ERASURE, WHAT_IF), Key("predicateType")]
+    predicate: Predicate
 
     @classmethod
     def of(cls, predicate: Predicate, *, model: str, what_if: bool) -> Self:
@@ -174,22 +239,50 @@ class Statement(Record):
         subject = (_Subject(digest=_SHA256(sha256=model)),)
         return cls(kind=WHAT_IF if what_if else ERASURE, subject=subject, predicate=predicate)
 
-    @classmethod
-    def decode(cls, payload: bytes) -> Self:
-        """Read a statement of the one version there is.
 
-        Args:
-            payload: What an envelope holds.
+@dataclass(frozen=True, kw_only=True)
+class MappedStatement(_Statement):
+    """The same in version 3."""
 
-        Raises:
-            Unreadable: It is no such statement.
+    kind: Annotated[str, word(MAPPED_ERASURE, MAPPED_WHAT_IF), Key("predicateType")]
+    predicate: MappedPredicate
 
-        """
-        value = canonical.decode(payload, what="the payload", most=LARGEST)
-        kind = value.get("predicateType") if isinstance(value, dict) else None
-        if kind not in (ERASURE, WHAT_IF):
-            raise Unreadable("the payload is not a statement of this version")
-        found = cls.parse(value, "the statement")
-        if not found.subject:
-            raise Unreadable("the statement has no subject")
-        return found
+
+AnyStatement = Statement | MappedStatement
+
+
+def decode_statement(payload: bytes) -> AnyStatement:
+    """Read a statement of one of the versions that are read.
+
+    Args:
+        payload: What an envelope holds.
+
+    Raises:
+        Unreadable: It is no such statement.
+
+    """
+    value = canonical.decode(payload, what="the payload", most=LARGEST)
+    kind = value.get("predicateType") if isinstance(value, dict) else None
+    found: AnyStatement
+    if kind in (ERASURE, WHAT_IF):
+        found = Statement.parse(value, "the statement")
+    elif kind in (MAPPED_ERASURE, MAPPED_WHAT_IF):
+        found = MappedStatement.parse(value, "the statement")
+    else:
+        raise Unreadable("the payload is not a statement of a version that is read here")
+    if not found.subject:
+        raise Unreadable("the statement has no subject")
+    return found
+
+
+def leaf_hashes(statement: AnyStatement) -> list[bytes]:
+    """Compute the hashes of all leaves of a statement's log; none where it does not begin with leaf 0.
+
+    Args:
+        statement: One that was read.
+
+    """
+    try:
+        return [leaf.hash for leaf in open_log(statement.predicate.leaves)]
+    except VerificationError:
+        return []

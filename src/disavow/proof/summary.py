@@ -8,8 +8,8 @@ from statistics import median
 from disavow.errors import VerificationError
 from disavow.proof.bounds import as_odds, bounds_of, chance_drawn, log10_odds, total_ratio
 from disavow.proof.history import History
-from disavow.proof.leaves import LoggedPolicy, RoundLeaf, RunLeaf
-from disavow.proof.statement import Statement
+from disavow.proof.leaves import LoggedPolicy, RunLeaf, rounds_by_place
+from disavow.proof.statement import AnyStatement
 
 EXCLUDES_NOBODY = "adaptive Δ excludes nobody"
 
@@ -40,7 +40,7 @@ class Summary:
     fixed: bool
 
 
-def summarise(statement: Statement) -> Summary:
+def summarise(statement: AnyStatement) -> Summary:
     """Compute the numbers of a statement from its clusters.
 
     Args:
@@ -48,8 +48,8 @@ def summarise(statement: Statement) -> Summary:
 
     """
     said = statement.predicate
-    promised, clusters = said.leaves[0], said.clusters
-    mine = [leaf for leaf in (said.leaves[cluster.leaf] for cluster in clusters) if isinstance(leaf, RoundLeaf)]
+    promised, clusters, rounds = said.leaves[0], said.clusters, rounds_by_place(said.leaves)
+    mine = [rounds[cluster.leaf] for cluster in clusters if cluster.leaf in rounds]
     if not isinstance(promised, RunLeaf) or len(mine) != len(clusters):
         raise VerificationError("the statement shows clusters of something else than a round")
     policy = promised.policy
@@ -133,7 +133,7 @@ def rebuilt_in_words(rounds: int) -> str:
     return f"{rounds} {'round was' if rounds == 1 else 'rounds were'} rebuilt approximately (not exact retraining)"
 
 
-def unchanged_in_words(statement: Statement, history: History) -> str:
+def unchanged_in_words(statement: AnyStatement, history: History) -> str:
     """Say of a rollback how many rounds since end in models that were undone, in place of "retrained".
 
     Args:

@@ -10,7 +10,7 @@ from pathlib import Path
 from disavow.errors import Unreadable
 from disavow.proof import canonical
 from disavow.proof.verify import CHECKS, Asked, TrustedKey, examine
-from tests.proof.vectors import hostile, valid
+from tests.proof.vectors import hostile, short, valid
 from tests.proof.vectors.vector import Vector
 from tests.proof.world import NEXT, SERVER, STRANGER
 
@@ -35,6 +35,7 @@ class Files:
 def vectors() -> Iterator[Vector]:
     """All of them, with names that are given once."""
     yield from valid.vectors()
+    yield from short.vectors()
     yield from hostile.vectors()
 
 

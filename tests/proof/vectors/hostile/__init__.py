@@ -19,6 +19,7 @@ from tests.proof.vectors.hostile.logs import (
     revoked_keys_refused,
 )
 from tests.proof.vectors.hostile.rounds import rebuilt_rounds_refused, rounds_refused, times_refused
+from tests.proof.vectors.hostile.short import short_refused
 from tests.proof.vectors.hostile.statements import signatures_refused, statements_refused, unreadable_refused
 from tests.proof.vectors.vector import Vector
 
@@ -43,3 +44,4 @@ def vectors() -> Iterator[Vector]:
     yield from receipts_refused()
     yield from models_refused()
     yield from several_files_refused()
+    yield from short_refused()
