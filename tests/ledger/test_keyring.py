@@ -431,7 +431,8 @@ def test_without_a_clients_key_its_slots_are_random_to_whoever_has_the_run(tmp_p
         order = [
             [slot.member.client for slot in ledger.round(number).slots if slot.member] for number in range(1, 41)
         ]
-    cells = [cell for row in rows for cell in (row.token, row.sealed)] + list(closed)
+    assert {row.token[:4] for row in rows} == {number.to_bytes(4, "big") for number in range(1, rounds + 1)}
+    cells = [cell for row in rows for cell in (row.token[4:], row.sealed)] + list(closed)
     assert len({cell[:12] for cell in cells}) == len(cells)  # nothing repeats, whole or in its first bytes
     assert len({len(row.sealed) for row in rows}) == 1
     bits = [byte for cell in cells for byte in cell]

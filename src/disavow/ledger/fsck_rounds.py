@@ -104,6 +104,8 @@ def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where
         if not (math.isfinite(row["spread"]) and row["spread"] >= 0):
             yield Finding(where, f"cluster {row['position']} has a spread of {row['spread']}")
         expected += row["size"]
+    if header.spread != max((row["spread"] for row in groups), default=None):
+        yield Finding(where, f"is said to have a largest spread of {header.spread}, its clusters have another")
     if expected != header.participants:
         yield Finding(where, f"its clusters hold {expected} slots, its participants were {header.participants}")
     total = sum(row["weight"] for row in groups)

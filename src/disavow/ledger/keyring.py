@@ -25,6 +25,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from disavow.errors import (
     ConfigError,
@@ -48,6 +49,7 @@ _NUMBER_BITS = 63
 _NO_KEY = bytes(KEY_BYTES)
 _BUSY_SECONDS = 30
 _TRIES = 20
+_BATCH = 500
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _OF_THE_DISK = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")
 _MARKED, _DESTROYED = 1, 2
@@ -137,7 +139,7 @@ class Keyring:
                 (made.folder / TABLE).chmod(PRIVATE_FILE)
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.executescript(_SCHEMA)
-                facts = {"format": _FORMAT, "run": run_id, "generation": 1, "epoch": 1}
+                facts = {"format": _FORMAT, "run": run_id, "generation": 1, "epoch": 1, "clients": 0}
                 connection.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
             for folder in (made.folder, made.folder.parent, keys):
                 sync_folder(folder)
@@ -333,7 +335,7 @@ class Keyring:
                 connection.executemany(
                     "INSERT INTO clients (number, place, lookup, sealed) VALUES (?, ?, ?, ?)", rows
                 )
-                _changed(connection)
+                _changed(connection, more=len(rows))
         return known
 
     def find(self, client: str) -> ClientKey | None:
@@ -367,8 +369,13 @@ class Keyring:
 
     def count(self) -> int:
         """How many clients are in the keyring."""
+        return int(self._fact("clients"))
+
+    def some(self, count: int) -> list[int]:
+        """Give the numbers of so many clients: always the same ones, and a fair sample, as numbers are random."""
         with self._reading() as connection:
-            return int(connection.execute("SELECT count(*) FROM clients WHERE gone = 0").fetchone()[0])
+            query = "SELECT number FROM clients WHERE gone = 0 ORDER BY number LIMIT ?"
+            return [number for (number,) in connection.execute(query, [count])]
 
     def left(self, client: str) -> int | None:
         """Find the request by which somebody of this id was forgotten; None where nobody was."""
@@ -414,7 +421,7 @@ class Keyring:
                 [(_MARKED, request, number) for number, request in leavers.items()],
             )
             if marked.rowcount > 0:
-                _changed(connection)
+                _changed(connection, more=-marked.rowcount)
         self.finish_forgetting()
 
     def finish_forgetting(self) -> None:
@@ -519,7 +526,10 @@ class Keyring:
         rows = connection.execute(query).fetchall()
         count = max((row[1] for row in rows), default=0) + 1
         files = [self._read_keys(epoch, 0, count) for epoch in range(1, self.epoch + 1)]
-        found = []
+        present = sum(not row[4] for row in rows)
+        found = (
+            [] if self.count() == present else [f"it says that it has {self.count()} clients, and has {present}"]
+        )
         for number, place, lookup, sealed, gone in rows:
             keys = tuple(file[place] for file in files)
             if gone:
@@ -556,6 +566,17 @@ class Keyring:
             raise self._unusable(error) from None
         return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]
 
+    def _read_keys_at(self, epoch: int, places: Sequence[int]) -> list[bytes]:
+        """Read the keys at some places."""
+        if len(places) == 1:
+            return self._read_keys(epoch, places[0], 1)
+        try:
+            with (self.folder / f"keys.{epoch}").open("rb", buffering=0) as file:
+                found = [os.pread(file.fileno(), KEY_BYTES, place * KEY_BYTES) for place in places]
+        except OSError as error:
+            raise self._unusable(error) from None
+        return [key.ljust(KEY_BYTES, b"\0") for key in found]
+
     def _write_keys(self, epoch: int, keys: Sequence[bytes], *, start: int) -> None:
         """Write keys to their places, durably: what was there is overwritten where it lies."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -573,9 +594,10 @@ class Keyring:
             files = [self._read_keys(epoch, 0, count) for epoch in epochs]
             keys = [tuple(file[place] for file in files) for _, place, _ in rows]
         else:
-            query = "SELECT number, place, sealed FROM clients WHERE number = ? AND gone = 0"
-            rows = [row for number in numbers for row in connection.execute(query, [number])]
-            keys = [tuple(self._read_keys(epoch, place, 1)[0] for epoch in epochs) for _, place, _ in rows]
+            query = "SELECT number, place, sealed FROM clients WHERE gone = 0 AND number"
+            rows = list(_among(connection, query, numbers))
+            files = [self._read_keys_at(epoch, [place for _, place, _ in rows]) for epoch in epochs]
+            keys = list(zip(*files, strict=True))
         found = []
         for (number, _, sealed), mine in zip(rows, keys, strict=True):
             each = ClientKey(number, "", mine)
@@ -663,18 +685,28 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 def _look_up(connection: sqlite3.Connection, lookups: Mapping[str, bytes]) -> tuple[dict[str, int], list[str]]:
     """The numbers of clients by the hashes of their ids, and those of them who were forgotten."""
+    query = "SELECT lookup, number, gone FROM clients WHERE lookup"
+    found = {lookup: (number, left) for lookup, number, left in _among(connection, query, list(lookups.values()))}
     known, gone = {}, []
     for client, lookup in lookups.items():
-        found = connection.execute("SELECT number, gone FROM clients WHERE lookup = ?", [lookup]).fetchone()
-        if found is not None and found[1]:
+        number, left = found.get(lookup, (0, 0))
+        if left:
             gone.append(client)
-        elif found is not None:
-            known[client] = found[0]
+        elif number:
+            known[client] = number
     return known, gone
 
 
-def _changed(connection: sqlite3.Connection) -> None:
+def _among(connection: sqlite3.Connection, query: str, values: Sequence[int | bytes]) -> Iterator[tuple[Any, ...]]:
+    """Run a query that ends in a column for the rows that have one of these values in it, some at a time."""
+    for start in range(0, len(values), _BATCH):
+        some = values[start : start + _BATCH]
+        yield from connection.execute(f"{query} IN ({', '.join('?' * len(some))})", some)
+
+
+def _changed(connection: sqlite3.Connection, *, more: int = 0) -> None:
     connection.execute("UPDATE facts SET value = value + 1 WHERE name = 'generation'")
+    connection.execute("UPDATE facts SET value = value + ? WHERE name = 'clients'", [more])
 
 
 def _text(head: Head) -> str:

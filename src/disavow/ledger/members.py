@@ -20,6 +20,7 @@ a backup. No client has it.
 """
 
 _BATCH = 500
+_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,22 @@ class Filled:
     update_digest: bytes
 
 
-_ROUNDS = sa.select(rounds.c.id, rounds.c.number, rounds.c.attempt, rounds.c.epoch).order_by(rounds.c.id)
+_ROUNDS = sa.select(rounds.c.id, rounds.c.number, rounds.c.attempt, rounds.c.epoch, rounds.c.digest)
+_NEWER = _ROUNDS.where(rounds.c.id > sa.bindparam("last")).order_by(rounds.c.id)
+_DIGEST = sa.select(rounds.c.digest).where(rounds.c.id == sa.bindparam("last"))
 _AMONG = sa.select(memberships.c.token).where(memberships.c.token.in_(sa.bindparam("tokens", expanding=True)))
 _OF_ROUND = sa.select(memberships.c.slot, memberships.c.token, memberships.c.sealed).where(
     memberships.c.round_id == sa.bindparam("round_id")
 )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The tokens of a client up to a round, which is named by its row and its digest."""
+
+    last: int = 0
+    digest: bytes = b""
+    tokens: tuple[bytes, ...] = ()
 
 
 class Members:
@@ -51,7 +63,7 @@ class Members:
 
     def __init__(self, keyring: Keyring, run_id: str) -> None:
         self.keyring, self.run_id = keyring, run_id
-        self._found: dict[int, tuple[int, tuple[bytes, ...]]] = {}
+        self._found: dict[int, _Found] = {}
 
     def tokens(self, connection: sa.Connection, number: int) -> tuple[bytes, ...]:
         """Find the pseudonyms that a client has in the rounds it took part in: one look-up for each recorded round.
@@ -70,17 +82,23 @@ class Members:
             return tuple(token for _, token in self.unknown_slots(connection))
         client = self.keyring.by_number([number]).get(number)
         if client is None:
+            self._found.pop(number, None)
             return ()
-        last, known = self._found.get(number, (0, ()))
-        newer = connection.execute(_ROUNDS.where(rounds.c.id > last)).all()
+        before = self._found.get(number, _Found())
+        if before.last and connection.execute(_DIGEST, {"last": before.last}).scalar() != before.digest:
+            before = _Found()  # that round was read in a transaction, which was then given up
+        newer = connection.execute(_NEWER, {"last": before.last}).all()
+        if not newer:
+            return before.tokens
         made = [pseudonyms.token(client.at(row.epoch), self.name_of(row)) for row in newer]
         found: set[bytes] = set()
         for some in batches(made):
             found.update(connection.execute(_AMONG, {"tokens": some}).scalars())
-        known += tuple(token for token in made if token in found)
-        if newer and not connection.get_execution_options().get("immediate"):  # what is read there may be undone
-            self._found = {number: (newer[-1].id, known)}
-        return known
+        tokens = before.tokens + tuple(token for token in made if token in found)
+        if len(self._found) >= _REMEMBERED:
+            self._found.clear()
+        self._found[number] = _Found(newer[-1].id, newer[-1].digest, tokens)
+        return tokens
 
     def of_round(self, connection: sa.Connection, header: sa.Row[Any]) -> dict[int, Filled]:
         """Read who filled the slots of a round, in the order of slots; forgotten clients are left out.
@@ -140,7 +158,7 @@ class Members:
         gone = {(row.round_id, row.slot) for row in connection.execute(sa.select(withdrawals))}
         present = list(self.keyring.present().values())
         found = []
-        for header in connection.execute(_ROUNDS).all():
+        for header in connection.execute(_NEWER, {"last": 0}).all():
             where = self.name_of(header)
             known = {pseudonyms.token(client.at(header.epoch), where) for client in present}
             found += [

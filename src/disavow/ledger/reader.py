@@ -306,7 +306,13 @@ class Reader(ABC):
         """Count the clients still in; None where there is no keyring to say so."""
         if not self.keyring.exists:
             return None
-        return self.keyring.count() - len(self._read(registry.withdrawn) - {UNKNOWN})
+        return self.count_survivors()
+
+    def count_survivors(self, leavers: Collection[str] = ()) -> int:
+        """Count the clients still in once these have left; nobody is named for it."""
+        gone = set(leavers)
+        withdrawn = self._read(registry.withdrawn) - {UNKNOWN}
+        return self.keyring.count() - len(withdrawn) - (len(gone) - len(self.strangers(sorted(gone))))
 
     def data_digests(self) -> dict[str, str]:
         """Read the SHA-256 of what each client holds, where a task trains the run."""

@@ -55,8 +55,7 @@ def insert(
     _refuse_undone(connection, record)
     where, epoch = RoundName(run_id, record.number, record.attempt), keyring.epoch
     keys = keyring.find_all([member.client for member in rows.members_of(record.slots)])
-    filled = rows.in_slot_order([record.slots], where=where, keys=keys, epoch=epoch)
-    parts = rows.slot_rows(filled, where=where, keys=keys, epoch=epoch)
+    filled, parts = rows.slot_rows([record.slots], where=where, keys=keys, epoch=epoch)
     header: rows.Row = {
         "number": record.number,
         "attempt": record.attempt,

@@ -170,13 +170,11 @@ class RoundSummary:
         }
 
 
-def _summary_query() -> sa.Select[Any]:
-    spread = sa.select(sa.func.max(clusters.c.spread)).where(clusters.c.round_id == rounds.c.id)
-    return (
-        sa.select(rounds, spread.scalar_subquery().label("spread"), evaluations.c.metrics)
-        .outerjoin(evaluations, evaluations.c.round_id == rounds.c.id)
-        .order_by(rounds.c.id)
-    )
+_SUMMARIES = (
+    sa.select(rounds, evaluations.c.metrics)
+    .outerjoin(evaluations, evaluations.c.round_id == rounds.c.id)
+    .order_by(rounds.c.id)
+)
 
 
 def _summary(row: sa.Row[Any]) -> RoundSummary:
@@ -240,11 +238,8 @@ def insert(
     where, epoch = RoundName(run_id, record.number, record.attempt), keyring.epoch
     keys = keyring.find_all([member.client for member in rows.members_of(record.slots)])
     groups = (cluster.slots for cluster in record.clusters)
-    filled = rows.in_slot_order(groups, where=where, keys=keys, epoch=epoch)
-    parts = {
-        "clusters": rows.cluster_rows(record),
-        **rows.slot_rows(filled, where=where, keys=keys, epoch=epoch),
-    }
+    filled, of_slots = rows.slot_rows(groups, where=where, keys=keys, epoch=epoch)
+    parts = {"clusters": rows.cluster_rows(record), **of_slots}
     header: rows.Row = {
         "number": record.number,
         "attempt": record.attempt,
@@ -256,6 +251,7 @@ def insert(
         "tau": logged_tau(policy, [(cluster.weight, cluster.spread) for cluster in record.clusters]),
         "participants": len(record.slots),
         "clusters": len(record.clusters),
+        "spread": max(cluster.spread for cluster in record.clusters),
         "recorded_at": rows.time_to_text(record.recorded_at),
         "epoch": epoch,
         "standing": True,
@@ -366,13 +362,13 @@ def newest_membership(connection: sa.Connection, members: Members) -> tuple[tupl
 
 def summaries(connection: sa.Connection) -> tuple[RoundSummary, ...]:
     """All recorded rounds, superseded ones too, in the order in which they were recorded."""
-    return tuple(_summary(row) for row in connection.execute(_summary_query()))
+    return tuple(_summary(row) for row in connection.execute(_SUMMARIES))
 
 
 def summary(connection: sa.Connection, number: int) -> RoundSummary:
     """A standing round in one line."""
     round_id = standing_round(connection, number).id
-    return _summary(connection.execute(_summary_query().where(rounds.c.id == round_id)).one())
+    return _summary(connection.execute(_SUMMARIES.where(rounds.c.id == round_id)).one())
 
 
 def note_evaluation(connection: sa.Connection, number: int, evaluation: Evaluation) -> None:
