@@ -19,6 +19,7 @@ memory is that of the process that erased all of them.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str]) -> None:
     lines = []
     for clients in asked.clients:
         with _folder(asked.folder, clients) as folder:
-            line = measure(folder, clients, asked.rounds, asked.leavers, database=asked.database)
+            line = measure(folder, clients, asked.rounds, asked.each, asked.leavers, database=asked.database)
             lines.append(line)
             print(_shown(line), flush=True)
     if asked.json is not None:
@@ -72,7 +73,8 @@ def main(arguments: Sequence[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks scale", description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, nargs="+", default=list(CLIENTS), help="one ledger for each number")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each ledger; every client is in ten of them")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each ledger")
+    parser.add_argument("--each", type=int, default=EACH, help="in how many rounds a client takes part")
     parser.add_argument("--leavers", type=int, default=LEAVERS, help="how many are erased, one after the other")
     parser.add_argument("--database", help="URL of a database server; SQLite in the run unless given")
     parser.add_argument("--folder", type=Path, help="build ledgers here and keep them")
@@ -94,7 +96,7 @@ def _folder(kept: Path | None, clients: int) -> Iterator[Path]:
 
 
 def measure(
-    folder: Path, clients: int, rounds: int, leavers: int, *, database: str | None = None
+    folder: Path, clients: int, rounds: int, each: int, leavers: int, *, database: str | None = None
 ) -> dict[str, Any]:
     """Build a ledger, unless it is there, and measure on it.
 
@@ -102,6 +104,7 @@ def measure(
         folder: Where run and keys go.
         clients: How many it has.
         rounds: How many it has.
+        each: In how many of them a client takes part.
         leavers: How many are erased by calls; some more by commands.
         database: The URL of a database server.
 
@@ -109,11 +112,11 @@ def measure(
         What was measured.
 
     """
-    built = {} if (folder / "run").exists() else build(folder, clients, rounds, database=database)
+    built = {} if (folder / "run").exists() else build(folder, clients, rounds, each, database=database)
     line: dict[str, Any] = {
         "clients": clients,
         "rounds": rounds,
-        "memberships": clients * EACH,
+        "memberships": clients * each,
         "database": "sqlite" if database is None else database.split(":")[0],
         **built,
         "bytes": sum(path.stat().st_size for path in (folder / "run").rglob("*") if path.is_file()),
@@ -124,13 +127,16 @@ def measure(
     return line
 
 
-def build(folder: Path, clients: int, rounds: int, *, database: str | None = None) -> dict[str, Any]:
+def build(
+    folder: Path, clients: int, rounds: int, each: int = EACH, *, database: str | None = None
+) -> dict[str, Any]:
     """Make a run of so many clients and record its rounds, and one round of 10,000 participants where it has them.
 
     Args:
         folder: Where run and keys go.
         clients: How many clients.
         rounds: How many rounds.
+        each: In how many of them a client takes part.
         database: The URL of a database server.
 
     Returns:
@@ -139,7 +145,7 @@ def build(folder: Path, clients: int, rounds: int, *, database: str | None = Non
     """
     keys = folder / "keys"
     generate(keys, name="benchmarks", passphrase=None, at=time_to_text(now()))
-    taking = max(clients * EACH // rounds, K)
+    taking = max(clients * each // rounds, K)
     told: dict[str, Any] = {
         "rounds": rounds,
         "data": {"clients": clients},
@@ -167,6 +173,8 @@ def build(folder: Path, clients: int, rounds: int, *, database: str | None = Non
     created = time.perf_counter() - begun
     generator, queue, seconds = np.random.default_rng(1), np.empty(0, dtype=np.int64), []
     with ledger:
+        ledger.clients()  # as whoever trains does, to choose who takes part
+        gc.freeze()
         for _ in range(rounds):
             if len(queue) < taking:
                 queue = np.concatenate([queue, generator.permutation(clients)])

@@ -70,6 +70,12 @@ CREATE INDEX unfinished ON clients (number) WHERE gone = {_MARKED};
 """
 
 
+_PRESENT_BY = {
+    column: f"SELECT number, place, sealed FROM clients WHERE gone = 0 AND {column}"  # noqa: S608
+    for column in ("number", "lookup")
+}
+
+
 @dataclass(frozen=True)
 class ClientKey:
     """A client who can be identified.
@@ -349,21 +355,20 @@ class Keyring:
             return {client: known_ids[client] for client in ids if client in known_ids}
         lookups = {client: self._lookup(client) for client in ids}
         with self._reading() as connection:
-            known, _ = _look_up(connection, lookups)
-            found = {each.id: each for each in self._load(connection, list(known.values()))}
+            found = {each.id: each for each in self._load(connection, "lookup", list(lookups.values()))}
         return {client: found[client] for client in ids if client in found}
 
     def by_number(self, numbers: Sequence[int]) -> dict[int, ClientKey]:
         """Find those of these clients, by their numbers, who are in the keyring."""
         with self._reading() as connection:
-            return {each.number: each for each in self._load(connection, numbers)}
+            return {each.number: each for each in self._load(connection, "number", numbers)}
 
     def present(self) -> dict[str, ClientKey]:
         """All clients in the keyring by id, in the order of ids. Linear in their number; kept until it changes."""
         with self._reading() as connection:
             generation = self.generation
             if self._present is None or self._present[0] != generation:
-                found = self._load(connection, None)
+                found = self._load(connection)
                 self._present = generation, {each.id: each for each in sorted(found, key=lambda each: each.id)}
             return dict(self._present[1])
 
@@ -392,7 +397,7 @@ class Keyring:
     def ask_openings(self, number: int, folder: str) -> None:
         """Keep the folder that was asked for a client's opening, sealed under its key."""
         with self._writing() as connection:
-            for client in self._load(connection, [number]):
+            for client in self._load(connection, "number", [number]):
                 sealed = self._seal(client.first, number, "openings", folder)
                 connection.execute("UPDATE clients SET openings = ? WHERE number = ?", [sealed, number])
 
@@ -402,7 +407,7 @@ class Keyring:
             found = connection.execute("SELECT openings FROM clients WHERE number = ?", [number]).fetchone()
             if found is None or found[0] is None:
                 return None
-            [client] = self._load(connection, [number])
+            [client] = self._load(connection, "number", [number])
             return self._open_sealed(client.first, number, "openings", found[0])
 
     # -- forgetting ----------------------------------------------------------------------------------------
@@ -585,17 +590,18 @@ class Keyring:
             file.write(b"".join(keys))
         sync_file(self.folder / f"keys.{epoch}")
 
-    def _load(self, connection: sqlite3.Connection, numbers: Sequence[int] | None) -> list[ClientKey]:
-        """Read clients with their keys: those of these numbers, or all."""
+    def _load(
+        self, connection: sqlite3.Connection, column: str = "", values: Sequence[int | bytes] = ()
+    ) -> list[ClientKey]:
+        """Read clients with their keys: those with one of these values in a column, or all."""
         epochs = range(1, self.epoch + 1)
-        if numbers is None:
+        if not column:
             rows = connection.execute("SELECT number, place, sealed FROM clients WHERE gone = 0").fetchall()
             count = max((place for _, place, _ in rows), default=0) + 1
             files = [self._read_keys(epoch, 0, count) for epoch in epochs]
             keys = [tuple(file[place] for file in files) for _, place, _ in rows]
         else:
-            query = "SELECT number, place, sealed FROM clients WHERE gone = 0 AND number"
-            rows = list(_among(connection, query, numbers))
+            rows = list(_among(connection, _PRESENT_BY[column], values))
             files = [self._read_keys_at(epoch, [place for _, place, _ in rows]) for epoch in epochs]
             keys = list(zip(*files, strict=True))
         found = []

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from disavow.errors import IntegrityError
 from disavow.ledger import pseudonyms
 from disavow.ledger.keyring import ClientKey, Keyring
-from disavow.ledger.pseudonyms import RoundName
+from disavow.ledger.pseudonyms import RoundName, TokenContext
 from disavow.ledger.schema import memberships, rounds, withdrawals
 
 UNKNOWN = 0
@@ -44,12 +44,13 @@ _OF_ROUND = sa.select(memberships.c.slot, memberships.c.token, memberships.c.sea
 
 
 @dataclass(frozen=True)
-class _Found:
-    """The tokens of a client up to a round, which is named by its row and its digest."""
+class _RoundTokens:
+    """A recorded round, prepared for tokens."""
 
-    last: int = 0
-    digest: bytes = b""
-    tokens: tuple[bytes, ...] = ()
+    id: int
+    digest: bytes
+    epoch: int
+    context: TokenContext
 
 
 class Members:
@@ -63,7 +64,8 @@ class Members:
 
     def __init__(self, keyring: Keyring, run_id: str) -> None:
         self.keyring, self.run_id = keyring, run_id
-        self._found: dict[int, _Found] = {}
+        self._rounds: list[_RoundTokens] = []
+        self._found: dict[int, tuple[int, tuple[bytes, ...]]] = {}
 
     def tokens(self, connection: sa.Connection, number: int) -> tuple[bytes, ...]:
         """Find the pseudonyms that a client has in the rounds it took part in: one look-up for each recorded round.
@@ -84,21 +86,35 @@ class Members:
         if client is None:
             self._found.pop(number, None)
             return ()
-        before = self._found.get(number, _Found())
-        if before.last and connection.execute(_DIGEST, {"last": before.last}).scalar() != before.digest:
-            before = _Found()  # that round was read in a transaction, which was then given up
-        newer = connection.execute(_NEWER, {"last": before.last}).all()
-        if not newer:
-            return before.tokens
-        made = [pseudonyms.token(client.at(row.epoch), self.name_of(row)) for row in newer]
-        found: set[bytes] = set()
-        for some in batches(made):
-            found.update(connection.execute(_AMONG, {"tokens": some}).scalars())
-        tokens = before.tokens + tuple(token for token in made if token in found)
-        if len(self._found) >= _REMEMBERED:
-            self._found.clear()
-        self._found[number] = _Found(newer[-1].id, newer[-1].digest, tokens)
+        recorded = self._recorded(connection)
+        looked_at, tokens = self._found.get(number, (0, ()))
+        newer = recorded[looked_at:]
+        if newer:
+            made = [pseudonyms.token_in(each.context, client.at(each.epoch)) for each in newer]
+            found: set[bytes] = set()
+            for some in batches(made):
+                found.update(connection.execute(_AMONG, {"tokens": some}).scalars())
+            tokens += tuple(token for token in made if token in found)
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            self._found[number] = len(recorded), tokens
         return tokens
+
+    def _recorded(self, connection: sa.Connection) -> list[_RoundTokens]:
+        """All rounds that were ever recorded, in their order. Those that were read before are not read again."""
+        if self._rounds:
+            last = self._rounds[-1]
+            if connection.execute(_DIGEST, {"last": last.id}).scalar() != last.digest:
+                # it was read in a transaction that was given up, or another connection still sees an older state
+                self._rounds, self._found = [], {}
+        before = self._rounds
+        newer = [
+            _RoundTokens(row.id, row.digest, row.epoch, pseudonyms.token_context(self.name_of(row)))
+            for row in connection.execute(_NEWER, {"last": before[-1].id if before else 0})
+        ]
+        if newer:
+            self._rounds = before + newer
+        return self._rounds
 
     def of_round(self, connection: sa.Connection, header: sa.Row[Any]) -> dict[int, Filled]:
         """Read who filled the slots of a round, in the order of slots; forgotten clients are left out.
@@ -113,9 +129,10 @@ class Members:
             IntegrityError: What a client brought is not what was recorded.
 
         """
-        where = self.name_of(header)
+        context = pseudonyms.token_context(self.name_of(header))
         known = {
-            pseudonyms.token(client.at(header.epoch), where): client for client in self.keyring.present().values()
+            pseudonyms.token_in(context, client.at(header.epoch)): client
+            for client in self.keyring.present().values()
         }
         rows = connection.execute(_OF_ROUND, {"round_id": header.id}).all()
         found = {}
@@ -159,8 +176,8 @@ class Members:
         present = list(self.keyring.present().values())
         found = []
         for header in connection.execute(_NEWER, {"last": 0}).all():
-            where = self.name_of(header)
-            known = {pseudonyms.token(client.at(header.epoch), where) for client in present}
+            context = pseudonyms.token_context(self.name_of(header))
+            known = {pseudonyms.token_in(context, client.at(header.epoch)) for client in present}
             found += [
                 (header.id, row.token)
                 for row in connection.execute(_OF_ROUND, {"round_id": header.id})

@@ -152,8 +152,8 @@ class ModelStore:
 
     def leftovers(self, named: set[str]) -> list[Path]:
         """Files that no row names: half-written ones, and models of rounds that were never recorded."""
-        keep = {self.path(digest).name for digest in named}
-        return [self.folder / name for name in self._files.names() if name not in keep]
+        keep = {f"{digest}{_SUFFIX}" for digest in named}
+        return [self.folder / name for name in self._files.names(beyond=keep)]
 
     def strangers(self) -> list[Path]:
         """What lies here and is no model file; it is left alone."""

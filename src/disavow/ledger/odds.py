@@ -89,8 +89,8 @@ def _of_all(connection: sa.Connection, members: Members, policy: Policy) -> Iter
     """Every slot; those of clients who are not in the keyring count for one client."""
     present = list(members.keyring.present().values())
     for header in connection.execute(_ROUNDS).all():
-        where = members.name_of(header)
-        known = {pseudonyms.token(client.at(header.epoch), where): client.number for client in present}
+        context = pseudonyms.token_context(members.name_of(header))
+        known = {pseudonyms.token_in(context, client.at(header.epoch)): client.number for client in present}
         groups = connection.execute(_CLUSTERS, {"round_id": header.id}).all()
         starts = [group.first_slot for group in groups]
         of_cluster = [_ratio_and_chance(group, header.tau, policy) for group in groups] or [_REBUILT]

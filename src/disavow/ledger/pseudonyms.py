@@ -15,6 +15,7 @@ import os
 import struct
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import TypeAlias
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -64,7 +65,22 @@ def token(key: bytes, where: RoundName) -> bytes:
     The number is first so that the tokens of a round lie together in their index: random ones would be all over it,
     and recording a round would write more the more rounds there are.
     """
-    return struct.pack(">I", where.number) + derive(key, "token", where.encoded)[:TOKEN_BYTES]
+    return token_in(token_context(where), key)
+
+
+TokenContext: TypeAlias = tuple[bytes, bytes]
+"""What the tokens of a round have in common."""
+
+
+def token_context(where: RoundName) -> TokenContext:
+    """Prepare the tokens of a round, of which many are to be made."""
+    return struct.pack(">I", where.number), _tag("token") + where.encoded
+
+
+def token_in(context: TokenContext, key: bytes) -> bytes:
+    """Compute a client's pseudonym in a round that was prepared."""
+    number, message = context
+    return number + hmac.digest(key, message, "sha256")[:TOKEN_BYTES]
 
 
 def salt(key: bytes, where: RoundName) -> bytes:

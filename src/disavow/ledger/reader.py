@@ -330,6 +330,12 @@ class Reader(ABC):
         """The ids of those of these clients, by their numbers, who are in the keyring."""
         return list(self.members.ids_of(numbers).values())
 
+    def known_among(self, texts: Sequence[str]) -> set[str]:
+        """Find those of these texts that are ids of clients, also of clients who were forgotten."""
+        if not self.keyring.exists:
+            return set()
+        return {*self.keyring.find_all(texts), *(text for text in texts if self.keyring.left(text) is not None)}
+
     def anchors(self) -> Anchors | None:
         """The run's fixed clusters, with the places of all clients still in; None where none are settled yet."""
         return self._read(registry.load_anchors, self.keyring)

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -260,18 +261,22 @@ def insert(
     header["digest"] = rows.round_digest(run_id, header, parts["clusters"], parts["slots"])
     round_id = connection.execute(rounds.insert().values(header).returning(rounds.c.id)).scalar_one()
     for table in (clusters, slots, memberships):
-        _insert_many(connection, table, [{"round_id": round_id, **row} for row in parts[table.name]])
+        _insert_many(connection, table, parts[table.name], round_id)
     updates.insert(connection, round_id, filled, kept)
     event = rows.event_of_round(header, parts["clusters"], policy)
     connection.execute(events.insert().values(rows.event_row(event, round_id)))
     log.log_round(connection, round_id, header, parts)
 
 
-def _insert_many(connection: sa.Connection, table: sa.Table, many: list[rows.Row]) -> None:
-    """Store rows as they are: converting the values of a large round would take longer than storing them."""
-    statement = table.insert().compile(dialect=connection.dialect, column_keys=list(many[0]))
-    order = statement.positiontup or ()
-    connection.exec_driver_sql(str(statement), [tuple(row[column] for column in order) for row in many])
+def _insert_many(connection: sa.Connection, table: sa.Table, many: list[rows.Row], round_id: int) -> None:
+    """Store rows of a round as they are: converting the values of a large one takes longer than storing them."""
+    columns = ["round_id", *many[0]]
+    statement = table.insert().compile(dialect=connection.dialect, column_keys=columns)
+    if statement.positiontup is None:  # parameters by name
+        connection.exec_driver_sql(str(statement), [{"round_id": round_id, **row} for row in many])
+        return
+    in_order = itemgetter(*(columns.index(column) for column in statement.positiontup))
+    connection.exec_driver_sql(str(statement), [in_order((round_id, *row.values())) for row in many])
 
 
 def load(connection: sa.Connection, members: Members, number: int) -> Round:

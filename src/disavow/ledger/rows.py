@@ -52,10 +52,11 @@ def slot_rows(
     filled: list[Member] = []
     slots: list[Row] = []
     memberships: list[Row] = []
+    context = pseudonyms.token_context(where)
     for group in groups:
         named = [(keys[member.client].at(epoch), member) for member in members_of(group)]
         ordered = sorted(
-            ((pseudonyms.token(key, where), key, member) for key, member in named), key=lambda each: each[0]
+            ((pseudonyms.token_in(context, key), key, member) for key, member in named), key=lambda each: each[0]
         )
         for token, key, member in ordered:
             slot, digest = len(filled), member.update_digest

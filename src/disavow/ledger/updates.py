@@ -122,7 +122,7 @@ class UpdateStore:
 
     def leftovers(self, named: set[str]) -> list[Path]:
         """Files that no row names: leavers', those of superseded rounds, and those of rounds never recorded."""
-        return [self.folder / name for name in self._files.names() if name not in named]
+        return [self.folder / name for name in self._files.names(beyond=named)]
 
     def strangers(self) -> list[Path]:
         """What lies here and is no update file; it is left alone."""
