@@ -415,6 +415,22 @@ def test_a_kill_between_noting_a_head_and_committing_it_is_no_older_run(tmp_path
         assert not ledger.restored.older
 
 
+# -- what is counted once -----------------------------------------------------------------------------------------
+
+
+def test_the_number_of_clients_that_is_kept_is_that_of_a_recount(keyring: Keyring) -> None:
+    numbers = keyring.register(["ada", "bela", "cleo"])
+    keyring.register(["ada", "dora"])
+    keyring.forget({numbers["bela"]: 1})
+    keyring.forget({numbers["bela"]: 1})
+    assert keyring.count() == len(keyring.present()) == 3
+    assert keyring.faults() == []
+    assert set(keyring.some(2)) < {client.number for client in keyring.present().values()}
+    with keyring._writing() as connection:
+        connection.execute("UPDATE facts SET value = 9 WHERE name = 'clients'")
+    assert len(keyring.faults()) == 1
+
+
 # -- nothing to link without the key -----------------------------------------------------------------------------
 
 
