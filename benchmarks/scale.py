@@ -176,8 +176,8 @@ def build(
         ledger.clients()  # as whoever trains does, to choose who takes part
         gc.freeze()
         for _ in range(rounds):
-            if len(queue) < taking:
-                queue = np.concatenate([queue, generator.permutation(clients)])
+            if len(queue) < taking:  # nobody twice in a round
+                queue = generator.permutation(clients)
             some, queue = queue[:taking], queue[taking:]
             seconds.append(record(ledger, some.tolist(), generator))
         large = min(clients, LARGE_ROUND)
