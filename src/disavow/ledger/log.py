@@ -112,7 +112,6 @@ def log_rebuilt(
 def log_erasure(connection: sa.Connection, members: Members, erasure: int) -> None:
     """The leaf of an erasure's withdrawals, and of its rollback if there is one."""
     row = connection.execute(sa.select(erasures).where(erasures.c.id == erasure)).one()
-    _salt_withdrawals(connection, erasure)
     logged = logged_rounds(connection)
     told, times = [], [row.opened_at]
     run_id: str = connection.execute(sa.select(run.c.run_id)).scalar_one()
@@ -138,19 +137,6 @@ def _request_salts(members: Members, request: sa.Row[Any]) -> tuple[bytes, bytes
     if request.client == UNKNOWN:
         return secrets.token_bytes(SALT_BYTES), secrets.token_bytes(SALT_BYTES)
     return members.request_salts(request.client, request.nonce)
-
-
-def _salt_withdrawals(connection: sa.Connection, erasure: int) -> None:
-    query = sa.select(withdrawals.c.round_id, withdrawals.c.slot).where(withdrawals.c.erasure == erasure)
-    salted = [
-        {"at_round": row.round_id, "at_slot": row.slot, "salt": secrets.token_bytes(SALT_BYTES)}
-        for row in connection.execute(query)
-    ]
-    if salted:
-        mine = (withdrawals.c.round_id == sa.bindparam("at_round")) & (
-            withdrawals.c.slot == sa.bindparam("at_slot")
-        )
-        connection.execute(withdrawals.update().where(mine), salted)
 
 
 def append(connection: sa.Connection, leaf: Leaf, **values: Any) -> int:
