@@ -3,6 +3,7 @@
 python -m benchmarks             all of them
 python -m benchmarks clustering  only that one
 python -m benchmarks engines     our engines beside their peers; has options of its own, see --help after it
+python -m benchmarks scale       whole erasures on ledgers of up to 10^6 clients; has options of its own too
 python -m benchmarks proof_growth  proofs after 10,000 rounds and 1,000 withdrawals; only on request, half an hour
 python -m benchmarks flower      over Flower's FedAvg; only on request, because it needs the extra flower
 """
@@ -23,7 +24,7 @@ from disavow.proof.keys import child_environment
 
 NAMES = ("kernels", "clustering", "weights", "recording", "judging", "proofs", "retention", "tasks", "commands")
 ON_REQUEST = ("flower", "proof_growth")
-ENGINES = "engines"
+ENGINES, SCALE = "engines", "scale"
 RESULTS = Path("bench-results")
 
 
@@ -31,13 +32,12 @@ def main(names: list[str]) -> None:
     """Run the benchmarks of these names."""
     if {"-h", "--help"} & set(names):
         print(__doc__, end="")
-        print(f"\nThere are {', '.join(NAMES)}; on request {', '.join(ON_REQUEST)}, {ENGINES}.")
+        print(f"\nThere are {', '.join(NAMES)}; on request {', '.join(ON_REQUEST)}, {SCALE}, {ENGINES}.")
         return
     unknown = sorted(set(names) - set(NAMES) - set(ON_REQUEST))
     if unknown:
-        sys.exit(
-            f"no benchmark is called {', '.join(unknown)}; there are {', '.join((*NAMES, *ON_REQUEST, ENGINES))}"
-        )
+        there = ", ".join((*NAMES, *ON_REQUEST, SCALE, ENGINES))
+        sys.exit(f"no benchmark is called {', '.join(unknown)}; there are {there}")
     results: list[dict[str, object]] = []
     for name in names or NAMES:
         done = subprocess.run(
@@ -79,5 +79,9 @@ def engines() -> None:
 
 if sys.argv[1:2] == [ENGINES]:
     run(engines)
+elif sys.argv[1:2] == [SCALE]:
+    from benchmarks.scale import main as scale
+
+    scale(sys.argv[2:])
 else:
     main(sys.argv[1:])

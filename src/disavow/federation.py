@@ -1031,8 +1031,8 @@ class Federation:
 
         signer = self._signer()
         self._refuse_other_key(signer)
-        if client not in (known := self.ledger.clients()):
-            raise unknown_client(client, known)
+        if self.ledger.strangers([client]):
+            raise unknown_client(client, self.ledger.clients())
         proof = prove_what_if(self.ledger, client)
         return proof.sealed(signer), proof
 
@@ -1067,8 +1067,8 @@ class Federation:
         """
         from disavow.erasure.receipts import receipts
 
-        if client not in (known := self.ledger.clients()):
-            raise unknown_client(client, known)
+        if self.ledger.strangers([client]):
+            raise unknown_client(client, self.ledger.clients())
         signer = load_signer(self.keys, self.ask)
         made = dict(receipts(self.ledger, client, signer, round_number))
         if not made and round_number is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from benchmarks import judging, proof_growth, proofs, retention
+from benchmarks import judging, proof_growth, proofs, retention, scale
 from disavow.proof.notes import Signer
 
 FOLDER = Path(judging.__file__).parent
@@ -63,3 +63,13 @@ def test_proofs_after_many_rounds_are_of_the_last_who_left() -> None:
 def test_retention_counts_what_thinning_costs() -> None:
     assert retention.more([3, 5], [2, 2])[0] == 1.0
     assert math.isnan(retention.more([0, 0], [0, 0])[0])
+
+
+def test_scale_records_a_ledger_and_erases_deniable_clients_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scale, "LARGE_ROUND", 60)
+    built = scale.build(tmp_path, clients=200, rounds=5, each=2)
+    assert (built["participants"], built["large_round_participants"]) == (80, 60)
+    for name in ("open", "dry_run", "status", "erase"):
+        assert scale._MEASURES[name](tmp_path, 200, 2)["p99_seconds"] > 0

@@ -236,6 +236,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "update norm": (sql("UPDATE rounds SET update_norm = 9.0"), OTHER_DIGEST),
     "pairs within": (sql("UPDATE rounds SET pairs_within = 0.5"), OTHER_DIGEST),
     "tau": (sql("UPDATE rounds SET tau = 9.0"), OTHER_DIGEST),
+    "largest spread": (sql("UPDATE rounds SET spread = 9.0 WHERE id = 2"), r"round 2: .* largest spread of 9\.0"),
     "commitment": (sql(f"UPDATE slots SET commitment = zeroblob(32) {OF_SLOT}"), OTHER_DIGEST),
     "sealed": (sql(f"UPDATE memberships SET sealed = zeroblob(length(sealed)) {OF_SLOT}"), NOT_RECORDED),
     "sealed cut short": (sql(f"UPDATE memberships SET sealed = x'00' {OF_SLOT}"), NOT_RECORDED),

@@ -854,6 +854,22 @@ def test_a_metric_that_names_a_client_is_not_stored(tmp_path: Path, name: str, s
         assert found.metrics.keys() == {"precision", *([name] if stored else [])}
 
 
+# -- what is counted once -----------------------------------------------------------------------------------------
+
+
+def test_the_number_of_clients_that_is_kept_is_that_of_a_recount(keyring: Keyring) -> None:
+    numbers = keyring.register(["ada", "bela", "cleo"])
+    keyring.register(["ada", "dora"])
+    keyring.forget([numbers["bela"]])
+    keyring.forget([numbers["bela"]])
+    assert keyring.count() == len(keyring.present()) == 3
+    assert keyring.faults() == []
+    assert set(keyring.some(2)) < {client.number for client in keyring.present().values()}
+    with keyring._writing() as connection:
+        connection.execute("UPDATE facts SET value = 9 WHERE name = 'clients'")
+    assert len(keyring.faults()) == 1
+
+
 # -- nothing to link without the key -----------------------------------------------------------------------------
 
 
@@ -871,7 +887,8 @@ def test_without_a_clients_key_its_slots_are_random_to_whoever_has_the_run(tmp_p
         order = [
             [slot.member.client for slot in ledger.round(number).slots if slot.member] for number in range(1, 41)
         ]
-    cells = [cell for row in rows for cell in (row.token, row.sealed)] + list(closed)
+    assert {row.token[:4] for row in rows} == {number.to_bytes(4, "big") for number in range(1, count + 1)}
+    cells = [cell for row in rows for cell in (row.token[4:], row.sealed)] + list(closed)
     assert len({cell[:12] for cell in cells}) == len(cells)  # nothing repeats, whole or in its first bytes
     assert len({len(row.sealed) for row in rows}) == 1
     bits = [byte for cell in cells for byte in cell]

@@ -153,7 +153,8 @@ def odds_in_words(odds: Odds | None) -> str | None:
         return None
     worst = f"worst client {as_odds(odds.worst_round)} a round, {as_odds(odds.worst_composed)} over all that stand"
     median = f"median client {as_odds(odds.median_round)}, {as_odds(odds.median_composed)}"
-    return f"{worst}; {median} (95 % quantiles)"
+    of_some = "" if odds.sampled is None else f"; of {odds.sampled} clients drawn at random"
+    return f"{worst}; {median} (95 % quantiles{of_some})"
 
 
 def drawn_in_words(odds: Odds | None) -> str | None:

@@ -91,7 +91,7 @@ def _odds(
 
 def _cost(ledger: Ledger, options: RoundOptions, steps: Sequence[Step]) -> Cost:
     epochs = sum(step.participants * step.epochs for step in steps)
-    participants = participants_of(len(ledger.clients()), options.fraction, options.at_least)
+    participants = participants_of(ledger.count_survivors(), options.fraction, options.at_least)
     whole_round = participants * options.epochs
     trained = sum(step.participants for step in steps if step.epochs)
     return Cost(

@@ -88,8 +88,18 @@ class Backend(ABC):
     # -- through a connection of it ------------------------------------------------------------------------
 
     @abstractmethod
-    def insert_many(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Store rows as they are: converting the values of a large round would take longer than storing them."""
+    def insert_many(
+        self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], **same: Any
+    ) -> None:
+        """Store rows as they are: converting the values of a large round would take longer than storing them.
+
+        Args:
+            connection: Where.
+            table: The table.
+            rows: Rows that all have the same columns, in the same order.
+            same: Columns that have the same value in all of them.
+
+        """
 
     @abstractmethod
     def last_number(self, connection: sa.Connection, table: sa.Table) -> int:

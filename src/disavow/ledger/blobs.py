@@ -7,7 +7,7 @@ it writes a blob whole or not at all, and has it durable when `write` returns; o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -24,8 +24,8 @@ _LONGEST = 2_048
 class Blobs(Protocol):
     """A place for immutable files, all of whose names have one pattern."""
 
-    def names(self) -> list[str]:
-        """The names of the files here that are ours, half-written ones too."""
+    def names(self, *, beyond: Collection[str] = ()) -> list[str]:
+        """The names of the files here that are ours, half-written ones too, less those in `beyond`."""
 
     def others(self) -> list[str]:
         """The names of whatever else is here; it is left alone."""

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -146,9 +146,9 @@ class Bucket:
         with self._requesting():
             self._s3.call_s3("list_objects_v2", Bucket=self.location.bucket, Prefix=self.location.prefix, MaxKeys=1)
 
-    def names(self) -> list[str]:
-        """The names of the objects here that are ours."""
-        return [name for name in self._all() if self._ours.fullmatch(name)]
+    def names(self, *, beyond: Collection[str] = ()) -> list[str]:
+        """The names of the objects here that are ours, less those in `beyond`."""
+        return [name for name in self._all() if name not in beyond and self._ours.fullmatch(name)]
 
     def others(self) -> list[str]:
         """The names of whatever else is here; it is left alone."""

@@ -102,7 +102,7 @@ def names_somebody(keyring: Keyring, text: str) -> bool:
     if len(words) > _MOST_WORDS:
         return True  # nobody can say, and no metric needs such a name
     spans = {text[start:end] for i, (start, _) in enumerate(words) for _, end in words[i:]}
-    return keyring.knows_any([text, *_BETWEEN.split(text), *(span for span in spans if len(span) >= _LONG)])
+    return bool(keyring.known_among([text, *_BETWEEN.split(text), *(span for span in spans if len(span) >= _LONG)]))
 
 
 # -- the anchors of fixed clusters ---------------------------------------------------------------------------

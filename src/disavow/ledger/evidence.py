@@ -18,7 +18,7 @@ from disavow.ledger.schema import clusters, memberships, rounds, withdrawals
 from disavow.proof.bounds import bounds_of
 
 
-def _start_of(table: sa.Table) -> sa.ScalarSelect[int]:
+def start_of(table: sa.Table) -> sa.ScalarSelect[int]:
     """Where the cluster of a slot starts: the last start that is not beyond it."""
     inner = clusters.alias()
     return (
@@ -51,7 +51,7 @@ _TOUCHED = (
     .join_from(memberships, rounds, rounds.c.id == memberships.c.round_id)
     .join(
         clusters,
-        (clusters.c.round_id == memberships.c.round_id) & (clusters.c.first_slot == _start_of(memberships)),
+        (clusters.c.round_id == memberships.c.round_id) & (clusters.c.first_slot == start_of(memberships)),
     )
     .where(rounds.c.standing, has_tokens())
 )

@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from disavow.errors import RunUnsafe
@@ -35,18 +35,23 @@ class Folder:
         self.path = path
         self._ours = re.compile(f"{names}|{_temporary(names)}")
 
-    def names(self) -> list[str]:
-        """The names of the files here that are ours, half-written ones too; links and folders never are."""
-        return [name for name, is_file in self._entries() if is_file and self._ours.fullmatch(name)]
+    def names(self, *, beyond: Collection[str] = ()) -> list[str]:
+        """The names of the files here that are ours, half-written ones too; links and folders never are.
+
+        Those in `beyond` are left out, and not looked at: there may be many.
+        """
+        found = self._entries(beyond)
+        return [name for name, is_file in found if is_file and self._ours.fullmatch(name)]
 
     def others(self) -> list[str]:
         """The names of whatever else is here; it is left alone."""
         return [name for name, is_file in self._entries() if not (is_file and self._ours.fullmatch(name))]
 
-    def _entries(self) -> list[tuple[str, bool]]:
+    def _entries(self, beyond: Collection[str] = ()) -> list[tuple[str, bool]]:
         try:
             with open_folder(self.path) as folder, os.scandir(folder) as entries:
-                return sorted((entry.name, entry.is_file(follow_symlinks=False)) for entry in entries)
+                rest = (entry for entry in entries if entry.name not in beyond)
+                return sorted((entry.name, entry.is_file(follow_symlinks=False)) for entry in rest)
         except FileNotFoundError:
             return []
 

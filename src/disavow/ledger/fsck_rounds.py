@@ -104,6 +104,8 @@ def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where
         if not (math.isfinite(row["spread"]) and row["spread"] >= 0):
             yield Finding(where, f"cluster {row['position']} has a spread of {row['spread']}")
         expected += row["size"]
+    if header.spread != max((row["spread"] for row in groups), default=None):
+        yield Finding(where, f"is said to have a largest spread of {header.spread}, its clusters have another")
     if expected != header.participants:
         yield Finding(where, f"its clusters hold {expected} slots, its participants were {header.participants}")
     total = sum(row["weight"] for row in groups)
@@ -155,9 +157,9 @@ def check_members(checked: Checked, header: sa.Row[Any], places: list[rows.Row],
 
 def _known(checked: Checked, header: sa.Row[Any]) -> dict[bytes, ClientKey]:
     """The clients in the keyring by their pseudonyms in a round."""
-    name = checked.members.name_of(header)
+    context = pseudonyms.token_context(checked.members.name_of(header))
     return {
-        pseudonyms.token(client.at(header.epoch), name): client
+        pseudonyms.token_in(context, client.at(header.epoch)): client
         for client in checked.members.keyring.present().values()
     }
 

@@ -20,6 +20,7 @@ in the keyring before the transaction that writes it commits: a run is never new
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,7 +31,7 @@ import sqlalchemy as sa
 from disavow.domain import Cost, RequestState, Verdict, VerdictKind
 from disavow.ledger import clients, updates
 from disavow.ledger.keyring import Keyring
-from disavow.ledger.members import Members, batches
+from disavow.ledger.members import Members, has_tokens, selected
 from disavow.ledger.rows import time_to_text
 from disavow.ledger.schema import (
     erasures,
@@ -42,6 +43,7 @@ from disavow.ledger.schema import (
     run,
     withdrawals,
 )
+from disavow.proof.commitment import SALT_BYTES
 from disavow.proof.leaves import MOST_REQUESTS
 
 
@@ -86,6 +88,9 @@ def never_present(connection: sa.Connection, members: Members, leavers: Sequence
     return {leaver for leaver in leavers if not members.tokens(connection, leaver)}
 
 
+_FILLED = sa.select(memberships.c.round_id, memberships.c.slot).where(has_tokens())
+
+
 def open_erasure(
     connection: sa.Connection,
     members: Members,
@@ -115,11 +120,12 @@ def open_erasure(
         connection.execute(
             requests.update().where(requests.c.id == number).values(erasure=erasure, verdict=kind.value)
         )
-        for some in batches(members.tokens(connection, client)):
-            places = sa.select(memberships.c.round_id, memberships.c.slot, sa.literal(erasure)).where(
-                memberships.c.token.in_(some)
-            )
-            connection.execute(withdrawals.insert().from_select(["round_id", "slot", "erasure"], places))
+        left = [
+            {**row._mapping, "erasure": erasure, "salt": secrets.token_bytes(SALT_BYTES)}
+            for row in selected(connection, _FILLED, members.tokens(connection, client))
+        ]
+        if left:
+            connection.execute(withdrawals.insert(), left)
     return erasure
 
 

@@ -28,6 +28,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from disavow.errors import ConfigError, KeyringMissing, KeyringOutdated, LeaverReturns, LedgerError, RunOutdated
 from disavow.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, sync_file, sync_folder
@@ -41,6 +42,9 @@ _FORMAT = "2"
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.new")
 _NUMBER_BITS = 63
+_BATCH = 500
+"""How many rows one query looks up."""
+
 _PLACES = 64
 """How many places for keys there are at first. There are always at least twice as many as clients."""
 
@@ -64,6 +68,12 @@ CREATE TABLE clients (
 CREATE INDEX unfinished ON clients (number) WHERE marked = 1;
 CREATE TABLE tombstones (lookup BLOB PRIMARY KEY) WITHOUT ROWID;
 """
+
+
+_PRESENT_BY = {
+    column: f"SELECT number, place, sealed FROM clients WHERE marked = 0 AND {column}"  # noqa: S608
+    for column in ("number", "lookup")
+}
 
 
 @dataclass(frozen=True)
@@ -177,6 +187,7 @@ class Keyring:
                 "generation": 1,
                 "epoch": 1,
                 "places": _PLACES,
+                "clients": 0,
                 "registering": 0,
                 "check": _check_value(secret),
                 "state": "",
@@ -402,13 +413,13 @@ class Keyring:
                 connection.executemany(
                     "INSERT INTO clients (number, place, lookup, sealed) VALUES (?, ?, ?, ?)", rows
                 )
-                _changed(connection)
+                _changed(connection, more=len(rows))
             connection.execute("UPDATE facts SET value = 0 WHERE name = 'registering'")
         return known
 
     def _draw_places(self, connection: sqlite3.Connection, count: int) -> list[int]:
         """Draw free places, so that a place says nothing about an id or about who came when."""
-        [used] = connection.execute("SELECT count(*) FROM clients").fetchone()
+        used = self.count() + self.unfinished()
         places = int(self._fact("places"))
         while places < 2 * (used + count):
             places *= 2
@@ -431,40 +442,44 @@ class Keyring:
             if self._present is not None and self._present[0] == self.generation:
                 known_ids = self._present[1]
                 return {client: known_ids[client] for client in ids if client in known_ids}
-            known = _look_up(connection, {client: self._lookup(client) for client in ids})
-            found = {each.id: each for each in self._load(connection, list(known.values()))}
+            lookups = [self._lookup(client) for client in ids]
+            found = {each.id: each for each in self._load(connection, "lookup", lookups)}
         return {client: found[client] for client in ids if client in found}
 
     def by_number(self, numbers: Sequence[int]) -> dict[int, ClientKey]:
         """Find those of these clients, by their numbers, who are in the keyring."""
         with self._reading() as connection:
-            return {each.number: each for each in self._load(connection, numbers)}
+            return {each.number: each for each in self._load(connection, "number", numbers)}
 
     def present(self) -> dict[str, ClientKey]:
         """All clients in the keyring by id, in the order of ids. Linear in their number; kept until it changes."""
         with self._reading() as connection:
             generation = self.generation
             if self._present is None or self._present[0] != generation:
-                found = self._load(connection, None)
+                found = self._load(connection)
                 self._present = generation, {each.id: each for each in sorted(found, key=lambda each: each.id)}
             return dict(self._present[1])
 
     def count(self) -> int:
         """How many clients are in the keyring."""
+        return int(self._fact("clients"))
+
+    def some(self, count: int) -> list[int]:
+        """Give the numbers of so many clients: always the same ones, and a fair sample, as numbers are random."""
         with self._reading() as connection:
-            return int(connection.execute("SELECT count(*) FROM clients WHERE marked = 0").fetchone()[0])
+            query = "SELECT number FROM clients WHERE marked = 0 ORDER BY number LIMIT ?"
+            return [number for (number,) in connection.execute(query, [count])]
 
     def has_left(self, client: str) -> bool:
         """Say whether somebody of this id was forgotten. By which request, nobody can tell any more."""
         with self._reading() as connection:
-            return _is_gone(connection, self._lookup(client))
+            return bool(_gone(connection, {client: self._lookup(client)}))
 
-    def knows_any(self, texts: Iterable[str]) -> bool:
-        """Say whether one of these texts is the id of somebody who is in the keyring, or was forgotten."""
+    def known_among(self, texts: Iterable[str]) -> set[str]:
+        """Find those of these texts that are ids of clients who are in the keyring, or were forgotten."""
         lookups = {text: self._lookup(text) for text in texts if text}
         with self._reading() as connection:
-            gone = any(_is_gone(connection, lookup) for lookup in lookups.values())
-            return gone or bool(_look_up(connection, lookups))
+            return {*_gone(connection, lookups), *_look_up(connection, lookups)}
 
     def tombstones(self) -> int:
         """How many clients were forgotten."""
@@ -474,7 +489,7 @@ class Keyring:
     def ask_openings(self, number: int, folder: str | None) -> None:
         """Keep the folder that was asked for a client's opening, sealed under its key; None: none is asked for."""
         with self._writing() as connection:
-            for client in self._load(connection, [number]):
+            for client in self._load(connection, "number", [number]):
                 sealed = None if folder is None else self._seal(client.first, number, "openings", folder)
                 connection.execute("UPDATE clients SET openings = ? WHERE number = ?", [sealed, number])
 
@@ -484,7 +499,7 @@ class Keyring:
             found = connection.execute("SELECT openings FROM clients WHERE number = ?", [number]).fetchone()
             if found is None or found[0] is None:
                 return None
-            [client] = self._load(connection, [number])
+            [client] = self._load(connection, "number", [number])
             return self._open_sealed(client.first, number, "openings", found[0])
 
     # -- forgetting ----------------------------------------------------------------------------------------
@@ -506,7 +521,7 @@ class Keyring:
                     connection.execute(change, [number])
                     marked += 1
             if marked:
-                _changed(connection)
+                _changed(connection, more=-marked)
                 # the run has come to where they are withdrawn: one from before that was not killed, but restored
                 connection.execute("UPDATE facts SET value = '' WHERE name = 'pending'")
         self.finish_forgetting()
@@ -548,7 +563,7 @@ class Keyring:
                 dict(connection.execute("SELECT number, place FROM clients WHERE marked = 0")),
             )
             new = {number: secrets.token_bytes(KEY_BYTES) for number in places}
-            known = self._load(connection, None)
+            known = self._load(connection)
             keys = {places[number]: key for number, key in new.items()}
             self._write_keys(epoch, keys, places=int(self._fact("places")), new=True)
             sync_folder(self.folder)
@@ -617,7 +632,10 @@ class Keyring:
         query = "SELECT number, place, lookup, sealed, marked FROM clients ORDER BY place"
         rows = {row[1]: row for row in connection.execute(query).fetchall()}
         files = self._read_files()
-        found = []
+        present = sum(not row[4] for row in rows.values())
+        found = (
+            [] if self.count() == present else [f"it says that it has {self.count()} clients, and has {present}"]
+        )
         for place in range(1, len(files[0])):
             keys = tuple(file[place] for file in files)
             if place not in rows:
@@ -660,15 +678,16 @@ class Keyring:
     def _write_keys(self, epoch: int, keys: Mapping[int, bytes], *, places: int, new: bool = False) -> None:
         self._files.write(epoch, keys, places=places, new=new)
 
-    def _load(self, connection: sqlite3.Connection, numbers: Sequence[int] | None) -> list[ClientKey]:
-        """Read clients with their keys: those of these numbers, or all."""
-        if numbers is None:
+    def _load(
+        self, connection: sqlite3.Connection, column: str = "", values: Sequence[int | bytes] = ()
+    ) -> list[ClientKey]:
+        """Read clients with their keys: those with one of these values in a column, or all."""
+        if not column:
             rows = connection.execute("SELECT number, place, sealed FROM clients WHERE marked = 0").fetchall()
             files = self._read_files()
             keys = [tuple(file[place] for file in files) for _, place, _ in rows]
         else:
-            query = "SELECT number, place, sealed FROM clients WHERE number = ? AND marked = 0"
-            rows = [row for number in numbers for row in connection.execute(query, [number])]
+            rows = list(_among(connection, _PRESENT_BY[column], values))
             places = [place for _, place, _ in rows]
             keys = list(zip(*(self._read_keys(epoch, places) for epoch in range(1, self.epoch + 1)), strict=True))
         found = []
@@ -818,27 +837,33 @@ def _make_folders(folder: Path) -> None:
 
 def _look_up(connection: sqlite3.Connection, lookups: Mapping[str, bytes]) -> dict[str, int]:
     """The numbers of clients who are in, by the hashes of their ids."""
-    known = {}
-    for client, lookup in lookups.items():
-        query = "SELECT number FROM clients WHERE lookup = ? AND marked = 0"
-        found = connection.execute(query, [lookup]).fetchone()
-        if found is not None:
-            known[client] = found[0]
-    return known
+    query = "SELECT lookup, number FROM clients WHERE marked = 0 AND lookup"
+    found = dict(_among(connection, query, list(lookups.values())))
+    return {client: found[lookup] for client, lookup in lookups.items() if lookup in found}
+
+
+def _gone(connection: sqlite3.Connection, lookups: Mapping[str, bytes]) -> set[str]:
+    """Those of these ids, by their hashes, whose clients were forgotten."""
+    query = "SELECT lookup FROM tombstones WHERE lookup"
+    found = {lookup for (lookup,) in _among(connection, query, list(lookups.values()))}
+    return {client for client, lookup in lookups.items() if lookup in found}
 
 
 def _refuse_gone(connection: sqlite3.Connection, lookups: Mapping[str, bytes]) -> None:
-    gone = [client for client, lookup in lookups.items() if _is_gone(connection, lookup)]
-    if gone:
+    if gone := _gone(connection, lookups):
         raise LeaverReturns(f"{min(gone)!r} has asked to be forgotten and cannot return under this id")
 
 
-def _is_gone(connection: sqlite3.Connection, lookup: bytes) -> bool:
-    return connection.execute("SELECT 1 FROM tombstones WHERE lookup = ?", [lookup]).fetchone() is not None
+def _among(connection: sqlite3.Connection, query: str, values: Sequence[int | bytes]) -> Iterator[tuple[Any, ...]]:
+    """Run a query that ends in a column for the rows that have one of these values in it, some at a time."""
+    for start in range(0, len(values), _BATCH):
+        some = values[start : start + _BATCH]
+        yield from connection.execute(f"{query} IN ({', '.join('?' * len(some))})", some)
 
 
-def _changed(connection: sqlite3.Connection) -> None:
+def _changed(connection: sqlite3.Connection, *, more: int = 0) -> None:
     connection.execute("UPDATE facts SET value = value + 1 WHERE name = 'generation'")
+    connection.execute("UPDATE facts SET value = value + ? WHERE name = 'clients'", [more])
 
 
 def _states(connection: sqlite3.Connection) -> tuple[RunState | None, RunState | None]:

@@ -20,7 +20,7 @@ from disavow.ledger import rows
 from disavow.ledger.leaves import cluster_hashes, cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
 from disavow.ledger.members import UNKNOWN, Members, has_tokens, selected
 from disavow.ledger.run_state import count_commit
-from disavow.ledger.schema import erasures, log, memberships, requests, rounds, run, withdrawals
+from disavow.ledger.schema import erasures, log, memberships, requests, rounds, run
 from disavow.ledger.withdrawals import withdrawn_by
 from disavow.proof.commitment import SALT_BYTES, commit_client
 from disavow.proof.leaves import (
@@ -117,7 +117,6 @@ def log_rebuilt(
 def log_erasure(connection: sa.Connection, members: Members, erasure: int) -> None:
     """The leaf of an erasure's withdrawals, and of its rollback if there is one."""
     row = connection.execute(sa.select(erasures).where(erasures.c.id == erasure)).one()
-    _salt_withdrawals(connection, erasure)
     told, times = [], [row.opened_at]
     run_id: str = connection.execute(sa.select(run.c.run_id)).scalar_one()
     asked = sa.select(requests).where(requests.c.erasure == erasure).order_by(requests.c.id)
@@ -148,19 +147,6 @@ def _request_salts(members: Members, request: sa.Row[Any]) -> tuple[bytes, bytes
     if request.client == UNKNOWN:
         return secrets.token_bytes(SALT_BYTES), secrets.token_bytes(SALT_BYTES)
     return members.request_salts(request.client, request.nonce)
-
-
-def _salt_withdrawals(connection: sa.Connection, erasure: int) -> None:
-    query = sa.select(withdrawals.c.round_id, withdrawals.c.slot).where(withdrawals.c.erasure == erasure)
-    salted = [
-        {"at_round": row.round_id, "at_slot": row.slot, "salt": secrets.token_bytes(SALT_BYTES)}
-        for row in connection.execute(query)
-    ]
-    if salted:
-        mine = (withdrawals.c.round_id == sa.bindparam("at_round")) & (
-            withdrawals.c.slot == sa.bindparam("at_slot")
-        )
-        connection.execute(withdrawals.update().where(mine), salted)
 
 
 def append(connection: sa.Connection, leaf: Leaf, **values: Any) -> int:

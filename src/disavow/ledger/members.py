@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from disavow.errors import IntegrityError
 from disavow.ledger import pseudonyms
 from disavow.ledger.keyring import ClientKey, Keyring
-from disavow.ledger.pseudonyms import RoundName
+from disavow.ledger.pseudonyms import RoundName, TokenContext
 from disavow.ledger.schema import memberships, rounds, withdrawals
 
 UNKNOWN = 0
@@ -21,6 +21,7 @@ a backup. No client has it.
 """
 
 _BATCH = 500
+_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,27 @@ class RoundKeys:
     epoch: int
     keys: Mapping[str, bytes] = field(repr=False)
 
-    def token(self, client: str) -> bytes:
-        """Compute a participant's pseudonym in the round."""
-        return pseudonyms.token(self.keys[client], self.where)
 
-
-_ROUNDS = sa.select(rounds.c.id, rounds.c.number, rounds.c.attempt, rounds.c.epoch, rounds.c.nonce).order_by(
-    rounds.c.id
+_NEWER = (
+    sa.select(rounds.c.id, rounds.c.number, rounds.c.attempt, rounds.c.epoch, rounds.c.nonce, rounds.c.digest)
+    .where(rounds.c.id > sa.bindparam("last"))
+    .order_by(rounds.c.id)
 )
+_DIGEST = sa.select(rounds.c.digest).where(rounds.c.id == sa.bindparam("last"))
 _AMONG = sa.select(memberships.c.token).where(memberships.c.token.in_(sa.bindparam("tokens", expanding=True)))
 _OF_ROUND = sa.select(memberships.c.slot, memberships.c.token, memberships.c.sealed).where(
     memberships.c.round_id == sa.bindparam("round_id")
 )
+
+
+@dataclass(frozen=True)
+class _RoundTokens:
+    """A recorded round, prepared for tokens."""
+
+    id: int
+    digest: bytes
+    epoch: int
+    context: TokenContext
 
 
 class Members:
@@ -69,6 +79,7 @@ class Members:
 
     def __init__(self, keyring: Keyring, run_id: str) -> None:
         self.keyring, self.run_id = keyring, run_id
+        self._rounds: list[_RoundTokens] = []
         self._found: dict[int, tuple[int, tuple[bytes, ...]]] = {}
 
     def tokens(self, connection: sa.Connection, number: int) -> tuple[bytes, ...]:
@@ -88,17 +99,37 @@ class Members:
             return tuple(token for _, token in self.unknown_slots(connection))
         client = self.keyring.by_number([number]).get(number)
         if client is None:
+            self._found.pop(number, None)
             return ()
-        last, known = self._found.get(number, (0, ()))
-        newer = connection.execute(_ROUNDS.where(rounds.c.id > last)).all()
-        made = [pseudonyms.token(client.at(row.epoch), self.name_of(row)) for row in newer]
-        found: set[bytes] = set()
-        for some in batches(made):
-            found.update(connection.execute(_AMONG, {"tokens": some}).scalars())
-        known += tuple(token for token in made if token in found)
-        if newer and not connection.get_execution_options().get("immediate"):  # what is read there may be undone
-            self._found = {number: (newer[-1].id, known)}
-        return known
+        recorded = self._recorded(connection)
+        looked_at, tokens = self._found.get(number, (0, ()))
+        newer = recorded[looked_at:]
+        if newer:
+            made = [pseudonyms.token_in(each.context, client.at(each.epoch)) for each in newer]
+            found: set[bytes] = set()
+            for some in batches(made):
+                found.update(connection.execute(_AMONG, {"tokens": some}).scalars())
+            tokens += tuple(token for token in made if token in found)
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            self._found[number] = len(recorded), tokens
+        return tokens
+
+    def _recorded(self, connection: sa.Connection) -> list[_RoundTokens]:
+        """All rounds that were ever recorded, in their order. Those that were read before are not read again."""
+        if self._rounds:
+            last = self._rounds[-1]
+            if connection.execute(_DIGEST, {"last": last.id}).scalar() != last.digest:
+                # it was read in a transaction that was given up, or another connection still sees an older state
+                self._rounds, self._found = [], {}
+        before = self._rounds
+        newer = [
+            _RoundTokens(row.id, row.digest, row.epoch, pseudonyms.token_context(self.name_of(row)))
+            for row in connection.execute(_NEWER, {"last": before[-1].id if before else 0})
+        ]
+        if newer:
+            self._rounds = before + newer
+        return self._rounds
 
     def of_round(self, connection: sa.Connection, header: sa.Row[Any]) -> dict[int, Filled]:
         """Read who filled the slots of a round, in the order of slots; forgotten clients are left out.
@@ -113,9 +144,10 @@ class Members:
             IntegrityError: What a client brought is not what was recorded.
 
         """
-        where = self.name_of(header)
+        context = pseudonyms.token_context(self.name_of(header))
         known = {
-            pseudonyms.token(client.at(header.epoch), where): client for client in self.keyring.present().values()
+            pseudonyms.token_in(context, client.at(header.epoch)): client
+            for client in self.keyring.present().values()
         }
         rows = connection.execute(_OF_ROUND, {"round_id": header.id}).all()
         found = {}
@@ -158,9 +190,9 @@ class Members:
         gone = {(row.round_id, row.slot) for row in connection.execute(sa.select(withdrawals))}
         present = list(self.keyring.present().values())
         found = []
-        for header in connection.execute(_ROUNDS).all():
-            where = self.name_of(header)
-            known = {pseudonyms.token(client.at(header.epoch), where) for client in present}
+        for header in connection.execute(_NEWER, {"last": 0}).all():
+            context = pseudonyms.token_context(self.name_of(header))
+            known = {pseudonyms.token_in(context, client.at(header.epoch)) for client in present}
             found += [
                 (header.id, row.token)
                 for row in connection.execute(_OF_ROUND, {"round_id": header.id})

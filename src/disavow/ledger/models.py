@@ -175,8 +175,7 @@ class ModelStore:
 
     def leftovers(self, named: set[str]) -> list[str]:
         """Files that no row names: half-written ones, and models of rounds that were never recorded."""
-        keep = {self.name(digest) for digest in named}
-        return [name for name in self.blobs.names() if name not in keep]
+        return self.blobs.names(beyond={self.name(digest) for digest in named})
 
     def strangers(self) -> list[str]:
         """What lies here and is no model file; it is left alone."""

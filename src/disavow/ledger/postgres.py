@@ -387,9 +387,11 @@ class Postgres(Backend):
 
     # -- through a connection of it ------------------------------------------------------------------------
 
-    def insert_many(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    def insert_many(
+        self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], **same: Any
+    ) -> None:
         """See `Backend`."""
-        columns = list(rows[0])
+        columns, first = [*same, *rows[0]], tuple(same.values())
         statement = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN"
         with (
             self.reading(),
@@ -397,7 +399,7 @@ class Postgres(Backend):
             cursor.copy(statement) as copy,
         ):
             for row in rows:
-                copy.write_row([row[column] for column in columns])
+                copy.write_row((*first, *row.values()))
 
     def last_number(self, connection: sa.Connection, table: sa.Table) -> int:
         """See `Backend`."""

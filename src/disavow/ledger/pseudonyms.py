@@ -14,6 +14,8 @@ import hmac
 import os
 import struct
 from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import TypeAlias
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -39,7 +41,7 @@ class RoundName:
     attempt: int
     nonce: bytes
 
-    @property
+    @cached_property
     def encoded(self) -> bytes:
         """The same as bytes; no two rounds share them."""
         return self.run_id.encode() + struct.pack(">QQ", self.number, self.attempt) + self.nonce
@@ -54,12 +56,36 @@ def derive(key: bytes, purpose: str, context: bytes) -> bytes:
         context: Where they are used.
 
     """
-    return hmac.digest(key, f"disavow/{purpose}/v1".encode() + b"\x00" + context, "sha256")
+    return hmac.digest(key, _tag(purpose) + context, "sha256")
+
+
+@cache
+def _tag(purpose: str) -> bytes:
+    return f"disavow/{purpose}/v1".encode() + b"\x00"
 
 
 def token(key: bytes, where: RoundName) -> bytes:
-    """Compute a client's pseudonym in a round."""
-    return derive(key, "token", where.encoded)[:TOKEN_BYTES]
+    """Compute a client's pseudonym in a round: the round's number, and 16 bytes that derive from the key.
+
+    The number is first so that the tokens of a round lie together in their index: random ones would be all over it,
+    and recording a round would write more the more rounds there are.
+    """
+    return token_in(token_context(where), key)
+
+
+TokenContext: TypeAlias = tuple[bytes, bytes]
+"""What the tokens of a round have in common."""
+
+
+def token_context(where: RoundName) -> TokenContext:
+    """Prepare the tokens of a round, of which many are to be made."""
+    return struct.pack(">I", where.number), _tag("token") + where.encoded
+
+
+def token_in(context: TokenContext, key: bytes) -> bytes:
+    """Compute a client's pseudonym in a round that was prepared."""
+    number, message = context
+    return number + hmac.digest(key, message, "sha256")[:TOKEN_BYTES]
 
 
 def salt(key: bytes, where: RoundName) -> bytes:

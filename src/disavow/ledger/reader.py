@@ -318,7 +318,13 @@ class Reader(ABC):
         """Count the clients still in; None where there is no keyring to say so."""
         if not self.keyring.exists:
             return None
-        return self.keyring.count() - len(self._read(registry.withdrawn) - {UNKNOWN})
+        return self.count_survivors()
+
+    def count_survivors(self, leavers: Collection[str] = ()) -> int:
+        """Count the clients still in once these have left; nobody is named for it."""
+        gone = set(leavers)
+        withdrawn = self._read(registry.withdrawn) - {UNKNOWN}
+        return self.keyring.count() - len(withdrawn) - (len(gone) - len(self.strangers(sorted(gone))))
 
     def data_digests(self) -> dict[str, str]:
         """Read the SHA-256 of what each client holds, where a task trains the run."""
@@ -343,6 +349,10 @@ class Reader(ABC):
     def run_secret(self, purpose: str) -> bytes:
         """Derive a secret of the run, which says nothing about any client, from its keyring."""
         return derive(self.keyring.secret, purpose, self.run_id.encode())
+
+    def known_among(self, texts: Sequence[str]) -> set[str]:
+        """Find those of these texts that are ids of clients, also of clients who were forgotten."""
+        return self.keyring.known_among(texts) if self.keyring.exists else set()
 
     def anchors(self) -> Anchors | None:
         """The run's fixed clusters, with the places of all clients still in; None where none are settled yet."""

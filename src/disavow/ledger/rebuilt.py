@@ -53,8 +53,7 @@ def insert(
     `noted` is what its row holds beside the record: its `seconds`, and its `trainer`.
     """
     _refuse_undone(connection, record)
-    filled = rows.in_slot_order([record.slots], by)
-    parts = rows.slot_rows(filled, by)
+    filled, parts = rows.slot_rows([record.slots], by)
     header: rows.Row = {
         "number": record.number,
         "attempt": record.attempt,

@@ -169,13 +169,11 @@ class RoundSummary:
         }
 
 
-def _summary_query() -> sa.Select[Any]:
-    spread = sa.select(sa.func.max(clusters.c.spread)).where(clusters.c.round_id == rounds.c.id)
-    return (
-        sa.select(rounds, spread.scalar_subquery().label("spread"), evaluations.c.metrics)
-        .outerjoin(evaluations, evaluations.c.round_id == rounds.c.id)
-        .order_by(rounds.c.id)
-    )
+_SUMMARIES = (
+    sa.select(rounds, evaluations.c.metrics)
+    .outerjoin(evaluations, evaluations.c.round_id == rounds.c.id)
+    .order_by(rounds.c.id)
+)
 
 
 def _summary(row: sa.Row[Any]) -> RoundSummary:
@@ -238,11 +236,8 @@ def insert(
     `noted` is what its row holds beside the record: its `seconds`, its `trainer`, whether it `repeats` clusters.
     """
     groups = (cluster.slots for cluster in record.clusters)
-    filled = rows.in_slot_order(groups, by)
-    parts = {
-        "clusters": rows.cluster_rows(record),
-        **rows.slot_rows(filled, by),
-    }
+    filled, of_slots = rows.slot_rows(groups, by)
+    parts = {"clusters": rows.cluster_rows(record), **of_slots}
     header: rows.Row = {
         "number": record.number,
         "attempt": record.attempt,
@@ -254,6 +249,7 @@ def insert(
         "tau": logged_tau(policy, [(cluster.weight, cluster.spread) for cluster in record.clusters]),
         "participants": len(record.slots),
         "clusters": len(record.clusters),
+        "spread": max(cluster.spread for cluster in record.clusters),
         "recorded_at": rows.time_to_text(record.recorded_at),
         "epoch": by.epoch,
         "nonce": by.where.nonce,
@@ -263,9 +259,7 @@ def insert(
     header["digest"] = rows.round_digest(run_id, header, parts["clusters"], parts["slots"])
     round_id = connection.execute(rounds.insert().values(header).returning(rounds.c.id)).scalar_one()
     for table in (clusters, slots, memberships):
-        backend_of(connection).insert_many(
-            connection, table, [{"round_id": round_id, **row} for row in parts[table.name]]
-        )
+        backend_of(connection).insert_many(connection, table, parts[table.name], round_id=round_id)
     updates.insert(connection, round_id, filled, kept)
     event = rows.event_of_round(header, parts["clusters"], policy)
     connection.execute(events.insert().values(rows.event_row(event, round_id)))
@@ -360,13 +354,13 @@ def newest_membership(connection: sa.Connection, members: Members) -> tuple[tupl
 
 def summaries(connection: sa.Connection) -> tuple[RoundSummary, ...]:
     """All recorded rounds, superseded ones too, in the order in which they were recorded."""
-    return tuple(_summary(row) for row in connection.execute(_summary_query()))
+    return tuple(_summary(row) for row in connection.execute(_SUMMARIES))
 
 
 def summary(connection: sa.Connection, number: int) -> RoundSummary:
     """A standing round in one line."""
     round_id = standing_round(connection, number).id
-    return _summary(connection.execute(_summary_query().where(rounds.c.id == round_id)).one())
+    return _summary(connection.execute(_SUMMARIES.where(rounds.c.id == round_id)).one())
 
 
 def note_evaluation(connection: sa.Connection, number: int, evaluation: Evaluation) -> None:

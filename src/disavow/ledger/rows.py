@@ -30,43 +30,44 @@ def members_of(slots: Iterable[Slot]) -> list[Member]:
     return found
 
 
-def in_slot_order(groups: Iterable[Iterable[Slot]], by: RoundKeys) -> list[Member]:
-    """Put the members of each group in the order of their pseudonyms, one group behind the other.
+def slot_rows(groups: Iterable[Iterable[Slot]], by: RoundKeys) -> tuple[list[Member], dict[str, list[Row]]]:
+    """Make the rows of a round's slots and of their members. What names a client derives from its key.
 
-    Any other order would repeat from round to round, and so link the slots of a client.
+    Members of a group are in the order of their pseudonyms, one group behind the other. Any other order would
+    repeat from round to round, and so link the slots of a client.
 
     Args:
         groups: The slots of each cluster; or of a whole round that has none.
         by: The round's name, and the keys of its participants.
 
-    """
-    return [
-        member for slots in groups for member in sorted(members_of(slots), key=lambda each: by.token(each.client))
-    ]
+    Returns:
+        The members in slot order, and the rows by table, likewise.
 
-
-def slot_rows(filled: Sequence[Member], by: RoundKeys) -> dict[str, list[Row]]:
-    """The rows of a round's slots and of their members, by table, in slot order. What names a client derives from
-    its key.
     """
+    filled: list[Member] = []
     slots: list[Row] = []
     memberships: list[Row] = []
     where = by.where
-    for number, member in enumerate(filled):
-        key = by.keys[member.client]
-        commitment = commit(
-            run_id=where.run_id,
-            round_number=where.number,
-            salt=pseudonyms.salt(key, where),
-            client=member.client,
-            update_digest=member.update_digest,
+    context = pseudonyms.token_context(where)
+    for group in groups:
+        named = [(by.keys[member.client], member) for member in members_of(group)]
+        ordered = sorted(
+            ((pseudonyms.token_in(context, key), key, member) for key, member in named), key=lambda each: each[0]
         )
-        sealed = pseudonyms.seal_member(
-            key, where, number, samples=member.samples, update_digest=member.update_digest
-        )
-        slots.append({"slot": number, "commitment": commitment})
-        memberships.append({"slot": number, "token": pseudonyms.token(key, where), "sealed": sealed})
-    return {"slots": slots, "memberships": memberships}
+        for token, key, member in ordered:
+            slot, digest = len(filled), member.update_digest
+            commitment = commit(
+                run_id=where.run_id,
+                round_number=where.number,
+                salt=pseudonyms.salt(key, where),
+                client=member.client,
+                update_digest=digest,
+            )
+            sealed = pseudonyms.seal_member(key, where, slot, samples=member.samples, update_digest=digest)
+            filled.append(member)
+            slots.append({"slot": slot, "commitment": commitment})
+            memberships.append({"slot": slot, "token": token, "sealed": sealed})
+    return filled, {"slots": slots, "memberships": memberships}
 
 
 def cluster_rows(record: Round) -> list[Row]:

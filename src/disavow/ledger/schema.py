@@ -95,6 +95,7 @@ rounds = sa.Table(
     sa.Column("tau", sa.Float, nullable=False, comment="Gaussian noise on each parameter; 0 without any"),
     sa.Column("participants", sa.Integer, nullable=False),
     sa.Column("clusters", sa.Integer, nullable=False, comment="0: it was rebuilt"),
+    sa.Column("spread", sa.Float, comment="the largest of its clusters'; NULL without any"),
     sa.Column("digest", sa.LargeBinary, nullable=False, comment="SHA-256 of the record; see ledger/rows.py"),
     sa.Column("recorded_at", sa.String, nullable=False, comment="UTC, ISO 8601"),
     sa.Column("epoch", sa.Integer, nullable=False, comment="which of the clients' keys it goes by"),
@@ -206,7 +207,7 @@ erasures = sa.Table(
     "erasures",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("state", sa.String, nullable=False, comment="how far it has come; see domain.RequestState"),
+    sa.Column("state", sa.String, nullable=False, index=True, comment="how far it has come; domain.RequestState"),
     sa.Column("rollback_to", sa.Integer, comment="the first round that it undid, if it undid any"),
     sa.Column("target", sa.Integer, comment="the last round to rebuild"),
     sa.Column("rounds_before", sa.Integer, nullable=False, comment="rows in rounds when it was opened"),
@@ -247,6 +248,16 @@ sa.Index(
     postgresql_where=requests.c.cancelled_at.is_(None),
 )
 
+# whoever is forgotten has no number there, so that these stay short however many have left
+sa.Index(
+    "ix_requests_known",
+    requests.c.client,
+    sqlite_where=requests.c.client.is_not(None),
+    postgresql_where=requests.c.client.is_not(None),
+)
+_waits = sa.and_(requests.c.erasure.is_(None), requests.c.cancelled_at.is_(None))
+sa.Index("ix_requests_waiting", requests.c.id, sqlite_where=_waits, postgresql_where=_waits)
+
 withdrawals = sa.Table(
     "withdrawals",
     metadata,
@@ -269,6 +280,8 @@ log = sa.Table(
     sa.Column("clusters", sa.LargeBinary, comment="the leaf hashes of a round's clusters"),
     sa.Column("frontier", sa.LargeBinary, nullable=False, comment="roots of the perfect subtrees up to here"),
     sa.Column("head", sa.Text, comment="the checkpoint signed when this was the last leaf; NULL if it was not"),
+    # the leaves of an erasure, and the last leaf that is of none, however many withdrawals follow it
+    sa.Index("ix_log_erasure_position", "erasure", "position"),
 )
 sa.Index(
     "ix_log_keys",

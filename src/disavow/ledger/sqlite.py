@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
@@ -215,11 +216,14 @@ class SQLite(Backend):
 
     # -- through a connection of it ------------------------------------------------------------------------
 
-    def insert_many(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    def insert_many(
+        self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], **same: Any
+    ) -> None:
         """See `Backend`."""
-        statement = table.insert().compile(dialect=connection.dialect, column_keys=list(rows[0]))
-        order = statement.positiontup or ()
-        connection.exec_driver_sql(str(statement), [tuple(row[column] for column in order) for row in rows])
+        columns, first = [*same, *rows[0]], tuple(same.values())
+        statement = table.insert().compile(dialect=connection.dialect, column_keys=columns)
+        in_order = itemgetter(*(columns.index(column) for column in statement.positiontup or ()))
+        connection.exec_driver_sql(str(statement), [in_order((*first, *row.values())) for row in rows])
 
     def last_number(self, connection: sa.Connection, table: sa.Table) -> int:
         """See `Backend`."""

@@ -159,7 +159,7 @@ class UpdateStore:
 
     def leftovers(self, named: set[str]) -> list[str]:
         """Files that no row names: leavers', those of superseded rounds, and those of rounds never recorded."""
-        return [name for name in self.blobs.names() if name not in named]
+        return self.blobs.names(beyond=named)
 
     def strangers(self) -> list[str]:
         """What lies here and is no update file; it is left alone."""

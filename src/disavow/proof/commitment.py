@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from functools import lru_cache
 
 TAG = b"disavow/slot/v1\x00"
 REQUEST_TAG = b"disavow/request/v1\x00"
@@ -33,15 +34,13 @@ def commit(*, run_id: str, round_number: int, salt: bytes, client: str, update_d
     """
     if len(salt) != SALT_BYTES or len(update_digest) != hashlib.sha256().digest_size:
         raise ValueError("a salt and an update digest have 32 bytes each")
-    parts = (
-        TAG,
-        _with_length(run_id),
-        struct.pack(">Q", round_number),
-        salt,
-        _with_length(client),
-        update_digest,
-    )
-    return hashlib.sha256(b"".join(parts)).digest()
+    encoded = _of_round(run_id, round_number) + salt + _with_length(client) + update_digest
+    return hashlib.sha256(encoded).digest()
+
+
+@lru_cache(maxsize=2)  # a round has many slots
+def _of_round(run_id: str, round_number: int) -> bytes:
+    return TAG + _with_length(run_id) + struct.pack(">Q", round_number)
 
 
 def commit_client(*, run_id: str, salt: bytes, client: str) -> bytes:

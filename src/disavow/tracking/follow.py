@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
@@ -35,7 +34,6 @@ class Follower:
         self._ledger = ledger
         self._trackers: list[Tracker] = []
         self._steps: dict[tuple[int, int], int] = {}
-        self._ids: set[str] = set()
         self._cost: tuple[int, Cost] | None = None
 
     def add(self, tracker: Tracker) -> None:
@@ -110,18 +108,24 @@ class Follower:
         self._steps = {(each.number, each.attempt): i for i, each in enumerate(summaries, start=1)}
 
     def _without_ids(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Leave out metrics that are named after a client; ids of leavers stay known as long as this process."""
-        self._ids.update(self._ledger().clients())
-        kept = {name: value for name, value in metrics.items() if not self._names_client(name)}
+        """Leave out metrics that are named after a client, one who has left included."""
+        parts = {name: _whole_words(name) for name in metrics}
+        clients = self._ledger().known_among(sorted(set().union(*parts.values())))
+        kept = {name: value for name, value in metrics.items() if not parts[name] & clients}
         if left := len(metrics) - len(kept):
             self.on_note(f"{left} of {len(metrics)} metrics are not tracked: they are named after clients")
         return kept
 
-    def _names_client(self, metric: str) -> bool:
-        return any(
-            client in metric and re.search(rf"(?<![^\W_]){re.escape(client)}(?![^\W_])", metric)
-            for client in self._ids
-        )
+
+def _whole_words(name: str) -> set[str]:
+    """Every part of a name that is cut neither before nor behind a letter or digit from another one.
+
+    >>> sorted(_whole_words("loss-a1"))
+    ['a1', 'loss', 'loss-a1']
+    """
+    starts = [at for at in range(len(name)) if at == 0 or not name[at - 1].isalnum()]
+    ends = [at for at in range(1, len(name) + 1) if at == len(name) or not name[at].isalnum()]
+    return {name[start:end] for start in starts for end in ends if start < end}
 
 
 def in_one_line(error: Exception) -> str:

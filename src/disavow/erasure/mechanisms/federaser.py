@@ -67,7 +67,7 @@ class FedEraser(Mechanism):
             return Work()
         if options.budget is not None:
             return Work(obstacle=NO_ACCOUNT)
-        survivors = len(set(reader.clients()) - set(leavers))
+        survivors = reader.count_survivors(leavers)
         if survivors < reader.policy.k:
             return Work(obstacle=f"{survivors} clients are left, fewer than k = {reader.policy.k}")
         kept, fresh = reader.kept_rounds(first), _fresh(reader, first)

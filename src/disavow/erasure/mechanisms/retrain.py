@@ -41,7 +41,7 @@ class Retrain(Mechanism):
         wanted = last - first + 1 if most is None else min(most, last - first + 1)
         if wanted < 1:
             return Work()
-        survivors = len(set(reader.clients()) - set(leavers))
+        survivors = reader.count_survivors(leavers)
         participants = participants_of(survivors, options.fraction, options.at_least) if survivors else 0
         if reader.policy.anchored:
             participants = survivors  # whole clusters take part, gaps and all
