@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.metadata
 import subprocess
 import sys
 from functools import cache
@@ -131,7 +132,7 @@ def test_where_every_strategy_counts_a_broken_package_is_refused(
 ) -> None:
     assert registry.complete() == [registry["mdav"]]
     point = EntryPoint("mine", "nowhere_to_be_found.strategies", strategies.PLUGINS)
-    monkeypatch.setattr(strategies, "entry_points", lambda group: [point])
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
     monkeypatch.setattr(strategies, "broken_plugins", cache(strategies.broken_plugins.__wrapped__))
     assert list(registry) == ["mdav"]
     for needed in (registry.complete, lambda: registry["nowhere"]):

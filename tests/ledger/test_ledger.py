@@ -140,10 +140,10 @@ def test_a_failure_at_any_insert_leaves_no_rows_and_the_run_usable(
         if statement.startswith(f"INSERT INTO {table} "):
             raise DiskOnFireError
 
-    def fail_with_many(backend: Any, connection: sa.Connection, into: sa.Table, rows: Any) -> None:
+    def fail_with_many(backend: Any, connection: sa.Connection, into: sa.Table, rows: Any, **same: Any) -> None:
         if into.name == table:
             raise DiskOnFireError
-        insert_many(backend, connection, into, rows)
+        insert_many(backend, connection, into, rows, **same)
 
     with create(tmp_path / "run") as ledger:
         record_next(ledger)

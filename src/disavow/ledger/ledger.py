@@ -199,10 +199,10 @@ class Ledger(Reader):
             RunInUse: Another process holds the run.
 
         """
-        with cls.open(directory, keys=keys) as ledger, Lock(directory):
+        with cls.open(directory, keys=keys) as ledger, database.lock(directory) as lock:
             make_private(directory)
             ledger._engine.dispose()
-            ledger._engine = database.connect(directory / database.NAME, write=True)
+            ledger._engine = database.connect(directory, write=True)
             refuse_inside(ledger.keyring.folder.parent.parent, directory)
             ledger.keyring.finish_forgetting()
             found = ledger.restored_from_backup()
@@ -210,7 +210,7 @@ class Ledger(Reader):
                 return found
             ledger.keyring.begin_accepting()
             at = datetime.now(UTC)
-            with database.room_to_write(directory), database.writing(ledger._engine) as connection:
+            with database.room_to_write(directory), database.writing(ledger._engine, lock) as connection:
                 connection.execute(run.update().values(history=new_history()))
                 count_commit(connection)
                 give_up_forgotten(connection, ledger.keyring, at=at)

@@ -102,6 +102,9 @@ class _Dialect(PGDialect_psycopg):
 
 
 sa.dialects.registry.register("postgresql.disavow", __name__, "_Dialect")
+for _table in metadata.tables.values():
+    for _index in _table.indexes:  # what is an index of some rows alone is that here, too
+        _index.dialect_options["postgresql"]["where"] = _index.dialect_options["sqlite"]["where"]
 _COMPILED: LRUCache[Any, Any] = LRUCache(500)
 """Statements that were compiled in this process."""
 

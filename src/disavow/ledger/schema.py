@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+# Indexes of some rows alone say so for SQLite; ledger/postgres.py says the same for PostgreSQL, whose dialect is
+# loaded where it is used.
 metadata = sa.MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -120,7 +122,6 @@ sa.Index(
     rounds.c.number,
     unique=True,
     sqlite_where=rounds.c.standing,
-    postgresql_where=rounds.c.standing,
 )
 
 clusters = sa.Table(
@@ -245,7 +246,6 @@ sa.Index(
     requests.c.client,
     unique=True,
     sqlite_where=requests.c.cancelled_at.is_(None),
-    postgresql_where=requests.c.cancelled_at.is_(None),
 )
 
 # whoever is forgotten has no number there, so that these stay short however many have left
@@ -253,10 +253,9 @@ sa.Index(
     "ix_requests_known",
     requests.c.client,
     sqlite_where=requests.c.client.is_not(None),
-    postgresql_where=requests.c.client.is_not(None),
 )
 _waits = sa.and_(requests.c.erasure.is_(None), requests.c.cancelled_at.is_(None))
-sa.Index("ix_requests_waiting", requests.c.id, sqlite_where=_waits, postgresql_where=_waits)
+sa.Index("ix_requests_waiting", requests.c.id, sqlite_where=_waits)
 
 withdrawals = sa.Table(
     "withdrawals",
@@ -287,5 +286,4 @@ sa.Index(
     "ix_log_keys",
     log.c.position,
     sqlite_where=sa.and_(log.c.round_id.is_(None), log.c.erasure.is_(None)),
-    postgresql_where=sa.and_(log.c.round_id.is_(None), log.c.erasure.is_(None)),
 )
