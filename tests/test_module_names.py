@@ -22,8 +22,8 @@ ORDINARY = """
     report reproducibility resnet restored results retention retrain retraining roc roster rows run runs
     samples sampling schema search sequential settings sgd show signals simulated stack stacked state
     statement status step sticky store strategies stream study subject summary tensorboard theorem threads
-    tiling toml tracing tracker tracking train trained trainer training transaction user validation
-    vectors verify versions without work worker workload
+    tiling toml tracing tracker tracking train trained trainer training transaction validation vectors
+    user verify versions without work worker workload
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it
 
