@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from disavow.engines.pool import PoolTrainer
-from disavow.errors import DisavowError
+from disavow.errors import DisavowError, TaskError
 from tests.engines.contract import a_case
 from tests.engines.pool.builders import (
     ExitsWorker,
@@ -86,7 +86,7 @@ def test_workers_that_cannot_start_end_the_call(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_an_error_in_a_worker_is_raised_here(trainer: PoolTrainer) -> None:
-    with pytest.raises(ArithmeticError, match="the network does not like these samples") as caught:
+    with refuses(TaskError, "client-", "round", "ArithmeticError", "the network does not like") as caught:
         trainer.train([an_ask(a_workload(RaisesError()))])
     assert "in_worker" in "".join(caught.value.__notes__)
     assert os.getpid() not in trained_by(with_workers_ready(trainer))
@@ -94,7 +94,7 @@ def test_an_error_in_a_worker_is_raised_here(trainer: PoolTrainer) -> None:
 
 def test_an_error_that_cannot_be_pickled_is_raised_as_its_text(trainer: PoolTrainer) -> None:
     with pytest.raises(RuntimeError, match="Unpicklable: this and that"):
-        trainer.train([an_ask(a_workload(RaisesUnpicklable()))])
+        trainer.evaluate(workload := a_workload(RaisesUnpicklable()), [an_ask(workload).model])
 
 
 def test_an_unknown_client_is_a_key_error_before_anybody_trains(trainer: PoolTrainer) -> None:
