@@ -50,7 +50,7 @@ from disavow.proof.receipt import TYPE as RECEIPT
 from disavow.proof.statement import ERASURE, MAPPED_ERASURE, MAPPED_WHAT_IF, MODEL, STATEMENT, WHAT_IF
 from disavow.proof.validation import day_of, from_base64, to_base64, write_decimal, write_figure
 from disavow.proof.verify import Asked, TrustedKey
-from disavow.proof.withdrawn import WithdrawnFrom, slots_root, write_slots
+from disavow.proof.withdrawal_slots import WithdrawnFrom, slots_root, write_slots
 
 LeafRecord = RunLeaf | RoundLeaf | RebuiltLeaf | WithdrawalLeaf | RollbackLeaf | KeyLeaf
 Leaf = dict[str, Any]

@@ -32,7 +32,7 @@ from disavow.proof.leaves import (
 from disavow.proof.merkle import Growing, appended, root_of
 from disavow.proof.notes import KeyIndex, PublicKey, open_checkpoint, open_with_any, origin_of, read_note
 from disavow.proof.validation import day_of
-from disavow.proof.withdrawn import slots_root, write_slots
+from disavow.proof.withdrawal_slots import slots_root, write_slots
 
 _WHERE = "table log"
 _KEPT = "the checkpoint that was kept"

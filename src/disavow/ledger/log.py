@@ -42,7 +42,7 @@ from disavow.proof.leaves import (
 from disavow.proof.merkle import HASH_BYTES, appended, root_of_frontier
 from disavow.proof.notes import Checkpoint, PublicKey, Signer, origin_of
 from disavow.proof.validation import day_of, from_base64
-from disavow.proof.withdrawn import slots_root, write_slots
+from disavow.proof.withdrawal_slots import slots_root, write_slots
 
 
 @dataclass(frozen=True)

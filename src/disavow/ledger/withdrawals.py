@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from disavow.ledger.schema import clusters, log, withdrawals
 from disavow.proof.leaves import withdrawn_inner
 from disavow.proof.validation import from_base64
-from disavow.proof.withdrawn import WithdrawnFrom
+from disavow.proof.withdrawal_slots import WithdrawnFrom
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from disavow.proof.leaves import (
     WithdrawalLeaf,
 )
 from disavow.proof.notes import PublicKey
-from disavow.proof.withdrawn import Entries, read_slots
+from disavow.proof.withdrawal_slots import Entries, read_slots
 
 AnyRound = RoundLeaf | RebuiltLeaf | ClosedRound
 AnyWithdrawal = WithdrawalLeaf | ClosedWithdrawal

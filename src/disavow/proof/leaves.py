@@ -222,8 +222,8 @@ class LoggedRequest(Record):
 class WithdrawalLeaf(_Leaf):
     """Clients who left together. Of the times it keeps the days: it is shown in the proof of each of them.
 
-    `slots` says from which rounds slots were withdrawn (`disavow.proof.withdrawn`), and `root` commits to which;
-    in a log of version 3, `slots` is None and `root` that of the map of all withdrawals so far.
+    `slots` says from which rounds slots were withdrawn (`disavow.proof.withdrawal_slots`), and `root` commits to
+    which; in a log of version 3, `slots` is None and `root` that of the map of all withdrawals so far.
     """
 
     type: Annotated[str, constant("withdrawal")] = "withdrawal"

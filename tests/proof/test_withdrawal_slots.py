@@ -7,7 +7,7 @@ import random
 import pytest
 
 from disavow.errors import VerificationError
-from disavow.proof.withdrawn import WithdrawnFrom, read_slots, write_slots
+from disavow.proof.withdrawal_slots import WithdrawnFrom, read_slots, write_slots
 from tests.proof.world import digest_of
 
 
