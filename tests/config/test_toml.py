@@ -288,7 +288,7 @@ def test_the_defaults_as_toml_show_every_key_with_its_meaning() -> None:
 
 def test_without_comments_there_are_only_keys_and_sections() -> None:
     for line in config.to_toml(Settings(), comments=False).splitlines():
-        assert re.fullmatch(r"|\[\w+\]|\w+ = \S+|# (dir|digest|odds|clip|tau|epsilon|database) = ", line)
+        assert re.fullmatch(r"|\[\w+\]|\w+ = \S+|# (dir|digest|odds|clip|tau|epsilon|database|models) = ", line)
 
 
 def test_a_default_said_outright_is_still_the_default() -> None:

@@ -294,11 +294,20 @@ def head(statement: Object) -> None:
     predicate["checkpoint"] = sign_note(f"disavow/run/{leaves[0]['run']}", leaves)
 
 
+def opened(predicate: Object) -> list[Object]:
+    """The leaves of the log by their places, closed ones too; those that are shown can be changed."""
+    try:
+        return second.opened_log(predicate["leaves"])
+    except second.InvalidError as error:
+        raise ValueError("the log cannot be opened") from error
+
+
 def roots(statement: Object) -> None:
     """Let the rounds' roots be what the clusters lead to."""
     predicate = statement["predicate"]
+    leaves = opened(predicate)
     for cluster in predicate["clusters"]:
-        leaf = predicate["leaves"][cluster["leaf"]]
+        leaf = leaves[cluster["leaf"]]
         start = second.cluster_hash(cluster)
         leaf["root"] = encode(second.follow(start, cluster["position"], leaf["clusters"], cluster["path"]))
 
@@ -340,7 +349,7 @@ def taken_part(statement: Object) -> None:
 def figures(statement: Object) -> None:
     """Let the bounds be those of the clusters."""
     predicate = statement["predicate"]
-    leaves, clusters = predicate["leaves"], predicate["clusters"]
+    leaves, clusters = opened(predicate), predicate["clusters"]
     drawn = leaves[0]["policy"]["representatives"]
     for cluster in clusters:
         ratio = second.ratio_of(cluster, float(leaves[cluster["leaf"]]["tau"]), drawn)
@@ -560,7 +569,7 @@ def test_both_count_strings_and_brackets_alike() -> None:
 )
 def test_both_agree_on_the_upper_bound_of_noise(spread: str | None, tau: str) -> None:
     statement, opening, _ = bases()[0]
-    leaves = statement["predicate"]["leaves"]
+    leaves = opened(statement["predicate"])
     shown = statement["predicate"]["clusters"]
     for cluster in shown if spread is not None else shown[1:]:
         leaf = leaves[cluster["leaf"]]
