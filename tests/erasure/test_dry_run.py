@@ -16,7 +16,7 @@ from disavow.cli.status import status
 from disavow.domain import Cost, Verdict, VerdictKind
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.mechanisms.retrain import Retrain
-from disavow.errors import BudgetSpent, RoundRefused, UnknownClient
+from disavow.errors import AlreadyForgotten, BudgetSpent, RoundRefused, UnknownClient
 from disavow.federation import Federation
 from disavow.ledger import Ledger
 from disavow.privacy.budget import Budget
@@ -157,7 +157,7 @@ def test_who_is_not_there_is_refused(tmp_path: Path, gone: bool) -> None:
     with trained_toy(tmp_path / "run", toy_settings()) as run:
         if gone:
             leave(run, "client-01")
-        with refuses(UnknownClient, "client-01" if gone else "nobody"):
+        with refuses(AlreadyForgotten if gone else UnknownClient, "client-01" if gone else "nobody"):
             forecast(run, "client-02", "client-01" if gone else "nobody")
 
 
