@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from disavow.proof import canonical
+from disavow.proof.envelope import PAYLOAD_TYPE, Envelope
 from tests.kill.erasure_driver import Driver, Ended
 
 SETTINGS: dict[str, Any] = {
@@ -101,12 +103,13 @@ def checks(result: subprocess.CompletedProcess[str]) -> dict[str, bool | None]:
 
 
 def tampered(path: Path, target: Path, *, at: float | bytes = 0.5) -> Path:
-    """A copy with one digit of its payload changed, there or behind these bytes; still in canonical form."""
+    """A copy with one digit of its statement changed, there or behind these bytes; still packed and canonical."""
     told = json.loads(path.read_bytes())
-    payload = bytearray(base64.b64decode(told["payload"]))
+    payload = bytearray(Envelope.decode(path.read_bytes()).statement)
     place = payload.index(at) + len(at) if isinstance(at, bytes) else int(len(payload) * at)
     while not chr(payload[place]).isdigit():
         place += 1
     payload[place] = ord("1") if payload[place] != ord("1") else ord("2")
-    target.write_bytes(canonical.encode({**told, "payload": base64.b64encode(payload).decode()}))
+    packed = payload if told["payloadType"] == PAYLOAD_TYPE else zlib.compress(payload)
+    target.write_bytes(canonical.encode({**told, "payload": base64.b64encode(packed).decode()}))
     return target

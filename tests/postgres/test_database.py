@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -134,7 +135,9 @@ def test_an_empty_schema_is_what_a_migration_from_nothing_makes_of_it(tmp_path: 
 def test_numbers_have_no_gaps_behind_what_was_rolled_back(run: Path) -> None:
     with Ledger.open(run, write=True) as ledger:
         with suppress(ZeroDivisionError), ledger._begin() as connection:
-            connection.exec_driver_sql("INSERT INTO requests (client, asked_at, checksum) VALUES (1, '', '')")
+            connection.exec_driver_sql(
+                "INSERT INTO requests (client, asked_at, nonce, checksum) VALUES (1, '', '', '')"
+            )
             raise ZeroDivisionError
         assert ledger.place_requests(["ada"], at=MOMENT) == (1,)
     assert faults(run) == []
@@ -187,7 +190,7 @@ def elsewhere(run: Path) -> Path:
 
 def test_a_run_is_locked_on_every_machine(run: Path, elsewhere: Path) -> None:
     with Ledger.open(run, write=True) as ledger:
-        with refuses(RunInUse, "process", "python"):
+        with refuses(RunInUse, f"process {os.getpid()}"):
             Ledger.open(elsewhere, write=True)
         with Ledger.open(elsewhere, shared=True) as other:
             assert other.place_requests(["bela"], at=MOMENT) == (1,)

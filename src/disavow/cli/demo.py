@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 import time
+import zlib
 from itertools import count
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.creation import refuse_existing
 from disavow.ledger.rows import time_to_text
+from disavow.proof.envelope import PACKED_TYPE, Envelope
 from disavow.proof.keys import PUBLIC, generate, trusted_keys
 from disavow.proof.verify import Asked, Report, examine
 from disavow.rounds.options import now
@@ -106,9 +108,10 @@ def _verified(directory: Path, number: int, proof: bytes | None = None) -> Repor
 
 def _tamper(directory: Path, console: Console) -> None:
     """Change the verdict in a proof, as somebody might who would rather not retrain."""
-    sealed = json.loads(proof_path(directory, 1).read_bytes())
-    payload = base64.b64decode(sealed["payload"]).replace(b'"kind":"deniable"', b'"kind":"never present"')
-    sealed["payload"] = base64.b64encode(payload).decode()
+    proof = proof_path(directory, 1).read_bytes()
+    statement = Envelope.decode(proof).statement.replace(b'"kind":"deniable"', b'"kind":"never present"')
+    payload = base64.b64encode(zlib.compress(statement)).decode()
+    sealed = {**json.loads(proof), "payload": payload, "payloadType": PACKED_TYPE}
     forged = json.dumps(sealed, sort_keys=True, separators=(",", ":")).encode()
     report = _verified(directory, 1, forged)
     if report.failed is None:
