@@ -128,7 +128,8 @@ def test_sticky_clusters_keep_the_promise_when_clients_come_and_go(
     settled = [{c for c in group if c in updates.clients} for group in previous]
     settled = [group for group in settled if len(group) >= k]
     now = [{updates.clients[i] for i in group} for group in clusters.members]
-    broken = [group for group in settled if not any(group <= cluster for cluster in now)]
+    # a larger cluster may spare members for one that ran short, and at most one is opened
+    broken = [group for group in settled if not any(len(group & cluster) >= k for cluster in now)]
     assert len(broken) <= 1
 
 
