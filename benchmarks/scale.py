@@ -123,7 +123,7 @@ def measure(
     }
     for name in _MEASURES:
         line[name] = _in_process(name, folder, clients, leavers)
-    line["command"] = _commands(folder, clients)
+    line["command"] = _commands(folder, clients, leavers)
     return line
 
 
@@ -239,8 +239,13 @@ def record(ledger: Ledger, taking: Sequence[int], generator: np.random.Generator
 # -- measuring, each in a process of its own -----------------------------------------------------------------------
 
 
+def _leaving(clients: int, leavers: int, after: int = 0) -> list[int]:
+    """So many clients in an order of chance, behind those who left before."""
+    return [int(client) for client in np.random.default_rng(2).permutation(clients)[after : after + leavers]]
+
+
 def _erase(folder: Path, clients: int, leavers: int) -> dict[str, Any]:
-    chosen = np.random.default_rng(2).choice(clients, leavers + 1, replace=False).tolist()
+    chosen = _leaving(clients, leavers + 1)
 
     def erase(client: int) -> None:
         with Federation.open(folder / "run", keys=folder / "keys", openings=folder / "openings") as federation:
@@ -328,11 +333,11 @@ def _in_process(name: str, folder: Path, clients: int, leavers: int) -> dict[str
     return found
 
 
-def _commands(folder: Path, clients: int) -> dict[str, Any]:
+def _commands(folder: Path, clients: int, leavers: int) -> dict[str, Any]:
     """Run `disavow erase` from the shell."""
     environment = {name: value for name, value in child_environment().items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["DISAVOW_KEYS"] = str(folder / "keys")
-    chosen = np.random.default_rng(4).choice(clients, COMMANDS, replace=False).tolist()
+    chosen = _leaving(clients, COMMANDS, after=leavers + 1)
     seconds, used = [], []
     for client in chosen:
         words = [sys.executable, "-m", "disavow", "erase", str(folder / "run"), client_id(client), "--yes"]

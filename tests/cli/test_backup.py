@@ -151,6 +151,7 @@ def test_whoever_opens_it_for_writing_withdraws_the_leaver_and_says_so(accepted:
     ended = restored(command, restored.run, *more)
     assert ended.status == 0, ended.stderr
     assert "restored from a backup" in ended.stderr
+    assert "never present" not in ended.stdout + ended.stderr
     listed = restored.told("requests", restored.run)["requests"]
     assert isinstance(listed, list)
     assert [one["state"] for one in listed] == ["answered"] * (1 + bool(more))

@@ -198,10 +198,12 @@ def _judge_some(
             # what is served from now on must be intact before anything is undone
             transaction.model_before(verdict.undoes)
         at = options.clock()
+        # before they are withdrawn: of clients who were forgotten before, nobody finds the slots afterwards
+        absent = transaction.never_present(leavers) == set(leavers)
         erasure = transaction.open_erasure(requested, verdict, mechanism=mechanism.name, at=at)
         if verdict.undoes is not None:
             transaction.supersede(verdict.undoes, erasure)
-        elif transaction.never_present(leavers) == set(leavers):
+        elif absent:
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
         transaction.log_erasure(erasure)
         refuse_too_large(transaction, erasure, at=at)
