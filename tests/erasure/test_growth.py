@@ -112,9 +112,12 @@ def test_four_times_the_clients_cost_no_more(
     assert few.hashes > 0
     assert few.statements > 0
     assert many.statements == few.statements
-    # of a fixed number of clients that status looks at, more or fewer may have taken part
-    assert many.hashes == pytest.approx(few.hashes, rel=0.1 if what is look else 0)
-    assert many.steps == pytest.approx(few.steps, rel=0.1)
+    if what is look:  # of the fixed number of clients that it looks at, more or fewer have taken part, by chance
+        assert many.hashes < 2 * few.hashes
+        assert many.steps < 2 * few.steps
+        return
+    assert many.hashes == few.hashes
+    assert many.steps == pytest.approx(few.steps, rel=0.25)
 
 
 @pytest.mark.parametrize("what", [erase, forecast], ids=["erase", "forecast"])
@@ -141,7 +144,7 @@ def test_recording_a_round_costs_the_same_however_many_there_are(tmp_path: Path)
         late = recorded()
     assert early.hashes > 0
     assert (late.statements, late.hashes) == (early.statements, early.hashes)
-    assert late.steps == pytest.approx(early.steps, rel=0.02)
+    assert late.steps == pytest.approx(early.steps, rel=0.1)
 
 
 def test_what_was_found_in_a_transaction_that_was_given_up_is_looked_for_again(
