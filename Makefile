@@ -43,7 +43,8 @@ test-flower: $(VENV)/.flower  ## Run the tests on Flower: simulations and a real
 test-postgres: $(VENV)/.flower  ## Run the tests of ledgers in PostgreSQL, with a server of their own (about five minutes)
 	$(BIN)/python -m pytest -m 'postgres and not torture' --numprocesses 2 --dist loadfile tests/postgres
 	$(BIN)/python -m pytest -m 'not torture' --numprocesses 2 --dist worksteal --database postgres \
-		tests/ledger/test_journal.py tests/ledger/test_requests.py tests/ledger/test_fsck.py tests/ledger/test_fsck_proofs.py \
+		tests/ledger/test_ledger.py tests/ledger/test_reader.py tests/ledger/test_journal.py tests/ledger/test_requests.py \
+		tests/ledger/test_fsck.py tests/ledger/test_fsck_proofs.py \
 		tests/ledger/test_copying.py tests/ledger/test_retention.py tests/ledger/test_lock.py \
 		tests/erasure/test_erase.py tests/erasure/test_erase_interrupted.py tests/erasure/test_erase_traces.py \
 		tests/kill/test_erasure_kills.py tests/kill/test_training_kills.py tests/flower/test_strategy.py
