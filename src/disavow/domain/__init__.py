@@ -10,6 +10,7 @@ from disavow.domain.escaping import escaped
 from disavow.domain.evidence import ClusterEvidence, RebuiltEvidence
 from disavow.domain.layout import VARIANCE_FLOOR, VARIANCE_SUFFIX, ConstantTensor, Layout, TensorSpec
 from disavow.domain.policy import Policy
+from disavow.domain.records import Exclusions
 from disavow.domain.request import Cost, ErasureRequest, RequestState
 from disavow.domain.round import Cluster, Evaluation, Member, Rebuilt, Round, Slot
 from disavow.domain.size_class import size_class
@@ -29,6 +30,7 @@ __all__ = [
     "EngineChoice",
     "ErasureRequest",
     "Evaluation",
+    "Exclusions",
     "Layout",
     "Member",
     "Place",
