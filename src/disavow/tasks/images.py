@@ -15,11 +15,11 @@ from torch.nn import functional
 from disavow import config
 from disavow.config import DataSettings, ModelSettings, Settings
 from disavow.models import NETWORKS
-from disavow.tasks.samples import TensorSamples
+from disavow.tasks.samples import Parts, TensorSamples
 from disavow.tasks.task import Task, outputs_and_targets
 
 if TYPE_CHECKING:
-    from disavow.data import FederatedData, Indices, OnProgress
+    from disavow.data import FederatedData, OnProgress
 
 
 class ImageTask(Task):
@@ -105,7 +105,7 @@ class ImageTask(Task):
         """See `Task`: the number of each image in the training set, from 0 on."""
         return tuple(str(number) for number in np.asarray(self.data.parts[client]).tolist())
 
-    def holding(self, parts: Mapping[str, Indices]) -> ImageTask:
+    def holding(self, parts: Parts) -> ImageTask:
         """Give the same images and network, with clients who hold other images.
 
         Args:

@@ -104,21 +104,23 @@ class LoadedTask:
             TaskError: A client would be left without any example, or the task no longer names its records.
 
         """
-        kept = {client: self._kept(client, excluded) for client, excluded in exclusions.items() if excluded.hashes}
-        kept = {client: found for client, found in kept.items() if found is not None}
+        found = (
+            (client, self._kept(client, excluded)) for client, excluded in exclusions.items() if excluded.hashes
+        )
+        kept = {client: positions for client, positions in found if positions is not None}
         if not kept:
             return self
-        data = {**self.data, **{client: subset_of(self.data[client], found) for client, found in kept.items()}}
+        data = {**self.data, **{client: subset_of(self.data[client], some) for client, some in kept.items()}}
         samples = {**self.samples, **{client: self._read(client, data[client]) for client in kept}}
         task = self.task
         if isinstance(task, ImageTask):
             parts = task.data.parts
-            left = {client: np.asarray(parts[client])[found] for client, found in kept.items()}
+            left = {client: np.asarray(parts[client])[some] for client, some in kept.items()}
             task = task.holding({**parts, **left})
         return replace(self, task=task, data=data, samples=samples, exclusions=self._excluding(exclusions))
 
     def _excluding(self, exclusions: Mapping[str, Exclusions]) -> dict[str, Exclusions]:
-        """Put together what was left out before and what is now: worker processes start from the task's own data."""
+        """Put together what was left out before and now: worker processes start from all that the task holds."""
         found = dict(self.exclusions)
         for client, excluded in exclusions.items():
             before = found.get(client, excluded)
@@ -132,14 +134,14 @@ class LoadedTask:
         keys = self.record_keys(client)
         if keys is None:
             raise TaskError(
-                f"records of client {escaped(client)} were erased, and {name_of(self.task, 'record_keys')} does not "
-                "name its records any more; allowed: the keys that it gave before"
+                f"records of client {escaped(client)} were erased, and {name_of(self.task, 'record_keys')} names none "
+                "of it any more; allowed: the keys that it gave before"
             )
         kept = np.array([i for i, key in enumerate(keys) if not excluded.excludes(key)], dtype=np.int64)
         if len(kept) == 0:
             raise TaskError(
-                f"all records of client {escaped(client)} were erased, and nothing is left to train on; allowed: at "
-                "least one example (the whole client can be erased)"
+                f"all records of client {escaped(client)} were erased, and nothing is left to train on; allowed: "
+                "at least one example (the whole client can be erased)"
             )
         return None if len(kept) == len(keys) else kept
 
@@ -246,9 +248,7 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
             np.random.set_state(numpy)  # noqa: NPY002
 
 
-def _record_keys(
-    task: Task, client: str, examples: int, excludes: Callable[[str], bool]
-) -> tuple[str, ...] | None:
+def _record_keys(task: Task, client: str, examples: int, excludes: Callable[[str], bool]) -> tuple[str, ...] | None:
     """Ask a task how a client's examples are named, without those that were left out, and check the answer."""
     name = name_of(task, "record_keys")
     with own_code(f"{name} of client {escaped(client)}"):

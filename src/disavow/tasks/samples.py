@@ -232,7 +232,7 @@ def subset_of(data: Any, positions: Positions) -> Any:
         positions: Which samples of it, in order.
 
     Returns:
-        Tensors, arrays, lists and tables of the samples; of a dataset of the user's own a `torch.utils.data.Subset`.
+        Tensors, arrays, lists and tables of the samples; of a dataset of the user's own a torch `Subset`.
 
     """
     if isinstance(data, TensorSamples):
