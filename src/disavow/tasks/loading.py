@@ -129,13 +129,13 @@ class LoadedTask:
 
     def _kept(self, client: str, excluded: Exclusions) -> Positions | None:
         """Find the positions of the examples that stay; None where all of them do, or there is no such client."""
-        if client not in self.samples:
+        if client not in self.samples or not excluded.hashes:
             return None
         keys = self.record_keys(client)
         if keys is None:
             raise TaskError(
-                f"records of client {escaped(client)} were erased, and {name_of(self.task, 'record_keys')} names none "
-                "of it any more; allowed: the keys that it gave before"
+                f"records of client {escaped(client)} were erased, and {name_of(self.task, 'record_keys')} is None "
+                "for it; allowed: the keys that it gave before"
             )
         kept = np.array([i for i, key in enumerate(keys) if not excluded.excludes(key)], dtype=np.int64)
         if len(kept) == 0:
