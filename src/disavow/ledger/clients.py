@@ -70,6 +70,15 @@ def data_digests(connection: sa.Connection, keyring: Keyring) -> dict[str, str]:
     return {client: told.data for client, told in known.items() if told.data is not None}
 
 
+def bind_data(connection: sa.Connection, keyring: Keyring, data: Mapping[str, str]) -> None:
+    """Keep what clients hold, as SHA-256, where the run does not know it; what it knows stays."""
+    found = keyring.find_all(list(data))
+    known = _known(connection, keyring, found.values())
+    before = {client: known.get(client, Known()) for client in found}
+    new = {client: replace(told, data=data[client]) for client, told in before.items() if told.data is None}
+    _keep(connection, keyring, {found[client]: told for client, told in new.items()})
+
+
 def still_in(connection: sa.Connection, keyring: Keyring) -> tuple[str, ...]:
     """The ids of all clients who have not been withdrawn, sorted."""
     gone = withdrawn(connection)

@@ -383,6 +383,16 @@ class Ledger(Reader):
         with self._begin() as connection:
             registry.register(connection, self.keyring, ids, data or {})
 
+    def bind_data(self, data: Mapping[str, str]) -> None:
+        """Keep the SHA-256 of what clients hold, where the run does not know it: after records were erased.
+
+        Args:
+            data: The digests, by client.
+
+        """
+        with self._begin() as connection:
+            registry.bind_data(connection, self.keyring, data)
+
     def keep_anchors(self, told: Anchors) -> None:
         """Keep the fixed clusters of this run; places of clients who are not in it are left out."""
         with self._begin() as connection:
