@@ -56,7 +56,8 @@ class ErasureRequest:
 
     `client` is None once the id has been deleted. `remark` says what the verdict alone does not, such as why
     a model could not be retrained. `approximate`: rounds were rebuilt for it by other means than retraining.
-    `cancelled_at` is set where it was cancelled. `history` is what happened to it, in order; deadline and pauses
+    `cancelled_at` is set where it was cancelled. `records`: how many records it names, of a client that stays; None
+    where the whole client is to be forgotten. `history` is what happened to it, in order; deadline and pauses
     follow from it.
     """
 
@@ -70,6 +71,7 @@ class ErasureRequest:
     remark: str = ""
     approximate: bool = False
     cancelled_at: datetime | None = None
+    records: int | None = None
     approval: Approval = Approval.NOT_NEEDED
     history: tuple[RequestEvent, ...] = ()
 
@@ -150,6 +152,7 @@ class ErasureRequest:
         taken = self.answered_at - self.asked_at if self.answered_at else None
         return {
             "number": self.number,
+            "records": self.records,
             "state": self.state.value,
             "verdict": self.verdict.kind.value if self.verdict else None,
             "first_broken_round": self.verdict.round if self.verdict else None,

@@ -41,7 +41,7 @@ def register(connection: sa.Connection, keyring: Keyring, ids: Iterable[str], da
         connection: The ledger, for writing.
         keyring: The run's keyring; what is written to it is durable before the ledger commits.
         ids: The clients.
-        data: What each of them holds, as SHA-256, where that is known.
+        data: What each of them holds, as SHA-256, where that is known; what the run has noted before stays.
 
     Raises:
         LedgerError: An id that is none.
@@ -53,7 +53,8 @@ def register(connection: sa.Connection, keyring: Keyring, ids: Iterable[str], da
     if data:
         found = keyring.find_all([client for client in wanted if client in data])
         known = _known(connection, keyring, found.values())
-        new = {client: Known(data=data[client]) for client in found if client not in known}
+        before = {client: known.get(client, Known()) for client in found}
+        new = {client: replace(told, data=data[client]) for client, told in before.items() if told.data is None}
         _keep(connection, keyring, {found[client]: told for client, told in new.items()})
     note_generation(connection, keyring)
 
@@ -67,6 +68,15 @@ def data_digests(connection: sa.Connection, keyring: Keyring) -> dict[str, str]:
     """Read what each client holds, as SHA-256, where the run knows it."""
     known = _known(connection, keyring, keyring.present().values())
     return {client: told.data for client, told in known.items() if told.data is not None}
+
+
+def bind_data(connection: sa.Connection, keyring: Keyring, data: Mapping[str, str]) -> None:
+    """Keep what clients hold, as SHA-256, where the run does not know it; what it knows stays."""
+    found = keyring.find_all(list(data))
+    known = _known(connection, keyring, found.values())
+    before = {client: known.get(client, Known()) for client in found}
+    new = {client: replace(told, data=data[client]) for client, told in before.items() if told.data is None}
+    _keep(connection, keyring, {found[client]: told for client, told in new.items()})
 
 
 def still_in(connection: sa.Connection, keyring: Keyring) -> tuple[str, ...]:
@@ -84,6 +94,14 @@ def strangers(connection: sa.Connection, keyring: Keyring, ids: Sequence[str]) -
 def withdrawn(connection: sa.Connection) -> set[int]:
     """The numbers of clients who are withdrawn, but not forgotten yet."""
     query = sa.select(requests.c.client).where(requests.c.client.is_not(None), requests.c.erasure.is_not(None))
+    return set(connection.execute(query).scalars())
+
+
+def leaving(connection: sa.Connection) -> set[int]:
+    """The same without those who stay, and only have records erased."""
+    query = sa.select(requests.c.client).where(
+        requests.c.client.is_not(None), requests.c.erasure.is_not(None), requests.c.successor.is_(None)
+    )
     return set(connection.execute(query).scalars())
 
 

@@ -29,6 +29,7 @@ from disavow.domain import (
     TrainedBy,
     model_name,
 )
+from disavow.domain.records import Exclusions
 from disavow.errors import IntegrityError, LedgerError
 from disavow.ledger import clients as registry
 from disavow.ledger import (
@@ -327,8 +328,8 @@ class Reader(ABC):
     def count_survivors(self, leavers: Collection[str] = ()) -> int:
         """Count the clients still in once these have left; nobody is named for it."""
         gone = set(leavers)
-        withdrawn = self._read(registry.withdrawn) - {UNKNOWN}
-        return self.keyring.count() - len(withdrawn) - (len(gone) - len(self.strangers(sorted(gone))))
+        leaving = self._read(registry.leaving) - {UNKNOWN}
+        return self.keyring.count() - len(leaving) - (len(gone) - len(self.strangers(sorted(gone))))
 
     def data_digests(self) -> dict[str, str]:
         """Read the SHA-256 of what each client holds, where a task trains the run."""
@@ -349,6 +350,19 @@ class Reader(ABC):
     def client_secrets(self, purpose: str) -> ClientSecrets:
         """Give a secret for each client, derived from its own key; see `ClientSecrets`."""
         return ClientSecrets(self.keyring, purpose)
+
+    def exclusions(self, clients: Sequence[str] | None = None) -> dict[str, Exclusions]:
+        """Read which records of clients were erased, and are never to be trained on again.
+
+        Args:
+            clients: The clients; None for all who had any erased.
+
+        Returns:
+            For each of these clients the key of its hashes, and those of its erased records: none where it had none
+            erased. Nobody where there is no keyring.
+
+        """
+        return self.keyring.exclusions(clients) if self.keyring.exists else {}
 
     def run_secret(self, purpose: str) -> bytes:
         """Derive a secret of the run, which says nothing about any client, from its keyring."""
@@ -398,9 +412,42 @@ class Reader(ABC):
         """The request of a client in the keyring, if it has asked before and not cancelled it."""
         return self._read(requests.find, self.members, client)
 
+    def find_record_request(self, client: str, records: Sequence[str]) -> ErasureRequest | None:
+        """The request of a client for just these records that waits, or has its verdict and is not answered yet."""
+        return self._read(requests.find_for_records, self.members, client, records)
+
+    def records_asked(self, number: int) -> tuple[str, ...]:
+        """The records that a request names; none once its client is forgotten, or where it is for a whole client."""
+        return self._read(requests.records_asked, self.keyring, number)
+
+    def records_waiting(self, client: str) -> set[str]:
+        """The records of a client that requests name which wait."""
+        return self._read(requests.records_waiting, self.keyring, client)
+
     def opens_request(self, number: int, *, client: str, salt: bytes) -> bool:
         """Say whether a request was this client's, by the salt of its opening; see `log.opens_request`."""
         return self._read(log.opens_request, self.run_id, number, client=client, salt=salt)
+
+    def records_commitment(self, number: int) -> bytes | None:
+        """The commitment to the records of a request, in the log or as it will be there; None of a whole client."""
+        return self._read(log.records_commitment, self.members, number)
+
+    def words_wanted(self, client: str) -> dict[int, bytes]:
+        """Find the requests for records of a client for whose removal it has not given its word (`note_word`).
+
+        Args:
+            client: The client's id.
+
+        Returns:
+            The commitments to the records, by request: of those that are not answered yet. Afterwards nobody can
+            say whose they were.
+
+        """
+        return self._read(requests.words_wanted, self.members, client)
+
+    def word_of(self, number: int) -> bytes | None:
+        """The digest of the client's word that it removed the records of a request; None where there is none."""
+        return self._read(requests.word_of, number)
 
     def has_left(self, client: str) -> bool:
         """Say whether somebody of this id was forgotten; never where there is no keyring."""

@@ -154,7 +154,7 @@ def anchor_checksum(row: Row) -> bytes:
 
 
 def request_checksum(row: Row) -> bytes:
-    """Eight bytes that notice a changed request: its times, its place in a stream, its note."""
+    """Eight bytes that notice a changed request: its times, its place in a stream, its note, how many records."""
     return _checksum("request", row, REQUEST)
 
 
@@ -173,7 +173,7 @@ def _checksum(what: str, row: Row, names: Iterable[str]) -> bytes:
     return hashlib.sha256(f"disavow/{what}/v1\x00".encode() + json.dumps(told).encode()).digest()[:8]
 
 
-REQUEST = ("asked_at", "stream_round", "cancelled_at", "refused_at", "paused_at", "approved_at", "note")
+REQUEST = ("asked_at", "stream_round", "cancelled_at", "refused_at", "paused_at", "approved_at", "note", "records")
 """The columns of a request that its checksum binds."""
 
 
