@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ def test_decisions_releases_and_returns_survive_kills_at_any_instant(tmp_path: P
             kinds = [event.kind.value for event in ledger.request(2).history]
             # what was told is there; at most one more was committed and not told
             assert 0 <= len(ledger.releases()) - releases - told.count("release") <= 1
-            assert all(one != other for one, other in zip(kinds[1:], kinds[2:], strict=False))
+            assert all(one != other for one, other in pairwise(kinds))
             assert 0 <= len(kinds) - events - decided <= 1
             released += told.count("release")
             returned += told.count("readmitted")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from disavow.domain import Approval, Decision, EventKind, RequestState
+from disavow.domain import Approval, Decision, EventKind, RequestState, Verdict, VerdictKind
 from disavow.domain.history import months_after
 from disavow.errors import (
     ConfigError,
