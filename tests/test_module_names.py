@@ -24,6 +24,7 @@ ORDINARY = """
     statement status step sticky store strategies stream study subject summary table tensorboard theorem threads
     tiling toml tracing tracker tracking train trained trainer training transaction user validation vectors
     verify versions without work worker workload
+    records sealed texts written
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it
 
