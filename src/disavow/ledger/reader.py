@@ -417,7 +417,7 @@ class Reader(ABC):
         return self._read(requests.find_for_records, self.members, client, records)
 
     def records_asked(self, number: int) -> tuple[str, ...]:
-        """The records that a request names; none once its client is forgotten, or where it is for a whole client."""
+        """The records that a request names; none once its client is forgotten, or if it is for a whole client."""
         return self._read(requests.records_asked, self.keyring, number)
 
     def records_waiting(self, client: str) -> set[str]:
