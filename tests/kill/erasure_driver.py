@@ -318,6 +318,7 @@ def _crash_records(message: Mapping[str, Any]) -> int:
     """Live the story of records and die at the given event; without one, print what happened."""
     with reopen_recorded(Path(message["arguments"][0]), write=True) as run:
         events = _count_events(message.get("die_at"))
+        run.ledger.keyring.close()  # it is opened again, and watched then
         story_of_records(run)
     print(json.dumps(events))
     return 0

@@ -633,7 +633,7 @@ class World:
         """The proof of somebody who has left, or has removed records and given its word for it."""
         request = self.requests[name]
         standing = {past.leaf for past in self.standing}
-        told = {
+        told: dict[str, Any] = {
             "withdrawal": request.withdrawal,
             "request": request.index,
             "rounds": {
