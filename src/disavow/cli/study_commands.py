@@ -30,6 +30,10 @@ def plan(
         typer.Option(help="Members drawn of each cluster, s; then x + s - 1 survivors are needed. [default: 1]"),
     ] = None,
     request_rate: Annotated[float, typer.Option(help="The chance of an erasure request after each round.")] = 0.2,
+    unit: Annotated[
+        str,
+        typer.Option(help="What requests are for: client, or record: some records of a client, which stays."),
+    ] = "client",
     simulations: Annotated[int, typer.Option(help="Simulated runs a row; more give narrower intervals.")] = 4000,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal numbers.")] = 1,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it: .png, .pdf or .svg.")] = None,
@@ -42,6 +46,8 @@ def plan(
     **Example:** `disavow plan --clients 50 --rounds 50 --k 4 --k 8 --x 2 --x 3 --request-rate 0.2`
 
     **Example:** `disavow plan runs/first --k 4 --k 6`
+
+    **Example:** `disavow plan runs/first --unit record`
     """
     with needs("train"):
         from disavow.cli import plan as command
@@ -53,6 +59,7 @@ def plan(
         xs=x or [],
         representatives=representatives,
         request_rate=request_rate,
+        unit=unit,
         simulations=simulations,
         seed=seed,
         plot=plot,
