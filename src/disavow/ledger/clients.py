@@ -97,6 +97,14 @@ def withdrawn(connection: sa.Connection) -> set[int]:
     return set(connection.execute(query).scalars())
 
 
+def leaving(connection: sa.Connection) -> set[int]:
+    """The same without those who stay, and only have records erased."""
+    query = sa.select(requests.c.client).where(
+        requests.c.client.is_not(None), requests.c.erasure.is_not(None), requests.c.successor.is_(None)
+    )
+    return set(connection.execute(query).scalars())
+
+
 def names_somebody(keyring: Keyring, text: str) -> bool:
     """Say whether a short text, such as the name of a metric, contains the id of somebody who is or was in the run.
 
