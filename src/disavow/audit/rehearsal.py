@@ -1,4 +1,4 @@
-"""The rehearsal: the client, or some of its records, are erased in a scratch copy of the run, so that the run itself is left as it is."""
+"""The rehearsal: a client, or records of it, are erased in a scratch copy of the run; the run stays as it is."""
 
 from __future__ import annotations
 

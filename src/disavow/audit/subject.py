@@ -1,4 +1,4 @@
-"""What is audited: a client of a run, or some records of one, and whether it can be, said before hours are spent."""
+"""What is audited: a client of a run, or records of one, and whether it can be, said before hours are spent."""
 
 from __future__ import annotations
 
@@ -242,7 +242,9 @@ def subject_of(
     known = _recognised(loaded, settings)
     classes = is_cross_entropy(loaded.task) and _classes(loaded.samples[client]) is not None
     chosen = _positions(loaded, client, records)
-    made = _labelled_records(loaded, known, client, chosen, seed) if known else _records(loaded, client, chosen, seed)
+    made = (
+        _labelled_records(loaded, known, client, chosen, seed) if known else _records(loaded, client, chosen, seed)
+    )
     if loaded.test is not None:
         _refuse_too_few_records(client, made.own, made.held_out, 1 if records else FEWEST_RECORDS)
     found = Subject(

@@ -46,8 +46,8 @@ def audit_client(
     task: str | None = None,
     records: Sequence[str] = (),
 ) -> None:
-    """Audit a client still in, or some of its records; exit 1 where an attacker tells the served model from retrained ones, 16 where none
-    does and the advantage of `effort.detect` could not have been seen.
+    """Audit a client still in, or records of it; exit 1 where an attacker tells the served model from retrained
+    ones, 16 where none does and the advantage of `effort.detect` could not have been seen.
     """
     if plot is not None:
         check_plot(plot)
@@ -120,9 +120,7 @@ def _draw(report: Audit, path: Path) -> None:
     given_away = report.given_away
     if report.moved:  # else there is but one model
         curves[given_away.attacker] = {stage: attacked.scores for stage, attacked in given_away.stages.items()}
-    draw_roc(
-        curves, path, f"{report.what}: before the erasure, as served after it, and retrained without"
-    )
+    draw_roc(curves, path, f"{report.what}: before the erasure, as served after it, and retrained without")
 
 
 def lines(report: Audit, directory: Path) -> Iterator[str]:
@@ -134,7 +132,7 @@ def lines(report: Audit, directory: Path) -> Iterator[str]:
     yield f"  records            {report.own} own, {report.held_out} held out{alike}"
     yield f"  worlds             {report.worlds}, half of them with the {report.unit}{_plural(report)} ({verdicts})"
     if report.erased:
-        yield "  unit               record: the client takes part in every world, in half of them without the records"
+        yield "  unit               record: the client takes part in every world, with the records or without"
     if report.shadows:
         yield f"  shadows            {report.shadows}, whose seat holds a random half of the records"
     yield "  attackers          know everything but the secret draws: all other data, batches, the initial model"
@@ -259,12 +257,13 @@ def _histories(histories: Histories) -> Iterator[str]:
 def _given_away(report: Audit) -> Iterator[str]:
     """What releasing both models gives away; nobody is accused of it."""
     given, first = report.given_away, report.given_away.first
+    whose = "the records'" if report.erased else "the leaver's"
     yield "what releasing both models gives away, the one before the erasure and the one after it (accuses nobody):"
     if report.moved == 0:
         yield "  nothing here: the model was kept, both are the same"
         return
     yield (
-        f"  in this run the {'records' if report.erased else 'leaver'}'{'' if report.erased else 's'} loss rises {_ordinal(given.rank)} of {given.clients} clients'; in rehearsed "
+        f"  in this run {whose} loss rises {_ordinal(given.rank)} of {given.clients} clients'; in rehearsed "
         f"pairs it is first in {first[Stage.SERVED]} of {given.pairs}"
     )
     yield (
