@@ -18,12 +18,12 @@ ORDINARY = """
     judge key keygen keyring keys kmeans layers layout leaves lenet5 level limitations lira loading local lock
     log loss mdav members memory merkle messages migrations mini mlflow models network nodes noise notes
     nvrtc objectives output parameters participation partition partitioners passphrase perturb pkcs8 plan
-    plot pool postgres power precision privacy progress protocol prove pseudonyms randomness reader record records
-    replies report reproducibility resnet restored results retention retrain retraining roc roster rows run runs
-    samples sampling schema search secrets sequential settings sgd show signals simulated sqlite stack stacked state
-    statement status step sticky store strategies stream study subject summary table tensorboard theorem threads
-    tiling toml tracing tracker tracking train trained trainer training transaction user validation vectors
-    verify versions without work worker workload
+    plot pool postgres power precision privacy progress protocol prove pseudonyms randomness reader record
+    records replies report reproducibility resnet restored results retention retrain retraining roc roster
+    rows run runs samples sampling schema search secrets sequential settings sgd show signals simulated sqlite
+    stack stacked state statement status step sticky store strategies stream study subject summary table
+    tensorboard theorem threads tiling toml tracing tracker tracking train trained trainer training transaction
+    user validation vectors verify versions without word work worker workload
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it
 

@@ -119,7 +119,7 @@ def salts_of(run: Federation, *leavers: str) -> Iterator[bytes]:
     """The salts of these clients' slots and requests."""
     for client, number in run.ledger.numbers_of(leavers).items():
         yield from secrets_of(run.ledger, client)[::2]
-        yield from (request.client_salt for request in run.ledger.judged_requests_of([number]))
+        yield from (request.salts.client for request in run.ledger.judged_requests_of([number]))
 
 
 @DRAWN
