@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from disavow.audit.intervals import Interval
 from disavow.audit.power import smallest_seen
 from disavow.audit.report import Attacked, Audit, Found, GivenAway, median, simultaneous
 from disavow.audit.roc import Measure
+from disavow.cli.audit import lines
 from disavow.domain import ErasureRequest, RequestState, Verdict, VerdictKind
 
 MOMENT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
@@ -82,7 +84,7 @@ def test_a_clean_audit_says_so_and_what_it_might_have_missed(verdict: Verdict) -
     sentence, sight, control = report.conclusion()
     assert f"advantage of {smallest_seen(64, report.level):.2f} or more in 80% of audits" in sight
     assert "Batch-norm statistics" in sight
-    assert "before its erasure, either" in control  # one unit on either side recognises nobody
+    assert "before the erasure, either" in control  # one unit on either side recognises nobody
     assert sentence == (
         "Served minus retrained, in AUC, contains 0 for all 2 attackers (same [-0.100, +0.200], same [-0.100, "
         "+0.200]): none of them tells the model served after ada is erased from models retrained without it."
@@ -188,3 +190,13 @@ def test_a_rollback_to_a_later_round_says_what_stands() -> None:
     told = audit(MORE, verdict=Verdict(VerdictKind.ROLLBACK, 2)).conclusion()
     assert told[-1].startswith("The model went back to round 2: the rounds before it stand")
     assert "before it stand" not in " ".join(audit(MORE, verdict=ROLLBACK).conclusion())
+
+
+def test_a_report_of_records_names_them_and_not_the_client() -> None:
+    one, two = (replace(audit(MORE, SAME), erased=erased) for erased in (("p1",), ("p1", "p2")))
+    assert any(line.endswith("remembers 1 record of ada.") for line in one.conclusion())
+    shown = list(lines(two, Path("run")))
+    assert shown[0].startswith("Audit of 2 records of ada in run")
+    assert any(line.split()[:2] == ["unit", "record:"] for line in shown)
+    assert "2 records of ada are erased" in replace(audit(SAME), erased=("p1", "p2")).conclusion()[0]
+    assert (one.unit, audit(SAME).unit) == ("record", "client")

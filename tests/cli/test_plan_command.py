@@ -210,3 +210,14 @@ def test_a_refusal_as_a_process_of_its_own() -> None:
     result = disavow(*LINE, "--x", "9")
     assert result.returncode == ConfigError.exit_code
     assert only_error(result) == "error: --x is 9; allowed: 1 to the largest --k, which is 4"
+
+
+def test_requests_for_records_leave_everybody_in(capsys: pytest.CaptureFixture[str]) -> None:
+    asked(unit="record")
+    assert "3 requests for records a run" in capsys.readouterr().out
+    asked(unit="record", as_json=True, request_rate=1.0, clients=5, ks=[4], xs=[4])
+    told = json.loads(capsys.readouterr().out)
+    assert told["unit"] == "record"
+    assert all(row["ended_early"]["mean"] == 0 and row["requests_within"] == 10 for row in told["plans"])
+    with refuses(ConfigError, "--unit", "hospital", "client", "record"):
+        asked(unit="hospital")

@@ -37,7 +37,7 @@ def _tasks() -> dict[str, disavow.Task]:
     return tasks
 
 
-KINDS = ["arrays", "a dataset", "Hugging Face", "several inputs", "weights and clipping", "a schedule"]
+KINDS = ["arrays", "a dataset", "Hugging Face", "several inputs", "weights and clipping", "a schedule", "records"]
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,7 @@ MEASURED: dict[str, set[str] | None] = {
     "several inputs": {"accuracy", "loss"},
     "weights and clipping": {"recall", "loss"},
     "a schedule": {"mse", "bias"},
+    "records": None,
 }
 
 
@@ -69,7 +70,12 @@ def test_every_kind_on_the_page_trains_is_measured_and_erased_from(
         assert any(not torch.equal(a, b) for a, b in zip(before, federation.state_dict().values(), strict=True))
         evaluation = federation.ledger.summary(2).evaluation
         assert (set(evaluation.metrics) if evaluation else None) == MEASURED[kind]
-        first = federation.clients()[0]
+        first, *_, last = federation.clients()
+        keys = federation.record_keys_of(last)
+        assert (keys is not None) == (kind == "records")
+        if keys is not None:
+            federation.erase(last, records=[keys[0]])
+            assert federation.record_keys_of(last) == keys[2:]  # every patient has two examples
         assert not federation.erase(first).requests[first].pending
 
 

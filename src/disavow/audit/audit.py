@@ -98,13 +98,21 @@ def able(subject: Subject) -> list[Attacker]:
         subject: The client and its run.
 
     """
-    return [attacker for attacker in ATTACKERS.complete() if not {*attacker.needs} & {*subject.lacking}]
+    return [attacker for attacker in ATTACKERS.complete() if _obstacle(subject, attacker) is None]
 
 
 def left_out(subject: Subject) -> dict[str, str]:
     """Tell which attackers are left out, and why, by name."""
-    missing = {each.name: [need for need in each.needs if need in subject.lacking] for each in ATTACKERS.complete()}
-    return {name: subject.lacking[needs[0]] for name, needs in missing.items() if needs}
+    found = {attacker.name: _obstacle(subject, attacker) for attacker in ATTACKERS.complete()}
+    return {name: obstacle for name, obstacle in found.items() if obstacle is not None}
+
+
+def _obstacle(subject: Subject, attacker: Attacker) -> str | None:
+    """Why an attacker cannot attack; None where it can."""
+    missing = [subject.lacking[need] for need in attacker.needs if need in subject.lacking]
+    if attacker.unit == "record" and subject.too_few is not None:
+        missing.append(subject.too_few)
+    return missing[0] if missing else None
 
 
 def worlds_to_detect(advantage: float) -> int:
@@ -154,24 +162,38 @@ def audit(
 
 
 def audit_client(
-    federation: Federation, client: str, effort: Effort | None = None, *, work: Path | None = None
+    federation: Federation,
+    client: str,
+    effort: Effort | None = None,
+    *,
+    records: Sequence[str] = (),
+    work: Path | None = None,
 ) -> Audit:
-    """Audit a client of an open run, with the task that the run was opened with.
+    """Audit a client of an open run, or some of its records, with the task that the run was opened with.
 
     Args:
         federation: The run.
         client: Who is audited: a client still in.
         effort: How much is tried; by default, what `disavow audit` does.
+        records: The keys of the client's records that are audited; none: the whole client is.
         work: The folder that makes it resumable; by default one beside the run.
 
     Raises:
         UnknownClient: It is not in the run.
+        UnknownRecord: It does not hold one of the records.
         ConfigError: It cannot be audited, and why.
         CannotRetrain: The run cannot be trained here.
 
     """
     effort = effort or Effort()
-    subject = subject_of(federation.directory, client, task=federation.task, seed=effort.seed, keys=federation.keys)
+    subject = subject_of(
+        federation.directory,
+        client,
+        task=federation.task,
+        seed=effort.seed,
+        keys=federation.keys,
+        records=records,
+    )
     work = work or default_work(federation.directory)
     return audit(subject, effort, work=work, keys=federation.keys, mechanism=federation.mechanism)
 
@@ -221,9 +243,13 @@ def _audit(
         if attacker.unit == "record"
     }
     worldly = {each.attacker: each.stages[Stage.BEFORE].scores for each in found if each.unit == "world"}
-    bound = epsilon_bound(worldly, subject.policy, rounds=subject.rounds, delta=subject.settings.privacy.delta)
+    bound = None
+    if not subject.erased:  # the account is about a client that is there or not, and here it is there in both cases
+        delta = subject.settings.privacy.delta
+        bound = epsilon_bound(worldly, subject.policy, rounds=subject.rounds, delta=delta)
     return Audit(
         client=subject.client,
+        erased=subject.erased,
         rounds=subject.rounds,
         answer=rehearsal.answer,
         moved=moved,
@@ -280,6 +306,7 @@ def _identity(subject: Subject, effort: Effort, mechanism: Mechanism) -> str:
         "mechanism": mechanism.name,
         "seed": effort.seed,
         "records": subject.records.tolist(),
+        "unit": "record" if subject.erased else "client",
         "policy": asdict(subject.policy),
     }
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]

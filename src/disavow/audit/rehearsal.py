@@ -1,4 +1,4 @@
-"""The rehearsal: the client is erased in a scratch copy of the run, so that the run itself is left as it is."""
+"""The rehearsal: a client, or records of it, are erased in a scratch copy of the run; the run stays as it is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 import torch
@@ -46,7 +47,7 @@ class Rehearsal:
 
 @contextmanager
 def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism) -> Iterator[Rehearsal]:
-    """Erase the client in a copy, as `disavow erase` would in the run; then delete the copy.
+    """Erase the client, or the records, in a copy, as `disavow erase` would in the run; then delete the copy.
 
     The copy's log and proof are signed with a key that exists nowhere else: a rehearsal answers for nobody.
 
@@ -70,7 +71,7 @@ def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism
         signer = Signer("rehearsal", Ed25519PrivateKey.generate())
         with (
             Ledger.open(scratch / "run", write=True, signer=signer, keys=scratch / "keys") as ledger,
-            closing(subject.engine()) as engine,
+            closing(subject.engine_after()) as engine,
         ):
             _refuse_departures(ledger, subject)
             rounds, before = ledger.last_round, _served(ledger)
@@ -79,11 +80,26 @@ def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism
             if participation is not None:
                 participation.clients.remember(subject.clients)  # the worlds need the leaver's, too
             options = replace(runs.round_options(subject.settings, participation=participation), retention=None)
-            ledger.place_requests([subject.client], at=options.clock())
+            place_request(subject, ledger, options.clock())
             [answer] = answer_requests(ledger, engine, options, mechanism, openings=scratch / "openings")
             yield Rehearsal(rounds, answer, before, _served(ledger), ledger, engine, participation)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def place_request(subject: Subject, ledger: Ledger, at: datetime) -> None:
+    """Ask for what is audited to be erased: the client, or some records of it.
+
+    Args:
+        subject: The client and its run.
+        ledger: The copy of the run, or another federation.
+        at: When it is asked for.
+
+    """
+    if subject.erased:
+        ledger.place_record_requests({subject.client: subject.erased}, at=at)
+    else:
+        ledger.place_requests([subject.client], at=at)
 
 
 def _refuse_departures(ledger: Ledger, subject: Subject) -> None:

@@ -66,7 +66,8 @@ class GivenAway:
 class Audit:
     """The whole of it. `skipped` are attackers who lack something that the task does not have, and what; `classes`
     says that held-out records have the labels of the client's. `detect` is the advantage that was to be seen, and
-    `needed` how many worlds that takes.
+    `needed` how many worlds that takes. `erased` are the records that were audited; where there are none, the whole
+    client was.
     """
 
     client: str
@@ -91,6 +92,24 @@ class Audit:
     seconds: float
     skipped: Mapping[str, str] = field(default_factory=dict)
     classes: bool = True
+    erased: tuple[str, ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """What was audited: a client, or records of one."""
+        return "record" if self.erased else "client"
+
+    @property
+    def what(self) -> str:
+        """The audited client, or how many records of it, as part of a sentence."""
+        if not self.erased:
+            return escaped(self.client)
+        number = len(self.erased)
+        return f"{number} record{'s' if number > 1 else ''} of {escaped(self.client)}"
+
+    @property
+    def _it(self) -> str:
+        return "them" if len(self.erased) > 1 else "it"
 
     @property
     def remembering(self) -> tuple[Found, ...]:
@@ -130,16 +149,17 @@ class Audit:
 
     def conclusion(self) -> tuple[str, ...]:
         """What the numbers say, in sentences."""
-        number, client = len(self.found), escaped(self.client)
+        number, what = len(self.found), self.what
         if self.clean:
             intervals = ", ".join(f"{found.attacker} {_interval(found)}" for found in self.found)
             return (
                 f"Served minus retrained, in AUC, contains 0 for all {number} attackers ({intervals}): none of "
-                f"them tells the model served after {client} is erased from models retrained without it.",
+                f"them tells the model served after {what} {'are' if len(self.erased) > 1 else 'is'} erased from "
+                f"models retrained without {self._it}.",
                 *self._sight(),
                 *self._left_out(),
             )
-        sentences = [f"{_words(found)}: the served model still remembers {client}." for found in self.remembering]
+        sentences = [f"{_words(found)}: the served model still remembers {what}." for found in self.remembering]
         sentences += [f"{_words(found)}: the served model is told from retrained ones." for found in self.unlike]
         same = [found for found in self.found if found.difference.contains_zero]
         if same:
@@ -175,8 +195,8 @@ class Audit:
         )
         if not self.recognised:
             yield (
-                f"No attacker recognises {escaped(self.client)} before its erasure, either: that none does after "
-                "it says little."
+                f"No attacker recognises {self.what} before the erasure, either: that none does after it says "
+                "little."
             )
         if self.blind and self.power is not None:
             yield (

@@ -13,6 +13,7 @@ from disavow.audit.subject import Subject
 from disavow.data.dataset import Indices
 from disavow.engines.objectives import EVALUATION_BATCH, losses_of, task_of
 from disavow.engines.trainer import Ask, Trainer
+from disavow.engines.workload import Workload
 from disavow.rounds.randomness import training_stream
 from disavow.rounds.vectors import Model, on_cpu
 from disavow.tasks.record_loss import mean_loss, record_losses
@@ -77,11 +78,11 @@ def client_losses(subject: Subject, model: Model) -> Floats:
         model: The model.
 
     Returns:
-        Losses: the audited client's first, then in the run's order.
+        Losses: the audited client's first, or that of its audited records; then in the run's order.
 
     """
-    order = [subject.client, *(client for client in subject.clients if client != subject.client)]
-    parts = [np.asarray(subject.parts[client]) for client in order]
+    others = [client for client in subject.clients if client != subject.client]
+    parts = [subject.own, *(np.asarray(subject.parts[client]) for client in others)]
     if not subject.labelled:
         network = subject.holding(model)
         return np.array([mean_loss(subject.task, network, subject.samples, part, subject.device) for part in parts])
@@ -137,7 +138,8 @@ def losses(confidence: Floats) -> Floats:
 def alignment(subject: Subject, trainer: Trainer, models: Sequence[Model]) -> float:
     """Compute the mean cosine between the client's update and the global step, from model to model.
 
-    The client's update is computed from its data and the broadcast model, as the client itself would.
+    The client's update is computed from its data and the broadcast model, as the client itself would. Where records
+    are audited, it is the difference that they make to it.
 
     Args:
         subject: The client and its run.
@@ -145,11 +147,17 @@ def alignment(subject: Subject, trainer: Trainer, models: Sequence[Model]) -> fl
         models: Those of an observer, in order.
 
     """
-    workload = subject.workload()
-    asks = [Ask(workload, model, (subject.client,), t) for t, model in enumerate(models[:-1], start=1)]
-    if not asks:
+    if len(models) == 1:
         return 0.0
-    updates = torch.cat([answer.vectors.cpu().double() for answer in trainer.train(asks)])
+    updates = _updates(subject.workload(), subject, trainer, models)
+    if subject.erased:
+        updates = updates - _updates(subject.workload_without(), subject, trainer, models)
     vectors = torch.stack([model.vector.cpu().double() for model in models])
     cosines = torch.nn.functional.cosine_similarity(updates, vectors[1:] - vectors[:-1], dim=1)
     return float(cosines.mean())
+
+
+def _updates(workload: Workload, subject: Subject, trainer: Trainer, models: Sequence[Model]) -> Tensor:
+    """What the client would have answered to each model but the last, one row each."""
+    asks = [Ask(workload, model, (subject.client,), t) for t, model in enumerate(models[:-1], start=1)]
+    return torch.cat([answer.vectors.cpu().double() for answer in trainer.train(asks)])

@@ -1,9 +1,9 @@
-"""What is audited: a client of a run, and whether it can be, said before hours are spent."""
+"""What is audited: a client of a run, or records of one, and whether it can be, said before hours are spent."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from disavow import runs
-from disavow.audit.game import Need
+from disavow.audit.game import Flags, Need
 from disavow.config import Settings, participants_of
 from disavow.data import FederatedData, OnProgress
 from disavow.data.dataset import Indices
 from disavow.data.progress import nothing
-from disavow.domain import Anchors, Layout, Policy, escaped
+from disavow.domain import Anchors, Exclusions, Layout, Policy, escaped
 from disavow.engines import build as build_engine
 from disavow.engines.factory import device_of
 from disavow.engines.state import put_model
@@ -28,6 +28,7 @@ from disavow.engines.task_workload import TaskWorkload
 from disavow.engines.workload import Workload, image_workload
 from disavow.errors import ConfigError, TaskError, UnknownClient
 from disavow.ledger import Ledger
+from disavow.record_requests import Asked, checked
 from disavow.rounds.local_training import Engine
 from disavow.rounds.randomness import training_stream
 from disavow.rounds.vectors import Model
@@ -51,6 +52,9 @@ class Subject:
     held-out ones with the same labels. `labelled` says that kernels know the task: samples are inputs and labels;
     `classes` that its loss is the cross entropy of classes, or of attributes. `lacking` says of what the task does
     not have why it does not.
+
+    Where `erased` names records, they alone are audited: `own` are the numbers of their examples, and the client
+    takes part everywhere, with them or without. `left` is the task without them.
     """
 
     directory: Path
@@ -71,6 +75,22 @@ class Subject:
     labelled: bool = True
     classes: bool = True
     lacking: Mapping[Need, str] = field(default_factory=dict)
+    erased: tuple[str, ...] = ()
+    left: LoadedTask | None = None
+
+    @property
+    def kept(self) -> Indices:
+        """The numbers of the client's records that stay, where some of its records are audited."""
+        held = self.parts[self.client]
+        return held[~np.isin(held, self.own)]
+
+    @property
+    def too_few(self) -> str | None:
+        """Why attackers who score single records cannot be told from chance; None where they can."""
+        number = len(self.own)
+        if number >= FEWEST_RECORDS:
+            return None
+        return f"it scores single records, of which {number} are audited: fewer than {FEWEST_RECORDS}"
 
     @property
     def records(self) -> Indices:
@@ -98,6 +118,22 @@ class Subject:
         settings = self.settings.engine
         return device_of(settings) if settings.device == "cuda" else torch.device("cpu")
 
+    def workload_without(self) -> Workload:
+        """Return what trainers train on where the client never held the records that are audited."""
+        if not self.labelled:
+            return cast("Workload", self._task_workload(None, self.left))
+        return self.workload(held=self.kept)
+
+    def workload_of_shadow(self, held: Flags) -> Workload:
+        """Return the same where the client holds some of the scored records, and of its own what is not audited.
+
+        Args:
+            held: Which of `records`.
+
+        """
+        chosen = self.records[held]
+        return self.workload(held=np.concatenate([self.kept, chosen]) if self.erased else chosen)
+
     def workload(self, *, held: Indices | None = None) -> Workload:
         """Return what trainers train on; `held` takes the place of the client's own records.
 
@@ -119,8 +155,8 @@ class Subject:
             seed=self.settings.seed,
         )
 
-    def _task_workload(self, held: Indices | None) -> TaskWorkload:
-        loaded = self.loaded
+    def _task_workload(self, held: Indices | None, loaded: LoadedTask | None = None) -> TaskWorkload:
+        loaded = loaded or self.loaded
         if held is not None and isinstance(self.samples, JoinedSamples):
             loaded = replace(loaded, samples={**loaded.samples, self.client: self.samples.select(held)})
         return TaskWorkload(loaded, self.settings.training, self.settings.seed, self.device)
@@ -133,10 +169,17 @@ class Subject:
 
     def engine(self) -> Engine:
         """Build what trains the run itself; to be closed by the caller."""
+        return self._engine(self.workload, self.loaded)
+
+    def engine_after(self) -> Engine:
+        """Build what trains the run once the erasure is answered; to be closed by the caller."""
+        return self.engine() if self.left is None else self._engine(self.workload_without, self.left)
+
+    def _engine(self, workload: Callable[[], Workload], loaded: LoadedTask) -> Engine:
         settings = self.settings
         if self.labelled:
-            return build_engine(self.workload(), settings.engine)
-        return build_for_task(self.loaded, settings.training, settings.seed, settings.engine)
+            return build_engine(workload(), settings.engine)
+        return build_for_task(loaded, settings.training, settings.seed, settings.engine)
 
 
 def _tensors(samples: Samples) -> tuple[Tensor, ...]:
@@ -154,8 +197,9 @@ def subject_of(
     seed: int = 1,
     on_progress: OnProgress = nothing,
     keys: Path | None = None,
+    records: Sequence[str] = (),
 ) -> Subject:
-    """Prepare a client to be audited.
+    """Prepare a client, or some of its records, to be audited.
 
     Args:
         directory: The run.
@@ -165,12 +209,16 @@ def subject_of(
         seed: Draws the held-out records.
         on_progress: Called with how far the data is.
         keys: The folder of the operator's keys; `DISAVOW_KEYS` unless told otherwise.
+        records: The keys of the client's records that are audited; none: the whole client is.
 
     Returns:
         The client and its run.
 
     Raises:
         UnknownClient: It is not in the run.
+        UnknownRecord: It does not hold one of the records.
+        RecordErased: One of them was erased before.
+        RecordsUnchecked: The task names no records, or these are all that the client holds.
         ConfigError: It cannot be audited, and why.
         CannotRetrain: Its run cannot be trained here.
 
@@ -184,15 +232,21 @@ def subject_of(
             loaded = runs.find_again(ledger, settings, task, on_progress=on_progress)
         else:
             loaded = _load_images(ledger, settings, data)
+        if records:
+            checked(ledger, Asked(records={client: tuple(records)}), lambda: loaded)
         clients, rounds = ledger.clients(), ledger.last_round
         policy, layout, anchors = ledger.policy, ledger.layout, ledger.anchors()
         initial, served = (Model(layout, torch.from_numpy(ledger.model_before(t))) for t in (1, rounds + 1))
-    _refuse_too_few_clients(client, len(clients), policy, settings)
+    if not records:
+        _refuse_too_few_clients(client, len(clients), policy, settings)
     known = _recognised(loaded, settings)
     classes = is_cross_entropy(loaded.task) and _classes(loaded.samples[client]) is not None
-    records = _labelled_records(loaded, known, client, seed) if known else _records(loaded, client, seed)
+    chosen = _positions(loaded, client, records)
+    made = (
+        _labelled_records(loaded, known, client, chosen, seed) if known else _records(loaded, client, chosen, seed)
+    )
     if loaded.test is not None:
-        _refuse_too_few_records(client, records.own, records.held_out)
+        _refuse_too_few_records(client, made.own, made.held_out, 1 if records else FEWEST_RECORDS)
     found = Subject(
         directory=directory,
         client=client,
@@ -204,13 +258,16 @@ def subject_of(
         network=loaded.network,
         initial=initial,
         loaded=loaded,
-        samples=records.samples,
-        parts={name: np.asarray(records.parts[name]) for name in clients},
+        samples=made.samples,
+        parts={name: np.asarray(made.parts[name]) for name in clients},
         anchors=anchors,
-        own=records.own,
-        held_out=records.held_out,
+        own=made.own,
+        held_out=made.held_out,
         labelled=known is not None,
         classes=classes or known is not None,
+        erased=tuple(records),
+        # whoever compares hashes of records here has their keys: any key of the hashes will do
+        left=loaded.without({client: Exclusions(bytes(32)).adding(records)}) if records else None,
     )
     return replace(found, lacking=_lacking(found, served))
 
@@ -220,7 +277,13 @@ def _load_images(ledger: Ledger, settings: Settings, data: FederatedData) -> Loa
     runs.refuse_other_trainer(ledger, settings)
     runs.refuse_missing_data(ledger, data)
     images = ImageTask(settings.data, settings.model, data)
-    return load(images, training=settings.training, seed=settings.seed)
+    return runs.leave_out_erased(ledger, load(images, training=settings.training, seed=settings.seed))
+
+
+def _positions(loaded: LoadedTask, client: str, records: Sequence[str]) -> Indices:
+    """Where the audited examples are among those of the client: all of them, or those of some records."""
+    held = np.arange(len(loaded.samples[client]))
+    return held[np.isin(loaded.record_keys(client) or (), list(records))] if records else held
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,31 +307,32 @@ def _recognised(loaded: LoadedTask, settings: Settings) -> Workload | None:
     return known if len(known.test_labels) else None
 
 
-def _labelled_records(loaded: LoadedTask, known: Workload, client: str, seed: int) -> _Records:
+def _labelled_records(loaded: LoadedTask, known: Workload, client: str, chosen: Indices, seed: int) -> _Records:
     train, test = known.labels, known.test_labels
     if isinstance(loaded.task, ImageTask):  # where images have attributes, strata take the place of labels
         train, test = loaded.task.data.train.groups, loaded.task.data.test.groups
-    own = np.asarray(known.parts[client])
+    own = np.asarray(known.parts[client])[chosen]
     held_out = _alike(train[torch.from_numpy(own)].numpy(), test.numpy(), seed)
     tensors = (torch.cat([known.images, known.test_images]), torch.cat([known.labels, known.test_labels]))
     return _Records(TensorSamples(tensors), known.parts, own, held_out + len(known.labels))
 
 
-def _records(loaded: LoadedTask, client: str, seed: int) -> _Records:
+def _records(loaded: LoadedTask, client: str, chosen: Indices, seed: int) -> _Records:
     """Number the records of all clients one behind the other, and then the test data."""
     parts, start = {}, 0
     for name, held in loaded.samples.items():
         parts[name] = np.arange(start, start + len(held))
         start += len(held)
-    joined, own, held_out = list(loaded.samples.values()), parts[client], np.zeros(0, np.int64)
+    joined, own, held_out = list(loaded.samples.values()), parts[client][chosen], np.zeros(0, np.int64)
     if loaded.test is not None:
         test = samples_of(loaded.test, owner="the test data", collate=loaded.task.collate)
         joined.append(test)
         mine, theirs = _classes(loaded.samples[client]), _classes(test)
         if mine is None or theirs is None:
-            held_out = np.sort(training_stream(seed, "audit, held out").permutation(len(test))[: len(own)]) + start
+            order = training_stream(seed, "audit, held out").permutation(len(test))
+            held_out = np.sort(order[: max(len(own), FEWEST_RECORDS)]) + start
         else:
-            held_out = _alike(mine, theirs, seed) + start
+            held_out = _alike(mine[chosen], theirs, seed) + start
     return _Records(JoinedSamples(joined, loaded.task.collate or default_collate), parts, own, held_out)
 
 
@@ -312,11 +376,11 @@ def _refuse_too_few_clients(client: str, clients: int, policy: Policy, settings:
         )
 
 
-def _refuse_too_few_records(client: str, own: Indices, held_out: Indices) -> None:
-    if min(len(own), len(held_out)) < FEWEST_RECORDS:
+def _refuse_too_few_records(client: str, own: Indices, held_out: Indices, fewest: int) -> None:
+    if min(len(own), len(held_out)) < fewest:
         raise ConfigError(
             f"{escaped(client)} holds {len(own)} records, and {len(held_out)} held-out ones have their labels; "
-            f"an audit needs at least {FEWEST_RECORDS} of each"
+            f"an audit needs at least {fewest} of each"
         )
 
 
@@ -339,5 +403,6 @@ def _alike(own: Indices, labels: Indices, seed: int) -> Indices:
     each where there are so many.
     """
     order = training_stream(seed, "audit, held out").permutation(len(labels))
-    chosen = [order[labels[order] == label][:count] for label, count in enumerate(np.bincount(own))]
+    times = -(-FEWEST_RECORDS // len(own))  # of few records several times as many: a mean over one says little
+    chosen = [order[labels[order] == label][:count] for label, count in enumerate(times * np.bincount(own))]
     return np.sort(np.concatenate(chosen))

@@ -24,10 +24,12 @@ import torch
 
 from disavow import __version__, runs
 from disavow.audit.game import Flags, Floats, Records, Stage, Weights
+from disavow.audit.rehearsal import place_request
 from disavow.audit.signals import MOST_WEIGHTS, alignment, client_losses, confidences, group_losses, weights
 from disavow.audit.subject import Subject
 from disavow.engines.batched_rounds import BatchedRun, run_rounds
 from disavow.engines.trainer import Trainer, VectorisedEngine
+from disavow.engines.workload import Workload
 from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms import Mechanism
 from disavow.ledger import Ledger
@@ -52,9 +54,9 @@ OnRound = Callable[[int], None]
 class Kind(StrEnum):
     """Whether the client takes part, and with which records."""
 
-    WITH = "with"  # the client; at the end it is erased
-    RETRAINED = "retrained"  # nobody: what an exact retraining gives
-    WITHOUT = "without"  # nobody: the absent case that attackers are to tell from the present one
+    WITH = "with"  # the client; at the end it is erased, or the records that are audited
+    RETRAINED = "retrained"  # nobody, or the client without the records: what an exact retraining gives
+    WITHOUT = "without"  # the same: the absent case that attackers are to tell from the present one
     SHADOW = "shadow"  # a random half of the records that attackers score
 
 
@@ -202,8 +204,8 @@ def _begin(
     stack: ExitStack,
 ) -> BatchedRun:
     """A new federation in a ledger of its own."""
-    absent = {subject.client} if key.kind in (Kind.WITHOUT, Kind.RETRAINED) else set()
-    held = subject.records[held_by(subject, key, seed)] if key.kind is Kind.SHADOW else None
+    without = key.kind in (Kind.WITHOUT, Kind.RETRAINED)
+    absent = {subject.client} if without and not subject.erased else set()
     ledger = Ledger.create(
         scratch / str(key),
         policy=subject.policy,
@@ -221,9 +223,18 @@ def _begin(
         ledger.keep_anchors(subject.anchors)
     return BatchedRun(
         ledger=ledger,
-        engine=VectorisedEngine(subject.workload(held=held), trainer),
+        engine=VectorisedEngine(_workload(subject, key, seed), trainer),
         options=replace(options, secrets=Secrets(secret_seed(subject, key, seed))),
     )
+
+
+def _workload(subject: Subject, key: WorldKey, seed: int) -> Workload:
+    """What clients hold in a world."""
+    if key.kind is Kind.SHADOW:
+        return subject.workload_of_shadow(held_by(subject, key, seed))
+    if subject.erased and key.kind is not Kind.WITH:
+        return subject.workload_without()
+    return subject.workload()
 
 
 def secret_seed(subject: Subject, key: WorldKey, seed: int) -> int:
@@ -239,15 +250,16 @@ def secret_seed(subject: Subject, key: WorldKey, seed: int) -> int:
 
 
 def _look(subject: Subject, key: WorldKey, world: BatchedRun, mechanism: Mechanism, scratch: Path) -> World:
-    """What can be seen of a world; one with the client erases it and is looked at again."""
+    """What can be seen of a world; one with the client, or the records, erases them and is looked at again."""
     trainer, ledger = world.engine.trainer, world.ledger
     if key.kind is not Kind.WITH:
         return World(key, {Stage.RETRAINED: _see(subject, trainer, ledger)})
     before = _see(subject, trainer, ledger)
-    ledger.place_requests([subject.client], at=world.options.clock())
+    place_request(subject, ledger, world.options.clock())
+    engine = VectorisedEngine(subject.workload_without(), trainer) if subject.erased else world.engine
     # no world is released, so none has to keep to the run's privacy budget; its erasure does as the run's would
     options = replace(world.options, budget=runs.budget_of(subject.settings))
-    [answered] = answer_requests(ledger, world.engine, options, mechanism, openings=scratch / "openings")
+    [answered] = answer_requests(ledger, engine, options, mechanism, openings=scratch / "openings")
     return World(key, {Stage.BEFORE: before, Stage.SERVED: _see(subject, trainer, ledger)}, str(answered.verdict))
 
 

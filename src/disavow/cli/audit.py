@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -44,14 +44,17 @@ def audit_client(
     work: Path | None,
     as_json: bool,
     task: str | None = None,
+    records: Sequence[str] = (),
 ) -> None:
-    """Audit a client still in; exit 1 where an attacker tells the served model from retrained ones, 16 where none
-    does and the advantage of `effort.detect` could not have been seen.
+    """Audit a client still in, or records of it; exit 1 where an attacker tells the served model from retrained
+    ones, 16 where none does and the advantage of `effort.detect` could not have been seen.
     """
     if plot is not None:
         check_plot(plot)
     with loading(progress()) as on_progress:
-        subject = subject_of(directory, client, task=task, seed=effort.seed, on_progress=on_progress)
+        subject = subject_of(
+            directory, client, task=task, seed=effort.seed, on_progress=on_progress, records=records
+        )
     work = work or default_work(directory)
     if work.resolve().is_relative_to(directory.resolve()):
         raise ConfigError(f"--work is {work}; allowed: a folder outside the run directory {directory}")
@@ -87,8 +90,14 @@ def _announcement(subject: Subject, effort: Effort) -> str:
     half, trained = effort.worlds // 2, len(effort.worlds_of(subject))
     return _chosen(effort) + (
         f"training {trained} federations of {len(subject.clients)} clients for {subject.rounds} rounds: "
-        f"{half} with {escaped(subject.client)}, {half} without, {half} retrained, {trained - 3 * half} shadows"
+        f"{half} with {_audited(subject)}, {half} without, {half} retrained, {trained - 3 * half} shadows"
     )
+
+
+def _audited(subject: Subject) -> str:
+    number = len(subject.erased)
+    of = f"{number} record{'s' if number > 1 else ''} of " if number else ""
+    return f"{of}{escaped(subject.client)}"
 
 
 def _chosen(effort: Effort) -> str:
@@ -111,19 +120,19 @@ def _draw(report: Audit, path: Path) -> None:
     given_away = report.given_away
     if report.moved:  # else there is but one model
         curves[given_away.attacker] = {stage: attacked.scores for stage, attacked in given_away.stages.items()}
-    draw_roc(
-        curves, path, f"{escaped(report.client)}: before its erasure, as served after it, and retrained without it"
-    )
+    draw_roc(curves, path, f"{report.what}: before the erasure, as served after it, and retrained without")
 
 
 def lines(report: Audit, directory: Path) -> Iterator[str]:
     """The report for people."""
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(report.verdicts.items()))
-    yield f"Audit of {escaped(report.client)} in {directory}, {report.rounds} rounds"
+    yield f"Audit of {report.what} in {directory}, {report.rounds} rounds"
     yield f"  rehearsed erasure  {_erasure(report)}"
     alike = " with the same labels" if report.classes else ""
     yield f"  records            {report.own} own, {report.held_out} held out{alike}"
-    yield f"  worlds             {report.worlds}, half of them with the client ({verdicts})"
+    yield f"  worlds             {report.worlds}, half of them with the {report.unit}{_plural(report)} ({verdicts})"
+    if report.erased:
+        yield "  unit               record: the client takes part in every world, with the records or without"
     if report.shadows:
         yield f"  shadows            {report.shadows}, whose seat holds a random half of the records"
     yield "  attackers          know everything but the secret draws: all other data, batches, the initial model"
@@ -158,6 +167,10 @@ def lines(report: Audit, directory: Path) -> Iterator[str]:
         yield from _epsilon(report.bound)
         yield ""
     yield from report.conclusion()
+
+
+def _plural(report: Audit) -> str:
+    return "s" if len(report.erased) > 1 else ""
 
 
 def _table(report: Audit, what: str, measure: Callable[[Attacked], Measure]) -> Iterator[str]:
@@ -244,12 +257,13 @@ def _histories(histories: Histories) -> Iterator[str]:
 def _given_away(report: Audit) -> Iterator[str]:
     """What releasing both models gives away; nobody is accused of it."""
     given, first = report.given_away, report.given_away.first
+    whose = "the records'" if report.erased else "the leaver's"
     yield "what releasing both models gives away, the one before the erasure and the one after it (accuses nobody):"
     if report.moved == 0:
         yield "  nothing here: the model was kept, both are the same"
         return
     yield (
-        f"  in this run the leaver's loss rises {_ordinal(given.rank)} of {given.clients} clients'; in rehearsed "
+        f"  in this run {whose} loss rises {_ordinal(given.rank)} of {given.clients} clients'; in rehearsed "
         f"pairs it is first in {first[Stage.SERVED]} of {given.pairs}"
     )
     yield (
@@ -279,6 +293,8 @@ def to_json(report: Audit, directory: Path, effort: Effort) -> dict[str, Any]:
     return {
         "run": str(directory),
         "client": report.client,
+        "unit": report.unit,
+        "erased": list(report.erased) or None,
         "rounds": report.rounds,
         "effort": asdict(effort),
         "rehearsed": {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 import typer
 
 from disavow.audit.work import default_work, remove_work
+from disavow.cli.files import read_lines
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.requests import login_name, sentence
@@ -64,7 +65,7 @@ def wanted(
     unchecked: bool,
 ) -> Wanted:
     """Put together what the command line says."""
-    keys = [*(record or ()), *(_lines(records) if records else ())]
+    keys = [*(record or ()), *(read_lines(records) if records else ())]
     named = record or records is not None
     if unchecked and not named:
         raise ConfigError("--unchecked goes with --record or --records alone: only records are looked for")
@@ -74,17 +75,6 @@ def wanted(
         tuple(everywhere) if everywhere else None,
         unchecked,
     )
-
-
-def _lines(path: Path) -> list[str]:
-    """The lines of a file, or of stdin, without those that are empty."""
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not UTF-8; allowed: the keys of records, one a line") from None
-    return [line for line in text.splitlines() if line]
 
 
 def erase(

@@ -1,11 +1,12 @@
-"""Files that an auditor was given, and that may be anything."""
+"""Files that a command was given, and that may be anything."""
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from pathlib import Path
 
-from disavow.errors import Unreadable
+from disavow.errors import ConfigError, Unreadable
 from disavow.proof import envelope
 
 _CHUNK = 1 << 20
@@ -21,6 +22,17 @@ def read_bytes(path: Path) -> bytes:
     if len(data) > envelope.LARGEST:
         raise Unreadable(f"{path} is larger than {envelope.LARGEST:,} bytes")
     return data
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file, or of stdin where it is called -, without those that are empty."""
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8; allowed: the keys of records, one a line") from None
+    return [line for line in text.splitlines() if line]
 
 
 def receipts_in(folder: Path) -> list[Path]:

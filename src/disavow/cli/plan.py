@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from disavow.cli.options import check_plot, require, write_plot
 from disavow.cli.output import Bar, print_json, progress, results
-from disavow.erasure.plan import CLUSTERINGS, Clustering, Estimate, Federation, Plan
+from disavow.erasure.plan import CLUSTERINGS, UNITS, Clustering, Estimate, Federation, Plan, Unit
 from disavow.erasure.plan import plan as simulate
 from disavow.erasure.simulated import Fresh, Sticky
 from disavow.federation import Federation as OpenRun
@@ -41,6 +41,7 @@ def plan(
     xs: Sequence[int],
     representatives: int | None = None,
     request_rate: float,
+    unit: str = "client",
     simulations: int,
     seed: int,
     plot: Path | None,
@@ -61,7 +62,8 @@ def plan(
     given = {"clients": clients, "rounds": rounds, "k": ks or None, "x": xs or None}
     for option, value in given.items():
         require(value is not None, option, "not given", "a number, or a RUN to take it from")
-    federation = Federation(clients or 0, rounds or 0, request_rate)
+    require(unit in UNITS, "unit", unit, " or ".join(UNITS))
+    federation = Federation(clients or 0, rounds or 0, request_rate, cast("Unit", unit))
     _check(federation, ks, xs, representatives, simulations, seed)
     if plot is not None:
         check_plot(plot)
@@ -143,8 +145,9 @@ def _print(federation: Federation, plans: Sequence[Plan]) -> None:
 
 def _about(federation: Federation, plans: Sequence[Plan]) -> str:
     rate, rounds = federation.request_rate, federation.rounds
+    what = "requests for records" if federation.unit == "record" else "requests"
     return (
-        f"{federation.clients} clients, {rounds} rounds, request rate {rate:g} (about {rate * rounds:.3g} requests "
+        f"{federation.clients} clients, {rounds} rounds, request rate {rate:g} (about {rate * rounds:.3g} {what} "
         f"a run),\n{plans[0].simulations:,} simulated runs a row"
     )
 

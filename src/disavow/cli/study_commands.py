@@ -9,6 +9,7 @@ import typer
 
 from disavow.cli.base import LARGEST_SEED, Json, RunDirectory, TaskFactory, app
 from disavow.cli.options import needs
+from disavow.errors import ConfigError
 
 
 @app.command(rich_help_panel="Studies")
@@ -30,6 +31,10 @@ def plan(
         typer.Option(help="Members drawn of each cluster, s; then x + s - 1 survivors are needed. [default: 1]"),
     ] = None,
     request_rate: Annotated[float, typer.Option(help="The chance of an erasure request after each round.")] = 0.2,
+    unit: Annotated[
+        str,
+        typer.Option(help="What requests are for: client, or record: some records of a client, which stays."),
+    ] = "client",
     simulations: Annotated[int, typer.Option(help="Simulated runs a row; more give narrower intervals.")] = 4000,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal numbers.")] = 1,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it: .png, .pdf or .svg.")] = None,
@@ -42,6 +47,8 @@ def plan(
     **Example:** `disavow plan --clients 50 --rounds 50 --k 4 --k 8 --x 2 --x 3 --request-rate 0.2`
 
     **Example:** `disavow plan runs/first --k 4 --k 6`
+
+    **Example:** `disavow plan runs/first --unit record`
     """
     with needs("train"):
         from disavow.cli import plan as command
@@ -53,6 +60,7 @@ def plan(
         xs=x or [],
         representatives=representatives,
         request_rate=request_rate,
+        unit=unit,
         simulations=simulations,
         seed=seed,
         plot=plot,
@@ -114,6 +122,14 @@ def account(
 def audit(
     run: RunDirectory,
     client: Annotated[str, typer.Option(metavar="ID", help="Who is audited: a client still in.")],
+    record: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Audit this record of the client, and not all of it. Repeatable."),
+    ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The same for the keys in a file, one a line; - for stdin."),
+    ] = None,
     worlds: Annotated[
         int | None,
         typer.Option(
@@ -150,16 +166,25 @@ def audit(
     it is called again. Exit 1: an attacker tells the served model from retrained ones. Exit 16: none does, and the
     advantage of `--detect` could not have been seen with so few worlds.
 
+    With `--record` or `--records` the client takes part everywhere, with these records or without them.
+
     **Example:** `disavow audit runs/first --client client-07`
 
     **Example:** `disavow audit runs/first --client client-07 --worlds 32 --shadows 8 --plot roc.png`
 
     **Example:** `disavow audit runs/first --client client-07 --detect 0.2`
+
+    **Example:** `disavow audit runs/first --client hospital-3 --record patient-17`
     """
+    from disavow.cli.files import read_lines
+
     with needs("train"):
         from disavow.audit.audit import Effort, worlds_to_detect
         from disavow.cli import audit as command
     if worlds is None:
         worlds = Effort.worlds if detect is None else worlds_to_detect(detect)
     effort = Effort(worlds=worlds, shadows=shadows, forgings=forgings, seed=seed, detect=detect)
-    command.audit_client(run, client, effort, plot=plot, work=work, task=task, as_json=json)
+    asked = list(dict.fromkeys([*(record or ()), *(read_lines(records) if records else ())]))
+    if records is not None and not asked:
+        raise ConfigError(f"--records is {records}, which names none; allowed: the key of one record at least")
+    command.audit_client(run, client, effort, plot=plot, work=work, task=task, records=asked, as_json=json)

@@ -4,6 +4,9 @@ After each round, with probability `request_rate`, one of the remaining clients,
 forgotten. It is judged over all standing rounds with adaptive Δ, so that widths never
 matter: the first round in which its cluster keeps fewer than x survivors breaks, and is retrained with all that
 follow. Which clients are alike is taken as random, the same for `fresh` clusters and for `sticky` ones.
+
+Where the unit is a record, the client that asks is withdrawn and judged in the same way, and comes back as a
+newcomer of the next round, or of the first round that is retrained: the clients do not become fewer.
 """
 
 from __future__ import annotations
@@ -11,15 +14,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from disavow.erasure.simulated import Fresh, Integers, Sticky
+from disavow.erasure.simulated import Fresh, FreshRecords, Integers, Sticky, StickyRecords
 
 Clustering = str
-SIMULATED: dict[Clustering, type[Fresh | Sticky]] = {each.name: each for each in (Fresh, Sticky)}
-CLUSTERINGS: tuple[Clustering, ...] = tuple(SIMULATED)
+Unit = Literal["client", "record"]
+"""What requests are for: all of a client, or some of its records."""
+
+SIMULATED: dict[Unit, dict[Clustering, type[Fresh | Sticky]]] = {
+    "client": {each.name: each for each in (Fresh, Sticky)},
+    "record": {each.name: each for each in (FreshRecords, StickyRecords)},
+}
+UNITS: tuple[Unit, ...] = tuple(SIMULATED)
+CLUSTERINGS: tuple[Clustering, ...] = tuple(SIMULATED["client"])
 
 _Z = 1.959963984540054
 _LIKELY = 0.5
@@ -30,11 +40,20 @@ _LARGEST_BATCH = 1000
 
 @dataclass(frozen=True)
 class Federation:
-    """Who trains, for how many rounds, and the chance that somebody asks to be forgotten after each of them."""
+    """Who trains, for how many rounds, the chance that somebody asks after each of them, and for what."""
 
     clients: int
     rounds: int
     request_rate: float
+    unit: Unit = "client"
+
+    def most_requests(self, k: int) -> int:
+        """How many requests a run can have: once fewer than k clients are left it ends, whatever the verdict."""
+        return self.rounds if self.unit == "record" else self.clients - k + 1
+
+    def left_after(self, requests: int) -> int:
+        """How many clients are in the run after so many requests."""
+        return self.clients if self.unit == "record" else self.clients - requests
 
 
 @dataclass(frozen=True)
@@ -117,9 +136,10 @@ def simulate(
     federation: Federation, *, k: int, x: int, clustering: Clustering, runs: int, rng: np.random.Generator
 ) -> Outcomes:
     """Simulate `runs` runs at once, request by request; arguments as those of `plan`."""
-    most = federation.clients - k + 1  # nobody can form a cluster after so many: the run ends, whatever the verdict
-    requests, asked_after = _requests(federation, runs, most, rng)
-    standing = SIMULATED[clustering](federation.clients, federation.rounds, k=k, x=x, runs=runs, rng=rng)
+    requests, asked_after = _requests(federation, runs, federation.most_requests(k), rng)
+    standing = SIMULATED[federation.unit][clustering](
+        federation.clients, federation.rounds, k=k, x=x, runs=runs, rng=rng
+    )
     rollbacks, retrained, first, clients = (np.zeros(runs, dtype=np.int32) for _ in range(4))
     for number in range(1, asked_after.shape[1] + 1):
         which = np.flatnonzero(requests >= number)
@@ -128,10 +148,10 @@ def simulate(
         rolled_back = broken > 0
         rollbacks[which] += rolled_back
         first[which] = np.where(rolled_back & (first[which] == 0), number, first[which])
-        if number < most:
+        if federation.left_after(number) >= k:
             again = np.where(rolled_back, now - broken + 1, 0)
             retrained[which] += again
-            clients[which] += again * (federation.clients - number)
+            clients[which] += again * federation.left_after(number)
     return Outcomes(requests, rollbacks, retrained, first, clients)
 
 
@@ -145,6 +165,7 @@ def _requests(federation: Federation, runs: int, most: int, rng: np.random.Gener
 
 def _sum_up(outcomes: Outcomes, federation: Federation, k: int, x: int, clustering: Clustering) -> Plan:
     runs = len(outcomes.requests)
+    ended = federation.unit == "client" and outcomes.requests > federation.clients - k
     within = max(n for n in range(federation.rounds + 1) if (outcomes.requests >= n).mean() >= _SELDOM)
     return Plan(
         k=k,
@@ -154,7 +175,7 @@ def _sum_up(outcomes: Outcomes, federation: Federation, k: int, x: int, clusteri
         rollbacks=mean_of(outcomes.rollbacks),
         retrained_rounds=mean_of(outcomes.retrained_rounds),
         chance_of_none=proportion_of(int((outcomes.rollbacks == 0).sum()), runs),
-        ended_early=proportion_of(int((outcomes.requests > federation.clients - k).sum()), runs),
+        ended_early=proportion_of(int(np.sum(ended)), runs),
         likely_at=next((n for n in range(1, within + 1) if _by(outcomes, n) >= _LIKELY), None),
         requests_within=within,
     )

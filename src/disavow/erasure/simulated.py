@@ -66,10 +66,13 @@ class Sticky:
         self.order = rng.permuted(np.tile(np.arange(self.clients), (runs, 1)), axis=1)
         stretches = rounds + 1  # few are ever touched, and untouched zeros take no memory
         self.cluster_of = np.zeros((runs, stretches, self.clients), dtype=np.int32)
-        self.survivors = np.zeros((runs, stretches, self.clients // k), dtype=np.int32)
+        self.survivors = np.zeros((runs, stretches, self._clusters()), dtype=np.int32)
         self.since = np.ones((runs, stretches), dtype=np.int32)
         self.last = np.zeros(runs, dtype=np.intp)
         self._begin_stretch(np.arange(runs), np.full(runs, -1), np.ones(runs, dtype=np.int32), 0)
+
+    def _clusters(self) -> int:
+        return self.clients // self.k
 
     def withdraw(self, number: int, which: Positions, now: Integers) -> Integers:
         """The same, for clusters with names."""
@@ -95,6 +98,69 @@ class Sticky:
         anew = repaired(self.cluster_of[which, base], survivors, present, self.k, rng=self.rng)
         self.cluster_of[which, base + 1], self.survivors[which, base + 1] = anew
         self.since[which, base + 1], self.last[which] = since, base + 1
+
+
+class FreshRecords(Fresh):
+    """The same for requests of records: each withdraws one client from the rounds so far, which then comes back.
+
+    Any of the clients asks, also one that has asked before. It is in the rounds since it came back; there it is
+    as likely in one place as in any other. Rounds that are redone have everybody in them again.
+    """
+
+    def __init__(self, clients: int, rounds: int, *, k: int, x: int, runs: int, rng: np.random.Generator) -> None:
+        super().__init__(clients, rounds, k=k, x=x, runs=runs, rng=rng)
+        self.since = np.ones((runs, clients), dtype=np.int32)
+
+    def withdraw(self, number: int, which: Positions, now: Integers) -> Integers:  # noqa: ARG002 - nobody gets fewer
+        """See `Fresh`: take one client out of the rounds since it came, and let it come back."""
+        holding, asking = self.holding[which], self.rng.integers(self.clients, size=len(which))
+        since = self.since[which, asking]
+        reached = np.cumsum(holding * np.arange(2 * self.k, dtype=np.int32), axis=2)
+        seat = self.rng.integers(np.maximum(reached[:, :, -1], 1), dtype=np.int32)
+        before = (reached <= seat[:, :, None]).sum(axis=2)
+        rounds = np.arange(1, self.rounds + 1, dtype=np.int32)
+        run, held = np.nonzero((rounds >= since[:, None]) & (rounds <= now[:, None]))
+        left = before[run, held] - 1
+        holding[run, held, left + 1] -= 1
+        holding[run, held, left] += 1
+        breaks = np.zeros(holding.shape[:2], dtype=np.bool_)
+        breaks[run, held] = left < self.x
+        broken = np.where(breaks.any(axis=1), breaks.argmax(axis=1) + 1, 0).astype(np.int32)
+        begins = np.where(broken > 0, broken, now + 1)
+        holding[rounds >= begins[:, None]] = self._new(self.clients)
+        self.holding[which] = holding
+        self.since[which, asking] = begins
+        self.since[which] = np.where(
+            broken[:, None] > 0, np.minimum(self.since[which], begins[:, None]), self.since[which]
+        )
+        return broken
+
+
+class StickyRecords(Sticky):
+    """The same for requests of records. Whoever comes back is a newcomer, so every request begins a stretch."""
+
+    def __init__(self, clients: int, rounds: int, *, k: int, x: int, runs: int, rng: np.random.Generator) -> None:
+        self.nowhere = clients // k
+        """A cluster that is always empty: that of clients in stretches that they are withdrawn from."""
+        super().__init__(clients, rounds, k=k, x=x, runs=runs, rng=rng)
+
+    def _clusters(self) -> int:
+        return super()._clusters() + 1
+
+    def withdraw(self, number: int, which: Positions, now: Integers) -> Integers:
+        """See `Fresh`: take one client out of the rounds since it came, and let it come back."""
+        rows, stretches = which[:, None], np.arange(number)
+        asking = self.rng.integers(self.clients, size=len(which))[:, None]
+        cluster = self.cluster_of[rows, stretches, asking]
+        held = (cluster != self.nowhere) & (stretches <= self.last[rows])
+        self.survivors[rows, stretches, cluster] -= held
+        self.cluster_of[rows, stretches, asking] = self.nowhere
+        breaks = held & (self.survivors[rows, stretches, cluster] < self.x)
+        rolled_back, earliest = breaks.any(axis=1), breaks.argmax(axis=1)
+        broken = np.where(rolled_back, self.since[which, earliest], 0).astype(np.int32)
+        base = np.where(rolled_back, earliest - 1, self.last[which])
+        self._begin_stretch(which, base, np.where(rolled_back, broken, now + 1).astype(np.int32), 0)
+        return broken
 
 
 def repaired(
