@@ -542,3 +542,107 @@ def test_without_a_clients_key_its_slots_are_random_to_whoever_has_the_run(tmp_p
     tokens = {row.token for row in rows if row.round_id == 1}
     assert {pseudonyms.token(client.first, where) for client in keys.values()} == tokens
     assert pseudonyms.token(bytes(32), where) not in tokens
+
+
+# -- successors and excluded records -----------------------------------------------------------------------------
+
+
+def replaced(keyring: Keyring, client: str, records: list[str]) -> tuple[int, int]:
+    """Let a successor take a client's place; the numbers of both."""
+    before = keyring.present()[client].number
+    after = keyring.prepare_successors([before])[before]
+    keyring.put_in_place_of({before: after}, {client: records})
+    return before, after
+
+
+def test_a_prepared_successor_changes_nothing_until_it_is_put_in_place(keyring: Keyring) -> None:
+    numbers = keyring.register(["ada", "bela"])
+    known = keyring.present()
+    successor = keyring.prepare_successors([numbers["ada"]])[numbers["ada"]]
+    assert keyring.prepare_successors([numbers["ada"]]) == {numbers["ada"]: successor}
+    assert (keyring.present(), keyring.count(), keyring.exclusions()) == (known, 2, {})
+    assert keyring.by_number([successor])[successor].id == "ada"
+    assert keyring.faults() == []
+
+    keyring.put_in_place_of({numbers["ada"]: successor}, {"ada": ["r1"]})
+    now = keyring.present()
+    assert (now["ada"].number, now["bela"], keyring.count()) == (successor, known["bela"], 2)
+    assert set(now["ada"].keys).isdisjoint(known["ada"].keys)
+    assert keyring.by_number([numbers["ada"]])[numbers["ada"]].keys == known["ada"].keys
+    assert keyring.predecessors() == {numbers["ada"]}
+    assert keyring.faults() == []
+    generation = keyring.generation
+    keyring.put_in_place_of({numbers["ada"]: successor}, {"ada": ["r1"]})  # whoever opens the run does it again
+    assert (keyring.present(), keyring.generation) == (now, generation)
+
+
+def test_a_predecessor_is_forgotten_without_a_tombstone_and_its_successor_stays(keyring: Keyring) -> None:
+    keyring.register([f"client-{i}" for i in range(40)])
+    old = keyring.present()["client-7"].keys
+    before, after = replaced(keyring, "client-7", ["r1"])
+    keyring.forget([before])
+    keyring.forget([before])
+    assert old[0] not in bytes_of(keyring)
+    assert (keyring.count(), keyring.tombstones(), keyring.has_left("client-7")) == (40, 0, False)
+    assert keyring.present()["client-7"].number == after
+    assert keyring.register(["client-7"]) == {"client-7": after}
+    assert keyring.faults() == []
+
+
+def test_whoever_leaves_takes_a_prepared_successor_along_and_its_erased_records_stay(keyring: Keyring) -> None:
+    numbers = keyring.register(["ada", "bela"])
+    keyring.exclude({"ada": ["r1"]})
+    successor = keyring.prepare_successors([numbers["ada"]])[numbers["ada"]]
+    keys = keyring.by_number([successor])[successor].keys
+    keyring.forget([numbers["ada"]])
+    assert keys[0] not in bytes_of(keyring)
+    assert (keyring.by_number([successor]), keyring.count(), keyring.has_left("ada")) == ({}, 1, True)
+    assert keyring.exclusions(["ada"])["ada"].excludes("r1")
+    assert keyring.exclusions() == {}  # nobody who is in
+    assert keyring.faults() == []
+
+
+def test_erased_records_add_up_over_successors_and_are_known_by_hashes_alone(keyring: Keyring) -> None:
+    keyring.register(["ada", "bela"])
+    replaced(keyring, "ada", ["patient-17"])
+    replaced(keyring, "ada", ["patient-18", "patient-17"])
+    found = keyring.exclusions()
+    assert list(found) == ["ada"]
+    assert len(found["ada"].hashes) == 2
+    assert [found["ada"].excludes(f"patient-{i}") for i in (16, 17, 18)] == [False, True, True]
+    assert b"patient" not in bytes_of(keyring)
+    both = keyring.exclusions(["bela", "ada"])
+    assert (both["ada"], both["bela"].hashes) == (found["ada"], frozenset())
+    assert both["bela"].key != both["ada"].key  # the same record has another hash at another client
+    assert len(keyring.predecessors()) == 2
+    assert keyring.faults() == []
+
+
+def test_copies_and_rotations_keep_successors_predecessors_and_erased_records(
+    keyring: Keyring, tmp_path: Path
+) -> None:
+    keyring.register(["ada", "bela", "cleo"])
+    before, _ = replaced(keyring, "ada", ["r1"])
+    bela = keyring.present()["bela"].number
+    prepared = keyring.prepare_successors([bela])[bela]
+    keyring.ask_records(bela, b"n" * 16, ["r2", "r\udc80"])
+    keyring.rotate()
+    assert keyring.faults() == []
+    with closing(keyring.copy(tmp_path / "copy")) as made:
+        for each in (keyring, made):
+            assert set(each.by_number([before, prepared])) == {before, prepared}
+            assert each.exclusions()["ada"].excludes("r1")
+            assert each.prepare_successors([bela]) == {bela: prepared}
+            assert each.asked_records(bela, b"n" * 16) == ("r2", "r\udc80")
+            assert each.faults() == []
+    keyring.forget([bela])
+    assert keyring.asked_records(bela, b"n" * 16) == ()
+
+
+def test_a_second_key_of_nobody_is_found(keyring: Keyring) -> None:
+    number = keyring.register(["ada"])["ada"]
+    keyring.prepare_successors([number])
+    with keyring._writing() as connection:
+        connection.execute("UPDATE clients SET marked = 1, sealed = NULL WHERE number = ?", [number])
+        connection.execute("UPDATE facts SET value = 0 WHERE name = 'clients'")
+    assert any("succeeds a client who is not there" in each for each in keyring.faults())

@@ -41,7 +41,7 @@ def register(connection: sa.Connection, keyring: Keyring, ids: Iterable[str], da
         connection: The ledger, for writing.
         keyring: The run's keyring; what is written to it is durable before the ledger commits.
         ids: The clients.
-        data: What each of them holds, as SHA-256, where that is known.
+        data: What each of them holds, as SHA-256, where that is known; what the run has noted before stays.
 
     Raises:
         LedgerError: An id that is none.
@@ -53,7 +53,8 @@ def register(connection: sa.Connection, keyring: Keyring, ids: Iterable[str], da
     if data:
         found = keyring.find_all([client for client in wanted if client in data])
         known = _known(connection, keyring, found.values())
-        new = {client: Known(data=data[client]) for client in found if client not in known}
+        before = {client: known.get(client, Known()) for client in found}
+        new = {client: replace(told, data=data[client]) for client, told in before.items() if told.data is None}
         _keep(connection, keyring, {found[client]: told for client, told in new.items()})
     note_generation(connection, keyring)
 

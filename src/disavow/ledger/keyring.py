@@ -9,6 +9,10 @@ under its keys. So whoever is to be forgotten is forgotten by overwriting 32 byt
 in its backups, in free pages and journals of the table, cannot be opened or linked any more. Its row is deleted.
 The keyed hash of its id stays, alone, as its *tombstone*: it makes out whoever comes back under the same id.
 
+A client that stays and has some of its records erased gets a second key, its *successor*: first prepared, then in
+use, when the first becomes a *predecessor*, which is forgotten without a tombstone. Erased records are kept as
+keyed hashes (`domain.records`), whatever becomes of the client.
+
 The keyring also notes how far its run has come (`run_state`), before the run commits to it: so the run is never
 newer than its keyring, and one that is older, or another copy of it, is noticed before it is written to.
 """
@@ -18,6 +22,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import hmac
+import json
 import os
 import re
 import secrets
@@ -30,6 +35,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from disavow.domain.records import Exclusions
 from disavow.errors import ConfigError, KeyringMissing, KeyringOutdated, LeaverReturns, LedgerError, RunOutdated
 from disavow.ledger.files import PRIVATE_FILE, PRIVATE_FOLDER, sync_file, sync_folder
 from disavow.ledger.key_files import NO_KEY, SECRET, KeyFiles
@@ -38,7 +44,7 @@ from disavow.ledger.pseudonyms import KEY_BYTES, derive, open_sealed, seal
 from disavow.ledger.run_state import RunState
 
 FOLDER = "keyring"
-_FORMAT = "2"
+_FORMAT = "3"
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.new")
 _NUMBER_BITS = 63
@@ -60,20 +66,35 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE clients (
     number INTEGER PRIMARY KEY,  -- random: what the run calls a client while its request waits
     place INTEGER NOT NULL UNIQUE,  -- of its key in each file of keys
-    lookup BLOB NOT NULL UNIQUE,  -- keyed hash of its id
+    lookup BLOB NOT NULL,  -- keyed hash of its id
     sealed BLOB,  -- its id, sealed under its keys
     openings BLOB,  -- the folder asked for its opening, sealed under its first key
+    role INTEGER NOT NULL DEFAULT 0,  -- 0: its id leads to it; 1: a successor, not in use yet; 2: a predecessor
     marked INTEGER NOT NULL DEFAULT 0  -- its key is being destroyed: a crash must not lose that
 );
+CREATE UNIQUE INDEX in_use ON clients (lookup) WHERE role = 0 AND marked = 0;
+CREATE UNIQUE INDEX successors ON clients (lookup) WHERE role = 1 AND marked = 0;
+CREATE INDEX not_in_use ON clients (number) WHERE role != 0;
 CREATE INDEX unfinished ON clients (number) WHERE marked = 1;
 CREATE TABLE tombstones (lookup BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE asked (
+    request BLOB PRIMARY KEY,  -- drawn for the request; the run has it, too
+    client INTEGER NOT NULL,  -- its number
+    sealed BLOB NOT NULL  -- the records that it names, sealed under the client's first key
+) WITHOUT ROWID;
+CREATE INDEX asked_by ON asked (client);
+CREATE TABLE excluded (
+    client BLOB NOT NULL,  -- keyed hash of its id
+    record BLOB NOT NULL,  -- keyed hash of a record; see domain.records
+    PRIMARY KEY (client, record)
+) WITHOUT ROWID;
 """
 
+_IN_USE, _SUCCESSOR, _PREDECESSOR = 0, 1, 2
 
-_PRESENT_BY = {
-    column: f"SELECT number, place, sealed FROM clients WHERE marked = 0 AND {column}"  # noqa: S608
-    for column in ("number", "lookup")
-}
+_ROWS = "SELECT number, place, sealed FROM clients WHERE marked = 0"
+_ROWS_IN_USE = f"{_ROWS} AND role = 0"
+_ROWS_BY = {"number": f"{_ROWS} AND number", "lookup": f"{_ROWS_IN_USE} AND lookup"}
 
 
 @dataclass(frozen=True)
@@ -399,27 +420,32 @@ class Keyring:
             known = _look_up(connection, lookups)
             new = [client for client in wanted if client not in known]
             if new:
-                keys = {place: secrets.token_bytes(KEY_BYTES) for place in self._draw_places(connection, len(new))}
-                epoch, places = self.epoch, int(self._fact("places"))
-                for earlier in range(1, epoch):
-                    if not self._files.holds(earlier, places):
-                        self._write_keys(earlier, {}, places=places)
-                self._write_keys(epoch, keys, places=places)
-                rows = []
-                for client, (place, key) in zip(new, keys.items(), strict=True):
-                    known[client] = secrets.randbits(_NUMBER_BITS) or 1
-                    made = ClientKey(known[client], client, (NO_KEY,) * (epoch - 1) + (key,))
-                    rows.append((made.number, place, lookups[client], self._seal_id(made)))
-                connection.executemany(
-                    "INSERT INTO clients (number, place, lookup, sealed) VALUES (?, ?, ?, ?)", rows
-                )
-                _changed(connection, more=len(rows))
+                known |= self._give_keys(connection, new, _IN_USE)
             connection.execute("UPDATE facts SET value = 0 WHERE name = 'registering'")
         return known
 
+    def _give_keys(self, connection: sqlite3.Connection, ids: Sequence[str], role: int) -> dict[str, int]:
+        """Draw a number, a place and a key for each of these ids, and write them down."""
+        keys = {place: secrets.token_bytes(KEY_BYTES) for place in self._draw_places(connection, len(ids))}
+        epoch, places = self.epoch, int(self._fact("places"))
+        for earlier in range(1, epoch):
+            if not self._files.holds(earlier, places):
+                self._write_keys(earlier, {}, places=places)
+        self._write_keys(epoch, keys, places=places)
+        numbers, rows = {}, []
+        for client, (place, key) in zip(ids, keys.items(), strict=True):
+            numbers[client] = secrets.randbits(_NUMBER_BITS) or 1
+            made = ClientKey(numbers[client], client, (NO_KEY,) * (epoch - 1) + (key,))
+            rows.append((made.number, place, self._lookup(client), self._seal_id(made), role))
+        insert = "INSERT INTO clients (number, place, lookup, sealed, role) VALUES (?, ?, ?, ?, ?)"
+        connection.executemany(insert, rows)
+        _changed(connection, more=len(rows) if role == _IN_USE else 0)
+        return numbers
+
     def _draw_places(self, connection: sqlite3.Connection, count: int) -> list[int]:
         """Draw free places, so that a place says nothing about an id or about who came when."""
-        used = self.count() + self.unfinished()
+        [others] = connection.execute("SELECT count(*) FROM clients WHERE role != 0").fetchone()
+        used = self.count() + others + self.unfinished()
         places = int(self._fact("places"))
         while places < 2 * (used + count):
             places *= 2
@@ -443,20 +469,33 @@ class Keyring:
                 known_ids = self._present[1]
                 return {client: known_ids[client] for client in ids if client in known_ids}
             lookups = [self._lookup(client) for client in ids]
-            found = {each.id: each for each in self._load(connection, "lookup", lookups)}
+            found = {each.id: each for each in self._load_by(connection, "lookup", lookups)}
         return {client: found[client] for client in ids if client in found}
 
     def by_number(self, numbers: Sequence[int]) -> dict[int, ClientKey]:
-        """Find those of these clients, by their numbers, who are in the keyring."""
+        """Find those of these clients, by their numbers, who are in the keyring: also by numbers not in use."""
         with self._reading() as connection:
-            return {each.number: each for each in self._load(connection, "number", numbers)}
+            return {each.number: each for each in self._load_by(connection, "number", numbers)}
+
+    def not_in_use(self) -> dict[int, ClientKey]:
+        """Successors that are only prepared, and predecessors that are not forgotten yet, by their numbers."""
+        with self._reading() as connection:
+            query = "SELECT number FROM clients WHERE role != 0 AND marked = 0"
+            numbers = [number for (number,) in connection.execute(query)]
+            return {each.number: each for each in self._load_by(connection, "number", numbers)}
+
+    def predecessors(self) -> set[int]:
+        """The numbers of clients that a successor has taken the place of, and that are not forgotten yet."""
+        with self._reading() as connection:
+            query = "SELECT number FROM clients WHERE role != 0 AND role = ? AND marked = 0"
+            return {number for (number,) in connection.execute(query, [_PREDECESSOR])}
 
     def present(self) -> dict[str, ClientKey]:
         """All clients in the keyring by id, in the order of ids. Linear in their number; kept until it changes."""
         with self._reading() as connection:
             generation = self.generation
             if self._present is None or self._present[0] != generation:
-                found = self._load(connection)
+                found = self._load(connection, _ROWS_IN_USE)
                 self._present = generation, {each.id: each for each in sorted(found, key=lambda each: each.id)}
             return dict(self._present[1])
 
@@ -467,7 +506,7 @@ class Keyring:
     def some(self, count: int) -> list[int]:
         """Give the numbers of so many clients: always the same ones, and a fair sample, as numbers are random."""
         with self._reading() as connection:
-            query = "SELECT number FROM clients WHERE marked = 0 ORDER BY number LIMIT ?"
+            query = "SELECT number FROM clients WHERE marked = 0 AND role = 0 ORDER BY number LIMIT ?"
             return [number for (number,) in connection.execute(query, [count])]
 
     def has_left(self, client: str) -> bool:
@@ -489,7 +528,7 @@ class Keyring:
     def ask_openings(self, number: int, folder: str | None) -> None:
         """Keep the folder that was asked for a client's opening, sealed under its key; None: none is asked for."""
         with self._writing() as connection:
-            for client in self._load(connection, "number", [number]):
+            for client in self._load_by(connection, "number", [number]):
                 sealed = None if folder is None else self._seal(client.first, number, "openings", folder)
                 connection.execute("UPDATE clients SET openings = ? WHERE number = ?", [sealed, number])
 
@@ -499,29 +538,165 @@ class Keyring:
             found = connection.execute("SELECT openings FROM clients WHERE number = ?", [number]).fetchone()
             if found is None or found[0] is None:
                 return None
-            [client] = self._load(connection, "number", [number])
+            [client] = self._load_by(connection, "number", [number])
             return self._open_sealed(client.first, number, "openings", found[0])
+
+    # -- records -------------------------------------------------------------------------------------------
+
+    def ask_records(self, number: int, request: bytes, records: Sequence[str]) -> None:
+        """Keep which records a request names, sealed under its client's key, until that is destroyed.
+
+        Args:
+            number: The client.
+            request: What was drawn for the request.
+            records: The keys of the records.
+
+        """
+        with self._writing() as connection:
+            for client in self._load_by(connection, "number", [number]):
+                sealed = self._seal(client.first, number, f"asked/{request.hex()}", json.dumps(list(records)))
+                connection.execute("INSERT OR REPLACE INTO asked VALUES (?, ?, ?)", [request, number, sealed])
+
+    def asked_records(self, number: int, request: bytes) -> tuple[str, ...]:
+        """The records that a request of a client names; none where that client has been forgotten.
+
+        Args:
+            number: The client.
+            request: What was drawn for the request.
+
+        """
+        with self._reading() as connection:
+            query = "SELECT sealed FROM asked WHERE request = ? AND client = ?"
+            found = connection.execute(query, [request, number]).fetchone()
+            known = self._load_by(connection, "number", [number])
+        if found is None or not known:
+            return ()
+        opened = self._open_sealed(known[0].first, number, f"asked/{request.hex()}", found[0])
+        return tuple(json.loads(opened))
+
+    def forget_asked(self, request: bytes) -> None:
+        """Delete which records a request names: it was cancelled."""
+        with self._writing() as connection:
+            connection.execute("DELETE FROM asked WHERE request = ?", [request])
+
+    def exclusions(self, ids: Sequence[str] | None = None) -> dict[str, Exclusions]:
+        """Read which records of clients were erased.
+
+        Args:
+            ids: The clients, whether or not they are in the keyring; None for all in it who had any erased.
+
+        Returns:
+            For each of them the key of its hashes, and those of erased records.
+
+        """
+        with self._reading() as connection:
+            if ids is None:
+                some = [lookup for (lookup,) in connection.execute("SELECT DISTINCT client FROM excluded")]
+                ids = [client.id for client in self._load_by(connection, "lookup", some)]
+            lookups = {client: self._lookup(client) for client in ids}
+            hashes: dict[bytes, set[bytes]] = {}
+            query = "SELECT client, record FROM excluded WHERE client"
+            for lookup, record in _among(connection, query, list(lookups.values())):
+                hashes.setdefault(lookup, set()).add(record)
+        return {
+            client: Exclusions(self._records_key(lookup), frozenset(hashes.get(lookup, ())))
+            for client, lookup in sorted(lookups.items())
+        }
+
+    def exclude(self, records: Mapping[str, Iterable[str]]) -> None:
+        """Note records of clients as erased, durably, whether or not the clients stay.
+
+        Args:
+            records: The keys of the records, by client.
+
+        """
+        self.put_in_place_of({}, records)
+
+    def prepare_successors(self, numbers: Sequence[int]) -> dict[int, int]:
+        """Give clients who are in use a second key, not in use yet, durably. One that was prepared is taken again.
+
+        Args:
+            numbers: The clients.
+
+        Returns:
+            The number of each one's successor.
+
+        """
+        query = "SELECT number FROM clients WHERE lookup = ? AND role = ? AND marked = 0"
+        with self._writing() as connection:  # see `register`
+            connection.execute("UPDATE facts SET value = 1 WHERE name = 'registering'")
+        with self._writing() as connection:
+            prepared = {}
+            for client in self._load_by(connection, "number", numbers):
+                found = connection.execute(query, [self._lookup(client.id), _SUCCESSOR]).fetchone()
+                made = found[0] if found else self._give_keys(connection, [client.id], _SUCCESSOR)[client.id]
+                prepared[client.number] = made
+            connection.execute("UPDATE facts SET value = 0 WHERE name = 'registering'")
+        return prepared
+
+    def put_in_place_of(self, successors: Mapping[int, int], excluded: Mapping[str, Iterable[str]]) -> None:
+        """Let ids lead to prepared successors, and note the records that were erased: all at once, durably.
+
+        What was done before is not done again, so that whoever opens the run can complete it.
+
+        Args:
+            successors: The successors, by the numbers of those whose place they take.
+            excluded: The keys of erased records, by client.
+
+        Raises:
+            ConfigError: A successor is not in the keyring.
+
+        """
+        lookups = {client: self._lookup(client) for client in excluded}
+        hashes = [
+            (lookups[client], Exclusions(self._records_key(lookups[client])).hash_of(record))
+            for client, records in excluded.items()
+            for record in records
+        ]
+        with self._writing() as connection:
+            changed = connection.executemany("INSERT OR IGNORE INTO excluded VALUES (?, ?)", hashes).rowcount > 0
+            for number, successor in successors.items():
+                replaced = "UPDATE clients SET role = ? WHERE number = ? AND role = ? AND marked = 0"
+                if connection.execute(replaced, [_PREDECESSOR, number, _IN_USE]).rowcount:
+                    if not connection.execute(replaced, [_IN_USE, successor, _SUCCESSOR]).rowcount:
+                        raise ConfigError(f"the keyring {self.folder} is damaged: it lacks a client's second key")
+                    changed = True
+            if changed:
+                _changed(connection)
+        with self._table.guard:
+            self._present = None
+
+    def _records_key(self, lookup: bytes) -> bytes:
+        return derive(self.secret, "records", lookup)
 
     # -- forgetting ----------------------------------------------------------------------------------------
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Destroy the keys of clients, durably. Forgetting one twice is forgetting it once.
 
+        Whoever is in use leaves a tombstone, and takes with it a successor that was prepared. A predecessor leaves
+        none: its id is still in.
+
         Args:
             numbers: The clients.
 
         """
         with self._writing() as connection:
-            marked = 0
+            left, marked = 0, []
             for number in numbers:
-                query = "SELECT lookup FROM clients WHERE number = ? AND marked = 0"
-                for row in connection.execute(query, [number]).fetchall():
-                    connection.execute("INSERT OR IGNORE INTO tombstones VALUES (?)", row)
-                    change = "UPDATE clients SET marked = 1, sealed = NULL, openings = NULL WHERE number = ?"
-                    connection.execute(change, [number])
-                    marked += 1
+                query = "SELECT lookup, role FROM clients WHERE number = ? AND marked = 0"
+                for lookup, role in connection.execute(query, [number]).fetchall():
+                    marked.append(number)
+                    if role == _IN_USE:
+                        left += 1
+                        connection.execute("INSERT OR IGNORE INTO tombstones VALUES (?)", [lookup])
+                        prepared = "SELECT number FROM clients WHERE lookup = ? AND role = ? AND marked = 0"
+                        marked += [found for (found,) in connection.execute(prepared, [lookup, _SUCCESSOR])]
             if marked:
-                _changed(connection, more=-marked)
+                change = "UPDATE clients SET marked = 1, sealed = NULL, openings = NULL WHERE number = ?"
+                connection.executemany(change, [[number] for number in marked])
+                connection.executemany("DELETE FROM asked WHERE client = ?", [[number] for number in marked])
+                _changed(connection, more=-left)
                 # the run has come to where they are withdrawn: one from before that was not killed, but restored
                 connection.execute("UPDATE facts SET value = '' WHERE name = 'pending'")
         self.finish_forgetting()
@@ -563,7 +738,7 @@ class Keyring:
                 dict(connection.execute("SELECT number, place FROM clients WHERE marked = 0")),
             )
             new = {number: secrets.token_bytes(KEY_BYTES) for number in places}
-            known = self._load(connection)
+            known = self._load(connection, _ROWS)
             keys = {places[number]: key for number, key in new.items()}
             self._write_keys(epoch, keys, places=int(self._fact("places")), new=True)
             sync_folder(self.folder)
@@ -629,10 +804,11 @@ class Keyring:
 
     def _faults_of_clients(self, connection: sqlite3.Connection) -> list[str]:
         # rows before keys: a key is there before its row says so, and overwritten before its row goes
-        query = "SELECT number, place, lookup, sealed, marked FROM clients ORDER BY place"
+        query = "SELECT number, place, lookup, sealed, marked, role FROM clients ORDER BY place"
         rows = {row[1]: row for row in connection.execute(query).fetchall()}
         files = self._read_files()
-        present = sum(not row[4] for row in rows.values())
+        in_use = {row[2] for row in rows.values() if not row[4] and row[5] == _IN_USE}
+        present = len(in_use)
         found = (
             [] if self.count() == present else [f"it says that it has {self.count()} clients, and has {present}"]
         )
@@ -642,9 +818,11 @@ class Keyring:
                 if any(key != NO_KEY for key in keys) and not self._fact("registering"):
                     found.append(f"the key at place {place} is still there, though its client was forgotten")
                 continue
-            number, _, lookup, sealed, marked = rows[place]
+            number, _, lookup, sealed, marked, role = rows[place]
             if marked:
                 continue
+            if role == _SUCCESSOR and lookup not in in_use:
+                found.append(f"the key at place {place} succeeds a client who is not there")
             try:
                 client = self._open_id(ClientKey(number, "", keys), sealed)
             except ConfigError:
@@ -678,18 +856,28 @@ class Keyring:
     def _write_keys(self, epoch: int, keys: Mapping[int, bytes], *, places: int, new: bool = False) -> None:
         self._files.write(epoch, keys, places=places, new=new)
 
-    def _load(
-        self, connection: sqlite3.Connection, column: str = "", values: Sequence[int | bytes] = ()
+    def _load(self, connection: sqlite3.Connection, query: str) -> list[ClientKey]:
+        """Read all clients whose rows a query finds, with their keys."""
+        rows = connection.execute(query).fetchall()
+        files = self._read_files()
+        return self._opened(connection, rows, [tuple(file[place] for file in files) for _, place, _ in rows])
+
+    def _load_by(
+        self, connection: sqlite3.Connection, column: str, values: Sequence[int | bytes]
     ) -> list[ClientKey]:
-        """Read clients with their keys: those with one of these values in a column, or all."""
-        if not column:
-            rows = connection.execute("SELECT number, place, sealed FROM clients WHERE marked = 0").fetchall()
-            files = self._read_files()
-            keys = [tuple(file[place] for file in files) for _, place, _ in rows]
-        else:
-            rows = list(_among(connection, _PRESENT_BY[column], values))
-            places = [place for _, place, _ in rows]
-            keys = list(zip(*(self._read_keys(epoch, places) for epoch in range(1, self.epoch + 1)), strict=True))
+        """Read clients with their keys: those with one of these values in a column."""
+        rows = list(_among(connection, _ROWS_BY[column], values))
+        places = [place for _, place, _ in rows]
+        keys = list(zip(*(self._read_keys(epoch, places) for epoch in range(1, self.epoch + 1)), strict=True))
+        return self._opened(connection, rows, keys)
+
+    def _opened(
+        self,
+        connection: sqlite3.Connection,
+        rows: Sequence[tuple[int, int, bytes]],
+        keys: Sequence[tuple[bytes, ...]],
+    ) -> list[ClientKey]:
+        """Open the ids of clients; whoever another process has forgotten since its row was read is left out."""
         found = []
         for (number, _, sealed), mine in zip(rows, keys, strict=True):
             try:
@@ -697,7 +885,7 @@ class Keyring:
             except ConfigError:
                 query = "SELECT 1 FROM clients WHERE number = ? AND marked = 0"
                 if connection.execute(query, [number]).fetchone() is None:
-                    continue  # forgotten by another process since its row was read
+                    continue
                 raise
             found.append(ClientKey(number, client, mine))
         return found
@@ -735,7 +923,7 @@ class KeyringView(Keyring):
         super().__init__(keyring.folder.parent.parent, keyring.run_id)
         self._seen = keyring.generation, keyring.states()
         self._clients = keyring.present()
-        self._numbers = {each.number: each for each in self._clients.values()}
+        self._numbers = {each.number: each for each in self._clients.values()} | keyring.not_in_use()
 
     def is_still(self, keyring: Keyring) -> bool:
         """Say whether the keyring is still as it was."""
@@ -837,7 +1025,7 @@ def _make_folders(folder: Path) -> None:
 
 def _look_up(connection: sqlite3.Connection, lookups: Mapping[str, bytes]) -> dict[str, int]:
     """The numbers of clients who are in, by the hashes of their ids."""
-    query = "SELECT lookup, number FROM clients WHERE marked = 0 AND lookup"
+    query = "SELECT lookup, number FROM clients WHERE marked = 0 AND role = 0 AND lookup"
     found = dict(_among(connection, query, list(lookups.values())))
     return {client: found[lookup] for client, lookup in lookups.items() if lookup in found}
 

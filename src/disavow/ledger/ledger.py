@@ -352,15 +352,20 @@ class Ledger(Reader):
 
     # -- writing -------------------------------------------------------------------------------------------
 
-    def register(self, ids: Sequence[str]) -> None:
+    def register(self, ids: Sequence[str], data: Mapping[str, str] | None = None) -> None:
         """Make clients known. Registering one twice is registering it once.
+
+        Args:
+            ids: The clients.
+            data: The SHA-256 of what each of them holds: noted of those of whom the run knows none, such as
+                newcomers and clients some of whose records were erased since.
 
         Raises:
             LeaverReturns: One of them was forgotten.
 
         """
         with self._begin() as connection:
-            registry.register(connection, self.keyring, ids, {})
+            registry.register(connection, self.keyring, ids, data or {})
 
     def keep_anchors(self, told: Anchors) -> None:
         """Keep the fixed clusters of this run; places of clients who are not in it are left out."""

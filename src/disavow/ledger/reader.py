@@ -27,6 +27,7 @@ from disavow.domain import (
     TrainedBy,
     model_name,
 )
+from disavow.domain.records import Exclusions
 from disavow.errors import IntegrityError, LedgerError
 from disavow.ledger import clients as registry
 from disavow.ledger import (
@@ -345,6 +346,19 @@ class Reader(ABC):
     def client_secrets(self, purpose: str) -> ClientSecrets:
         """Give a secret for each client, derived from its own key; see `ClientSecrets`."""
         return ClientSecrets(self.keyring, purpose)
+
+    def exclusions(self, clients: Sequence[str] | None = None) -> dict[str, Exclusions]:
+        """Read which records of clients were erased, and are never to be trained on again.
+
+        Args:
+            clients: The clients; None for all who had any erased.
+
+        Returns:
+            For each of these clients the key of its hashes, and those of its erased records: none where it had none
+            erased. Nobody where there is no keyring.
+
+        """
+        return self.keyring.exclusions(clients) if self.keyring.exists else {}
 
     def run_secret(self, purpose: str) -> bytes:
         """Derive a secret of the run, which says nothing about any client, from its keyring."""
