@@ -22,6 +22,7 @@ from disavow.federation import Federation
 from disavow.flower import KIPFedAvg
 from disavow.flower.client import answer, train_reproducibly
 from disavow.flower.messages import MessageConfigs
+from disavow.flower.placement import NodeRequests
 from disavow.flower.replies import ArrayFormat
 from disavow.flower.roster import Roster
 from disavow.flower.training import NodeTraining
@@ -70,13 +71,15 @@ def training_on_nodes(case: Case, directory: Path, stack: ExitStack) -> NodeTrai
         found = evaluated(reference, arrays.to_model(record))
         return MetricRecord({"accuracy": found.accuracy, "loss": found.loss})
 
+    requests = NodeRequests(federation, directory.with_suffix(".openings"), "signed")
     return NodeTraining(
         strategy=strategy,
         grid=grid,
         ledger=federation.ledger,
         arrays=arrays,
         roster=roster,
-        configs=MessageConfigs(federation.ledger, seed=case.seed),
+        configs=MessageConfigs(federation.ledger, requests, seed=case.seed),
+        requests=requests,
         timeout=5.0,
         evaluate_fn=evaluate,
     )

@@ -20,6 +20,7 @@ from disavow.domain import escaped
 from disavow.errors import DisavowError, VerificationError
 from disavow.flower.evidence_store import EvidenceStore, is_run
 from disavow.flower.log import warn
+from disavow.flower.node_requests import MOST_BYTES, RequestAnswer, answer_file, pending_requests, request_file
 from disavow.flower.protocol import (
     ATTEMPT,
     CLIENT,
@@ -31,6 +32,7 @@ from disavow.flower.protocol import (
     PUBLIC_KEY,
     REASON,
     RECEIPT,
+    REQUESTS_ANSWERED,
     ROUND,
     RUN,
     VERIFIED,
@@ -99,6 +101,7 @@ class Evidence:
         public, receipt = config.get(PUBLIC_KEY), config.get(RECEIPT)
         if isinstance(public, str):
             self._pin(run, _KEY, public, "came with another key:")
+        self._take_answers(run, config.get(REQUESTS_ANSWERED))
         leaf = self._take_receipt(run, client, receipt) if isinstance(receipt, bytes) else 0
         at = round_of(config)
         if at is not None:
@@ -249,6 +252,27 @@ class Evidence:
                 "was undone in between",
             )
         self._write_lines(run, _ASKED, [question])
+
+    # -- requests of this node ---------------------------------------------------------------------------------
+
+    def requests(self, config: ConfigRecord) -> list[bytes]:
+        """List the requests that this node makes itself, of the run that a message is about, and that wait."""
+        run = config.get(RUN)
+        if not isinstance(run, str) or not is_run(run):
+            return []
+        waiting = (self._store.read(run, name) for name in pending_requests(self._store.names(run)))
+        return [data for data in waiting if data is not None and len(data) <= MOST_BYTES]
+
+    def _take_answers(self, run: str, answers: object) -> None:
+        """Keep what the server says of requests that this node has made."""
+        for data in answers if isinstance(answers, list) else []:
+            try:
+                found = RequestAnswer.decode(data if isinstance(data, bytes) else b"")
+            except DisavowError as wrong:
+                self._complain(run, f"what the server says of a request of this node cannot be read: {wrong}")
+                continue
+            if self._store.read(run, request_file(found.nonce)) is not None:
+                self._write_lines(run, answer_file(found.nonce, settled=found.settled), [found.told])
 
     # -- after leaving -----------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Records that a node must not train on any more: in the messages to it, and out of its data.
 
-The server knows such records by keyed hashes alone (`disavow.domain.Exclusions`). A train or evaluate message to the
-node of a client that has some carries them with their key, in a record of its own; to any other node, nothing. Only
-the node has the records' keys, so only the node can leave them out: whether it does, nobody else can see.
+The server knows such records by keyed hashes alone (`disavow.domain.Exclusions`). A train or evaluate message to
+the node of a client that has some carries them with their key, in a record of its own; to any other node, nothing.
+Only the node has the records' keys, so only the node can leave them out: whether it does, nobody else can see.
 """
 
 from __future__ import annotations

@@ -14,12 +14,14 @@ from flwr.serverapp import Grid
 
 from disavow.erasure.proof_files import names_asker, opening_path, request_opened_for
 from disavow.erasure.receipts import receipts, receipts_of_round
+from disavow.flower import exclusions
 from disavow.flower.identity import lacks_query
 from disavow.flower.log import inform, warn
 from disavow.flower.protocol import (
     ATTEMPT,
     BATCHES,
     CLIENT,
+    EXCLUSIONS,
     OPENING,
     PROOF,
     PUBLIC_KEY,
@@ -27,6 +29,7 @@ from disavow.flower.protocol import (
     REASON,
     RECEIPT,
     RECORD,
+    REQUESTS_ANSWERED,
     ROUND,
     RUN,
     SEED,
@@ -37,7 +40,10 @@ from disavow.ledger.proofs import ProofStore
 from disavow.rounds.randomness import derive
 
 if TYPE_CHECKING:
+    from disavow.flower.placement import NodeRequests
     from disavow.flower.roster import Roster
+
+ConfigValues = dict[str, str | int | bytes | list[bytes]]
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE, _PART = 0.02, 1.0, 0.02
 """Seconds between two looks: this part of the time waited so far, so that a round is late by no more than that."""
@@ -149,12 +155,13 @@ class MessageConfigs:
 
     Args:
         ledger: The run.
+        requests: The requests that nodes make themselves.
         seed: The seed of the run.
 
     """
 
-    def __init__(self, ledger: Ledger, *, seed: int) -> None:
-        self._ledger, self._seed = ledger, seed
+    def __init__(self, ledger: Ledger, requests: NodeRequests, *, seed: int) -> None:
+        self._ledger, self._requests, self._seed = ledger, requests, seed
         self._newest = ""
         self._next = ledger.next_round()
         self._receipts: Mapping[str, bytes] = {}
@@ -162,7 +169,8 @@ class MessageConfigs:
     def complete(
         self, messages: Iterable[Message], clients: Mapping[int, str], round_number: int, *, key: str, ttl: float
     ) -> list[Message]:
-        """Complete the messages of a round: each client's own config, and how long it lives.
+        """Complete the messages of a round: each client's own config, the records that it must leave out, and how
+        long it lives.
 
         Args:
             messages: What the app wants to send.
@@ -173,18 +181,22 @@ class MessageConfigs:
 
         """
         self.prepare()
+        excluded = self._ledger.exclusions(list(clients.values()))
         completed = []
         for message in messages:
             node, content = message.metadata.dst_node_id, message.content
             if node not in clients:
                 warn(f"a message to node {node} is not sent: its client takes no part in round {round_number}")
                 continue
-            config = ConfigRecord({**content.get(key, {}), **self._config(clients[node], round_number)})
-            kind = message.metadata.message_type
-            completed.append(Message(RecordDict({**content, key: config}), node, kind, ttl=ttl))
+            client, kind = clients[node], message.metadata.message_type
+            records = {**content, key: ConfigRecord({**content.get(key, {}), **self._config(client, round_number)})}
+            left_out = exclusions.to_record(excluded[client])
+            if left_out is not None:
+                records[EXCLUSIONS] = left_out
+            completed.append(Message(RecordDict(records), node, kind, ttl=ttl))
         return completed
 
-    def _config(self, client: str, round_number: int) -> dict[str, str | int | bytes]:
+    def _config(self, client: str, round_number: int) -> ConfigValues:
         seed = int.from_bytes(derive("training", self._seed, round_number, client, "client")[:8], "big")
         batches = derive("training", self._seed, round_number, client, "batches")
         return {SEED: seed >> (64 - _SEED_BITS), BATCHES: batches, **self.evidence(client)}
@@ -198,12 +210,14 @@ class MessageConfigs:
             self._receipts = receipts_of_round(self._ledger, number - 1)
             self._newest = newest
 
-    def evidence(self, client: str) -> dict[str, str | int | bytes]:
-        """Collect who the client is, which round comes next, the server's key, and the client's receipt for the
-        latest standing round in which it took part.
+    def evidence(self, client: str) -> ConfigValues:
+        """Collect who the client is, which round comes next, what became of requests of its node, the server's key,
+        and the client's receipt for the latest standing round in which it took part.
         """
-        config: dict[str, str | int | bytes] = {CLIENT: client, RUN: self._ledger.run_id}
+        config: ConfigValues = {CLIENT: client, RUN: self._ledger.run_id}
         config[ROUND], config[ATTEMPT] = self._next
+        if answers := self._requests.answers(client):
+            config[REQUESTS_ANSWERED] = answers
         signer = self._ledger.signer
         if signer is None:
             return config
@@ -227,6 +241,7 @@ class Delivery:
         ledger: The run.
         roster: Who is connected.
         configs: Makes receipts.
+        requests: The requests that nodes make themselves.
         openings: The folder for leavers' openings.
 
     Attributes:
@@ -234,9 +249,17 @@ class Delivery:
 
     """
 
-    def __init__(self, grid: Grid, ledger: Ledger, roster: Roster, configs: MessageConfigs, openings: Path) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        ledger: Ledger,
+        roster: Roster,
+        configs: MessageConfigs,
+        requests: NodeRequests,
+        openings: Path,
+    ) -> None:
         self._grid, self._ledger, self._roster = grid, ledger, roster
-        self._configs, self._openings = configs, openings
+        self._configs, self._node_requests, self._openings = configs, requests, openings
         self.written: dict[int, Path] = {}
         self._settled: set[int] = set()
         self._requests: dict[str, int] = {}
@@ -278,18 +301,20 @@ class Delivery:
             self._requests[client] = found
         return self._requests[client]
 
-    def _proof_of(self, request: int, client: str) -> dict[str, str | bytes] | None:
+    def _proof_of(self, request: int, client: str) -> ConfigValues | None:
         """The proof of a request and its opening; None while they are not made."""
         proof = ProofStore(self._ledger.directory).read(request)
         opening = self.written.get(request) or opening_path(self._openings, self._ledger.run_id, request)
         if proof is None or not opening.exists():
             return None
-        config: dict[str, str | bytes] = {
+        config: ConfigValues = {
             CLIENT: client,
             RUN: self._ledger.run_id,
             PROOF: proof,
             OPENING: opening.read_bytes(),
         }
+        if answers := self._node_requests.answers_of(request):
+            config[REQUESTS_ANSWERED] = answers
         if self._ledger.signer is not None:
             config[PUBLIC_KEY] = str(self._ledger.signer.public)
         return config
@@ -310,9 +335,10 @@ class Delivery:
         configs = {
             members[client]: self._configs.evidence(client) for client in sorted(clients) if client in members
         }
-        self._send(configs, _SECONDS_BEFORE_ERASURE if before_erasure else _SECONDS)
+        replies = self._send(configs, _SECONDS_BEFORE_ERASURE if before_erasure else _SECONDS)
+        self._node_requests.collect(replies, {members[client]: client for client in clients if client in members})
 
-    def _send(self, configs: Mapping[int, Mapping[str, str | int | bytes]], timeout: float) -> dict[int, Message]:
+    def _send(self, configs: Mapping[int, ConfigValues], timeout: float) -> dict[int, Message]:
         messages = [
             Message(RecordDict({RECORD: ConfigRecord(dict(config))}), node, QUERY, ttl=_SECONDS)
             for node, config in configs.items()

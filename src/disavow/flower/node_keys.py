@@ -1,7 +1,7 @@
 """Sign and verify with a SuperNode's authentication key: ECDSA with SHA-256, as Flower itself signs.
 
-A ClientApp runs in a process of its own and never sees that key. Where it is to sign, the node config names the file
-as `node-key`: the one that `--auth-supernode-private-key` is given.
+A ClientApp runs in a process of its own and never sees that key. Where it is to sign, the node config names the
+file as `node-key`: the one that `--auth-supernode-private-key` is given.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class NodeSigner:
             raise ConfigError(f"the node's key {file} cannot be read: {error.strerror}") from None
         except (ValueError, TypeError, UnsupportedAlgorithm):
             raise ConfigError(
-                f"{file} is no private key of a SuperNode; allowed: what `ssh-keygen -t ecdsa -b 384` makes, without "
-                "a passphrase"
+                f"{file} is no private key of a SuperNode; allowed: what `ssh-keygen -t ecdsa -b 384` makes, "
+                "without a passphrase"
             ) from None
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ConfigError(f"{file} is no ECDSA key; allowed: what `ssh-keygen -t ecdsa -b 384` makes")

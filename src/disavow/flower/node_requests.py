@@ -1,16 +1,18 @@
 """Requests for erasure that a node makes itself: for its client, or for some of the client's records.
 
-`ask_erasure` writes one into the node's folder of evidence, signed with the node's key where that is given. The node's
-app sends it with its next reply, and again with each until the server has said what became of it::
+`ask_erasure` writes one into the node's folder of evidence, signed with the node's key where that is given. The
+node's app sends it with its next reply, and again with each until the server has said what became of it::
 
     requests/NONCE.json         what is asked for, signed
-    requests/NONCE.answer.txt   the number of the request, its state and verdict, or why it is refused
+    requests/NONCE.placed.txt   once the server has placed it: the number of the request
+    requests/NONCE.answer.txt   at the end: its number and verdict, or why it is refused
 """
 
 from __future__ import annotations
 
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +25,7 @@ from disavow.flower.protocol import KEY_PREFIX
 from disavow.proof import canonical
 from disavow.proof.envelope import to_be_signed
 from disavow.proof.merkle import HASH_BYTES
-from disavow.proof.record import AtMost, Base64, Hash, Key, Moment, Record, RunId, Text, constant, word
+from disavow.proof.record import AtMost, Base64, Boolean, Hash, Key, Moment, Record, RunId, Text, constant, word
 
 CLIENT_FILE = "client.txt"
 """Where a node's folder of evidence keeps the id under which the run knows it."""
@@ -33,6 +35,10 @@ MOST_RECORDS = 10_000
 MOST_BYTES = 1 << 20
 """Of one request."""
 
+MOST_AT_ONCE = 16
+"""How many requests one reply carries."""
+
+_REQUEST = re.compile(rf"{REQUESTS}[0-9a-f]{{64}}\.json")
 _PAYLOAD_TYPE = "application/vnd.disavow.node-request+json"
 _TYPE = "disavow/node-request/v1"
 
@@ -133,6 +139,36 @@ class SignedRequest(Record):
             raise VerificationError("its signature does not hold")
 
 
+@dataclass(frozen=True, kw_only=True)
+class RequestAnswer(Record):
+    """What the server says of a node's request.
+
+    Args:
+        nonce: Which request it is.
+        settled: Whether nothing more will come of it: it need not be sent again.
+        told: What became of it, in a sentence.
+
+    """
+
+    nonce: Hash
+    settled: Boolean
+    told: Text
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read what the server sent.
+
+        Args:
+            data: The bytes.
+
+        Raises:
+            Unreadable: It is no such answer.
+
+        """
+        what = "the answer to a node's request"
+        return cls.parse(canonical.decode(data, what=what, most=MOST_BYTES), what)
+
+
 def ask_erasure(
     evidence_dir: Path | str,
     *,
@@ -183,25 +219,32 @@ def request_file(nonce: bytes) -> str:
     return f"{REQUESTS}{nonce.hex()}.json"
 
 
-def answer_file(nonce: bytes) -> str:
+def answer_file(nonce: bytes, *, settled: bool) -> str:
     """Name the file of what became of a request, below the folder of its run."""
-    return f"{REQUESTS}{nonce.hex()}.answer.txt"
+    return f"{REQUESTS}{nonce.hex()}.{'answer' if settled else 'placed'}.txt"
+
+
+def pending_requests(names: Iterable[str]) -> list[str]:
+    """Choose the files of requests that nobody has answered yet, from those of a run."""
+    kept = set(names)
+    asked = sorted(name for name in kept if _REQUEST.fullmatch(name))
+    return [name for name in asked if f"{name.removesuffix('.json')}.answer.txt" not in kept][:MOST_AT_ONCE]
 
 
 def _run_folder(evidence: Path, run: str | None) -> Path:
     """The folder of a run in a node's folder of evidence: the one that is named, or the only one."""
     try:
-        found = sorted(
-            path for path in evidence.iterdir() if is_run(path.name) and (path / CLIENT_FILE).is_file()
-        )
+        found = sorted(path for path in evidence.iterdir() if is_run(path.name) and (path / CLIENT_FILE).is_file())
     except OSError as error:
-        raise ConfigError(f"{evidence} cannot be read: {error.strerror}; allowed: the node's evidence-dir") from None
+        raise ConfigError(
+            f"{evidence} cannot be read: {error.strerror}; allowed: the node's evidence-dir"
+        ) from None
     if run is not None:
         found = [path for path in found if path.name == run]
     if len(found) != 1:
         told = ", ".join(path.name for path in found) or "none"
         raise ConfigError(
-            f"{evidence} holds evidence of {len(found)} such runs ({told}); allowed: the evidence-dir of a node that "
-            "has been asked to train, and the id of its run where there are several"
+            f"{evidence} holds evidence of {len(found)} such runs ({told}); allowed: the evidence-dir of a node "
+            "that has been asked to train, and the id of its run where there are several"
         )
     return found[0]
