@@ -172,6 +172,10 @@ def verify(
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A checkpoint kept from before: history must not change.")
     ] = None,
+    word: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The client's signed word that it removed the records."),
+    ] = None,
     what_if: Annotated[bool, typer.Option("--what-if", help="Accept a what-if instead of an erasure.")] = False,
     json: Json = False,
 ) -> None:
@@ -192,6 +196,7 @@ def verify(
         receipts=receipts,
         model=model,
         checkpoint=checkpoint,
+        word=word,
         what_if=what_if,
         as_json=json,
     )

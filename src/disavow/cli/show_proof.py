@@ -19,7 +19,9 @@ from disavow.proof.leaves import KeyLeaf, RebuiltLeaf, RoundLeaf, RunLeaf
 from disavow.proof.statement import AnyCluster, AnyStatement, decode_statement
 from disavow.proof.summary import (
     delta_in_words,
+    erased_records,
     rebuilt_in_words,
+    records_in_words,
     summarise,
     summary_in_words,
     unchanged_in_words,
@@ -70,6 +72,7 @@ def _told(statement: AnyStatement, report: Report, *, trusted: bool) -> dict[str
         "run": history.promised.run,
         **times,
         "verdict": said.verdict.kind,
+        "records": _records(statement),
         "rolled_back_to": first,
         "retrained_from": first if since and not rebuilt and not same else None,
         "unchanged": same or None,
@@ -89,6 +92,12 @@ def _told(statement: AnyStatement, report: Report, *, trusted: bool) -> dict[str
         "summary": asdict(summarise(statement)),
         "not_claimed": not_claimed(report),
     }
+
+
+def _records(statement: AnyStatement) -> dict[str, Any] | None:
+    """How many records were to be erased, and the digest of the client's signed word; None for a whole client."""
+    found = erased_records(statement.predicate)
+    return None if found is None else {"count": found.count, "word": found.word.hex() if found.word else None}
 
 
 def _shown(cluster: AnyCluster, withdrawn: int, survivors: int, history: History) -> dict[str, Any]:
@@ -123,8 +132,11 @@ def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None
     delta = "" if report.history is None else delta_in_words(report.history.policy)
     limit = "" if policy["odds"] is None else f"odds of at most {policy['odds']:g}, "
     frozen = "" if told["frozen"] is None else f"frozen     {told['frozen']} (parameters that no file holds)\n"
+    about = "" if report.statement is None else records_in_words(report.statement.predicate)
+    records = f"records    {about}\n" if about else ""
     console.print(
         f"verdict    {told['verdict']}{_afterwards(told)}\n"
+        f"{records}"
         f"model      {told['model']}\n"
         f"{frozen}"
         f"promised   k = {policy['k']}, x = {policy['x']}, {policy['representatives']} drawn of each cluster, "

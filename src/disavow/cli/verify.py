@@ -30,6 +30,7 @@ _UNCHECKED = {
     "opening": "none was given",
     "receipts": "none were given",
     "model": "not checked: no model was given. The subject is the model of the last standing round",
+    "word": "none was given",
 }
 
 
@@ -42,6 +43,7 @@ def verify(
     receipts: Path | None,
     model: Path | None,
     checkpoint: Path | None,
+    word: Path | None,
     what_if: bool,
     as_json: bool,
 ) -> None:
@@ -62,6 +64,7 @@ def verify(
             checkpoint=read_bytes(checkpoint) if checkpoint else None,
             what_if=what_if,
             client=client,
+            word=read_bytes(word) if word else None,
             now=datetime.now(UTC).isoformat(timespec="microseconds"),
         )
     )

@@ -14,7 +14,7 @@ from itertools import groupby
 
 from disavow.errors import OtherModel, Unreadable, VerificationError
 from disavow.proof.bounds import bounds_of, chance_drawn, largest_displacement, total_ratio, within_odds
-from disavow.proof.commitment import commit, commit_client
+from disavow.proof.commitment import close_records, commit, commit_client, commit_records
 from disavow.proof.envelope import Envelope
 from disavow.proof.history import History, replay
 from disavow.proof.leaves import (
@@ -46,6 +46,7 @@ from disavow.proof.statement import (
     AnyCluster,
     AnyPredicate,
     AnyStatement,
+    ErasedRecords,
     LeaverRounds,
     MappedCluster,
     MappedPredicate,
@@ -55,8 +56,16 @@ from disavow.proof.statement import (
     WithdrawnSlot,
     decode_statement,
 )
-from disavow.proof.summary import delta_in_words, rebuilt_in_words, unchanged_in_words
+from disavow.proof.summary import (
+    count_records,
+    delta_in_words,
+    erased_records,
+    rebuilt_in_words,
+    records_in_words,
+    unchanged_in_words,
+)
 from disavow.proof.validation import day_of, write_figure
+from disavow.proof.word import SignedWord
 
 
 class Verification:
@@ -458,13 +467,13 @@ def check_verdict(v: Verification) -> str:
     same = unchanged_in_words(v.statement, v.history)
     if same:
         v.report.warnings.append(f"{same}: nothing shows that they were retrained")
-    return f"{found}; {same}" if same else found
+    return "; ".join(filter(None, (found, same, records_in_words(v.predicate))))
 
 
 def _check_what_if(said: AnyPredicate) -> str:
     """Nobody asked, so it points to nothing in the log; the clusters alone decide."""
     kind, linked = said.verdict.kind, (said.withdrawal, said.request, said.rounds, said.times, said.verdict.start)
-    if any(value is not None for value in linked):
+    if any(value is not None for value in (*linked, erased_records(said))):
         raise VerificationError("a what-if has no withdrawal")
     if kind == "rollback" or (kind == "never present") != (not said.clusters):
         raise VerificationError(f"{kind} is not what the clusters say")
@@ -487,6 +496,7 @@ def _check_erasure(said: AnyPredicate, history: History) -> str:
     if index >= len(withdrawal.requests):
         raise VerificationError("the proof does not point to a request of its withdrawal")
     request = withdrawal.requests[index]
+    _check_records(erased_records(said), request.records, history.promised.run)
     if request.verdict != kind or (first is not None) != (kind == "rollback"):
         raise VerificationError(f"the verdict in the log is {request.verdict}")
     if kind == "rollback" and first != history.rollback_after(place):
@@ -500,6 +510,14 @@ def _check_erasure(said: AnyPredicate, history: History) -> str:
         raise VerificationError(f"{kind} is not what the rounds say")
     back = f" from round {first}" if first else ""
     return f"{kind}{back}, asked {times.asked_at}, judged {times.judged_at}, answered {times.answered_at}"
+
+
+def _check_records(said: ErasedRecords | None, logged: bytes | None, run_id: str) -> None:
+    """The proof is about as many records as the log committed to, or about a whole client as the log says."""
+    if (said is None) != (logged is None):
+        raise VerificationError("the log says otherwise whether records or a whole client were to be erased")
+    if said is not None and commit_records(run_id=run_id, count=said.count, closed=said.closed) != logged:
+        raise VerificationError("the records are not those that the withdrawal committed to")
 
 
 def _check_times(times: Times, *, asked: str, judged: str) -> None:
@@ -538,11 +556,26 @@ def check_opening(v: Verification) -> str | None:
         withdrawal = v.history.withdrawals[said.withdrawal]
         asked = withdrawal.requests[said.request].client if isinstance(withdrawal, WithdrawalLeaf) else None
     _check_opened(v, opening, asked)
+    _check_opened_records(opening, erased_records(said))
     refuse_other_client(opening.client, v.asked.client, "the opening")
     if asked is None and not opening.rounds:
         return "nothing in the log tells who it is: the client was in no round, and has not asked"
     v.report.opening = opening
-    return f"it names {opening.client!r} in {len(v.shown)} rounds that stand"
+    some = "" if opening.records is None else f", and {count_records(len(opening.records.keys))} of it"
+    return f"it names {opening.client!r} in {len(v.shown)} rounds that stand{some}"
+
+
+def _check_opened_records(opening: Opening, said: ErasedRecords | None) -> None:
+    """The records that the opening names are those that the proof is about."""
+    named = opening.records
+    if (named is None) != (said is None):
+        raise VerificationError("the opening of records is no opening of a whole client, nor the reverse")
+    if named is None or said is None:
+        return
+    if len(set(named.keys)) != len(named.keys) or len(named.keys) != said.count:
+        raise VerificationError(f"it does not name {said.count} records, each once")
+    if close_records(salt=named.salt, records=named.keys) != said.closed:
+        raise VerificationError("it does not open the records: others were to be erased")
 
 
 def _check_opened(v: Verification, opening: Opening, asked: bytes | None) -> None:
@@ -626,6 +659,20 @@ def _other_model(v: Verification, given: str) -> VerificationError:
     )
 
 
+def check_word(v: Verification) -> str | None:
+    """A client's signed word that it removed the records is the one in the proof, and holds."""
+    if v.asked.word is None:
+        return None
+    given, said = SignedWord.decode(v.asked.word), erased_records(v.predicate)
+    if said is None:
+        raise VerificationError("a word was given, and the proof is about no records")
+    if said.word != given.digest:
+        raise VerificationError("the proof has another word, or none: it may be older than the word")
+    records = commit_records(run_id=v.promised.run, count=said.count, closed=said.closed)
+    given.check(run=v.promised.run, records=records)
+    return f"given {given.word.at} by the holder of key {given.fingerprint[:16]}: compare it with the client's"
+
+
 def _refuse(leaf: RoundLeaf, reason: str) -> VerificationError:
     return VerificationError(f"round {leaf.number}: {reason}")
 
@@ -647,5 +694,6 @@ CHECKS: tuple[Callable[[Verification], str | None], ...] = (
     check_opening,
     check_receipts,
     check_model,
+    check_word,
 )
 """All checks in order; `disavow verify` prints the number of each and its name without `check_`."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Collection
 from functools import lru_cache
 
 TAG = b"disavow/slot/v1\x00"
 REQUEST_TAG = b"disavow/request/v1\x00"
+RECORDS_TAG = b"disavow/records/v1\x00"
+RECORD_LIST_TAG = b"disavow/record list/v1\x00"
 SALT_BYTES = 32
 
 
@@ -58,6 +61,38 @@ def commit_client(*, run_id: str, salt: bytes, client: str) -> bytes:
     if len(salt) != SALT_BYTES:
         raise ValueError("a salt has 32 bytes")
     return hashlib.sha256(REQUEST_TAG + _with_length(run_id) + salt + _with_length(client)).digest()
+
+
+def close_records(*, salt: bytes, records: Collection[str]) -> bytes:
+    """Close a list of records: SHA-256(tag ‖ salt ‖ their keys, sorted by their bytes, encoded in the same way).
+
+    Args:
+        salt: 32 random bytes.
+        records: The keys of the records, each once.
+
+    Raises:
+        ValueError: The salt does not have 32 bytes.
+
+    """
+    if len(salt) != SALT_BYTES:
+        raise ValueError("a salt has 32 bytes")
+    keys = sorted(_with_length(record)[4:] for record in records)
+    told = b"".join(struct.pack(">I", len(key)) + key for key in keys)
+    return hashlib.sha256(RECORD_LIST_TAG + salt + told).digest()
+
+
+def commit_records(*, run_id: str, count: int, closed: bytes) -> bytes:
+    """Commit to the records of a request: SHA-256(tag ‖ run ‖ count in 8 bytes ‖ closed list).
+
+    A proof says how many there were without naming them.
+
+    Args:
+        run_id: The run.
+        count: How many records there are.
+        closed: What `close_records` gave.
+
+    """
+    return hashlib.sha256(RECORDS_TAG + _with_length(run_id) + struct.pack(">Q", count) + closed).digest()
 
 
 def _with_length(text: str) -> bytes:

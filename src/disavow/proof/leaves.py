@@ -43,7 +43,7 @@ from disavow.proof.record import (
     constant,
     word,
 )
-from disavow.proof.validation import digest, from_base64, text, to_base64
+from disavow.proof.validation import digest, from_base64, hashed, text, to_base64
 
 VERSION = 4
 """What is written."""
@@ -210,12 +210,17 @@ class RebuiltLeaf(_Leaf):
 
 @dataclass(frozen=True, kw_only=True)
 class LoggedRequest(Record):
-    """A leaver as the log has it: when it asked, the verdict, and commitments to who it is and to its rounds."""
+    """A leaver as the log has it: when it asked, the verdict, and commitments to who it is and to its rounds.
+
+    `records` commits to the records that were to be erased (`commitment.commit_records`); it is left out where the
+    whole client was.
+    """
 
     asked_at: Day
     verdict: Annotated[str, word(*VERDICTS)]
     client: Hash
     rounds: Hash
+    records: Annotated[bytes | None, Codec(hashed, to_base64), LEFT_OUT] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,10 @@ from typing import Annotated, Self
 from disavow.errors import VerificationError
 from disavow.proof import canonical
 from disavow.proof.record import (
+    LEFT_OUT,
     OPENING,
     AtMost,
+    Codec,
     Hash,
     Key,
     Positive,
@@ -24,6 +26,7 @@ from disavow.proof.record import (
 TYPE = "disavow/opening/v1"
 _MOST_BYTES = 16 << 20
 _MOST_ROUNDS = 1_000_000
+_MOST_RECORDS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +40,19 @@ class OpenedSlot(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OpenedRecords(Record):
+    """What opens the commitment to the records that were to be erased: the salt, and their keys."""
+
+    salt: Hash
+    keys: Annotated[tuple[Text, ...], AtMost(_MOST_RECORDS)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Opening(Record):
     """A client's id, and the salts that link it to its slots.
 
-    `salt` opens the commitment to who asked; None for a what-if, where nobody has.
+    `salt` opens the commitment to who asked; None for a what-if, where nobody has. `records` is left out where the
+    whole client was to be erased.
     """
 
     type: Annotated[str, constant(TYPE)] = TYPE
@@ -48,6 +60,7 @@ class Opening(Record):
     client: Text
     salt: Hash | None
     rounds: Annotated[tuple[OpenedSlot, ...], AtMost(_MOST_ROUNDS)]
+    records: Annotated[OpenedRecords | None, Codec(OpenedRecords.parse, OpenedRecords.to_json), LEFT_OUT] = None
 
     @classmethod
     def decode(cls, data: bytes) -> Self:

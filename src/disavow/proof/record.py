@@ -214,12 +214,14 @@ def _optional_writer(write: Writer | None) -> Writer | None:
 PROOF = "a proof"
 OPENING = "an opening"
 RECEIPT = "a receipt"
+WORD = "a word"
 
 # texts inside a JSON string cannot look like these: their quotes are escaped
 _MARKS = (
     (PROOF, re.compile(rb'"payloadType"\s*:')),
     (OPENING, re.compile(rb'"type"\s*:\s*"disavow/opening/')),
     (RECEIPT, re.compile(rb'"type"\s*:\s*"disavow/receipt/')),
+    (WORD, re.compile(rb'"type"\s*:\s*"disavow/word/')),
     ("a list of keys", re.compile(rb'"type"\s*:\s*"disavow/keys/')),
     ("an unsigned statement", re.compile(rb'"predicateType"\s*:')),
     ("a checkpoint", re.compile(rb"\Adisavow/run/\S+\n")),
@@ -234,7 +236,7 @@ def expecting(data: bytes, wanted: str) -> Iterator[None]:
 
     Args:
         data: The file.
-        wanted: Its kind: `PROOF`, `OPENING` or `RECEIPT`.
+        wanted: Its kind: `PROOF`, `OPENING`, `RECEIPT` or `WORD`.
 
     Raises:
         Unreadable: Whatever was raised inside, or what the file is instead.

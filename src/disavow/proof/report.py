@@ -26,6 +26,7 @@ class Asked:
         checkpoint: A checkpoint that somebody kept.
         what_if: Whether a what-if is asked for, and not an erasure.
         client: Whom the opening must be about, compared by bytes.
+        word: A client's signed word that it removed the records.
         now: The present time, as leaves have it; with None, leaves in the future are not warned of.
 
     """
@@ -38,6 +39,7 @@ class Asked:
     checkpoint: bytes | None = None
     what_if: bool = False
     client: str | None = None
+    word: bytes | None = None
     now: str | None = None
 
 

@@ -10,6 +10,7 @@ from disavow.proof import canonical
 from disavow.proof.envelope import LARGEST
 from disavow.proof.leaves import VERDICTS, Leaf, OpenCluster, ShownLeaf, open_log, parse_leaf, parse_shown
 from disavow.proof.record import (
+    LEFT_OUT,
     AtMost,
     Base64,
     Codec,
@@ -26,6 +27,7 @@ from disavow.proof.record import (
     constant,
     word,
 )
+from disavow.proof.validation import hashed, to_base64
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 ERASURE = "urn:disavow:proof-of-deniability:v4"
@@ -143,12 +145,25 @@ class Times(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ErasedRecords(Record):
+    """The records that were to be erased of a client that stays: how many, their list, closed, and its word.
+
+    Together the first two are what the log committed to. `word` is the digest of the client's signed word that it
+    removed them (`disavow.proof.word`); it is left out where the client has given none.
+    """
+
+    count: Positive
+    closed: Hash
+    word: Annotated[bytes | None, Codec(hashed, to_base64), LEFT_OUT] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Predicate(Record):
     """What a statement says.
 
     `withdrawal` is the place of a leaf, `request` the index of a request in it; of a what-if, these,
     `rounds` and `times` are None. `cover` are the subtrees over the other entries of the leaver's withdrawal, one
-    root behind the other.
+    root behind the other. `records` is left out where the whole client was to be erased.
     """
 
     checkpoint: Text
@@ -163,6 +178,7 @@ class Predicate(Record):
     bounds: TotalBounds
     verdict: StatedVerdict
     times: Times | None
+    records: Annotated[ErasedRecords | None, Codec(ErasedRecords.parse, ErasedRecords.to_json), LEFT_OUT] = None
 
 
 @dataclass(frozen=True, kw_only=True)

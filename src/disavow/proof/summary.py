@@ -9,7 +9,7 @@ from disavow.errors import VerificationError
 from disavow.proof.bounds import as_odds, bounds_of, chance_drawn, log10_odds, total_ratio
 from disavow.proof.history import History
 from disavow.proof.leaves import LoggedPolicy, RunLeaf, rounds_by_place
-from disavow.proof.statement import AnyStatement
+from disavow.proof.statement import AnyPredicate, AnyStatement, ErasedRecords, Predicate
 
 EXCLUDES_NOBODY = "adaptive Δ excludes nobody"
 
@@ -118,6 +118,42 @@ def delta_in_words(policy: LoggedPolicy) -> str:
     if policy.relative_delta is not None:
         return f"{policy.relative_delta:g}x the median update norm"
     return "adaptive" if policy.delta is None else f"{policy.delta:g}"
+
+
+def erased_records(said: AnyPredicate) -> ErasedRecords | None:
+    """Find the records that a predicate is about; None where it is about a whole client.
+
+    Args:
+        said: What a statement says.
+
+    """
+    return said.records if isinstance(said, Predicate) else None
+
+
+def records_in_words(said: AnyPredicate) -> str:
+    """Say that records were to be erased, and who says that they were removed; "" of a whole client.
+
+    Args:
+        said: What a statement says.
+
+    """
+    records = erased_records(said)
+    if records is None:
+        return ""
+    told = f"about {count_records(records.count)} of a client that stays"
+    if records.word is None:
+        return f"{told}: that it removed them is for the client to say, and its signed word is not in the proof"
+    return f"{told}: that it removed them is the client's signed word, of digest {records.word.hex()[:16]}"
+
+
+def count_records(count: int) -> str:
+    """Count records in words.
+
+    >>> count_records(1), count_records(2)
+    ('1 record', '2 records')
+
+    """
+    return f"{count} record{'' if count == 1 else 's'}"
 
 
 def rebuilt_in_words(rounds: int) -> str:
