@@ -25,8 +25,9 @@ KEYS = ["a", "b", "a", "b", "c"]
 
 
 def train_message(excluded: Exclusions | None) -> Message:
-    record = None if excluded is None else to_record(excluded)
-    content = {"config": ConfigRecord({"lr": 0.1}), **({} if record is None else {"disavow-exclusions": record})}
+    content = {"config": ConfigRecord({"lr": 0.1})}
+    if excluded is not None:
+        content["disavow-exclusions"] = to_record(excluded)
     return Message(RecordDict(content), 1, "train")
 
 
@@ -54,10 +55,6 @@ def test_of_a_data_set_a_subset_is_left() -> None:
 def test_where_nothing_is_excluded_the_data_is_as_it_was(excluded: Exclusions | None) -> None:
     dataset = list("vwxyz")
     assert without_excluded(train_message(excluded), dataset, KEYS) is dataset
-
-
-def test_nothing_is_sent_where_nothing_is_excluded() -> None:
-    assert to_record(Exclusions(bytes(32))) is None
 
 
 def test_every_example_needs_a_key() -> None:

@@ -25,8 +25,9 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from disavow.errors import ConfigError
 from disavow.flower.evidence import Evidence
-from disavow.flower.exclusions import left_out, never_held, without_excluded
+from disavow.flower.exclusions import left_out, never_held, removals_asked, without_excluded
 from disavow.flower.log import warn
+from disavow.flower.node_keys import NODE_KEY, NodeSigner
 from disavow.flower.node_requests import ask_erasure
 from disavow.flower.protocol import (
     ASK,
@@ -41,6 +42,7 @@ from disavow.flower.protocol import (
     SEED,
     UNKNOWN,
     VERIFIED,
+    WORDS,
 )
 
 if TYPE_CHECKING:
@@ -160,8 +162,8 @@ def evidence_mod(message: Message, context: Context, call_next: ClientAppCallabl
         noted = _kept(lambda: evidence.note_update(message.content, reply.content))
         if kept and noted:
             told[EVIDENCE] = True
-        if left_out(message.content) and (unknown := never_held(message.content)):
-            told[UNKNOWN] = unknown
+        if left_out(message.content):
+            told.update(_removed(evidence, message, context))
     if told:
         reply.content[RECORD] = told
     return reply
@@ -177,6 +179,24 @@ def _requests(evidence: Evidence, message: Message) -> ConfigRecord:
 
     _kept(read)
     return ConfigRecord({REQUESTS: asked} if asked else {})
+
+
+def _removed(evidence: Evidence, message: Message, context: Context) -> dict[str, list[bytes]]:
+    """What a reply says of records that the app has left out: the client's word, and which of them are unknown."""
+    told = {}
+    if unknown := never_held(message.content):
+        told[UNKNOWN] = unknown
+    asked, key = removals_asked(message.content), context.node_config.get(NODE_KEY)
+    if asked and key is not None:
+        words: list[bytes] = []
+        try:
+            signer = NodeSigner.load(str(key))
+            _kept(lambda: words.extend(evidence.words(message.content, asked, signer)))
+        except ConfigError as error:
+            warn(f"no word can be signed: {error}")
+        if words:
+            told[WORDS] = words
+    return told
 
 
 def _kept(keep: Callable[[], None]) -> bool:

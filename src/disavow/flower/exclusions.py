@@ -20,19 +20,16 @@ if TYPE_CHECKING:
     from flwr.app import RecordDict
 
 
-def to_record(exclusions: Exclusions, removals: Iterable[bytes] = ()) -> ConfigRecord | None:
+def to_record(exclusions: Exclusions, removals: Iterable[bytes] = ()) -> ConfigRecord:
     """Write what one client must leave out, for a message to its node.
+
+    Where nothing is excluded, no such record is sent, and so the key neither.
 
     Args:
         exclusions: The client's own.
         removals: The log's commitments to the records of requests that the node has not given its word on yet.
 
-    Returns:
-        The record; None where nothing is excluded: then nothing is sent, the key neither.
-
     """
-    if not exclusions.hashes:
-        return None
     record = ConfigRecord({EXCLUSION_KEY: exclusions.key, HASHES: sorted(exclusions.hashes)})
     if asked := list(removals):
         record[REMOVALS] = asked

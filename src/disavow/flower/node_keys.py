@@ -26,12 +26,12 @@ class NodeSigner:
     """A SuperNode's private key.
 
     Args:
-        key: The key.
+        key: The key itself.
 
     """
 
     def __init__(self, key: ec.EllipticCurvePrivateKey) -> None:
-        self._key = key
+        self.key = key
 
     @classmethod
     def load(cls, path: Path | str) -> NodeSigner:
@@ -61,7 +61,7 @@ class NodeSigner:
     @property
     def public_key(self) -> bytes:
         """The public half, in PEM: what the SuperLink tells of the node."""
-        return self._key.public_key().public_bytes(
+        return self.key.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
 
@@ -72,7 +72,7 @@ class NodeSigner:
             message: What is signed.
 
         """
-        return self._key.sign(message, _ALGORITHM)
+        return self.key.sign(message, _ALGORITHM)
 
 
 def parse_public_key(public_key: bytes) -> ec.EllipticCurvePublicKey | None:

@@ -117,10 +117,17 @@ class NodeRequests:
     def _placed_now(self, client: str, signed: SignedRequest, request: NodeRequest) -> int:
         """Check a request and place it; its number."""
         self._refuse(client, signed, request)
-        [number] = self._federation.ledger.place_requests([client], at=self._federation.clock())
-        self._keep(number, signed, request.nonce)
+        ledger, at = self._federation.ledger, self._federation.clock()
+        kept = self._keep(signed, request.nonce)
+        if request.unit == "record":
+            number = ledger.place_record_requests({client: request.records}, at=at)[client]
+        else:
+            [number] = ledger.place_requests([client], at=at)
+        # what was kept and not numbered when a server app died is sent again, and finds the request that it placed
+        kept.replace(self._name(request.nonce, number))
         self._placed[request.nonce] = number
-        inform(f"{client}'s node asks to be forgotten, or some of its records: request {number}")
+        asked = f"{len(request.records)} of its records be erased" if request.records else "it be forgotten"
+        inform(f"the node of {client} asks that {asked}: request {number}")
         return number
 
     def _refuse(self, client: str, signed: SignedRequest, request: NodeRequest) -> None:
@@ -147,10 +154,15 @@ class NodeRequests:
 
     # -- the evidence of who asked -----------------------------------------------------------------------------
 
-    def _keep(self, number: int, signed: SignedRequest, nonce: bytes) -> None:
+    def _keep(self, signed: SignedRequest, nonce: bytes) -> Path:
         self._openings.mkdir(parents=True, exist_ok=True, mode=0o700)
-        name = f"asked-{number}-{self._federation.ledger.run_id[:8]}-{nonce.hex()}.json"
-        write_durably(self._openings / name, signed.encode(), mode=0o600)
+        path = self._name(nonce)
+        write_durably(path, signed.encode(), mode=0o600)
+        return path
+
+    def _name(self, nonce: bytes, number: int | None = None) -> Path:
+        placed = "" if number is None else f"{number}-"
+        return self._openings / f"asked-{placed}{self._federation.ledger.run_id[:8]}-{nonce.hex()}.json"
 
     def _kept(self) -> dict[bytes, int]:
         """The numbers of requests that were placed before, by their nonces."""

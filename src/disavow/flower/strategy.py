@@ -23,7 +23,9 @@ from disavow.federation import Callbacks, Federation
 from disavow.flower.identity import Identity
 from disavow.flower.log import inform, warn
 from disavow.flower.messages import ClientGrid, Delivery, MessageConfigs
+from disavow.flower.opened_requests import OpenedRequests
 from disavow.flower.placement import AcceptRequests, NodeRequests
+from disavow.flower.removal_words import RemovalWords
 from disavow.flower.replies import ArrayFormat
 from disavow.flower.roster import Roster
 from disavow.flower.settings import absolute_path, check_node_requests, check_reply_rules, settings_from
@@ -179,7 +181,9 @@ class KIPFedAvg(FedAvg):
             options = federation.options
             roster = Roster(grid, federation.ledger, identity=self.identity)
             requests = NodeRequests(federation, self.openings, self.accept_node_requests)
-            configs = MessageConfigs(federation.ledger, requests, seed=self.settings.seed)
+            opened = OpenedRequests(federation.ledger, self.openings)
+            words = RemovalWords(federation.ledger, opened, self.openings)
+            configs = MessageConfigs(federation.ledger, requests, words, seed=self.settings.seed)
             training = NodeTraining(
                 strategy=self,
                 grid=grid,
@@ -188,6 +192,7 @@ class KIPFedAvg(FedAvg):
                 roster=roster,
                 configs=configs,
                 requests=requests,
+                words=words,
                 timeout=timeout,
                 train_config=ConfigRecord() if train_config is None else train_config,
                 evaluate_fn=evaluate_fn,
@@ -200,7 +205,7 @@ class KIPFedAvg(FedAvg):
                     self.min_available_nodes, self.min_train_nodes, timeout=timeout
                 ),
             )
-            delivery = Delivery(grid, federation.ledger, roster, configs, requests, self.openings)
+            delivery = Delivery(grid, federation.ledger, roster, configs, requests, opened)
             self._training = training
             try:
                 self._train(federation, training, delivery, num_rounds, evaluate_config or ConfigRecord())
@@ -247,7 +252,7 @@ class KIPFedAvg(FedAvg):
         callbacks = Callbacks(
             on_verdict=lambda verdict, requests: inform(f"{requests} erasure requests: {verdict}"),
             on_answer=_log_answer,
-            on_opening=delivery.written.__setitem__,
+            on_opening=delivery.opened.add,
         )
         federation.answer(callbacks)
 

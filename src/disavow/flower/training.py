@@ -24,6 +24,7 @@ from disavow.flower.log import inform, warn
 from disavow.flower.messages import ClientGrid, MessageConfigs, exchange
 from disavow.flower.placement import NodeRequests
 from disavow.flower.protocol import EPOCHS, EVIDENCE, RECORD
+from disavow.flower.removal_words import RemovalWords
 from disavow.flower.replies import (
     ArrayFormat,
     InvalidReply,
@@ -70,6 +71,7 @@ class NodeTraining:
         roster: Who is connected.
         configs: What each client's message carries.
         requests: The requests that nodes make themselves, which their replies bring.
+        words: The clients' words that they removed records, which their replies bring.
         timeout: Seconds that messages wait for replies; whoever gets one later does not begin with it.
         train_config: What the app wants to send with every train message.
         evaluate_fn: Evaluates a model on the server's data, if the app has such a function.
@@ -87,6 +89,7 @@ class NodeTraining:
     roster: Roster
     configs: MessageConfigs
     requests: NodeRequests
+    words: RemovalWords
     timeout: float
     train_config: ConfigRecord = field(default_factory=ConfigRecord)
     evaluate_fn: EvaluateFn | None = None
@@ -179,6 +182,8 @@ class NodeTraining:
             told = reply.content.get(RECORD)
             if isinstance(told, ConfigRecord) and told.get(EVIDENCE) is True:
                 self.evidence_clients.add(client)
+            if isinstance(told, ConfigRecord):
+                self.words.take(client, told)
         return good, bad
 
     def send(self, messages: Iterable[Message], grid: ClientGrid, round_number: int) -> dict[int, Message]:

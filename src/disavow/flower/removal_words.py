@@ -1,0 +1,112 @@
+"""Collect the clients' signed words that they removed records (`disavow.proof.word`).
+
+A node is asked for its word in the messages that exclude the records, and gives it in a reply once its app has left
+them out. It counts where it is signed with the key that the client is known by. The run keeps the word's digest, and
+proofs that are made or renewed from then on carry it; the word itself, which names the client, lies beside the
+openings.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from flwr.app import ConfigRecord
+
+from disavow.errors import DisavowError, VerificationError
+from disavow.flower.log import inform, warn
+from disavow.flower.node_keys import fingerprint
+from disavow.flower.opened_requests import OpenedRequests
+from disavow.flower.protocol import UNKNOWN, WORDS
+from disavow.ledger import Ledger
+from disavow.ledger.files import write_durably
+from disavow.proof.word import SignedWord
+
+
+class RemovalWords:
+    """The words that clients have given, and those that they are asked for.
+
+    Args:
+        ledger: The run, open for writing.
+        opened: The requests whose openings are here.
+        openings: The folder for openings, where words are kept.
+
+    """
+
+    def __init__(self, ledger: Ledger, opened: OpenedRequests, openings: Path) -> None:
+        self._ledger, self._opened, self._openings = ledger, opened, openings
+        self._warned: set[str] = set()
+
+    def wanted(self, client: str) -> dict[bytes, int]:
+        """Find the requests for records of a client that it has not given its word on.
+
+        Args:
+            client: Whose records they were.
+
+        Returns:
+            The numbers of the requests, by the log's commitments to the records.
+
+        """
+        wanted = {records: number for number, records in self._ledger.words_wanted(client).items()}
+        for opened in self._opened.all():
+            if opened.client == client and opened.for_records and not self._path(opened.number).exists():
+                records = self._ledger.records_commitment(opened.number)
+                if records is not None:
+                    wanted[records] = opened.number
+        return wanted
+
+    def take(self, client: str, told: ConfigRecord) -> None:
+        """Keep the words in a reply, checked; and say in the log which records its node does not have.
+
+        Args:
+            client: Whose node it is from.
+            told: What the reply says beside the update; it may be anything.
+
+        """
+        unknown, words = told.get(UNKNOWN), told.get(WORDS)
+        if isinstance(unknown, list) and unknown:
+            self._warn_once(
+                f"{client}: its node has no record of {len(unknown)} keys that were excluded: they are misspelt, or "
+                "were removed before"
+            )
+        for data in words if isinstance(words, list) else []:
+            try:
+                self._note(client, data if isinstance(data, bytes) else b"")
+            except DisavowError as wrong:
+                self._warn_once(f"a word of {client} that it removed records is not taken: {wrong}")
+
+    def _note(self, client: str, data: bytes) -> None:
+        word = SignedWord.decode(data)
+        number = self.wanted(client).get(word.word.records)
+        if number is None:
+            return  # it was given before, or is about nothing that was asked
+        if _key_of(word) != client:
+            raise VerificationError("it is signed with another key than the client is known by")
+        word.check(run=self._ledger.run_id, records=word.word.records)
+        # the file is there before the run has its digest, and gets its name once it has: after a crash in between the
+        # client is asked again, and gives the same word
+        self._openings.mkdir(parents=True, exist_ok=True, mode=0o700)
+        unnoted = self._path(number).with_suffix(".unnoted")
+        write_durably(unnoted, data, mode=0o600)
+        self._ledger.note_word(number, data)
+        unnoted.replace(self._path(number))
+        inform(f"request {number}: the client has given its signed word that it removed the records")
+
+    def _path(self, number: int) -> Path:
+        return self._openings / f"word-{number}-{self._ledger.run_id[:8]}.json"
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            warn(text)
+
+
+def _key_of(word: SignedWord) -> str | None:
+    """The fingerprint of the key that a word names, as clients are known by it; None where it is no such key."""
+    try:
+        key = serialization.load_der_public_key(word.public_key)
+    except ValueError:
+        return None
+    return fingerprint(
+        key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
