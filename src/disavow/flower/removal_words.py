@@ -1,9 +1,9 @@
 """Collect the clients' signed words that they removed records (`disavow.proof.word`).
 
-A node is asked for its word in the messages that exclude the records, and gives it in a reply once its app has left
-them out. It counts where it is signed with the key that the client is known by. The run keeps the word's digest, and
-proofs that are made or renewed from then on carry it; the word itself, which names the client, lies beside the
-openings.
+A node is asked for its word in the messages that exclude the records, and gives it in a reply once its app has
+left them out. It counts where it is signed with the key that the client is known by. The run keeps the word's
+digest, and proofs that are made or renewed from then on carry it; the word itself, which names the client, lies
+beside the openings.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class RemovalWords:
         unknown, words = told.get(UNKNOWN), told.get(WORDS)
         if isinstance(unknown, list) and unknown:
             self._warn_once(
-                f"{client}: its node has no record of {len(unknown)} keys that were excluded: they are misspelt, or "
-                "were removed before"
+                f"{client}: its node has no records of {len(unknown)} keys that were excluded: they are misspelt, "
+                "or were removed before"
             )
         for data in words if isinstance(words, list) else []:
             try:
@@ -83,8 +83,8 @@ class RemovalWords:
         if _key_of(word) != client:
             raise VerificationError("it is signed with another key than the client is known by")
         word.check(run=self._ledger.run_id, records=word.word.records)
-        # the file is there before the run has its digest, and gets its name once it has: after a crash in between the
-        # client is asked again, and gives the same word
+        # the file is there before the run has its digest, and gets its name once it has: after a crash in between
+        # the client is asked again, and gives the same word
         self._openings.mkdir(parents=True, exist_ok=True, mode=0o700)
         unnoted = self._path(number).with_suffix(".unnoted")
         write_durably(unnoted, data, mode=0o600)
