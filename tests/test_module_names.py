@@ -17,8 +17,8 @@ ORDINARY = """
     fsck fused game gaussian geometry graphs history hub id identity images init initial intervals journal
     judge key keygen keyring keys kmeans layers layout leaves lenet5 level limitations lira loading local lock
     log loss mdav members memory merkle messages migrations mini mlflow models network node nodes noise notes
-    nvrtc objectives opened output parameters participation partition partitioners passphrase perturb pkcs8 placement plan
-    plot pool postgres power precision privacy progress protocol prove pseudonyms randomness reader record replies
+    nvrtc objectives opened output parameters participation partition partitioners passphrase perturb pkcs8
+    placement plan plot pool postgres power precision privacy progress protocol prove pseudonyms randomness reader record replies
     removal report reproducibility resnet restored results retention retrain retraining roc roster rows run runs
     samples sampling schema search secrets sequential settings sgd show signals simulated sqlite stack stacked state
     statement status step sticky store strategies stream study subject summary table tensorboard theorem threads
