@@ -1,4 +1,4 @@
-"""One record of a node and not the whole client: left out from the next round on, proved, and by the client's word."""
+"""One record and not the whole client: left out from the next round on, proved, and by the client's word."""
 
 from __future__ import annotations
 
