@@ -13,6 +13,9 @@ exit code of the command that met it::
     ├── StrategyError       17   a registered strategy failed, or returned what cannot be used
     ├── UnknownClient        7   a client that this run does not have
     │   └── AlreadyForgotten 7   a client who has left this run: there is nothing left to erase
+    ├── UnknownRecord        7   a record that its client does not hold
+    ├── RecordErased         7   a record that was erased before
+    ├── RecordsUnchecked     2   records that cannot be checked here, or not erased one by one
     ├── StorageError        14   the disk, or a limit of the system, refused; the run stays at its last good state
     │   ├── StorageFull      8   no room to write
     │   ├── BucketRefused   14   the bucket with a run's models is not there, or may not be used
@@ -122,6 +125,29 @@ class AlreadyForgotten(UnknownClient):
     """A client who has left this run and was forgotten. Which request was its own, only its opening tells."""
 
     code = "DSV-303"
+
+
+class UnknownRecord(DisavowError):
+    """A record that its client does not hold."""
+
+    code = "DSV-304"
+    exit_code = 7
+
+
+class RecordErased(DisavowError):
+    """A record that was erased before: no round since has seen it."""
+
+    code = "DSV-305"
+    exit_code = 7
+
+
+class RecordsUnchecked(DisavowError):
+    """Records that cannot be erased by themselves: the task has no keys for them, cannot be loaded to look for
+    them, or has no others of their client.
+    """
+
+    code = "DSV-306"
+    exit_code = 2
 
 
 class StorageError(DisavowError):

@@ -14,9 +14,9 @@ import copy
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ParamSpec, Self
 
 from disavow import config, runs
 from disavow.config import Settings
-from disavow.domain import EngineChoice, ErasureRequest, Policy, Verdict, escaped
+from disavow.domain import EngineChoice, ErasureRequest, Exclusions, Policy, Verdict, escaped
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.mechanisms import Mechanism, WithoutRetraining, refuse_another
 from disavow.erasure.mechanisms import build as build_mechanism
@@ -157,6 +157,8 @@ class Federation:
     own_options: RoundOptions | None = None
     """How rounds are run, where that is not as the settings say."""
     _follower: Follower | None = None
+    _left_out: Mapping[str, Exclusions] = field(default_factory=dict, repr=False)
+    """The erased records that the engine was built without, as far as this federation has looked."""
 
     # -- opening and closing ------------------------------------------------------------------------------------
 
@@ -340,6 +342,7 @@ class Federation:
 
         """
         if self._prepared is None:
+            self._left_out = self.ledger.exclusions()  # before: what is erased meanwhile is left out later
             with self.loading() as on_progress:
                 self._prepared = runs.prepare_again(
                     self.ledger, self.settings, task=self.task, on_progress=on_progress
@@ -352,8 +355,43 @@ class Federation:
 
     @property
     def engine(self) -> Engine:
-        """What trains the clients of a round."""
-        return self.prepared.engine if self.own_engine is None else self.own_engine
+        """What trains the clients of a round, without any record that was erased."""
+        if self.own_engine is not None:
+            return self.own_engine
+        if self.prepared.trainer.kind == "python":
+            return self.prepared.engine
+        from disavow.engines.current import CurrentEngine
+
+        return CurrentEngine(self._current_engine)
+
+    def _current_engine(self) -> Engine:
+        """The engine of the task without what was erased by now; built again where that has become more."""
+        prepared, erased = self.prepared, self.ledger.exclusions()
+        if erased != self._left_out:
+            self._prepared = prepared = runs.prepare_without_erased(self.ledger, self.settings, prepared)
+            self._left_out = erased
+        return prepared.engine
+
+    def record_keys_of(self, client: str) -> tuple[str, ...] | None:
+        """Name the records of a client that are left, one key for each of its examples. No engine is built.
+
+        Args:
+            client: The client's id.
+
+        Returns:
+            The keys, in the order of its data; None where the task does not name this client's records.
+
+        Raises:
+            CannotRetrain: The task is not to be had here, or is not the same.
+            TaskError: The task has no such client, or names its examples otherwise than one by one.
+
+        """
+        runs.refuse_other_trainer(self.ledger, self.settings, self.task)
+        if self._prepared is not None:
+            return runs.leave_out_erased(self.ledger, self._prepared.loaded).record_keys(client)
+        with self.loading() as on_progress:
+            found = runs.find_again(self.ledger, self.settings, self.task, on_progress=on_progress)
+        return found.record_keys(client)
 
     @property
     def engine_choice(self) -> EngineChoice | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -443,18 +443,71 @@ def find_again(
         refuse_other_layout(ledger, loaded.network)
     else:
         refuse_other_layout(ledger, loaded.network)
-        _refuse_other_task(ledger, loaded)
-    return loaded
+        _refuse_other_model(ledger, loaded.network)
+    return leave_out_erased(ledger, loaded)
 
 
-def _refuse_other_task(ledger: Ledger, loaded: LoadedTask) -> None:
-    """Refuse a task whose model or data is not what the run began with."""
+def leave_out_erased(ledger: Ledger, loaded: LoadedTask) -> LoadedTask:
+    """Leave the records that were erased out of a run's task, and refuse clients whose data is not what it was.
+
+    What a client holds is compared without the records: the data may still have them, or not. After a record
+    request the run knows nothing of it; then it is noted, where the run is open for writing, and must stay so.
+
+    Args:
+        ledger: The run.
+        loaded: Its task.
+
+    Returns:
+        The task with what is left; itself where nothing was left out.
+
+    Raises:
+        CannotRetrain: The data of a client is gone or has changed, or nothing is left of it.
+
+    """
+    from disavow.tasks import ImageTask
+
+    clients = set(ledger.clients())
+    erased = {client: found for client, found in ledger.exclusions().items() if client in clients}
+    try:
+        left = loaded.without(erased)
+    except TaskError as error:
+        raise CannotRetrain(f"the task of {ledger.directory} cannot be used: {error}") from error
+    # built-in images are bound as a whole, with the records: whoever has them has all of them
+    if not isinstance(loaded.task, ImageTask):
+        _refuse_other_samples(ledger, left)
+    return left
+
+
+def prepare_without_erased(ledger: Ledger, settings: Settings, prepared: Prepared) -> Prepared:
+    """Build the engine of a run again where records were erased since it was built.
+
+    Args:
+        ledger: The run.
+        settings: Its settings.
+        prepared: Its task and its engine, which is closed where another one takes its place.
+
+    Returns:
+        What trains from now on.
+
+    Raises:
+        CannotRetrain: The data of a client is gone or has changed, or nothing is left of it.
+
+    """
+    left = leave_out_erased(ledger, prepared.loaded)
+    if left is prepared.loaded:
+        return prepared
+    prepared.engine.close()
+    return replace(prepared, loaded=left, engine=_engine_of(settings, left))
+
+
+def _refuse_other_model(ledger: Ledger, network: nn.Module) -> None:
+    """Refuse a task whose model is not the one that the run began with."""
     from disavow.engines.state import frozen_digest, model_of
     from disavow.ledger.models import digest_of, to_safetensors
 
-    if frozen_digest(loaded.network) != ledger.trainer.frozen:
+    if frozen_digest(network) != ledger.trainer.frozen:
         raise CannotRetrain(f"the frozen parameters of the task's model are not those of {ledger.directory}")
-    initial = model_of(loaded.network)
+    initial = model_of(network)
     if initial.layout.constants != ledger.layout.constants:
         raise CannotRetrain(f"the whole numbers in the task's model are not those of {ledger.directory}")
     if digest_of(to_safetensors(ledger.layout, initial.vector.numpy())) != ledger.initial_model:
@@ -462,14 +515,23 @@ def _refuse_other_task(ledger: Ledger, loaded: LoadedTask) -> None:
             f"the task builds another initial model than the one of {ledger.directory} (is it an object whose "
             "weights were drawn outside the task? A function that builds it draws them from the run's seed)"
         )
+
+
+def _refuse_other_samples(ledger: Ledger, left: LoadedTask) -> None:
+    """Refuse a task whose clients do not hold what they held, and note what a client holds where nobody has yet."""
     kept, leaving = ledger.data_digests(), _leaving(ledger)
-    for client in ledger.clients():
-        if client in leaving:
-            continue
-        if client not in loaded.samples:
+    staying = [client for client in ledger.clients() if client not in leaving]
+    for client in staying:
+        if client not in left.samples:
             raise CannotRetrain(f"the task has no client {escaped(client)}, who takes part in {ledger.directory}")
-        if client in kept and loaded.digests[client] != kept[client]:
-            raise CannotRetrain(f"the data of {escaped(client)} has changed since {ledger.directory} began")
+        if client in kept and left.digests[client] != kept[client]:
+            raise CannotRetrain(
+                f"the data of {escaped(client)} has changed since {ledger.directory} began, or since records of it "
+                "were erased"
+            )
+    new = {client: left.digests[client] for client in staying if client not in kept}
+    if new and ledger.writable:
+        ledger.bind_data(new)
 
 
 def refuse_other_trainer(ledger: Ledger, settings: Settings, task: Task | str | None = None) -> None:

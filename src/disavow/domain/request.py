@@ -39,7 +39,8 @@ class ErasureRequest:
 
     `client` is None once the id has been deleted. `remark` says what the verdict alone does not, such as why
     a model could not be retrained. `approximate`: rounds were rebuilt for it by other means than retraining.
-    `cancelled_at` is set where it was cancelled.
+    `cancelled_at` is set where it was cancelled. `records`: how many records it names, of a client that stays; None
+    where the whole client is to be forgotten.
     """
 
     number: int
@@ -52,6 +53,7 @@ class ErasureRequest:
     remark: str = ""
     approximate: bool = False
     cancelled_at: datetime | None = None
+    records: int | None = None
 
     @property
     def pending(self) -> bool:
@@ -68,6 +70,7 @@ class ErasureRequest:
         taken = self.answered_at - self.asked_at if self.answered_at else None
         return {
             "number": self.number,
+            "records": self.records,
             "state": self.state.value,
             "verdict": self.verdict.kind.value if self.verdict else None,
             "first_broken_round": self.verdict.round if self.verdict else None,

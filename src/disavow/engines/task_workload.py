@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from disavow.config import TrainingSettings
-from disavow.domain import Evaluation, Layout, escaped
+from disavow.domain import Evaluation, Exclusions, Layout, escaped
 from disavow.engines.batches import batches
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.state import frozen_digest, model_of, refuse_run
@@ -88,6 +88,7 @@ class TaskWorkload:
             self.seed,
             _fingerprint(loaded.network),
             loaded.digests,
+            loaded.exclusions,
         )
 
     @cached_property
@@ -184,6 +185,7 @@ class TaskCopy:
         seed: The run's seed.
         network: The fingerprint of the model.
         digests: What each client holds.
+        exclusions: Records that were erased: the worker leaves them out by itself, and is sent hashes of them.
 
     """
 
@@ -194,6 +196,7 @@ class TaskCopy:
     seed: int
     network: str
     digests: Mapping[str, str]
+    exclusions: Mapping[str, Exclusions] = field(default_factory=dict)
 
     def filled(self, tensors: Sequence[Tensor]) -> TaskWorkload:  # noqa: ARG002 - a task brings its own
         """Build the task again, as it was in the process that trains.
@@ -210,6 +213,7 @@ class TaskCopy:
             if task is None:
                 raise CannotRebuild("neither it nor its factory was sent")
             loaded = load(task, training=self.training, seed=self.seed, factory=self.factory)
+            loaded = loaded.without(self.exclusions)
             digests = loaded.digests
         except Exception as error:
             raise CannotRebuild(f"it cannot be built in a worker process: {error}") from error

@@ -38,27 +38,37 @@ class Forecast:
     odds: Mapping[str, float | None] = field(default_factory=dict)
 
 
-def foresee(ledger: Ledger, ids: Sequence[str], options: RoundOptions, mechanism: Mechanism) -> Forecast:
+def foresee(
+    ledger: Ledger,
+    ids: Sequence[str],
+    options: RoundOptions,
+    mechanism: Mechanism,
+    *,
+    records_of: Sequence[str] = (),
+) -> Forecast:
     """Judge clients as if they left now, together with whoever waits already. Changes nothing.
 
     Args:
         ledger: The run.
-        ids: The clients.
+        ids: The clients who leave.
         options: How rounds are run.
         mechanism: How undone rounds are rebuilt.
+        records_of: Clients who stay, and have records erased.
 
     """
     refuse_another(ledger, mechanism)
     with ledger.snapshot() as snapshot:
-        asked = snapshot.numbers_to_judge(ids)
+        leaving, staying = snapshot.numbers_to_judge(ids), snapshot.numbers_to_judge(records_of)
+        asked = [*leaving, *staying]
         forgotten = [UNKNOWN] if snapshot.restored_from_backup().slots else []  # they leave first
-        leavers = list({*asked, *snapshot.waiting().clients.values(), *forgotten})
+        requested = snapshot.waiting().joined([*leaving, *forgotten], staying)
+        leavers = requested.leavers
         if snapshot.never_present(leavers) == set(leavers) and snapshot.rebuilding() is None:
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
         else:
             verdict = judged(snapshot, leavers, mechanism)
         first, last = undone_by(snapshot, verdict)
-        work = work_after(snapshot, leavers, verdict, options, mechanism)
+        work = work_after(snapshot, requested, verdict, options, mechanism)
         sizes = ProofSizes.read(snapshot)
         odds = _odds(snapshot, asked, leavers, verdict)
         proofs = [sizes.of(each, before=verdict.undoes, leavers=len(leavers)) for each in asked]

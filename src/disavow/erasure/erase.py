@@ -28,6 +28,9 @@ from disavow.rounds.training import OnRound, settle, settle_newest
 if TYPE_CHECKING:
     from disavow.rounds.local_training import Engine
 
+EngineSource = Callable[[], "Engine"]
+"""Gives what trains the clients of the next round."""
+
 OnVerdict = Callable[[Verdict, int], None]
 """Told a verdict and how many requests it answers, as soon as it is in the ledger."""
 
@@ -46,6 +49,7 @@ def answer_requests(
     openings: Path | None = None,
     on_opening: OnOpening = lambda request, path: None,
     remark: Remark = lambda ledger: "",
+    renewed: EngineSource | None = None,
 ) -> tuple[ErasureRequest, ...]:
     """Answer every request that waits, and complete whatever an earlier call left undone.
 
@@ -59,11 +63,14 @@ def answer_requests(
         openings: The folder for the openings of leavers who asked for no other; without it, one beside the run.
         on_opening: Called with where each opening was written.
         remark: What the report of a rebuild says beyond its cost.
+        renewed: Gives what trains from now on, before each round: without the records that were erased meanwhile.
+            Without it, the engine itself must leave them out.
 
     Returns:
         The requests that were answered.
 
     """
+    current = renewed or (lambda: engine)
     refuse_another(ledger, mechanism)
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
     for summary in settle(ledger, engine, options):  # an interruption may have come just after a record
@@ -71,7 +78,7 @@ def answer_requests(
     _refuse_unfit(ledger, engine, options, mechanism)
     judge_waiting(ledger, options, mechanism, on_verdict)
     answered = delete(ledger, options, mechanism, openings, on_opening)
-    while rebuild_next(ledger, engine, options, mechanism, on_round, remark):
+    while rebuild_next(ledger, current, options, mechanism, on_round, remark):
         judge_waiting(ledger, options, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
         answered += delete(ledger, options, mechanism, openings, on_opening)
     return answered + delete(ledger, options, mechanism, openings, on_opening)
@@ -85,15 +92,15 @@ def _refuse_unfit(ledger: Ledger, engine: Engine, options: RoundOptions, mechani
     from disavow.rounds.vectors import Model
 
     with ledger.snapshot() as snapshot:
-        leavers = list(snapshot.waiting().clients.values())
-        if not leavers:
+        requested = snapshot.waiting()
+        if not requested.clients:
             return
-        verdict = judged(snapshot, leavers, mechanism)
+        verdict = judged(snapshot, requested.leavers, mechanism)
         if verdict.undoes is None:
             return
-        if not work_after(snapshot, leavers, verdict, options, mechanism).steps:
+        if not work_after(snapshot, requested, verdict, options, mechanism).steps:
             return
-        leaving = snapshot.names_of(leavers)
+        leaving = snapshot.names_of(requested.leaving)
         stay = [client for client in snapshot.clients() if client not in leaving]
     model = Model(ledger.layout, torch.from_numpy(ledger.model_before(verdict.undoes)))
     refuse_unfit(engine, model, stay, verdict.undoes)
@@ -136,10 +143,10 @@ def answer_without_training(
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
     after = 0
     most = 1 if apart else MOST_REQUESTS
-    while found := _judge_some(
+    while last := _judge_some(
         ledger, options, mechanism, on_verdict, training=False, after=after, among=among, most=most
     ):
-        after = max(found)
+        after = last
     _finish_unless_trainable(ledger, options, mechanism, remark)
     return delete(ledger, options, mechanism, openings, on_opening)
 
@@ -179,22 +186,24 @@ def _judge_some(
     after: int = 0,
     among: Collection[int] | None = None,
     most: int = MOST_REQUESTS,
-) -> tuple[int, ...]:
+) -> int:
     """① Withdraw the leavers, ② judge, ③b roll back where it must be: all in one transaction.
 
     Requests that wait together are judged together: one rollback, to the earliest broken round. Without `training`
-    they are left waiting where something would have to be trained. The numbers of the requests that were looked at.
-    Evidence is read as if withdrawn; the rows follow in the same transaction.
+    they are left waiting where something would have to be trained. The number of the last request that was looked
+    for; 0 where none waits. Evidence is read as if withdrawn; the rows follow in the same transaction.
+
+    Whoever stays, without some of its records, goes on under a new key at once.
     """
     with ledger.transaction() as transaction:
         requested = transaction.waiting(after=after, among=among, most=most)
-        numbers, leavers = tuple(requested.clients), list(requested.clients.values())
+        leavers = requested.leavers
         if not leavers:
-            return ()
+            return 0
         verdict = judged(transaction, leavers, mechanism)
         if verdict.undoes is not None:
-            if not training and work_after(transaction, leavers, verdict, options, mechanism).steps:
-                return numbers
+            if not training and work_after(transaction, requested, verdict, options, mechanism).steps:
+                return requested.last
             # what is served from now on must be intact before anything is undone
             transaction.model_before(verdict.undoes)
         at = options.clock()
@@ -208,13 +217,16 @@ def _judge_some(
         transaction.log_erasure(erasure)
         refuse_too_large(transaction, erasure, at=at)
         transaction.sign_head()
-    on_verdict(verdict, len(leavers))
-    return numbers
+    renewed = ledger.complete_record_requests()
+    if options.participation is not None:
+        options.participation.clients.remember(renewed)  # their secrets derive from their keys
+    on_verdict(verdict, len(requested.clients))
+    return requested.last
 
 
 def rebuild_next(
     ledger: Ledger,
-    engine: Engine,
+    current: EngineSource,
     options: RoundOptions,
     mechanism: Mechanism,
     on_round: OnRound,
@@ -226,7 +238,7 @@ def rebuild_next(
 
     Args:
         ledger: The run.
-        engine: What trains the clients.
+        current: Gives what trains the clients.
         options: How rounds are run.
         mechanism: How undone rounds are rebuilt.
         on_round: Called with the round.
@@ -242,6 +254,7 @@ def rebuild_next(
     work = _ahead(ledger, options, mechanism, wanted)
     obstacle = work.obstacle
     if work.steps:
+        engine = current()
         try:
             mechanism.rebuild_next(ledger, engine, options)
         except RoundRefused as refusal:

@@ -22,6 +22,7 @@ from disavow.proof.bounds import Bounds, total_ratio, within_odds
 if TYPE_CHECKING:
     from disavow.erasure.mechanisms import Mechanism, Work
     from disavow.ledger import Reader
+    from disavow.ledger.journal import Waiting
     from disavow.rounds.options import RoundOptions
 
 
@@ -83,20 +84,20 @@ def judged(reader: Reader, leavers: Sequence[int], mechanism: Mechanism) -> Verd
 
 
 def work_after(
-    reader: Reader, leavers: Sequence[int], verdict: Verdict, options: RoundOptions, mechanism: Mechanism
+    reader: Reader, requested: Waiting, verdict: Verdict, options: RoundOptions, mechanism: Mechanism
 ) -> Work:
-    """Find what there is to rebuild once clients have left, earlier rollbacks included.
+    """Find what there is to rebuild once requests are honoured, earlier rollbacks included.
 
     Args:
         reader: The ledger.
-        leavers: The clients, by their numbers.
+        requested: The requests; whoever only has records erased takes part in what is rebuilt.
         verdict: The verdict on them.
         options: How rounds are run.
         mechanism: How undone rounds are rebuilt.
 
     """
     first, last = undone_by(reader, verdict)
-    return mechanism.ahead(reader, options, first=first, last=last, leavers=reader.names_of(leavers))
+    return mechanism.ahead(reader, options, first=first, last=last, leavers=reader.names_of(requested.leaving))
 
 
 def undone_by(reader: Reader, verdict: Verdict) -> tuple[int, int]:

@@ -27,13 +27,15 @@ from disavow.ledger.proofs import ProofStore
 from disavow.ledger.requests import JudgedRequest
 from disavow.ledger.withdrawals import Withdrawn
 from disavow.proof.bounds import Bounds, bounds_of, chance_drawn, largest_displacement, total_ratio
+from disavow.proof.commitment import close_records
 from disavow.proof.envelope import LARGEST, seal
 from disavow.proof.keys import DEFAULT_NAME
 from disavow.proof.leaves import RoundLeaf, show_leaves
 from disavow.proof.merkle import cover_of, leaf_hash, path_to, root_of
 from disavow.proof.notes import LONGEST_NAME, Checkpoint, Signer, origin_of
-from disavow.proof.opening import OpenedSlot, Opening
+from disavow.proof.opening import OpenedRecords, OpenedSlot, Opening
 from disavow.proof.statement import (
+    ErasedRecords,
     LeaverRounds,
     Predicate,
     ShownCluster,
@@ -229,7 +231,7 @@ def prove_erasure(reader: Reader, request: JudgedRequest, *, at: datetime) -> Op
 
     """
     withdrawal = reader.withdrawal_places().get(request.erasure)
-    if withdrawal is None or request.rounds_salt is None or request.client_salt is None:
+    if withdrawal is None:
         raise LedgerError(f"request {request.number} is not in the log")
     shown = {slot.place for slot in reader.logged_slots(request.client)}
     superseded = [place for place in reader.places_of_client(request.client) if place not in shown]
@@ -238,10 +240,15 @@ def prove_erasure(reader: Reader, request: JudgedRequest, *, at: datetime) -> Op
         verdict=StatedVerdict(kind=request.verdict, start=start),
         withdrawal=withdrawal,
         request=request.index,
-        rounds=LeaverRounds(salt=request.rounds_salt, superseded=tuple(superseded)),
+        rounds=LeaverRounds(salt=request.salts.rounds, superseded=tuple(superseded)),
         times=_times(reader, withdrawal, request.asked_at, request.judged_at, time_of(at)),
     )
-    return _open(reader, request.client, answer, salt=request.client_salt)
+    opened = None
+    if request.records is not None:
+        opened = OpenedRecords(salt=request.salts.records, keys=tuple(sorted(request.records)))
+        closed = close_records(salt=opened.salt, records=opened.keys)
+        answer = replace(answer, records=ErasedRecords(count=len(opened.keys), closed=closed, word=request.word))
+    return _open(reader, request.client, answer, salt=request.salts.client, records=opened)
 
 
 def prove_what_if(ledger: Ledger, client: str) -> OpenedProof:
@@ -296,7 +303,7 @@ def sign_late(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
     return sealed
 
 
-def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
+def renew(ledger: Ledger, statement: bytes, signer: Signer, *, word: bytes | None = None) -> bytes:
     """Prove an answered request again, for the present head and the model served now.
 
     What a proof needs of what was deleted with the leaver is in the statement that was kept: its slots, and what
@@ -307,6 +314,7 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
         ledger: The run.
         statement: The statement of the proof that was kept.
         signer: Who signs the new one.
+        word: The digest of the client's word that it removed the records, where it has given one.
 
     Raises:
         IntegrityError: What was kept is not of this run, or the renewed proof does not hold.
@@ -327,7 +335,8 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
         rows = snapshot.standing_places()
         gone = [each.leaf for each in said.clusters if each.leaf not in rows]
         rounds = replace(said.rounds, superseded=tuple(sorted([*said.rounds.superseded, *gone])))
-        answer = _Answer(said.verdict, said.withdrawal, said.request, rounds, said.times)
+        records = said.records if said.records is None else replace(said.records, word=word or said.records.word)
+        answer = _Answer(said.verdict, said.withdrawal, said.request, rounds, said.times, records)
         standing = [(each.leaf, rows[each.leaf], each.slot) for each in said.clusters if each.leaf in rows]
         proof = _prove(snapshot, standing, answer)
     try:
@@ -365,6 +374,7 @@ class _Answer:
     request: int | None = None
     rounds: LeaverRounds | None = None
     times: Times | None = None
+    records: ErasedRecords | None = None
 
 
 def _times(reader: Reader, withdrawal: int, asked: str, judged: str, answered: str) -> Times:
@@ -373,15 +383,24 @@ def _times(reader: Reader, withdrawal: int, asked: str, judged: str, answered: s
     return Times(asked_at=asked, judged_at=judged, answered_at=max(judged, answered))
 
 
-def _open(reader: Reader, client: int, answer: _Answer, *, salt: bytes | None = None) -> OpenedProof:
-    """The proof about a client who is still in the tables, with its opening; `salt` is that of its request."""
+def _open(
+    reader: Reader,
+    client: int,
+    answer: _Answer,
+    *,
+    salt: bytes | None = None,
+    records: OpenedRecords | None = None,
+) -> OpenedProof:
+    """The proof about a client who is still in the tables, with its opening; `salt` is that of its request, and
+    `records` opens those that it names.
+    """
     mine = reader.logged_slots(client)
     proof = _prove(reader, [(each.place, each.round_id, each.slot) for each in mine], answer)
     [name] = reader.names_of([client])
     opened = tuple(
         OpenedSlot(leaf=each.place, slot=each.slot, salt=each.salt, update=each.update_digest) for each in mine
     )
-    opening = Opening(run_id=reader.run_id, client=name, salt=salt, rounds=opened)
+    opening = Opening(run_id=reader.run_id, client=name, salt=salt, rounds=opened, records=records)
     return OpenedProof(proof.statement, proof.head, opening)
 
 
@@ -409,6 +428,7 @@ def _prove(reader: Reader, standing: Sequence[tuple[int, int, int]], answer: _An
         ),
         verdict=answer.verdict,
         times=answer.times,
+        records=answer.records,
     )
     model = reader.digest_before(reader.last_round + 1)
     return Proof(Statement.of(predicate, model=model, what_if=answer.withdrawal is None), head)

@@ -70,6 +70,15 @@ def data_digests(connection: sa.Connection, keyring: Keyring) -> dict[str, str]:
     return {client: told.data for client, told in known.items() if told.data is not None}
 
 
+def bind_data(connection: sa.Connection, keyring: Keyring, data: Mapping[str, str]) -> None:
+    """Keep what clients hold, as SHA-256, where the run does not know it; what it knows stays."""
+    found = keyring.find_all(list(data))
+    known = _known(connection, keyring, found.values())
+    before = {client: known.get(client, Known()) for client in found}
+    new = {client: replace(told, data=data[client]) for client, told in before.items() if told.data is None}
+    _keep(connection, keyring, {found[client]: told for client, told in new.items()})
+
+
 def still_in(connection: sa.Connection, keyring: Keyring) -> tuple[str, ...]:
     """The ids of all clients who have not been withdrawn, sorted."""
     gone = withdrawn(connection)
@@ -85,6 +94,14 @@ def strangers(connection: sa.Connection, keyring: Keyring, ids: Sequence[str]) -
 def withdrawn(connection: sa.Connection) -> set[int]:
     """The numbers of clients who are withdrawn, but not forgotten yet."""
     query = sa.select(requests.c.client).where(requests.c.client.is_not(None), requests.c.erasure.is_not(None))
+    return set(connection.execute(query).scalars())
+
+
+def leaving(connection: sa.Connection) -> set[int]:
+    """The same without those who stay, and only have records erased."""
+    query = sa.select(requests.c.client).where(
+        requests.c.client.is_not(None), requests.c.erasure.is_not(None), requests.c.successor.is_(None)
+    )
     return set(connection.execute(query).scalars())
 
 

@@ -143,19 +143,21 @@ def _erasures(checked: Checked, logged: Sequence[sa.Row[Any]], leaves: Sequence[
 def _requests(checked: Checked, erasure: int, leaf: WithdrawalLeaf, place: int) -> Iterator[Finding]:
     query = sa.select(requests).where(requests.c.erasure == erasure).order_by(requests.c.id)
     found = checked.connection.execute(query).all()
-    told = [(request.asked_at, request.verdict) for request in leaf.requests]
-    if [(day_of(request.asked_at), request.verdict) for request in found] != told:
+    told = [(request.asked_at, request.verdict, request.records is not None) for request in leaf.requests]
+    kept = [(day_of(request.asked_at), request.verdict, request.records is not None) for request in found]
+    if kept != told:
         yield Finding(_WHERE, f"leaf {place} tells of other requests than those of erasure {erasure}")
         return
     for request, logged in zip(found, leaf.requests, strict=True):
         client = checked.members.ids_of([request.client]).get(request.client) if request.client else None
         if client is None:
             continue
-        rounds_salt, client_salt = checked.members.request_salts(request.client, request.nonce)
+        salts = checked.members.request_salts(request.client, request.nonce)
         places = log.rounds_of(checked.connection, checked.members, request.client)
-        where = commit_rounds(rounds_salt, [each for each in places if each < place])
-        who = commit_client(run_id=checked.run_id, salt=client_salt, client=client)
-        if (logged.rounds, logged.client) != (where, who):
+        where = commit_rounds(salts.rounds, [each for each in places if each < place])
+        who = commit_client(run_id=checked.run_id, salt=salts.client, client=client)
+        what = log.commit_asked_records(checked.members, request, salts)
+        if (logged.rounds, logged.client, logged.records) != (where, who, what):
             yield Finding(f"request {request.id}", "does not open its commitments in the log")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
@@ -303,6 +304,31 @@ def _erasures(checked: Checked) -> Iterator[Finding]:
             yield Finding(f"request {row.id}", "is waiting, yet has no client or has a verdict")
         if row.erasure is not None and row.verdict not in set(VerdictKind):
             yield Finding(f"request {row.id}", "was judged, yet has no verdict")
+        yield from _records(checked, row)
+
+
+def _records(checked: Checked, row: sa.Row[Any]) -> Iterator[Finding]:
+    """What a request says of records goes together; once judged, the keyring has them and the client's next key."""
+    where, keyring = f"request {row.id}", checked.members.keyring
+    if row.records is None and (row.successor is not None or row.word is not None):
+        yield Finding(where, "is of a whole client, and yet says something of its records")
+    if row.records is not None and row.records < 1:
+        yield Finding(where, f"names {row.records} records")
+    if row.successor is not None and (row.client is None or row.erasure is None):
+        yield Finding(where, "has a key to go on with for a client that was not withdrawn, or is forgotten already")
+    if row.records is None or row.client is None or row.cancelled_at is not None or not checked.identified:
+        return
+    named = keyring.asked_records(row.client, row.nonce)
+    known = keyring.by_number([row.client]).get(row.client)
+    if known is not None and len(named) != row.records:
+        yield Finding(where, f"names {row.records} records, and the keyring has {len(named)} of them")
+    if row.successor is not None and not keyring.by_number([row.successor]):
+        yield Finding(where, "has a client to go on with another key, which is not in the keyring")
+    if row.erasure is not None and known is not None:
+        excluded = keyring.exclusions([known.id])[known.id]
+        if not all(map(excluded.excludes, named)):
+            what = "is judged, and its records are not excluded yet; the next command that writes completes it"
+            yield Finding(where, what, fault=False)
 
 
 def _still_present(checked: Checked, digest: str) -> bool:

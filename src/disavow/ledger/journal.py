@@ -6,6 +6,7 @@
 What is written, in this order; each line is one transaction, or a file that is durable before the next one begins:
 
     1  transaction   withdrawals, verdict, rounds superseded, leaf and signed head of the log   (`open_erasure`)
+       keyring       of clients that stay: erased records excluded, a new key in use   (`complete_record_requests`)
     2  for each round to rebuild: its model file, then a transaction with its rows and its leaf  (`Ledger.record`)
     3  transaction   cost and remark; models of superseded rounds marked as given up        (`finish_rebuilding`)
     4  files         proof in the run, opening outside it                                       (`erasure.prove`)
@@ -15,7 +16,8 @@ What is written, in this order; each line is one transaction, or a file that is 
 
 A crash before 1 leaves a request that waits; after it, whoever opens the run for writing goes on with the state
 that is written down. 4 comes before 6, because a proof is made from what the keys open. A head of the log is noted
-in the keyring before the transaction that writes it commits: a run is never newer than its keyring.
+in the keyring before the transaction that writes it commits: a run is never newer than its keyring. So is the key
+that a client is to go on with whose records are erased, prepared and not in use yet.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ import sqlalchemy as sa
 from disavow.domain import Cost, RequestState, Verdict, VerdictKind
 from disavow.ledger import clients, updates
 from disavow.ledger.keyring import Keyring
-from disavow.ledger.members import Members, has_tokens, selected
+from disavow.ledger.members import Members, batches, has_tokens, selected
 from disavow.ledger.rows import time_to_text
 from disavow.ledger.schema import (
     erasures,
@@ -49,9 +51,37 @@ from disavow.proof.leaves import MOST_REQUESTS
 
 @dataclass(frozen=True)
 class Waiting:
-    """Requests that wait to be answered: request number to client number."""
+    """Requests that wait to be answered: request number to client number.
+
+    `records` are those of them that name records of a client; `last` is the last that was looked for.
+    """
 
     clients: Mapping[int, int]
+    records: frozenset[int] = frozenset()
+    last: int = 0
+
+    def joined(self, clients: Sequence[int], records: Sequence[int]) -> Waiting:
+        """The same with requests of clients to be forgotten, and of others for records, that nobody has placed."""
+        numbers = range(-len(clients) - len(records), 0)
+        more = dict(zip(numbers, [*clients, *records], strict=True))
+        return Waiting({**self.clients, **more}, self.records | set(numbers[len(clients) :]), self.last)
+
+    @property
+    def leavers(self) -> list[int]:
+        """Whom they withdraw, by number, each once."""
+        return list(dict.fromkeys(self.clients.values()))
+
+    @property
+    def leaving(self) -> list[int]:
+        """Those of them who leave: they ask to be forgotten, whatever else they ask for."""
+        staying = set(self.staying)
+        return [client for client in self.leavers if client not in staying]
+
+    @property
+    def staying(self) -> list[int]:
+        """Those of them who stay: all that they ask for is to have records erased."""
+        whole = {client for number, client in self.clients.items() if number not in self.records}
+        return [client for client in self.leavers if client not in whole]
 
 
 @dataclass(frozen=True)
@@ -73,14 +103,22 @@ def waiting(
     most: int = MOST_REQUESTS,
 ) -> Waiting:
     """The requests that nobody has answered or cancelled yet, placed after request `after`, all or `among` these:
-    the first `most` of them, which is as many as one leaf of the log can tell of.
+    the first `most` of them, which is as many as one leaf of the log can tell of. And whatever else the same
+    clients ask for, while there is room: whoever is withdrawn is withdrawn once.
     """
-    unanswered = sa.and_(requests.c.erasure.is_(None), requests.c.cancelled_at.is_(None), requests.c.id > after)
-    query = sa.select(requests.c.id, requests.c.client).where(unanswered)
+    waits = sa.and_(requests.c.erasure.is_(None), requests.c.cancelled_at.is_(None))
+    query = sa.select(requests.c.id, requests.c.client, requests.c.records).where(waits).order_by(requests.c.id)
+    wanted = query.where(requests.c.id > after)
     if among is not None:
-        query = query.where(requests.c.id.in_(among))
-    query = query.order_by(requests.c.id).limit(most)
-    return Waiting({row.id: row.client for row in connection.execute(query)})
+        wanted = wanted.where(requests.c.id.in_(among))
+    found = {row.id: row for row in connection.execute(wanted.limit(most))}
+    last = max(found, default=0)
+    for some in batches(row.client for row in list(found.values())):
+        for row in connection.execute(query.where(requests.c.client.in_(some))):
+            if len(found) < MOST_REQUESTS:
+                found.setdefault(row.id, row)
+    clients = {number: found[number].client for number in sorted(found)}
+    return Waiting(clients, frozenset(row.id for row in found.values() if row.records is not None), last)
 
 
 def never_present(connection: sa.Connection, members: Members, leavers: Sequence[int]) -> set[int]:
@@ -114,19 +152,49 @@ def open_erasure(
         "opened_at": time_to_text(at),
     }
     erasure: int = connection.execute(erasures.insert().values(values).returning(erasures.c.id)).scalar_one()
-    absent = never_present(connection, members, list(requested.clients.values()))
+    absent = never_present(connection, members, requested.leavers)
+    successors = members.keyring.prepare_successors(requested.staying) if requested.staying else {}
     for number, client in requested.clients.items():
         kind = VerdictKind.NEVER_PRESENT if client in absent else verdict.kind
-        connection.execute(
-            requests.update().where(requests.c.id == number).values(erasure=erasure, verdict=kind.value)
-        )
+        judged = {"erasure": erasure, "verdict": kind.value, "successor": successors.get(client)}
+        connection.execute(requests.update().where(requests.c.id == number).values(judged))
+    for client in requested.leavers:
         left = [
             {**row._mapping, "erasure": erasure, "salt": secrets.token_bytes(SALT_BYTES)}
             for row in selected(connection, _FILLED, members.tokens(connection, client))
         ]
         if left:
             connection.execute(withdrawals.insert(), left)
+    for client, successor in successors.items():  # what else they ask for goes on waiting, under other salts
+        others = requests.update().where(requests.c.client == client, requests.c.erasure.is_(None))
+        connection.execute(others.where(requests.c.cancelled_at.is_(None)).values(client=successor, word=None))
     return erasure
+
+
+def complete_record_requests(connection: sa.Connection, members: Members) -> tuple[str, ...]:
+    """Exclude the records of judged requests, and put their clients' new keys in use: as often as it is called.
+
+    Returns:
+        The clients who go on with a new key, and whose old one is not destroyed yet.
+
+    """
+    query = sa.select(requests).where(requests.c.client.is_not(None), requests.c.erasure.is_not(None))
+    judged = connection.execute(query.where(requests.c.records.is_not(None))).all()
+    if not judged:
+        return ()
+    keyring = members.keyring
+    ids = members.ids_of([row.client for row in judged])
+    excluded: dict[str, list[str]] = {}
+    for row in judged:
+        if row.client in ids:
+            excluded.setdefault(ids[row.client], []).extend(keyring.asked_records(row.client, row.nonce))
+    successors = {row.client: row.successor for row in judged if row.successor is not None and row.client in ids}
+    moved = sa.select(requests.c.nonce, requests.c.client).where(
+        requests.c.client.in_(successors.values()), requests.c.erasure.is_(None)
+    )
+    waiting = {row.nonce: row.client for row in connection.execute(moved)}
+    keyring.put_in_place_of(successors, excluded, waiting)
+    return tuple(ids[client] for client in successors)
 
 
 def supersede(connection: sa.Connection, first: int, erasure: int) -> None:
@@ -286,7 +354,7 @@ def finish(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> tupl
     done = {row.erasure for row in found} - {row.erasure for row in found if row.client in known}
     gone = [row.client for row in found if row.erasure in done and row.client is not None]
     connection.execute(
-        requests.update().where(requests.c.client.in_(gone)).values(client=None)
+        requests.update().where(requests.c.client.in_(gone)).values(client=None, successor=None)
     )  # cancelled ones too
     for erasure in done:
         answered = {"state": RequestState.ANSWERED.value, "finished_at": time_to_text(at)}

@@ -634,7 +634,12 @@ class Keyring:
             connection.execute("UPDATE facts SET value = 0 WHERE name = 'registering'")
         return prepared
 
-    def put_in_place_of(self, successors: Mapping[int, int], excluded: Mapping[str, Iterable[str]]) -> None:
+    def put_in_place_of(
+        self,
+        successors: Mapping[int, int],
+        excluded: Mapping[str, Iterable[str]],
+        waiting: Mapping[bytes, int] | None = None,
+    ) -> None:
         """Let ids lead to prepared successors, and note the records that were erased: all at once, durably.
 
         What was done before is not done again, so that whoever opens the run can complete it.
@@ -642,6 +647,8 @@ class Keyring:
         Args:
             successors: The successors, by the numbers of those whose place they take.
             excluded: The keys of erased records, by client.
+            waiting: What was drawn for requests that wait and are the successors' from now on: what they name, and
+                where their openings are to go, is sealed anew.
 
         Raises:
             ConfigError: A successor is not in the keyring.
@@ -660,11 +667,34 @@ class Keyring:
                 if connection.execute(replaced, [_PREDECESSOR, number, _IN_USE]).rowcount:
                     if not connection.execute(replaced, [_IN_USE, successor, _SUCCESSOR]).rowcount:
                         raise ConfigError(f"the keyring {self.folder} is damaged: it lacks a client's second key")
+                    asked = [request for request, client in (waiting or {}).items() if client == successor]
+                    self._move_asked(connection, asked, number, successor)
                     changed = True
             if changed:
                 _changed(connection)
         with self._table.guard:
             self._present = None
+
+    def _move_asked(
+        self, connection: sqlite3.Connection, asked: Sequence[bytes], number: int, successor: int
+    ) -> None:
+        """Seal what requests that wait name, and the folder for their openings, under a successor's key."""
+        if not asked:
+            return
+        [old] = self._load_by(connection, "number", [number])
+        [new] = self._load_by(connection, "number", [successor])
+        for request in asked:
+            where = f"asked/{request.hex()}"
+            query = "SELECT sealed FROM asked WHERE request = ? AND client = ?"
+            for (sealed,) in connection.execute(query, [request, number]).fetchall():
+                text = self._open_sealed(old.first, number, where, sealed)
+                moved = [successor, self._seal(new.first, successor, where, text), request]
+                connection.execute("UPDATE asked SET client = ?, sealed = ? WHERE request = ?", moved)
+        [folder] = connection.execute("SELECT openings FROM clients WHERE number = ?", [number]).fetchone()
+        if folder is not None:
+            text = self._open_sealed(old.first, number, "openings", folder)
+            moved_folder = [self._seal(new.first, successor, "openings", text), successor]
+            connection.execute("UPDATE clients SET openings = ? WHERE number = ?", moved_folder)
 
     def _records_key(self, lookup: bytes) -> bytes:
         return derive(self.secret, "records", lookup)

@@ -32,7 +32,7 @@ from disavow.domain import (
 from disavow.domain.strategies import MECHANISMS
 from disavow.errors import DisavowError, LedgerError, MetricNamesClient, RunMissing
 from disavow.ledger import clients as registry
-from disavow.ledger import database, log, rebuilt, retention, rounds, updates
+from disavow.ledger import database, journal, log, rebuilt, retention, rounds, updates
 from disavow.ledger.bucket import Location
 from disavow.ledger.creation import Beginning, make
 from disavow.ledger.keys import default_folder, refuse_inside
@@ -41,7 +41,15 @@ from disavow.ledger.members import RoundKeys
 from disavow.ledger.models import Vector
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.reader import Reader, RunRecord
-from disavow.ledger.requests import cancel, give_up_forgotten, place, place_for_unknown
+from disavow.ledger.requests import (
+    cancel,
+    cancel_number,
+    give_up_forgotten,
+    note_word,
+    place,
+    place_for_records,
+    place_for_unknown,
+)
 from disavow.ledger.restored import Restored
 from disavow.ledger.rounds import NewRound
 from disavow.ledger.rows import members_of
@@ -51,6 +59,7 @@ from disavow.ledger.schema import models, run
 from disavow.ledger.transaction import Snapshot, Transaction
 from disavow.ledger.updates import KeptFile
 from disavow.proof.notes import Signer
+from disavow.proof.word import SignedWord
 
 OWN_METRICS = frozenset({"accuracy", "loss"})
 """Names that disavow gives, whatever clients are called."""
@@ -209,6 +218,8 @@ class Ledger(Reader):
             if found.accepted:
                 return found
             ledger.keyring.begin_accepting()
+            # the run does not know that they were withdrawn: their slots are among those of nobody
+            ledger.keyring.forget(ledger.keyring.predecessors() - ledger._withdrawn())
             at = datetime.now(UTC)
             with database.room_to_write(directory), database.writing(ledger._engine, lock) as connection:
                 connection.execute(run.update().values(history=new_history()))
@@ -221,6 +232,10 @@ class Ledger(Reader):
             # after that commit: killed before it, the run is not accepted, and still knows what it lacks
             ledger.keyring.adopt(state)
         return found
+
+    def _withdrawn(self) -> set[int]:
+        """The numbers of clients who are withdrawn, but not forgotten yet."""
+        return self._read(registry.withdrawn)
 
     def allow_short_writes(self) -> None:
         """Let a ledger that was opened for reading write beside whoever holds the lock, as `shared` does."""
@@ -270,6 +285,7 @@ class Ledger(Reader):
         self.restored = self.restored_from_backup()
         if not self.restored.accepted:
             raise self.keyring.outdated_run(self.directory)
+        self.complete_record_requests()
         if self._lock is not None and not self.keyring.settled:
             with self._begin() as connection:  # nobody is between noting a state and committing to it
                 self.keyring.settle(state_of(connection))
@@ -367,6 +383,16 @@ class Ledger(Reader):
         with self._begin() as connection:
             registry.register(connection, self.keyring, ids, data or {})
 
+    def bind_data(self, data: Mapping[str, str]) -> None:
+        """Keep the SHA-256 of what clients hold, where the run does not know it: after records were erased.
+
+        Args:
+            data: The digests, by client.
+
+        """
+        with self._begin() as connection:
+            registry.bind_data(connection, self.keyring, data)
+
     def keep_anchors(self, told: Anchors) -> None:
         """Keep the fixed clusters of this run; places of clients who are not in it are left out."""
         with self._begin() as connection:
@@ -384,14 +410,62 @@ class Ledger(Reader):
         """Make erasure requests wait for whoever holds the run; their numbers. See `requests.place`."""
         folder = None if openings is None else str(openings.absolute())
         with self._begin() as connection:
+            journal.complete_record_requests(connection, self.members)  # their clients have other numbers then
             return place(
                 connection, self.keyring, ids, at=at, stream_round=stream_round, openings=folder, note=note
             )
 
-    def cancel_request(self, client: str, *, at: datetime) -> int:
-        """Cancel the request of a client that waits; its number. See `requests.cancel`."""
+    def place_record_requests(
+        self,
+        asked: Mapping[str, Sequence[str]],
+        *,
+        at: datetime,
+        openings: Path | None = None,
+        note: str = "",
+    ) -> dict[str, int]:
+        """Make requests wait for records of clients to be erased: the records by client, the number of each
+        client's request. Whether a client holds a record is not looked at. See `requests.place_for_records`.
+        """
+        folder = None if openings is None else str(openings.absolute())
         with self._begin() as connection:
-            return cancel(connection, self.keyring, client, at=at)
+            journal.complete_record_requests(connection, self.members)
+            return place_for_records(connection, self.keyring, asked, at=at, openings=folder, note=note)
+
+    def cancel_request(self, which: str | int, *, at: datetime) -> int:
+        """Cancel the request of a client that waits, or that of a number; its number. See `requests.cancel`."""
+        with self._begin() as connection:
+            journal.complete_record_requests(connection, self.members)
+            if isinstance(which, int):
+                return cancel_number(connection, self.keyring, which, at=at)
+            return cancel(connection, self.keyring, which, at=at)
+
+    def complete_record_requests(self) -> tuple[str, ...]:
+        """Exclude the records of judged requests, and put their clients' new keys in use; see the journal.
+
+        Returns:
+            The clients who go on with a new key, and whose old one is not destroyed yet.
+
+        """
+        with self._connect() as connection, database.room_to_write(self.directory):
+            return journal.complete_record_requests(connection, self.members)
+
+    def note_word(self, request: int, word: bytes) -> None:
+        """Note a client's signed word that it removed the records of a request: its digest, which names nobody.
+
+        Proofs that are made or renewed from now on carry it. The file itself is for whoever keeps openings.
+
+        Args:
+            request: The number of a request for records, answered or not.
+            word: The file; see `disavow.proof.word`.
+
+        Raises:
+            RunError: It is no such request.
+            VerificationError: The word does not hold, or is about other records.
+
+        """
+        signed = SignedWord.decode(word)
+        with self._begin() as connection:
+            note_word(connection, self.members, request, signed)
 
     def rotate_keys(self) -> int:
         """Give every client a new key for the rounds recorded from now on; see `Keyring.rotate`.

@@ -18,11 +18,11 @@ import sqlalchemy as sa
 from disavow.errors import ConfigError, IntegrityError
 from disavow.ledger import rows
 from disavow.ledger.leaves import cluster_hashes, cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
-from disavow.ledger.members import UNKNOWN, Members, has_tokens, selected
+from disavow.ledger.members import UNKNOWN, Members, RequestSalts, has_tokens, selected
 from disavow.ledger.run_state import count_commit
 from disavow.ledger.schema import erasures, log, memberships, requests, rounds, run
 from disavow.ledger.withdrawals import withdrawn_by
-from disavow.proof.commitment import SALT_BYTES, commit_client
+from disavow.proof.commitment import SALT_BYTES, close_records, commit_client, commit_records
 from disavow.proof.leaves import (
     ClosedRound,
     ClosedWithdrawal,
@@ -121,12 +121,17 @@ def log_erasure(connection: sa.Connection, members: Members, erasure: int) -> No
     run_id: str = connection.execute(sa.select(run.c.run_id)).scalar_one()
     asked = sa.select(requests).where(requests.c.erasure == erasure).order_by(requests.c.id)
     for request in connection.execute(asked).all():
-        where_salt, who_salt = _request_salts(members, request)
+        salts = _request_salts(members, request)
         client = members.ids_of([request.client]).get(request.client, "")
-        who = commit_client(run_id=run_id, salt=who_salt, client=client)
-        where = commit_rounds(where_salt, rounds_of(connection, members, request.client))
-        day = day_of(request.asked_at)
-        told.append(LoggedRequest(asked_at=day, verdict=request.verdict, client=who, rounds=where))
+        told.append(
+            LoggedRequest(
+                asked_at=day_of(request.asked_at),
+                verdict=request.verdict,
+                client=commit_client(run_id=run_id, salt=salts.client, client=client),
+                rounds=commit_rounds(salts.rounds, rounds_of(connection, members, request.client)),
+                records=commit_asked_records(members, request, salts),
+            )
+        )
         times.append(request.asked_at)  # whoever asked may have another clock
     gone, place = withdrawn_by(connection, erasure), head_size(connection)
     leaf = WithdrawalLeaf(
@@ -142,11 +147,33 @@ def log_erasure(connection: sa.Connection, members: Members, erasure: int) -> No
         append(connection, back, erasure=erasure)
 
 
-def _request_salts(members: Members, request: sa.Row[Any]) -> tuple[bytes, bytes]:
+def _request_salts(members: Members, request: sa.Row[Any]) -> RequestSalts:
     """What closes the commitments to a request; for clients unknown, that nobody can ever open."""
     if request.client == UNKNOWN:
-        return secrets.token_bytes(SALT_BYTES), secrets.token_bytes(SALT_BYTES)
+        return RequestSalts(*(secrets.token_bytes(SALT_BYTES) for _ in range(3)))
     return members.request_salts(request.client, request.nonce)
+
+
+def commit_asked_records(members: Members, request: sa.Row[Any], salts: RequestSalts) -> bytes | None:
+    """The commitment to the records that a request names; None of a whole client."""
+    if request.records is None:
+        return None
+    records = members.keyring.asked_records(request.client, request.nonce)
+    closed = close_records(salt=salts.records, records=records)
+    return commit_records(run_id=members.run_id, count=request.records, closed=closed)
+
+
+def records_commitment(connection: sa.Connection, members: Members, number: int) -> bytes | None:
+    """The commitment to the records of a request: in the log, or as it will be there; None of a whole client.
+
+    Nor is there one of a request that was cancelled.
+    """
+    row = connection.execute(sa.select(requests).where(requests.c.id == number)).one_or_none()
+    if row is None or row.records is None or row.cancelled_at is not None:
+        return None
+    if row.erasure is not None:
+        return _logged_request(connection, row.erasure, number).records
+    return commit_asked_records(members, row, _request_salts(members, row))
 
 
 def append(connection: sa.Connection, leaf: Leaf, **values: Any) -> int:
@@ -369,12 +396,19 @@ def opens_request(connection: sa.Connection, run_id: str, number: int, *, client
     erasure = connection.execute(sa.select(requests.c.erasure).where(requests.c.id == number)).scalar()
     if erasure is None:
         return False
+    found = _logged_request(connection, erasure, number)
+    return found.client == commit_client(run_id=run_id, salt=salt, client=client)
+
+
+def _logged_request(connection: sa.Connection, erasure: int, number: int) -> LoggedRequest:
+    """A request as the leaf of its withdrawal has it."""
     earlier = sa.select(sa.func.count()).where(requests.c.erasure == erasure, requests.c.id < number)
     index = connection.execute(earlier).scalar_one()
     first = sa.select(log.c.leaf).where(log.c.erasure == erasure).order_by(log.c.position).limit(1)
     leaf = _decoded(connection.execute(first).scalar_one())
-    asked = commit_client(run_id=run_id, salt=salt, client=client)
-    return isinstance(leaf, WithdrawalLeaf) and index < len(leaf.requests) and leaf.requests[index].client == asked
+    if not isinstance(leaf, WithdrawalLeaf) or index >= len(leaf.requests):
+        raise IntegrityError(f"request {number} is not in the leaf of its withdrawal")
+    return leaf.requests[index]
 
 
 _PLACES = (

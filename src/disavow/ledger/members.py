@@ -38,6 +38,15 @@ class Filled:
 
 
 @dataclass(frozen=True)
+class RequestSalts:
+    """What opens the log's commitments to a request: to the rounds of its client, to who asked, to its records."""
+
+    rounds: bytes
+    client: bytes
+    records: bytes
+
+
+@dataclass(frozen=True)
 class RoundKeys:
     """What a round is recorded by: its name, and the keys of its participants in the present epoch."""
 
@@ -200,8 +209,8 @@ class Members:
             ]
         return found
 
-    def request_salts(self, number: int, nonce: bytes) -> tuple[bytes, bytes]:
-        """Derive what opens the log's commitments to a request: to the rounds of its client, and to who asked.
+    def request_salts(self, number: int, nonce: bytes) -> RequestSalts:
+        """Derive what opens the log's commitments to a request.
 
         Args:
             number: The client, by its number.
@@ -213,10 +222,8 @@ class Members:
         """
         client = self.keyring.by_number([number])[number]
         context = self.run_id.encode() + nonce
-        return (
-            pseudonyms.derive(client.first, "request-rounds", context),
-            pseudonyms.derive(client.first, "request-client", context),
-        )
+        names = ("request-rounds", "request-client", "request-records")
+        return RequestSalts(*(pseudonyms.derive(client.first, name, context) for name in names))
 
     def keys_for(self, number: int, attempt: int, clients: Sequence[str]) -> RoundKeys:
         """Draw the name of a round that is about to be recorded, and look up the keys of its participants.

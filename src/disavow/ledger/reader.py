@@ -324,8 +324,8 @@ class Reader(ABC):
     def count_survivors(self, leavers: Collection[str] = ()) -> int:
         """Count the clients still in once these have left; nobody is named for it."""
         gone = set(leavers)
-        withdrawn = self._read(registry.withdrawn) - {UNKNOWN}
-        return self.keyring.count() - len(withdrawn) - (len(gone) - len(self.strangers(sorted(gone))))
+        leaving = self._read(registry.leaving) - {UNKNOWN}
+        return self.keyring.count() - len(leaving) - (len(gone) - len(self.strangers(sorted(gone))))
 
     def data_digests(self) -> dict[str, str]:
         """Read the SHA-256 of what each client holds, where a task trains the run."""
@@ -389,6 +389,27 @@ class Reader(ABC):
     def opens_request(self, number: int, *, client: str, salt: bytes) -> bool:
         """Say whether a request was this client's, by the salt of its opening; see `log.opens_request`."""
         return self._read(log.opens_request, self.run_id, number, client=client, salt=salt)
+
+    def records_commitment(self, number: int) -> bytes | None:
+        """The commitment to the records of a request, in the log or as it will be there; None of a whole client."""
+        return self._read(log.records_commitment, self.members, number)
+
+    def words_wanted(self, client: str) -> dict[int, bytes]:
+        """Find the requests for records of a client for whose removal it has not given its word (`note_word`).
+
+        Args:
+            client: The client's id.
+
+        Returns:
+            The commitments to the records, by request: of those that are not answered yet. Afterwards nobody can
+            say whose they were.
+
+        """
+        return self._read(requests.words_wanted, self.members, client)
+
+    def word_of(self, number: int) -> bytes | None:
+        """The digest of the client's word that it removed the records of a request; None where there is none."""
+        return self._read(requests.word_of, number)
 
     def has_left(self, client: str) -> bool:
         """Say whether somebody of this id was forgotten; never where there is no keyring."""

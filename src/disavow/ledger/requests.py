@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from disavow.domain import Cost, ErasureRequest, RequestState, Verdict, VerdictKind
+from disavow.domain import Cost, ErasureRequest, RequestState, Verdict, VerdictKind, escaped
 from disavow.domain.strategies import MECHANISMS
-from disavow.errors import AlreadyForgotten, RunError, UnknownClient
+from disavow.errors import AlreadyForgotten, ConfigError, RecordErased, RunError, UnknownClient, UnknownRecord
 from disavow.ledger.keyring import Keyring
-from disavow.ledger.members import UNKNOWN, Members
+from disavow.ledger.log import records_commitment
+from disavow.ledger.members import UNKNOWN, Members, RequestSalts
 from disavow.ledger.pseudonyms import NONCE_BYTES
 from disavow.ledger.rows import request_checksum, time_to_text
 from disavow.ledger.run_state import count_commit
 from disavow.ledger.schema import erasures, requests
+from disavow.proof.word import SignedWord
 
 RESTORED = "restored from a backup"
 """What is noted of requests that are placed, or given up, because the run is older than its keyring."""
@@ -39,8 +41,9 @@ class JudgedRequest:
         rollback_to: The first round that the erasure undid, if it undid any.
         target: The last round to rebuild, if there is one.
         openings: The folder that was asked for its opening.
-        rounds_salt: Opens the log's commitment to the rounds it was in.
-        client_salt: Opens the log's commitment to who asked.
+        salts: Open the log's commitments to the rounds it was in, to who asked, and to the records.
+        records: The keys of the records to erase; None for the whole client.
+        word: The digest of the client's signed word that it removed them.
 
     """
 
@@ -54,8 +57,9 @@ class JudgedRequest:
     rollback_to: int | None
     target: int | None
     openings: str | None
-    rounds_salt: bytes
-    client_salt: bytes
+    salts: RequestSalts
+    records: tuple[str, ...] | None = None
+    word: bytes | None = None
 
 
 def place(
@@ -89,6 +93,108 @@ def place(
     return tuple(numbers)
 
 
+def place_for_records(
+    connection: sa.Connection,
+    keyring: Keyring,
+    asked: Mapping[str, Sequence[str]],
+    *,
+    at: datetime,
+    openings: str | None = None,
+    note: str = "",
+) -> dict[str, int]:
+    """Make requests wait for some records of clients to be erased; the number of each client's. All or none.
+
+    Asking for the same records twice gives the number of the first request, until it is answered.
+
+    Raises:
+        UnknownClient: A client is not in the run.
+        AlreadyForgotten: A client has left it.
+        RecordErased: A record was erased before.
+        ConfigError: No records are named, or one twice.
+
+    """
+    numbers = {}
+    for client, records in asked.items():
+        refuse_broken_text(client)
+        found = keyring.find(client)
+        if found is None:
+            raise _unknown(keyring, client)
+        if found.number in _withdrawn(connection):
+            raise already_forgotten(client)
+        wanted = _refuse_unusable(client, records)
+        number = _asked_before(connection, keyring, found.number, wanted)
+        if number is None:
+            _refuse_erased(keyring, client, wanted)
+            number = _insert(connection, found.number, at=at, note=note, keyring=keyring, records=sorted(wanted))
+        if openings is not None:
+            keyring.ask_openings(found.number, openings)
+        numbers[client] = number
+    return numbers
+
+
+def _refuse_unusable(client: str, records: Sequence[str]) -> set[str]:
+    """The records, each once; refuse none at all, and a key that is no proper text."""
+    if not records:
+        raise ConfigError(f"no record of {escaped(client)} is named; allowed: one at least (nothing was changed)")
+    for record in records:
+        if not record or not _is_proper(record):
+            raise UnknownRecord(f"{record!r} is no record of {escaped(client)}; nothing was changed")
+    return set(records)
+
+
+def _refuse_erased(keyring: Keyring, client: str, records: set[str]) -> None:
+    excluded = keyring.exclusions([client])[client]
+    for record in sorted(records):
+        if excluded.excludes(record):
+            raise RecordErased(
+                f"record {escaped(record)} of {escaped(client)} was erased before, and no round since has seen it; "
+                "nothing was changed"
+            )
+
+
+def _asked_before(connection: sa.Connection, keyring: Keyring, client: int, records: set[str]) -> int | None:
+    """The request of a client for just these records that waits, or has its verdict and is not answered yet."""
+    mine = sa.or_(requests.c.client == client, requests.c.successor == client)
+    query = sa.select(requests).where(mine, requests.c.records == len(records), requests.c.cancelled_at.is_(None))
+    for row in connection.execute(query.order_by(requests.c.id)):
+        if set(keyring.asked_records(row.client, row.nonce)) == records:
+            number: int = row.id
+            return number
+    return None
+
+
+def words_wanted(connection: sa.Connection, members: Members, client: str) -> dict[int, bytes]:
+    """See `Reader.words_wanted`."""
+    found = members.keyring.find(client)
+    if found is None:
+        return {}
+    mine = sa.or_(requests.c.client == found.number, requests.c.successor == found.number)
+    query = sa.select(requests.c.id).where(mine, requests.c.records.is_not(None), requests.c.word.is_(None))
+    numbers = connection.execute(query.order_by(requests.c.id)).scalars().all()
+    told = {number: records_commitment(connection, members, number) for number in numbers}
+    return {number: records for number, records in told.items() if records is not None}
+
+
+def word_of(connection: sa.Connection, number: int) -> bytes | None:
+    """The digest of the client's word that it removed the records of a request, if it has given one."""
+    return connection.execute(sa.select(requests.c.word).where(requests.c.id == number)).scalar()
+
+
+def note_word(connection: sa.Connection, members: Members, number: int, word: SignedWord) -> None:
+    """Note the digest of a client's word that it removed the records of a request.
+
+    Raises:
+        RunError: It is no request for records.
+        VerificationError: It is about other records, or its signature does not hold.
+
+    """
+    records = records_commitment(connection, members, number)
+    if records is None:
+        raise RunError(f"request {number} is none for records of a client: no word is taken for it")
+    word.check(run=members.run_id, records=records)
+    connection.execute(requests.update().where(requests.c.id == number).values(word=word.digest))
+
+
 def place_for_unknown(connection: sa.Connection, *, at: datetime) -> int:
     """Make one request wait for all who were forgotten and are in a run that was restored from a backup."""
     waiting = connection.execute(_request_of(UNKNOWN)).scalar()
@@ -111,10 +217,26 @@ def give_up_forgotten(connection: sa.Connection, keyring: Keyring, *, at: dateti
 
 
 def _insert(
-    connection: sa.Connection, client: int, *, at: datetime, stream_round: int | None = None, note: str = ""
+    connection: sa.Connection,
+    client: int,
+    *,
+    at: datetime,
+    stream_round: int | None = None,
+    note: str = "",
+    keyring: Keyring | None = None,
+    records: Sequence[str] | None = None,
 ) -> int:
-    row = {"asked_at": time_to_text(at), "stream_round": stream_round, "cancelled_at": None, "note": note}
+    """Store a request; which records it names goes to the keyring, durably before the run commits."""
+    row = {
+        "asked_at": time_to_text(at),
+        "stream_round": stream_round,
+        "cancelled_at": None,
+        "note": note,
+        "records": None if records is None else len(records),
+    }
     nonce = secrets.token_bytes(NONCE_BYTES)
+    if keyring is not None and records is not None:
+        keyring.ask_records(client, nonce, records)
     placed = requests.insert().values(**row, client=client, nonce=nonce, checksum=request_checksum(row))
     number: int = connection.execute(placed.returning(requests.c.id)).scalar_one()
     count_commit(connection)
@@ -130,17 +252,39 @@ def cancel(connection: sa.Connection, keyring: Keyring, client: str, *, at: date
     found = keyring.find(client)
     if found is None:
         raise _unknown(keyring, client)
-    newest = sa.select(requests).where(requests.c.client == found.number).order_by(requests.c.id.desc()).limit(1)
-    row = connection.execute(newest).one_or_none()
+    mine = sa.select(requests).where(requests.c.client == found.number)
+    waiting = connection.execute(mine.where(requests.c.erasure.is_(None), requests.c.cancelled_at.is_(None))).all()
+    if len(waiting) > 1:
+        raise ConfigError(
+            f"{escaped(client)} has {len(waiting)} requests that wait; allowed: the number of one of them, "
+            f"{' or '.join(str(row.id) for row in waiting)}"
+        )
+    row = waiting[0] if waiting else connection.execute(mine.order_by(requests.c.id.desc()).limit(1)).one_or_none()
     if row is None:
         raise RunError(f"{client!r} has not asked to be forgotten: there is nothing to cancel")
+    return _cancel_waiting(connection, keyring, row, at=at, whose=f" of {client!r}")
+
+
+def cancel_number(connection: sa.Connection, keyring: Keyring, number: int, *, at: datetime) -> int:
+    """The same for the request of a number: a client may have several for its records."""
+    row = connection.execute(sa.select(requests).where(requests.c.id == number)).one_or_none()
+    if row is None:
+        raise RunError(f"there is no request {number}: there is nothing to cancel")
+    return _cancel_waiting(connection, keyring, row, at=at)
+
+
+def _cancel_waiting(
+    connection: sa.Connection, keyring: Keyring, row: sa.Row[Any], *, at: datetime, whose: str = ""
+) -> int:
     if row.erasure is not None:
-        raise RunError(
-            f"request {row.id} of {client!r} has its verdict and cannot be cancelled any more: {row.verdict}"
-        )
+        raise RunError(f"request {row.id}{whose} has its verdict and cannot be cancelled any more: {row.verdict}")
     if row.cancelled_at is None:
         _cancel(connection, row, at=at)
-        keyring.ask_openings(found.number, None)  # whoever asks again asks for its own folder
+        if row.records is not None:
+            keyring.forget_asked(row.nonce)
+        waits = sa.select(requests.c.id).where(requests.c.client == row.client, requests.c.cancelled_at.is_(None))
+        if row.client and connection.execute(waits).first() is None:
+            keyring.ask_openings(row.client, None)  # whoever asks again asks for its own folder
     cancelled: int = row.id
     return cancelled
 
@@ -153,8 +297,15 @@ def _cancel(connection: sa.Connection, row: sa.Row[Any], *, at: datetime, **valu
 
 
 def _request_of(client: int) -> sa.Select[int]:
-    """The number of a client's request; a cancelled one is as if it had not been placed."""
-    return sa.select(requests.c.id).where(requests.c.client == client, requests.c.cancelled_at.is_(None))
+    """The number of a client's request to be forgotten; a cancelled one is as if it had not been placed."""
+    mine = sa.select(requests.c.id).where(requests.c.client == client, requests.c.cancelled_at.is_(None))
+    return mine.where(requests.c.records.is_(None))
+
+
+def _withdrawn(connection: sa.Connection) -> set[int]:
+    """The numbers of clients who have their verdict, and are not forgotten yet."""
+    query = sa.select(requests.c.client).where(requests.c.client.is_not(None), requests.c.erasure.is_not(None))
+    return set(connection.execute(query).scalars())
 
 
 def _unknown(keyring: Keyring, client: str) -> UnknownClient:
@@ -170,10 +321,16 @@ def already_forgotten(client: str) -> AlreadyForgotten:
 
 def refuse_broken_text(client: str) -> None:
     """An id that is no proper text (bytes of a command line that are not UTF-8) can be no client's."""
+    if not _is_proper(client):
+        raise UnknownClient(f"{client!r} is not a client of this run, and never was; nothing was changed")
+
+
+def _is_proper(text: str) -> bool:
     try:
-        client.encode()
+        text.encode()
     except UnicodeEncodeError:
-        raise UnknownClient(f"{client!r} is not a client of this run, and never was; nothing was changed") from None
+        return False
+    return True
 
 
 def find(connection: sa.Connection, members: Members, client: str) -> ErasureRequest | None:
@@ -228,6 +385,8 @@ def _judged(
             index.scalar_subquery().label("index"),
             requests.c.verdict,
             requests.c.nonce,
+            requests.c.records,
+            requests.c.word,
             requests.c.asked_at,
             erasures.c.opened_at.label("judged_at"),
             erasures.c.rollback_to,
@@ -242,10 +401,15 @@ def _judged(
     judged = []
     for row in found:
         if row.client in known:
-            where_salt, who_salt = members.request_salts(row.client, row.nonce)
-            openings = members.keyring.openings(row.client)
-            told = {name: value for name, value in row._mapping.items() if name != "nonce"}
-            judged.append(JudgedRequest(**told, openings=openings, rounds_salt=where_salt, client_salt=who_salt))
+            told = {name: value for name, value in row._mapping.items() if name not in ("nonce", "records")}
+            judged.append(
+                JudgedRequest(
+                    **told,
+                    openings=members.keyring.openings(row.client),
+                    salts=members.request_salts(row.client, row.nonce),
+                    records=None if row.records is None else members.keyring.asked_records(row.client, row.nonce),
+                )
+            )
     return tuple(judged)
 
 
@@ -258,8 +422,7 @@ def numbers_to_judge(connection: sa.Connection, keyring: Keyring, ids: Sequence[
         if found is None:
             raise _unknown(keyring, client)
         numbers.append(found.number)
-    gone = sa.select(requests.c.client).where(requests.c.client.in_(numbers), requests.c.erasure.is_not(None))
-    withdrawn = set(connection.execute(gone).scalars())
+    withdrawn = _withdrawn(connection)
     return [number for number in numbers if number not in withdrawn]
 
 
@@ -277,6 +440,7 @@ def _request(row: sa.Row[Any], client: str | None) -> ErasureRequest:
             state=RequestState.WAITING if row.cancelled_at is None else RequestState.CANCELLED,
             remark=row.note,
             cancelled_at=None if row.cancelled_at is None else datetime.fromisoformat(row.cancelled_at),
+            records=row.records,
         )
     kind = VerdictKind(row.verdict)
     back_to = row.rollback_to if row.broken is not None else None
@@ -295,4 +459,5 @@ def _request(row: sa.Row[Any], client: str | None) -> ErasureRequest:
         answered_at=None if row.finished_at is None else datetime.fromisoformat(row.finished_at),
         remark="; ".join(filter(None, (row.note, row.remark))),
         approximate=kind is VerdictKind.ROLLBACK and not MECHANISMS[row.mechanism].exact and row.rounds > 0,
+        records=row.records,
     )

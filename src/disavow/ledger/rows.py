@@ -154,8 +154,8 @@ def anchor_checksum(row: Row) -> bytes:
 
 
 def request_checksum(row: Row) -> bytes:
-    """Eight bytes that notice a changed request: its times, its place in a stream, its note."""
-    told = json.dumps([row[name] for name in ("asked_at", "stream_round", "cancelled_at", "note")])
+    """Eight bytes that notice a changed request: its times, its place in a stream, its note, how many records."""
+    told = json.dumps([row[name] for name in ("asked_at", "stream_round", "cancelled_at", "note", "records")])
     return hashlib.sha256(b"disavow/request/v1\x00" + told.encode()).digest()[:8]
 
 

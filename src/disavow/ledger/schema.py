@@ -236,6 +236,9 @@ requests = sa.Table(
     sa.Column("verdict", sa.String),
     sa.Column("cancelled_at", sa.String, comment="UTC, ISO 8601; only a request that waits can be cancelled"),
     sa.Column("note", sa.Text, nullable=False, server_default="", comment="why it was placed, if nobody asked"),
+    sa.Column("records", sa.Integer, comment="how many it names, for a client that stays; NULL: the whole client"),
+    sa.Column("successor", sa.BigInteger, comment="the client's next number in the keyring; NULL once forgotten"),
+    sa.Column("word", sa.LargeBinary, comment="digest of the client's signed word that it removed the records"),
     sa.Column("nonce", sa.LargeBinary, nullable=False, comment="random: enters what closes its commitments"),
     sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of what was asked; see ledger/rows.py"),
     sqlite_autoincrement=True,
@@ -245,7 +248,7 @@ sa.Index(
     "ix_requests_client",
     requests.c.client,
     unique=True,
-    sqlite_where=requests.c.cancelled_at.is_(None),
+    sqlite_where=sa.and_(requests.c.cancelled_at.is_(None), requests.c.records.is_(None)),
 )
 
 # whoever is forgotten has no number there, so that these stay short however many have left

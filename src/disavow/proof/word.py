@@ -12,6 +12,7 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 from functools import cached_property
+from types import NoneType
 from typing import Annotated, Self
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -154,12 +155,13 @@ def _read_key(data: bytes) -> _PublicKey:
         key = serialization.load_der_public_key(data)
     except (ValueError, UnsupportedAlgorithm):
         raise Unreadable("the key of the word cannot be read") from None
-    allowed = isinstance(key, Ed25519PublicKey) or (
-        isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1 | SECP384R1)
-    )
-    if not allowed or key.public_bytes(serialization.Encoding.DER, _SPKI) != data:  # type: ignore[union-attr]
-        raise Unreadable("the key of the word is not Ed25519, P-256 or P-384 in DER")
-    return key  # type: ignore[return-value]
+    curve = key.curve if isinstance(key, EllipticCurvePublicKey) else None
+    if isinstance(key, Ed25519PublicKey | EllipticCurvePublicKey) and isinstance(curve, _CURVES):
+        found = key.public_bytes(serialization.Encoding.DER, _SPKI)
+        if found == data:
+            return key
+    raise Unreadable("the key of the word is not Ed25519, P-256 or P-384 in DER")
 
 
+_CURVES = (NoneType, SECP256R1, SECP384R1)
 _SPKI = serialization.PublicFormat.SubjectPublicKeyInfo

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch.nn import functional
 from disavow import config
 from disavow.config import DataSettings, ModelSettings, Settings
 from disavow.models import NETWORKS
-from disavow.tasks.samples import TensorSamples
+from disavow.tasks.samples import Parts, TensorSamples
 from disavow.tasks.task import Task, outputs_and_targets
 
 if TYPE_CHECKING:
@@ -99,6 +100,21 @@ class ImageTask(Task):
         """See `Task`."""
         held, tensors = self.data.parts, (self.data.train.images, self.data.train.labels)
         return {client: TensorSamples(tensors, torch.from_numpy(np.asarray(part))) for client, part in held.items()}
+
+    def record_keys(self, client: str) -> tuple[str, ...]:
+        """See `Task`: the number of each image in the training set, from 0 on."""
+        return tuple(str(number) for number in np.asarray(self.data.parts[client]).tolist())
+
+    def holding(self, parts: Parts) -> ImageTask:
+        """Give the same images and network, with clients who hold other images.
+
+        Args:
+            parts: The numbers of each client's images in the training set.
+
+        """
+        found = copy.copy(self)
+        found._samples = replace(self.data, parts=parts)
+        return found
 
     def test_data(self) -> tuple[Tensor, Tensor]:
         """See `Task`."""

@@ -6,9 +6,9 @@ import hashlib
 import random
 import reprlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,11 +18,12 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from disavow.config import TrainingSettings
-from disavow.domain import escaped
+from disavow.domain import Exclusions, escaped
 from disavow.errors import TaskError
 from disavow.rounds.randomness import training_stream
 from disavow.tasks.factory import Factory
-from disavow.tasks.samples import Samples, samples_of
+from disavow.tasks.images import ImageTask
+from disavow.tasks.samples import Positions, Samples, samples_of, subset_of
 from disavow.tasks.task import PartsTask, Task
 from disavow.tasks.user_errors import name_of, own_code
 
@@ -39,6 +40,7 @@ class LoadedTask:
         test: The test data as the task gave it; None where there is none.
         factory: What made the task; None where it was given as an object.
         seconds: How long loading took.
+        exclusions: What was left out of `data` and `samples`: records that were erased, by client.
 
     """
 
@@ -49,6 +51,8 @@ class LoadedTask:
     test: Any | None
     factory: Factory | None = None
     seconds: float = 0.0
+    exclusions: Mapping[str, Exclusions] = field(default_factory=dict)
+    _keys: dict[str, tuple[str, ...] | None] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def digests(self) -> dict[str, str]:
@@ -57,7 +61,92 @@ class LoadedTask:
 
     def digest_of(self, client: str) -> str:
         """Compute the SHA-256 of what one client holds, as in `digests`."""
-        return _digest(self.task, client, self.samples[client])
+        samples = self.samples[client]
+        found = hashlib.sha256(b"disavow/client/v1\x00")
+        for part in (samples.digest() or str(len(samples)), *(self.record_keys(client) or ())):
+            data = part.encode("utf-8", "surrogatepass")
+            found.update(len(data).to_bytes(8, "big") + data)
+        return found.hexdigest()
+
+    def record_keys(self, client: str) -> tuple[str, ...] | None:
+        """Name each example that a client holds, without those that were left out.
+
+        Args:
+            client: The client's id.
+
+        Returns:
+            One key for each example, in order; None where the task does not name this client's records.
+
+        Raises:
+            TaskError: There is no such client, or the task does not name its examples one by one, by texts.
+
+        """
+        if client not in self.samples:
+            raise TaskError(f"the task has no client {escaped(client)}")
+        if client not in self._keys:
+            self._keys[client] = _record_keys(self.task, client, len(self.samples[client]), self._excludes(client))
+        return self._keys[client]
+
+    def _excludes(self, client: str) -> Callable[[str], bool]:
+        excluded = self.exclusions.get(client)
+        return _nothing if excluded is None else excluded.excludes
+
+    def without(self, exclusions: Mapping[str, Exclusions]) -> LoadedTask:
+        """Leave out the examples of records that were erased, for every engine and every loop of the user's own.
+
+        Args:
+            exclusions: What was erased, by client. Clients that the task does not have are passed over.
+
+        Returns:
+            The task with what is left of each client's data; itself where it holds nothing that was erased.
+
+        Raises:
+            TaskError: A client would be left without any example, or the task no longer names its records.
+
+        """
+        found = (
+            (client, self._kept(client, excluded)) for client, excluded in exclusions.items() if excluded.hashes
+        )
+        kept = {client: positions for client, positions in found if positions is not None}
+        if not kept:
+            return self
+        data = {**self.data, **{client: subset_of(self.data[client], some) for client, some in kept.items()}}
+        samples = {**self.samples, **{client: self._read(client, data[client]) for client in kept}}
+        task = self.task
+        if isinstance(task, ImageTask):
+            parts = task.data.parts
+            left = {client: np.asarray(parts[client])[some] for client, some in kept.items()}
+            task = task.holding({**parts, **left})
+        return replace(self, task=task, data=data, samples=samples, exclusions=self._excluding(exclusions))
+
+    def _excluding(self, exclusions: Mapping[str, Exclusions]) -> dict[str, Exclusions]:
+        """Put together what was left out before and now: worker processes start from all that the task holds."""
+        found = dict(self.exclusions)
+        for client, excluded in exclusions.items():
+            before = found.get(client, excluded)
+            found[client] = replace(excluded, hashes=before.hashes | excluded.hashes)
+        return found
+
+    def _kept(self, client: str, excluded: Exclusions) -> Positions | None:
+        """Find the positions of the examples that stay; None where all of them do, or there is no such client."""
+        if client not in self.samples or not excluded.hashes:
+            return None
+        keys = self.record_keys(client)
+        if keys is None:
+            raise TaskError(
+                f"records of client {escaped(client)} were erased, and {name_of(self.task, 'record_keys')} is None "
+                "for it; allowed: the keys that it gave before"
+            )
+        kept = np.array([i for i, key in enumerate(keys) if not excluded.excludes(key)], dtype=np.int64)
+        if len(kept) == 0:
+            raise TaskError(
+                f"all records of client {escaped(client)} were erased, and nothing is left to train on; allowed: "
+                "at least one example (the whole client can be erased)"
+            )
+        return None if len(kept) == len(keys) else kept
+
+    def _read(self, client: str, held: Any) -> Samples:
+        return samples_of(held, owner=f"client {escaped(client)}", collate=self.task.collate)
 
 
 def load(task: Task, *, training: TrainingSettings, seed: int, factory: Factory | None = None) -> LoadedTask:
@@ -159,15 +248,25 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
             np.random.set_state(numpy)  # noqa: NPY002
 
 
-def _digest(task: Task, client: str, samples: Samples) -> str:
+def _record_keys(task: Task, client: str, examples: int, excludes: Callable[[str], bool]) -> tuple[str, ...] | None:
+    """Ask a task how a client's examples are named, without those that were left out, and check the answer."""
     name = name_of(task, "record_keys")
     with own_code(f"{name} of client {escaped(client)}"):
         given = task.record_keys(client)
-        keys = None if given is None else [str(key) for key in given]
-    if keys is not None and len(keys) != len(samples):
-        raise TaskError(f"{name} names {len(keys)} records of client {escaped(client)}, who holds {len(samples)}")
-    found = hashlib.sha256(b"disavow/client/v1\x00")
-    for part in (samples.digest() or str(len(samples)), *(keys or ())):
-        data = part.encode()
-        found.update(len(data).to_bytes(8, "big") + data)
-    return found.hexdigest()
+        keys = None if given is None else tuple(given)
+    if keys is None:
+        return None
+    wrong = next((key for key in keys if not isinstance(key, str) or not key), None)
+    if isinstance(given, str) or wrong is not None:
+        shown = reprlib.repr(given if isinstance(given, str) else wrong)
+        raise TaskError(
+            f"{name} of client {escaped(client)} holds {shown}; allowed: one text for each example, not empty"
+        )
+    keys = tuple(str(key) for key in keys if not excludes(key))
+    if len(keys) != examples:
+        raise TaskError(f"{name} names {len(keys)} records of client {escaped(client)}, who holds {examples}")
+    return keys
+
+
+def _nothing(record: str) -> bool:  # noqa: ARG001 - of a client none of whose records were erased
+    return False

@@ -224,6 +224,33 @@ def samples_of(data: Any, *, owner: str, collate: Collate | None = None) -> Samp
     return samples
 
 
+def subset_of(data: Any, positions: Positions) -> Any:
+    """Take some of what a user gave as a client's data, in the same form wherever that has one.
+
+    Args:
+        data: What `samples_of` takes.
+        positions: Which samples of it, in order.
+
+    Returns:
+        Tensors, arrays, lists and tables of the samples; of a dataset of the user's own a torch `Subset`.
+
+    """
+    if isinstance(data, TensorSamples):
+        chosen = torch.from_numpy(positions)
+        return TensorSamples(data.tensors, chosen if data.positions is None else data.positions[chosen])
+    if type(data) is TensorDataset:
+        return TensorDataset(*(tensor[torch.from_numpy(positions)] for tensor in data.tensors))
+    if type(data) is Subset:
+        return Subset(data.dataset, [data.indices[i] for i in positions.tolist()])
+    if isinstance(data, tuple | list):
+        are_columns = all(isinstance(each, Tensor | np.ndarray) for each in data)
+        taken = (each[positions] for each in data) if are_columns else (data[i] for i in positions.tolist())
+        return data._make(taken) if hasattr(data, "_make") else type(data)(taken)  # a named tuple has its own way
+    if hasattr(data, "with_format") and hasattr(data, "column_names"):
+        return data.select(positions)
+    return Subset(data, positions.tolist())
+
+
 def _read(data: Any, owner: str, collate: Collate | None) -> Samples:
     if isinstance(data, TensorSamples):
         return data

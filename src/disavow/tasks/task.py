@@ -23,6 +23,9 @@ EVALUATION_BATCH = 1024
 Metric = Callable[[Tensor, Tensor], float | Tensor]
 """A figure from the model's outputs and the targets of all test samples."""
 
+RecordKeys = Mapping[str, Sequence[str]] | Callable[[str], Sequence[str] | None]
+"""The names of each client's examples, in their order, by the client's id."""
+
 TARGETS = ("labels", "label", "target", "targets")
 """Where a batch is a mapping: the keys under which its targets are looked for."""
 
@@ -153,10 +156,16 @@ class Task(ABC):
             yield samples.batch(np.arange(start, min(start + EVALUATION_BATCH, len(samples))))
 
     def record_keys(self, client: str) -> Sequence[str] | None:  # noqa: ARG002 - for those who override it
-        """Name each record of a client, in the order of its data; None: by their positions.
+        """Name each example of a client, in the order of its data; by default None: nobody can name its records.
+
+        A record is all examples with one key, such as everything of one patient; keys need not differ. They must
+        stay the same when other examples go, or records can be erased only with the whole client: positions do not.
 
         Args:
             client: The client's id.
+
+        Returns:
+            One text for each example; None where this client's records have no names, and none can be erased.
 
         """
         return None
@@ -172,6 +181,7 @@ class PartsTask(Task):
         self.loss_function: Callable[[Tensor, Tensor], Tensor] | None = None
         self.optimizer_function: Callable[[Any], Optimizer] | None = None
         self.metrics: dict[str, Metric] = {}
+        self.keys: RecordKeys | None = None
 
     def model(self) -> nn.Module:
         """See `Task`."""
@@ -216,6 +226,10 @@ class PartsTask(Task):
             measured["accuracy"] = float((outputs.argmax(1) == targets).double().mean())
         return measured
 
+    def record_keys(self, client: str) -> Sequence[str] | None:
+        """See `Task`."""
+        return self.keys.get(client) if isinstance(self.keys, Mapping) else self.keys and self.keys(client)
+
 
 class LoopTask(PartsTask):
     """A task whose clients train by a function of the user's own."""
@@ -242,6 +256,7 @@ def task(
     clip_gradients: float | None = None,
     collate: Collate | None = None,
     train_client: Callable[[nn.Module, Any, int], None] | None = None,
+    record_keys: RecordKeys | None = None,
 ) -> Task:
     """Make a task from parts, without a class.
 
@@ -260,6 +275,8 @@ def task(
         clip_gradients: The largest L2 norm of the gradient of a batch.
         collate: Makes a batch of a list of samples.
         train_client: Trains a model in place on one client's data, with a seed of its own, in place of all that.
+        record_keys: Names each example of a client, so that single records can be erased: texts by client, or a
+            function of the client's id. See `Task.record_keys`.
 
     Returns:
         The task.
@@ -272,13 +289,14 @@ def task(
         if optimizer is not None or epochs is not None or batch_size is not None or clip_gradients is not None:
             raise TaskError(
                 "a task with train_client has a training loop of its own; allowed beside it: model, clients, test, "
-                "loss, metrics, collate"
+                "loss, metrics, collate, record_keys"
             )
         made: PartsTask = LoopTask(model, clients, test, train_client=train_client)
     else:
         made = PartsTask(model, clients, test)
     made.loss_function, made.optimizer_function, made.metrics = loss, optimizer, dict(metrics or {})
     made.epochs, made.batch_size, made.clip_gradients, made.collate = epochs, batch_size, clip_gradients, collate
+    made.keys = record_keys
     return made
 
 
