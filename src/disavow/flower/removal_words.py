@@ -49,7 +49,7 @@ class RemovalWords:
         """
         wanted = {records: number for number, records in self._ledger.words_wanted(client).items()}
         for opened in self._opened.all():
-            if opened.client == client and opened.for_records and not self._path(opened.number).exists():
+            if opened.client == client and opened.for_records and self._ledger.word_of(opened.number) is None:
                 records = self._ledger.records_commitment(opened.number)
                 if records is not None:
                     wanted[records] = opened.number
@@ -83,17 +83,11 @@ class RemovalWords:
         if _key_of(word) != client:
             raise VerificationError("it is signed with another key than the client is known by")
         word.check(run=self._ledger.run_id, records=word.word.records)
-        # the file is there before the run has its digest, and gets its name once it has: after a crash in between
-        # the client is asked again, and gives the same word
+        # the file first: after a crash in between the client is asked again, and gives the same word
         self._openings.mkdir(parents=True, exist_ok=True, mode=0o700)
-        unnoted = self._path(number).with_suffix(".unnoted")
-        write_durably(unnoted, data, mode=0o600)
+        write_durably(self._openings / f"word-{number}-{self._ledger.run_id[:8]}.json", data, mode=0o600)
         self._ledger.note_word(number, data)
-        unnoted.replace(self._path(number))
         inform(f"request {number}: the client has given its signed word that it removed the records")
-
-    def _path(self, number: int) -> Path:
-        return self._openings / f"word-{number}-{self._ledger.run_id[:8]}.json"
 
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:
