@@ -47,7 +47,10 @@ class RemovalWords:
             The numbers of the requests, by the log's commitments to the records.
 
         """
-        wanted = {records: number for number, records in self._ledger.words_wanted(client).items()}
+        open_ones = self._ledger.words_wanted(client)
+        # only once it is judged are a request's records excluded: before, the client would promise too much
+        judged = {request.number for request in self._ledger.requests(list(open_ones)) if request.judged}
+        wanted = {records: number for number, records in open_ones.items() if number in judged}
         for opened in self._opened.all():
             if opened.client == client and opened.for_records and self._ledger.word_of(opened.number) is None:
                 records = self._ledger.records_commitment(opened.number)
