@@ -35,6 +35,7 @@ from disavow.erasure.proof_files import (
     opening_path,
     request_opened_for,
     what_if_path,
+    word_path,
 )
 from disavow.errors import (
     CannotRetrain,
@@ -58,6 +59,7 @@ from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.leaves import log_size
 from disavow.proof.notes import Signer
 from disavow.proof.statement import decode_statement
+from disavow.record_requests import Asked, Clients, checked, what_is_asked
 from disavow.results import (
     Answer,
     ExportedModel,
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
     from disavow.rounds.training import OnRound
     from disavow.rounds.vectors import Model
     from disavow.runs import Prepared
+    from disavow.tasks.loading import LoadedTask
     from disavow.tasks.task import Task
 
 _P = ParamSpec("_P")
@@ -611,30 +614,42 @@ class Federation:
         """
         return self.ledger.requests(numbers) if numbers is not None else self.ledger.requests()
 
-    def cancel(self, client: str) -> ErasureRequest:
-        """Cancel the request of a client that waits; whoever holds the run is not disturbed.
+    def cancel(self, which: str | int) -> ErasureRequest:
+        """Cancel a request that waits; whoever holds the run is not disturbed.
 
         Args:
-            client: Whose request it is.
+            which: Whose request it is, or its number: a client may have several for its records.
 
         Returns:
             The request as it stands now.
 
         Raises:
             UnknownClient: It is not a client of the run.
+            ConfigError: Several requests of the client wait.
             RunError: It has not asked, or has its verdict already.
 
         """
         with Ledger.open(self.directory, shared=True, keys=self.keys) as ledger:
-            number = ledger.cancel_request(client, at=self.clock())
+            number = ledger.cancel_request(which, at=self.clock())
             [request] = ledger.requests([number])
         return request
 
-    def forecast(self, clients: Sequence[str] | str, *, retrain: bool = True) -> Prospect:
+    def forecast(
+        self,
+        clients: Clients | None = None,
+        *,
+        records: Sequence[str] | str | None = None,
+        everywhere: Sequence[str] | str | None = None,
+        unchecked: bool = False,
+        retrain: bool = True,
+    ) -> Prospect:
         """Tell what `erase` would do, also whether it could retrain here. Changes nothing.
 
         Args:
             clients: Who would ask.
+            records: As for `erase`.
+            everywhere: As for `erase`.
+            unchecked: As for `erase`.
             retrain: As for `erase`.
 
         Returns:
@@ -642,35 +657,53 @@ class Federation:
 
         Raises:
             UnknownClient: One of them is not in the run, and has not asked before.
+            UnknownRecord: A client does not hold one of the records.
 
         """
-        clients = _ids(clients)
-        asked = self._prospect(self.ledger, clients, retrain=retrain)
-        if self.own_engine is None and asked.refusal is None and asked.forecast and _trains(asked.forecast):
+        asked = self._checked(what_is_asked(clients, records, everywhere), unchecked=unchecked)
+        told = self._prospect(self.ledger, asked, retrain=retrain)
+        if self.own_engine is None and told.refusal is None and told.forecast and _trains(told.forecast):
             try:
                 with self.loading() as on_progress:
                     runs.find_again(self.ledger, self.settings, self.task, on_progress=on_progress)
             except (CannotRetrain, ConfigError) as error:
-                return replace(asked, refusal=CannotRetrain(str(error)))
-        return asked
+                return replace(told, refusal=CannotRetrain(str(error)))
+        return told
 
     def erase(
         self,
-        clients: Sequence[str] | str,
+        clients: Clients | None = None,
         *,
+        records: Sequence[str] | str | None = None,
+        everywhere: Sequence[str] | str | None = None,
+        unchecked: bool = False,
         wait: float = 60.0,
         retrain: bool = True,
         confirm: Confirm | None = None,
         callbacks: Callbacks = _NOBODY,
     ) -> Answer:
-        """Place requests of these clients to be forgotten, and see to it that they are answered.
+        """Place requests of clients to be forgotten, or to have records erased; see to it that they are answered.
 
         Whatever can refuse comes before a request is placed. What is deniable takes neither data nor an engine; and
         what is not undoes nothing before both are there. Another process that holds the run answers the requests
         between its rounds; it is waited for.
 
+        Of a client that has records erased, all updates so far are withdrawn; it goes on without the records, which
+        no round sees again. Whether it holds them is looked up in the task.
+
+        Example::
+
+            federation.erase("client-07")
+            federation.erase("hospital-3", records=["patient-17", "patient-40"])
+            federation.erase({"hospital-1": ["patient-17"], "hospital-3": ["patient-40"]})
+            federation.erase(everywhere=["patient-17"])
+
         Args:
-            clients: Who asks.
+            clients: Who asks; or the records, by client.
+            records: The records of these clients; without them, the whole clients are forgotten.
+            everywhere: Records to erase wherever they are, in the place of clients.
+            unchecked: Place requests for records without looking whether the clients hold them: where the task is
+                not to be had here, or the data is gone already.
             wait: Seconds to wait for another process that holds the run.
             retrain: Without it, a rollback that these clients need is made here and nothing is trained after it:
                 the model of before is served, and the rounds after it are dropped, those of an unfinished rebuild
@@ -683,10 +716,13 @@ class Federation:
 
         Raises:
             UnknownClient: One of them is not in the run, and has not asked before; nothing is placed.
+            UnknownRecord: A client does not hold one of the records; nothing is placed.
+            RecordErased: One of the records was erased before; nothing is placed.
+            RecordsUnchecked: Records cannot be looked up here, or are all that a client holds; nothing is placed.
             RunInUse: Another process holds the run, and has not answered in time; the requests stay placed.
 
         """
-        settings, clients = self.settings, _ids(clients)
+        settings, asked = self.settings, what_is_asked(clients, records, everywhere)
         openings = None if self.openings is None else self.openings.expanduser().absolute()
         check_openings(openings or default_openings(self.directory), self.directory)
         # a wrong passphrase is refused here, before anything is placed
@@ -699,22 +735,53 @@ class Federation:
         runs.refuse_changed(ledger, settings)
         refuse_another(ledger, self.mechanism)
         ledger.refuse_signer(signer)
-        self._refuse_unknown(clients)
+        self._refuse_unknown(asked.clients)
+        asked = self._checked(asked, unchecked=unchecked)
         if confirm is not None:
-            confirm(self._prospect(ledger, clients, retrain=retrain))
+            confirm(self._prospect(ledger, asked, retrain=retrain))
         if openings is not None:
             _make_openings(openings)
-        before = {client: self._request_of(ledger, client) for client in clients if ledger.has_left(client)}
-        asking = [client for client in clients if client not in before]
-        placed = dict(zip(asking, ledger.place_requests(asking, at=self.clock(), openings=openings), strict=True))
-        placed |= {client: request.number for client, request in before.items() if request is not None}
-        numbers = tuple(placed[client] for client in clients)
+        placed = self._place(asked, openings)
+        numbers = tuple(placed.values())
         callbacks.on_placed(numbers)
         callbacks = self._tracked(callbacks)
         deadline = time.monotonic() + wait
         refusal = self._see_to(numbers, signer, callbacks, retrain=retrain, deadline=deadline)
         found = {request.number: request for request in ledger.requests(numbers)}
-        return Answer({client: found[number] for client, number in zip(clients, numbers, strict=True)}, refusal)
+        return Answer({client: found[number] for client, number in placed.items()}, refusal)
+
+    def _place(self, asked: Asked, openings: Path | None) -> dict[str, int]:
+        """Place the requests; whoever was answered before has its request already. Their numbers, by client."""
+        ledger, at = self.ledger, self.clock()
+        if asked.records:
+            return ledger.place_record_requests(asked.records, at=at, openings=openings)
+        before = {client: self._request_of(ledger, client) for client in asked.clients if ledger.has_left(client)}
+        asking = [client for client in asked.clients if client not in before]
+        placed = dict(zip(asking, ledger.place_requests(asking, at=at, openings=openings), strict=True))
+        placed |= {client: request.number for client, request in before.items() if request is not None}
+        return {client: placed[client] for client in asked.clients}
+
+    def _checked(self, asked: Asked, *, unchecked: bool) -> Asked:
+        """Refuse records that nobody has, or that cannot be erased; find who holds those to erase everywhere."""
+        if not asked.names_records:
+            return asked
+        for client in self.ledger.strangers(list(asked.records)):
+            if self.ledger.has_left(client) or self.ledger.find_request(client) is not None:
+                raise already_forgotten(client)
+            raise unknown_client(client, self.ledger.clients())
+        if not unchecked:
+            return checked(self.ledger, asked, self._load_task)
+        if asked.everywhere:
+            raise ConfigError("records to erase everywhere must be looked for; allowed: clients, with --unchecked")
+        return asked
+
+    def _load_task(self) -> LoadedTask:
+        """Load the task without an engine: which records there are left."""
+        runs.refuse_other_trainer(self.ledger, self.settings, self.task)
+        if self._prepared is not None:
+            return runs.leave_out_erased(self.ledger, self._prepared.loaded)
+        with self.loading() as on_progress:
+            return runs.find_again(self.ledger, self.settings, self.task, on_progress=on_progress)
 
     def _refuse_unknown(self, clients: Sequence[str]) -> None:
         """Refuse an id that nobody has, and say whose it may have been meant to be."""
@@ -807,32 +874,34 @@ class Federation:
         except ConfigError as error:
             raise CannotRetrain(str(error)) from error
 
-    def _prospect(self, ledger: Ledger, clients: Sequence[str], *, retrain: bool) -> Prospect:
+    def _prospect(self, ledger: Ledger, asked: Asked, *, retrain: bool) -> Prospect:
         try:
-            return self._prospect_now(ledger, clients, retrain=retrain)
+            return self._prospect_now(ledger, asked, retrain=retrain)
         except UnknownClient:
             # another process may have answered it between two reads: then it is found among the answered ones
-            return self._prospect_now(ledger, clients, retrain=retrain)
+            return self._prospect_now(ledger, asked, retrain=retrain)
 
-    def _prospect_now(self, ledger: Ledger, clients: Sequence[str], *, retrain: bool) -> Prospect:
+    def _prospect_now(self, ledger: Ledger, asked: Asked, *, retrain: bool) -> Prospect:
         with ledger.snapshot() as snapshot:
-            found = {client: self._request_of(snapshot, client) for client in clients}
+            found = {client: self._request_of(snapshot, client) for client in asked.clients}
+            found |= {client: snapshot.find_record_request(client, keys) for client, keys in asked.records.items()}
         before = {c: r for c, r in found.items() if r is not None and r.judged}
-        asking = [client for client in clients if client not in before]
+        asking = [client for client in asked.ids if client not in before]
         if not asking:
-            return Prospect(before, None)
+            return Prospect(before, None, records=asked.records)
         for client in ledger.strangers(asking):
             if ledger.has_left(client):
                 raise already_forgotten(client)
             raise unknown_client(client, ledger.clients())
         mechanism = self.mechanism if retrain else WithoutRetraining(self.mechanism)
-        told = foresee(ledger, asking, self.options, mechanism)
+        leaving, staying = ([c for c in asking if (c in asked.records) == kept] for kept in (False, True))
+        told = foresee(ledger, leaving, self.options, mechanism, records_of=staying)
         if _trains(told) and self.own_engine is None:
             try:
                 runs.refuse_other_trainer(ledger, self.settings, self.task)
             except (CannotRetrain, ConfigError) as error:
-                return Prospect(before, told, CannotRetrain(str(error)))
-        return Prospect(before, told)
+                return Prospect(before, told, CannotRetrain(str(error)), asked.records)
+        return Prospect(before, told, records=asked.records)
 
     # -- what it holds ------------------------------------------------------------------------------------------
 
@@ -1047,7 +1116,8 @@ class Federation:
 
         """
         kept, newest = self._kept_proof(request.number), self.ledger.log_length()
-        renewed = None if _leaves_in(kept) == newest else self._renewed(kept)
+        word = self.ledger.word_of(request.number)
+        renewed = None if _leaves_in(kept) == newest and _word_in(kept) == word else self._renewed(kept, word)
         data = renewed or kept
         return Proof(data, request.number, _leaves_in(data), newest, renewed is not None)
 
@@ -1125,6 +1195,35 @@ class Federation:
             raise ConfigError("the log of this run is not signed: it has no key; `disavow keygen` makes one")
         return head
 
+    def note_word(self, request: int, word: bytes) -> Path:
+        """Take a client's signed word that it removed the records of a request, and keep it beside the openings.
+
+        The run keeps its digest alone, because the file names the client by its key. Proofs have the digest from
+        now on; one that was made before is renewed by `disavow prove`.
+
+        Args:
+            request: The number of the request.
+            word: The file; see `disavow.proof.word`.
+
+        Returns:
+            Where the file is now.
+
+        Raises:
+            RunError: It is no request for records.
+            VerificationError: The word does not hold, or is about other records.
+
+        """
+        folder = check_openings(self.openings or default_openings(self.directory), self.directory)
+        if self.ledger.writable:
+            self.ledger.note_word(request, word)
+        else:
+            with Ledger.open(self.directory, shared=True, keys=self.keys) as ledger:
+                ledger.note_word(request, word)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = word_path(folder, self.ledger.run_id, request)
+        write_durably(path, word, mode=0o600)
+        return path
+
     def opening_of(self, request: int) -> Path:
         """Where the opening of an answered request lies: where it was asked for, or else beside the run.
 
@@ -1170,7 +1269,7 @@ class Federation:
         proofs.write(number, proof)
         return proof
 
-    def _renewed(self, kept: bytes) -> bytes | None:
+    def _renewed(self, kept: bytes, word: bytes | None) -> bytes | None:
         """The proof for the present head; None where there is no key to sign it with."""
         from disavow.erasure.prove import renew
 
@@ -1178,7 +1277,7 @@ class Federation:
         if signer is None:
             return None
         self._refuse_other_key(signer)
-        return renew(self.ledger, Envelope.decode(kept).statement, signer)
+        return renew(self.ledger, Envelope.decode(kept).statement, signer, word=word)
 
     def _signer(self) -> Signer:
         signer = load_signer(self.keys, self.ask)
@@ -1220,11 +1319,6 @@ def _both(first: Callable[_P, None], second: Callable[_P, None]) -> Callable[_P,
     return both
 
 
-def _ids(clients: Sequence[str] | str) -> list[str]:
-    """List ids once each; one id may be given by itself."""
-    return [clients] if isinstance(clients, str) else list(dict.fromkeys(clients))
-
-
 def _trains(told: Forecast) -> bool:
     """Whether these clients' own answer needs training."""
     return told.verdict.undoes is not None and told.cost.rounds > 0
@@ -1233,6 +1327,14 @@ def _trains(told: Forecast) -> bool:
 def _leaves_in(proof: bytes) -> int:
     """How many leaves a proof of ours has."""
     return log_size(decode_statement(Envelope.decode(proof).statement).predicate.leaves)
+
+
+def _word_in(proof: bytes) -> bytes | None:
+    """The digest of the client's word in a proof of ours, if there is one."""
+    from disavow.proof.summary import erased_records
+
+    records = erased_records(decode_statement(Envelope.decode(proof).statement).predicate)
+    return None if records is None else records.word
 
 
 def _make_openings(folder: Path) -> None:

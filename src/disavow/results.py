@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -25,12 +25,14 @@ class Prospect:
         before: Clients who have been answered before, with their requests.
         forecast: What the others would get together; None where nobody else asks.
         refusal: Why what it takes to retrain is not to be had here: then they wait, and nothing is undone.
+        records: The records of clients that stay, by client; none where whole clients are to be forgotten.
 
     """
 
     before: Mapping[str, ErasureRequest]
     forecast: Forecast | None
     refusal: CannotRetrain | None = None
+    records: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -22,7 +22,7 @@ from disavow.domain import EngineChoice, RequestState, Verdict, escaped, model_n
 from disavow.erasure.dry_run import Forecast
 from disavow.erasure.mechanisms import DECLINED
 from disavow.erasure.proof_files import proof_path, unsigned_path
-from disavow.errors import CannotRetrain, NotConfirmed
+from disavow.errors import CannotRetrain, ConfigError, NotConfirmed
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger
 from disavow.ledger.files import kind_of
@@ -30,6 +30,7 @@ from disavow.ledger.keys import default_folder
 from disavow.proof.bounds import as_odds, noise_in_words
 from disavow.proof.envelope import LARGEST
 from disavow.proof.keys import PUBLIC
+from disavow.proof.summary import count_records
 from disavow.results import Answer, Prospect
 
 if TYPE_CHECKING:
@@ -37,11 +38,60 @@ if TYPE_CHECKING:
     from disavow.proof.summary import Summary
 
 _INTERRUPTED = 130
+_STAYING = (
+    "what the client has contributed so far would be withdrawn; it would stay, under a new key, and no round would "
+    "train on the records again"
+)
+_STAYED = "the client stays, under a new key; no round trains on the records again. Their deletion is its own word"
+    "the client stays, under a new key; no round trains on the records again. That it deleted them is its word"
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be erased: clients, records of them, or records wherever they are."""
+
+    clients: tuple[str, ...] | None
+    records: tuple[str, ...] | None
+    everywhere: tuple[str, ...] | None
+    unchecked: bool
+
+
+def wanted(
+    clients: list[str] | None,
+    record: list[str] | None,
+    records: Path | None,
+    everywhere: list[str] | None,
+    *,
+    unchecked: bool,
+) -> Wanted:
+    """Put together what the command line says."""
+    keys = [*(record or ()), *(_lines(records) if records else ())]
+    named = record or records is not None
+    if unchecked and not named:
+        raise ConfigError("--unchecked goes with --record or --records alone: only records are looked for")
+    return Wanted(
+        tuple(clients) if clients else None,
+        tuple(keys) if named else None,
+        tuple(everywhere) if everywhere else None,
+        unchecked,
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file, or of stdin, without those that are empty."""
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8; allowed: the keys of records, one a line") from None
+    return [line for line in text.splitlines() if line]
 
 
 def erase(
     directory: Path,
-    clients: list[str],
+    wanted: Wanted,
     *,
     dry_run: bool,
     wait: float,
@@ -52,9 +102,9 @@ def erase(
     as_json: bool,
     task: str | None = None,
 ) -> None:
-    """Honour the wish of these clients to be forgotten."""
+    """Honour the wish of clients to be forgotten, or to have records erased."""
     if dry_run:
-        _show_forecast(directory, clients, retrain=retrain, as_json=as_json, task=task)
+        _show_forecast(directory, wanted, retrain=retrain, as_json=as_json, task=task)
         return
     if check:
         from disavow.run_checks import refuse_damaged
@@ -69,10 +119,13 @@ def erase(
         shown.ledger = federation.ledger
         try:
             answer = federation.erase(
-                clients,
+                wanted.clients,
+                records=wanted.records,
+                everywhere=wanted.everywhere,
+                unchecked=wanted.unchecked,
                 wait=wait,
                 retrain=retrain,
-                confirm=None if yes else lambda prospect: _confirm(federation, clients, prospect),
+                confirm=None if yes else lambda prospect: _confirm(federation, wanted, prospect),
                 callbacks=shown.callbacks,
             )
         except KeyboardInterrupt:
@@ -109,6 +162,8 @@ def _show(federation: Federation, answer: Answer, engine: EngineChoice | None, *
     for client, request in answer.requests.items():
         results().print(f"{escaped(client)}: {sentence(request)}")
         if request.state is RequestState.ANSWERED:
+            if request.records is not None:
+                results().print(f"  {_STAYED}")
             results().print(_proof_of(federation, request.number, client))
             summary = summaries[client]
             for line in summary_in_words(summary) if summary is not None else ():
@@ -118,8 +173,12 @@ def _show(federation: Federation, answer: Answer, engine: EngineChoice | None, *
     if any(request.verdict and request.verdict.undoes for request in answer.requests.values()):
         results().print(
             "The model has changed: export it again, and take out of service what was exported before, which "
-            "contains the leavers."
+            f"contains {'the records' if _of_records(answer) else 'the leavers'}."
         )
+
+
+def _of_records(answer: Answer) -> bool:
+    return any(request.records is not None for request in answer.requests.values())
 
 
 def _not_here(answer: Answer) -> CannotRetrain:
@@ -221,12 +280,12 @@ def _noise_in_words(summary: Summary | None) -> str | None:
     return noise_in_words(summary.composed) if summary is not None and summary.rounds else None
 
 
-def _confirm(federation: Federation, clients: list[str], asked: Prospect) -> None:
+def _confirm(federation: Federation, wanted: Wanted, asked: Prospect) -> None:
     """Let a person say that rounds are to be undone, before anything is placed; elsewhere `--yes` says so."""
     forecast = asked.forecast
     if forecast is None or forecast.verdict.undoes is None:
         return
-    asking = ", ".join(escaped(client) for client in dict.fromkeys(clients) if client not in asked.before)
+    asking = ", ".join(_in_words(client, asked) for client in _asking(wanted, asked))
     unplaced = "nothing was changed"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise NotConfirmed(
@@ -241,17 +300,36 @@ def _confirm(federation: Federation, clients: list[str], asked: Prospect) -> Non
         raise NotConfirmed(f"not confirmed; {unplaced}")
 
 
+def _asking(wanted: Wanted, asked: Prospect) -> list[str]:
+    """Who has not been answered before."""
+    return [client for client in dict.fromkeys(asked.records or wanted.clients or ()) if client not in asked.before]
+
+
+def _in_words(client: str, asked: Prospect) -> str:
+    """Whom or what is asked for."""
+    if client not in asked.records:
+        return escaped(client)
+    return f"{count_records(len(asked.records[client]))} of {escaped(client)}"
+
+
 def _ask(question: str) -> str:
     """Ask on stderr, where progress goes: stdout is for the result alone."""
     print(question, end="", file=sys.stderr, flush=True)
     return sys.stdin.readline()
 
 
-def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_json: bool, task: str | None) -> None:
+def _show_forecast(directory: Path, wanted: Wanted, *, retrain: bool, as_json: bool, task: str | None) -> None:
     with _Shown() as shown, Federation.open(directory, task, loading=shown.loading) as federation:
-        asked, mechanism = federation.forecast(clients, retrain=retrain), federation.settings.mechanism.name
+        asked = federation.forecast(
+            wanted.clients,
+            records=wanted.records,
+            everywhere=wanted.everywhere,
+            unchecked=wanted.unchecked,
+            retrain=retrain,
+        )
+        mechanism = federation.settings.mechanism.name
     before, forecast = asked.before, asked.forecast
-    clients = [client for client in dict.fromkeys(clients) if client not in before]
+    clients = _asking(wanted, asked)
     if not as_json:
         for client, request in before.items():
             results().print(f"{escaped(client)} has asked before: {sentence(request)}")
@@ -266,6 +344,7 @@ def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_jso
                 "run": str(directory),
                 "dry_run": True,
                 "clients": clients,
+                "records": {client: list(keys) for client, keys in asked.records.items()} or None,
                 "verdict": forecast.verdict.kind.value,
                 "first_broken_round": forecast.verdict.round,
                 "rollback_to_round": forecast.verdict.undoes,
@@ -281,7 +360,9 @@ def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_jso
             }
         )
         return
-    results().print(f"{', '.join(map(escaped, clients))}: {foretold(forecast)}")
+    results().print(f"{', '.join(_in_words(client, asked) for client in clients)}: {foretold(forecast)}")
+    if asked.records:
+        results().print(f"  {_STAYING}")
     for client, odds in forecast.odds.items():
         if odds is not None:
             results().print(

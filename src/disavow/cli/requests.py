@@ -7,7 +7,9 @@ from pathlib import Path
 from disavow.cli.output import print_json, results, size
 from disavow.cli.rounds import rebuilt
 from disavow.domain import ErasureRequest, escaped
+from disavow.errors import ConfigError
 from disavow.federation import Federation
+from disavow.proof.summary import count_records
 
 
 def requests(directory: Path, *, as_json: bool) -> None:
@@ -32,12 +34,19 @@ def requests(directory: Path, *, as_json: bool) -> None:
             f"{request.number:7d}  {request.asked_at:%Y-%m-%d %H:%M:%S}  {request.state.value:10s}  "
             f"{request.verdict or '-'!s:20s}  {cost.rounds if cost else 0:6d}  "
             f"{cost.client_epochs if cost else 0:13,d}  {f'{cost.seconds:.1f} s' if cost else '-':>10s}  "
-            f"{_taken(request):>8s}  {escaped(request.client or '(erased)')}"
+            f"{_taken(request):>8s}  {_whose(request)}"
         )
         if request.verdict is not None and request.verdict.in_full != str(request.verdict):
             console.print(f"         {request.verdict.in_full}")
         if request.remark:
             console.print(f"         {request.remark}")
+
+
+def _whose(request: ErasureRequest) -> str:
+    """Whose request it is, as long as that is known, and how many records it names."""
+    if request.records is None:
+        return escaped(request.client or "(erased)")
+    return f"{count_records(request.records)} of {escaped(request.client) if request.client else '(erased)'}"
 
 
 def _taken(request: ErasureRequest) -> str:
@@ -46,14 +55,18 @@ def _taken(request: ErasureRequest) -> str:
     return f"{(request.answered_at - request.asked_at).total_seconds():.1f} s"
 
 
-def cancel(directory: Path, client: str, *, as_json: bool) -> None:
-    """Cancel the request of a client that waits; whoever holds the run is not disturbed."""
+def cancel(directory: Path, client: str | None, number: int | None, *, as_json: bool) -> None:
+    """Cancel the request of a client, or of a number, that waits; whoever holds the run is not disturbed."""
+    if (client is None) == (number is None):
+        raise ConfigError("cancel wants a CLIENT, or --request and its number")
     with Federation.open(directory) as federation:
-        request = federation.cancel(client)
+        request = federation.cancel(client if client is not None else number or 0)
+    client = client or request.client
     if as_json:
         print_json({"run": str(directory), "request": {**request.to_json(), "client": client}})
     else:
-        results().print(f"{escaped(client)}: {sentence(request)}; it stays a client, and may ask again")
+        whose = "" if client is None else f"{escaped(client)}: "
+        results().print(f"{whose}{sentence(request)}; it stays a client, and may ask again")
 
 
 def sentence(request: ErasureRequest) -> str:
@@ -61,6 +74,7 @@ def sentence(request: ErasureRequest) -> str:
     if request.cancelled_at is not None:
         return f"request {request.number}: cancelled {request.cancelled_at:%Y-%m-%d %H:%M:%S} UTC"
     cost = request.cost
+    about = "" if request.records is None else f" ({count_records(request.records)})"
     parts = [request.verdict.in_full if request.verdict else request.state.value]
     if cost is not None and cost.rounds:
         parts.append(
@@ -70,4 +84,4 @@ def sentence(request: ErasureRequest) -> str:
     if request.remark:
         parts.append(request.remark)
     answered = f"; answered {request.answered_at:%Y-%m-%d %H:%M:%S} UTC" if request.answered_at else ""
-    return f"request {request.number}: " + "; ".join(parts) + answered
+    return f"request {request.number}{about}: " + "; ".join(parts) + answered

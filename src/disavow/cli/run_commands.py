@@ -155,7 +155,28 @@ def fsck(
 @app.command(rich_help_panel="Runs and erasures")
 def erase(
     run: RunDirectory,
-    clients: Annotated[list[str], typer.Argument(metavar="CLIENT...", help="Who asks to be forgotten.")],
+    clients: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CLIENT...", help="Who asks to be forgotten, or has the records."),
+    ] = None,
+    record: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Erase this record of each CLIENT, and keep the client. Repeatable."),
+    ] = None,
+    records: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same for the keys in a file, one a line; - is stdin.")
+    ] = None,
+    everywhere: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Erase this record at every client that holds it. Repeatable."),
+    ] = None,
+    unchecked: Annotated[
+        bool,
+        typer.Option(
+            "--unchecked",
+            help="Do not look whether the clients hold the records: the task is not here, or the data is gone.",
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost; change nothing.")] = False,
     wait: Annotated[
         float,
@@ -195,15 +216,20 @@ def erase(
     deniable needs no data. What has to be retrained and cannot be here waits (exit 10); nothing is undone for it.
     A proof of each answer is kept with the run; its opening, which says whom it is about, is written outside it.
 
+    With `--record`, `--records` or `--everywhere`, clients stay: what they have contributed so far is withdrawn,
+    and they go on without the records, on which no round trains again.
+
     **Example:** `disavow erase runs/first client-07 --dry-run`
 
     **Example:** `disavow erase runs/first client-07 --yes`
+
+    **Example:** `disavow erase runs/first hospital-3 --record patient-17 --yes`
     """
     with needs("ledger"):
         from disavow.cli import erase as command
     command.erase(
         run,
-        clients,
+        command.wanted(clients, record, records, everywhere, unchecked=unchecked),
         dry_run=dry_run,
         wait=wait,
         retrain=not without_retraining,
@@ -218,18 +244,22 @@ def erase(
 @app.command(rich_help_panel="Runs and erasures")
 def cancel(
     run: RunDirectory,
-    client: Annotated[str, typer.Argument(metavar="CLIENT", help="Whose request is cancelled.")],
+    client: Annotated[str | None, typer.Argument(metavar="CLIENT", help="Whose request is cancelled.")] = None,
+    request: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Which request is cancelled, in the place of CLIENT.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Cancel an erasure request that waits: one that another process has not taken up yet.
 
-    The client stays in the run and may ask again later. A request that has its verdict cannot be cancelled.
+    The client stays in the run and may ask again later. A request that has its verdict cannot be cancelled. Of
+    several requests for records of one client, one is cancelled by its number.
 
     **Example:** `disavow cancel runs/first client-07`
     """
     with needs("ledger"):
         from disavow.cli import requests as command
-    command.cancel(run, client, as_json=json)
+    command.cancel(run, client, request, as_json=json)
 
 
 @app.command(rich_help_panel="Runs and erasures")

@@ -28,9 +28,6 @@ from disavow.rounds.training import OnRound, settle, settle_newest
 if TYPE_CHECKING:
     from disavow.rounds.local_training import Engine
 
-EngineSource = Callable[[], "Engine"]
-"""Gives what trains the clients of the next round."""
-
 OnVerdict = Callable[[Verdict, int], None]
 """Told a verdict and how many requests it answers, as soon as it is in the ledger."""
 
@@ -49,13 +46,12 @@ def answer_requests(
     openings: Path | None = None,
     on_opening: OnOpening = lambda request, path: None,
     remark: Remark = lambda ledger: "",
-    renewed: EngineSource | None = None,
 ) -> tuple[ErasureRequest, ...]:
     """Answer every request that waits, and complete whatever an earlier call left undone.
 
     Args:
         ledger: The run.
-        engine: What trains the clients.
+        engine: What trains the clients; once records were erased, without them.
         options: How rounds are run.
         mechanism: How undone rounds are rebuilt.
         on_verdict: Called with each verdict.
@@ -63,14 +59,11 @@ def answer_requests(
         openings: The folder for the openings of leavers who asked for no other; without it, one beside the run.
         on_opening: Called with where each opening was written.
         remark: What the report of a rebuild says beyond its cost.
-        renewed: Gives what trains from now on, before each round: without the records that were erased meanwhile.
-            Without it, the engine itself must leave them out.
 
     Returns:
         The requests that were answered.
 
     """
-    current = renewed or (lambda: engine)
     refuse_another(ledger, mechanism)
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
     for summary in settle(ledger, engine, options):  # an interruption may have come just after a record
@@ -78,7 +71,7 @@ def answer_requests(
     _refuse_unfit(ledger, engine, options, mechanism)
     judge_waiting(ledger, options, mechanism, on_verdict)
     answered = delete(ledger, options, mechanism, openings, on_opening)
-    while rebuild_next(ledger, current, options, mechanism, on_round, remark):
+    while rebuild_next(ledger, engine, options, mechanism, on_round, remark):
         judge_waiting(ledger, options, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
         answered += delete(ledger, options, mechanism, openings, on_opening)
     return answered + delete(ledger, options, mechanism, openings, on_opening)
@@ -226,7 +219,7 @@ def _judge_some(
 
 def rebuild_next(
     ledger: Ledger,
-    current: EngineSource,
+    engine: Engine,
     options: RoundOptions,
     mechanism: Mechanism,
     on_round: OnRound,
@@ -238,7 +231,7 @@ def rebuild_next(
 
     Args:
         ledger: The run.
-        current: Gives what trains the clients.
+        engine: What trains the clients.
         options: How rounds are run.
         mechanism: How undone rounds are rebuilt.
         on_round: Called with the round.
@@ -254,7 +247,6 @@ def rebuild_next(
     work = _ahead(ledger, options, mechanism, wanted)
     obstacle = work.obstacle
     if work.steps:
-        engine = current()
         try:
             mechanism.rebuild_next(ledger, engine, options)
         except RoundRefused as refusal:

@@ -76,6 +76,18 @@ def opening_path(openings: Path, run_id: str, request: int) -> Path:
     return openings / f"request-{request}-{run_id[:8]}.json"
 
 
+def word_path(openings: Path, run_id: str, request: int) -> Path:
+    """Name the file of a client's word that it removed the records of a request.
+
+    Args:
+        openings: The folder.
+        run_id: The run.
+        request: The request's number.
+
+    """
+    return openings / f"word-{request}-{run_id[:8]}.json"
+
+
 def request_opened_for(reader: Reader, openings: Path, client: str) -> int | None:
     """Find the request of a client who was forgotten by its opening: nothing else tells whose a request was.
 

@@ -386,6 +386,14 @@ class Reader(ABC):
         """The request of a client in the keyring, if it has asked before and not cancelled it."""
         return self._read(requests.find, self.members, client)
 
+    def find_record_request(self, client: str, records: Sequence[str]) -> ErasureRequest | None:
+        """The request of a client for just these records that waits, or has its verdict and is not answered yet."""
+        return self._read(requests.find_for_records, self.members, client, records)
+
+    def records_waiting(self, client: str) -> set[str]:
+        """The records of a client that requests name which wait."""
+        return self._read(requests.records_waiting, self.keyring, client)
+
     def opens_request(self, number: int, *, client: str, salt: bytes) -> bool:
         """Say whether a request was this client's, by the salt of its opening; see `log.opens_request`."""
         return self._read(log.opens_request, self.run_id, number, client=client, salt=salt)

@@ -146,10 +146,15 @@ def _refuse_erased(keyring: Keyring, client: str, records: set[str]) -> None:
     excluded = keyring.exclusions([client])[client]
     for record in sorted(records):
         if excluded.excludes(record):
-            raise RecordErased(
-                f"record {escaped(record)} of {escaped(client)} was erased before, and no round since has seen it; "
-                "nothing was changed"
-            )
+            raise erased_before(client, record)
+
+
+def erased_before(client: str, record: str) -> RecordErased:
+    """Say that a record was erased before."""
+    return RecordErased(
+        f"record {escaped(record)} of {escaped(client)} was erased before, and no round since has seen it; nothing "
+        "was changed"
+    )
 
 
 def _asked_before(connection: sa.Connection, keyring: Keyring, client: int, records: set[str]) -> int | None:
@@ -161,6 +166,26 @@ def _asked_before(connection: sa.Connection, keyring: Keyring, client: int, reco
             number: int = row.id
             return number
     return None
+
+
+def find_for_records(
+    connection: sa.Connection, members: Members, client: str, records: Sequence[str]
+) -> ErasureRequest | None:
+    """See `Reader.find_record_request`."""
+    found = members.keyring.find(client)
+    number = None if found is None else _asked_before(connection, members.keyring, found.number, set(records))
+    return None if number is None else next(iter(listed(connection, members, [number])), None)
+
+
+def records_waiting(connection: sa.Connection, keyring: Keyring, client: str) -> set[str]:
+    """See `Reader.records_waiting`."""
+    found = keyring.find(client)
+    if found is None:
+        return set()
+    mine = sa.select(requests).where(requests.c.client == found.number, requests.c.records.is_not(None))
+    waits = mine.where(requests.c.erasure.is_(None), requests.c.cancelled_at.is_(None))
+    rows = connection.execute(waits).all()
+    return {record for row in rows for record in keyring.asked_records(row.client, row.nonce)}
 
 
 def words_wanted(connection: sa.Connection, members: Members, client: str) -> dict[int, bytes]:

@@ -23,7 +23,6 @@ def train(
     rounds: int,
     on_round: OnRound = lambda summary: None,
     between_rounds: BetweenRounds = lambda: None,
-    renewed: Callable[[], Engine] | None = None,
 ) -> None:
     """Run and evaluate rounds until so many stand; a run that was interrupted goes on where it stood.
 
@@ -34,7 +33,6 @@ def train(
         rounds: How many are to stand.
         on_round: Called with each new round, recorded and evaluated.
         between_rounds: Called before each round and after the last.
-        renewed: Gives what trains from now on, before each round: records may have been erased in between.
 
     Raises:
         RoundRefused: A round must not be recorded.
@@ -46,7 +44,6 @@ def train(
         on_round(summary)
     between_rounds()
     while ledger.last_round < rounds:
-        engine = engine if renewed is None else renewed()
         run_round(ledger, engine, options)
         for summary in settle_newest(ledger, engine, options):
             on_round(summary)

@@ -1,0 +1,191 @@
+"""What an erasure asks for: clients, or records of clients that stay; and which records cannot be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from disavow.domain import escaped
+from disavow.errors import CannotRetrain, ConfigError, RecordsUnchecked, TaskError, UnknownRecord
+from disavow.ledger import Reader
+from disavow.ledger.requests import erased_before
+
+if TYPE_CHECKING:
+    from disavow.tasks.loading import LoadedTask
+
+Clients = Sequence[str] | str | Mapping[str, Sequence[str]]
+"""Ids of clients; or the keys of records, by client."""
+
+_LIKE = 0.6
+"""How alike two keys must be for one to be suggested in the place of the other; as `difflib` counts."""
+
+_UNCHECKED = "`--unchecked` (unchecked=True) asks for them without looking"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for.
+
+    Args:
+        clients: Who is to be forgotten.
+        records: Which records of clients that stay, by client.
+        everywhere: Records to look for at every client, and to erase wherever they are.
+
+    """
+
+    clients: tuple[str, ...] = ()
+    records: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    everywhere: tuple[str, ...] = ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """All clients that are named."""
+        return (*self.clients, *self.records)
+
+    @property
+    def names_records(self) -> bool:
+        """Whether records are asked for, and not whole clients."""
+        return bool(self.records or self.everywhere)
+
+
+def what_is_asked(
+    clients: Clients | None, records: Sequence[str] | str | None, everywhere: Sequence[str] | str | None
+) -> Asked:
+    """Read what `erase` and `forecast` were called with.
+
+    Args:
+        clients: Who is to be forgotten, or has the records; or the records by client.
+        records: The records of these clients; None: all of each client.
+        everywhere: Records to erase wherever they are.
+
+    Raises:
+        ConfigError: These do not go together, or nothing is named.
+
+    """
+    if everywhere is not None:
+        if clients is not None or records is not None:
+            raise ConfigError("everywhere goes without clients and records; allowed: one or the other")
+        return Asked(everywhere=_once(everywhere, "everywhere"))
+    if isinstance(clients, Mapping):
+        if records is not None:
+            raise ConfigError("records are given twice: by client, and for all of them; allowed: one or the other")
+        if not clients:
+            raise ConfigError("no client is named; allowed: one at least")
+        named = {client: _once(keys, f"the records of {escaped(client)}") for client, keys in clients.items()}
+        return Asked(records=named)
+    ids = (clients,) if isinstance(clients, str) else tuple(dict.fromkeys(clients or ()))
+    if not ids and (clients is None or records is not None):
+        raise ConfigError("no client is named; allowed: one at least, or records to erase everywhere")
+    if records is None:
+        return Asked(clients=ids)
+    keys = _once(records, "records")
+    return Asked(records=dict.fromkeys(ids, keys))
+
+
+def _once(keys: Sequence[str] | str, what: str) -> tuple[str, ...]:
+    found = (keys,) if isinstance(keys, str) else tuple(dict.fromkeys(keys))
+    if not found:
+        raise ConfigError(f"{what} is empty; allowed: the key of one record at least (nothing was changed)")
+    return found
+
+
+@contextmanager
+def looking() -> Iterator[None]:
+    """Say of a task that cannot be loaded that nobody can look for records in it.
+
+    Raises:
+        RecordsUnchecked: It cannot be loaded, or does not name its records as it should.
+
+    """
+    try:
+        yield
+    except (CannotRetrain, ConfigError, TaskError) as error:
+        raise RecordsUnchecked(
+            f"whether a client holds the records cannot be looked up here: {error}; nothing was changed "
+            f"({_UNCHECKED})"
+        ) from error
+
+
+def checked(reader: Reader, asked: Asked, load: Callable[[], LoadedTask]) -> Asked:
+    """Look for the records in the task, and refuse those that cannot be erased.
+
+    Args:
+        reader: The run; it has every client that is named.
+        asked: What is asked for.
+        load: Loads the run's task, without the records that were erased before.
+
+    Returns:
+        The same, with the clients that hold what is to be erased everywhere.
+
+    Raises:
+        UnknownRecord: A client does not hold one of them.
+        RecordErased: One of them was erased before.
+        RecordsUnchecked: The task has no keys for records, cannot be loaded, or has no other ones of a client.
+
+    """
+    for client, keys in asked.records.items():
+        _refuse_erased(reader, client, keys)
+    with looking():
+        task = load()
+        if asked.everywhere:
+            asked = Asked(records=_holders(reader, task, asked.everywhere))
+        held = {client: task.record_keys(client) for client in asked.records}
+    for client, keys in asked.records.items():
+        _refuse_unknown(reader, client, keys, held[client])
+    return asked
+
+
+def _refuse_erased(reader: Reader, client: str, keys: Sequence[str]) -> None:
+    if reader.find_record_request(client, keys) is not None:
+        return  # asked before, and not answered yet: that answer counts
+    excluded = reader.exclusions([client])[client]
+    for key in keys:
+        if excluded.excludes(key):
+            raise erased_before(client, key)
+
+
+def _holders(reader: Reader, task: LoadedTask, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Who holds which of these records."""
+    wanted, found, named = set(keys), {}, False
+    for client in reader.clients():
+        held = task.record_keys(client)
+        named = named or held is not None
+        mine = wanted.intersection(held or ())
+        if mine:
+            found[client] = tuple(key for key in keys if key in mine)
+    if not named:
+        raise _unnamed("the clients")
+    lacking = wanted.difference(*found.values())
+    if lacking:
+        raise UnknownRecord(f"no client holds record {escaped(min(lacking))}; nothing was changed")
+    return found
+
+
+def _refuse_unknown(reader: Reader, client: str, keys: Sequence[str], held: Sequence[str] | None) -> None:
+    if held is None:
+        raise _unnamed(escaped(client))
+    if reader.find_record_request(client, keys) is not None:
+        return
+    present = set(held)
+    for key in keys:
+        if key not in present:
+            like = get_close_matches(key, sorted(present), n=3, cutoff=_LIKE)
+            hint = f"; did you mean {' or '.join(map(escaped, like))}?" if like else ""
+            raise UnknownRecord(
+                f"{escaped(client)} holds no record {escaped(key)}; nothing was changed{hint} (where its data is "
+                "gone already, `--unchecked` asks for it all the same)"
+            )
+    if present <= {*keys, *reader.records_waiting(client)}:
+        raise RecordsUnchecked(
+            f"these are all records that {escaped(client)} holds; nothing was changed: erase the client instead"
+        )
+
+
+def _unnamed(whose: str) -> RecordsUnchecked:
+    return RecordsUnchecked(
+        f"the task does not name the records of {whose}, so that none can be erased by itself; nothing was changed "
+        "(record_keys in docs/tasks.md)"
+    )
