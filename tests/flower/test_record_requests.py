@@ -15,9 +15,12 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Message
 
 from disavow.domain import RequestState, VerdictKind
+from disavow.errors import ConfigError
 from disavow.federation import Federation
 from disavow.flower.client import ask_erasure
 from disavow.flower.node_keys import NodeSigner
+from disavow.flower.opened_requests import OpenedRequests
+from disavow.flower.removal_words import RemovalWords
 from disavow.ledger import Ledger
 from disavow.proof.envelope import Envelope
 from disavow.proof.notes import PublicKey
@@ -266,3 +269,35 @@ def test_the_run_names_neither_the_client_nor_its_records(hospitals: Hospitals) 
             assert RECORD.encode() not in data, path
             assert hospitals.client(ASKING).encode() not in data, path
             assert numbers.x.to_bytes(48, "big") not in data, path
+
+
+def test_the_command_asks_without_looking_for_the_record(hospitals: Hospitals) -> None:
+    hospitals.train(1)
+    client = hospitals.client(ASKING)
+    with Federation.open(hospitals.run, keys=hospitals.folder / "keys") as federation:
+        foretold = federation.forecast(client, records=["anything"])
+        assert foretold.forecast is not None
+        answered = federation.erase(client, records=["anything"])
+    assert answered.requests[client].state is RequestState.ANSWERED
+    hospitals.train(2)
+    assert hospitals.exclusions_sent(ASKING) == [(1, 0), (2, 1)]
+    assert (hospitals.kept(ASKING) / "request-1" / "verification.txt").read_text().startswith("the proof holds")
+
+
+def test_records_cannot_be_looked_for_on_all_nodes(hospitals: Hospitals) -> None:
+    hospitals.train(1)
+    with Federation.open(hospitals.run, keys=hospitals.folder / "keys") as federation, pytest.raises(ConfigError):
+        federation.erase(everywhere=["patient-17"])
+    assert hospitals.requests() == ()
+
+
+def test_no_word_is_asked_for_while_a_request_waits(hospitals: Hospitals) -> None:
+    """The record is not excluded yet: the client would give its word on what it does."""
+    place = placing_records(hospitals, f"record-{ASKING}-2")
+    hospitals.train(3, {1: placing_records(hospitals, RECORD)})
+    with Federation.open(hospitals.run, keys=hospitals.folder / "keys") as federation:
+        place()
+        opened = OpenedRequests(federation.ledger, hospitals.run.with_name("run.openings"))
+        wanted = RemovalWords(federation, opened, hospitals.run.with_name("run.openings"))
+        assert federation.ledger.words_wanted(hospitals.client(ASKING))
+        assert wanted.wanted(hospitals.client(ASKING)) == {}

@@ -75,7 +75,7 @@ def training_on_nodes(case: Case, directory: Path, stack: ExitStack) -> NodeTrai
 
     openings = directory.with_suffix(".openings")
     requests = NodeRequests(federation, openings, "signed")
-    words = RemovalWords(federation.ledger, OpenedRequests(federation.ledger, openings), openings)
+    words = RemovalWords(federation, OpenedRequests(federation.ledger, openings), openings)
     return NodeTraining(
         strategy=strategy,
         grid=grid,

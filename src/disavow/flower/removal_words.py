@@ -13,13 +13,13 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from flwr.app import ConfigRecord
 
+from disavow.erasure.proof_files import word_path
 from disavow.errors import DisavowError, VerificationError
+from disavow.federation import Federation
 from disavow.flower.log import inform, warn
 from disavow.flower.node_keys import fingerprint
 from disavow.flower.opened_requests import OpenedRequests
 from disavow.flower.protocol import UNKNOWN, WORDS
-from disavow.ledger import Ledger
-from disavow.ledger.files import write_durably
 from disavow.proof.word import SignedWord
 
 
@@ -27,14 +27,15 @@ class RemovalWords:
     """The words that clients have given, and those that they are asked for.
 
     Args:
-        ledger: The run, open for writing.
+        federation: The run, open for training.
         opened: The requests whose openings are here.
         openings: The folder for openings, where words are kept.
 
     """
 
-    def __init__(self, ledger: Ledger, opened: OpenedRequests, openings: Path) -> None:
-        self._ledger, self._opened, self._openings = ledger, opened, openings
+    def __init__(self, federation: Federation, opened: OpenedRequests, openings: Path) -> None:
+        self._federation, self._ledger = federation, federation.ledger
+        self._opened, self._openings = opened, openings
         self._warned: set[str] = set()
 
     def wanted(self, client: str) -> dict[bytes, int]:
@@ -52,11 +53,17 @@ class RemovalWords:
         judged = {request.number for request in self._ledger.requests(list(open_ones)) if request.judged}
         wanted = {records: number for number, records in open_ones.items() if number in judged}
         for opened in self._opened.all():
-            if opened.client == client and opened.for_records and self._ledger.word_of(opened.number) is None:
+            if opened.client == client and opened.for_records and not self._is_given(opened.number):
                 records = self._ledger.records_commitment(opened.number)
                 if records is not None:
                     wanted[records] = opened.number
         return wanted
+
+    def _is_given(self, number: int) -> bool:
+        """Whether the run has a word's digest, and the word is here: a crash may have come in between."""
+        if self._ledger.word_of(number) is None:
+            return False
+        return word_path(self._openings, self._ledger.run_id, number).exists()
 
     def take(self, client: str, told: ConfigRecord) -> None:
         """Keep the words in a reply, checked; and say in the log which records its node does not have.
@@ -85,11 +92,7 @@ class RemovalWords:
             return  # it was given before, or is about nothing that was asked
         if _key_of(word) != client:
             raise VerificationError("it is signed with another key than the client is known by")
-        word.check(run=self._ledger.run_id, records=word.word.records)
-        # the file first: after a crash in between the client is asked again, and gives the same word
-        self._openings.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_durably(self._openings / f"word-{number}-{self._ledger.run_id[:8]}.json", data, mode=0o600)
-        self._ledger.note_word(number, data)
+        self._federation.note_word(number, data)
         inform(f"request {number}: the client has given its signed word that it removed the records")
 
     def _warn_once(self, text: str) -> None:

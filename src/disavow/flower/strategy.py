@@ -182,7 +182,7 @@ class KIPFedAvg(FedAvg):
             roster = Roster(grid, federation.ledger, identity=self.identity)
             requests = NodeRequests(federation, self.openings, self.accept_node_requests)
             opened = OpenedRequests(federation.ledger, self.openings)
-            words = RemovalWords(federation.ledger, opened, self.openings)
+            words = RemovalWords(federation, opened, self.openings)
             configs = MessageConfigs(federation.ledger, requests, words, seed=self.settings.seed)
             training = NodeTraining(
                 strategy=self,
@@ -245,16 +245,19 @@ class KIPFedAvg(FedAvg):
 
     def _answer_requests(self, federation: Federation, training: NodeTraining, delivery: Delivery) -> None:
         """Answer the requests that wait, those of nodes too, and complete what was interrupted."""
-        training.requests.place()
-        if any(request.state is RequestState.WAITING for request in federation.requests()):
-            training.roster.refresh()
-            delivery.send_receipts(training.evidence_clients, before_erasure=True)
         callbacks = Callbacks(
             on_verdict=lambda verdict, requests: inform(f"{requests} erasure requests: {verdict}"),
             on_answer=_log_answer,
             on_opening=delivery.opened.add,
         )
-        federation.answer(callbacks)
+        training.requests.place()
+        while True:
+            if any(request.state is RequestState.WAITING for request in federation.requests()):
+                training.roster.refresh()
+                delivery.send_receipts(training.evidence_clients, before_erasure=True)
+            federation.answer(callbacks)
+            if not training.requests.place():  # rounds that were retrained may have brought more
+                break
 
     def _evaluate_on_nodes(self, training: NodeTraining, config: ConfigRecord) -> None:
         """Run Flower's federated evaluation of the model that stands."""
