@@ -43,8 +43,6 @@ _STAYING = (
     "train on the records again"
 )
 _STAYED = "the client stays, under a new key; no round trains on the records again. Their deletion is its own word"
-    "the client stays, under a new key; no round trains on the records again. That it deleted them is its word"
-)
 
 
 @dataclass(frozen=True)
