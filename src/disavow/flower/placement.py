@@ -49,6 +49,7 @@ class NodeRequests:
         self._received: dict[str, list[bytes]] = {}
         self._answers: dict[str, dict[bytes, RequestAnswer]] = {}
         self._placed = self._kept()
+        self._completed = False
 
     def collect(self, replies: Mapping[int, Message], clients: Mapping[int, str]) -> None:
         """Keep the requests in these replies, by node, until they are placed.
@@ -72,6 +73,8 @@ class NodeRequests:
 
         """
         before = len(self._placed)
+        if not self._completed:
+            self._complete()
         for client, asked in self._received.items():
             self._answers[client] = {}
             for data in asked:
@@ -117,13 +120,15 @@ class NodeRequests:
     def _placed_now(self, client: str, signed: SignedRequest, request: NodeRequest) -> int:
         """Check a request and place it; its number."""
         self._refuse(client, signed, request)
+        return self._place_kept(self._keep(signed, request.nonce), client, request)
+
+    def _place_kept(self, kept: Path, client: str, request: NodeRequest) -> int:
+        """Place a request that is kept, unless it was before; its number, which the file is named by from then on."""
         ledger, at = self._federation.ledger, self._federation.clock()
-        kept = self._keep(signed, request.nonce)
         if request.unit == "record":
             number = ledger.place_record_requests({client: request.records}, at=at)[client]
         else:
             [number] = ledger.place_requests([client], at=at)
-        # what was kept and not numbered when a server app died is sent again, and finds the request that it placed
         kept.replace(self._name(request.nonce, number))
         self._placed[request.nonce] = number
         asked = f"{len(request.records)} of its records be erased" if request.records else "it be forgotten"
@@ -151,6 +156,16 @@ class NodeRequests:
     def _state(self, nonce: bytes, number: int) -> RequestAnswer:
         [request] = self._federation.requests([number])
         return RequestAnswer(nonce=nonce, settled=not request.pending, told=_describe(request)[:_LONGEST])
+
+    def _complete(self) -> None:
+        """Place what was kept and has no number: a server app died in between, perhaps after it was placed."""
+        self._completed = True
+        for path in self._openings.glob(f"asked-{self._federation.ledger.run_id[:8]}-*.json"):
+            try:
+                request = SignedRequest.decode(path.read_bytes()).request
+                self._place_kept(path, request.client, request)
+            except DisavowError as wrong:
+                warn(f"a request of a node that was kept in {path} is not placed: {wrong}")
 
     # -- the evidence of who asked -----------------------------------------------------------------------------
 
