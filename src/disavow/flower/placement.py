@@ -123,7 +123,7 @@ class NodeRequests:
         return self._place_kept(self._keep(signed, request.nonce), client, request)
 
     def _place_kept(self, kept: Path, client: str, request: NodeRequest) -> int:
-        """Place a request that is kept, unless it was before; its number, which the file is named by from then on."""
+        """Place a request that is kept, unless it was before; its number, by which the file is named then."""
         ledger, at = self._federation.ledger, self._federation.clock()
         if request.unit == "record":
             number = ledger.place_record_requests({client: request.records}, at=at)[client]
