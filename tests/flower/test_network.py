@@ -1,5 +1,5 @@
-"""The whole story on a real network: TLS, authenticated SuperNodes, leavers, an erased record, a dead node, a killed
-server app.
+"""The whole story on a real network: TLS, authenticated SuperNodes, leavers, a record, a dead node, a killed server
+app.
 """
 
 from __future__ import annotations
@@ -126,6 +126,33 @@ class Story:
         os.kill(json.loads((self.run / "lock").read_text())["pid"], signal.SIGKILL)
 
 
+def ask_for_a_digit(folder: Path, name: str) -> None:
+    """Ask on a node that one of its digits be erased."""
+    digit = f"digit-{HELD_OUT + int(name.removeprefix('node-'))}"
+    asked = disavow("ask", folder / f"{name}.evidence", "--record", digit, "--key", folder / name)
+    assert asked.returncode == 0, asked.stderr
+
+
+def check_record(story: Story, folder: Path, number: int) -> None:
+    """The node that stays has its own proof, and its word that the digit is removed is in the renewed one."""
+    [evidence] = folder.iterdir()
+    [told] = (evidence / "requests").glob("*.answer.txt")
+    assert told.read_text().startswith(f"request {number}: answered, deniable")
+    assert (evidence / f"request-{number}" / "verification.txt").read_text().startswith("the proof holds")
+    assert not (evidence / "complaints.txt").exists(), (evidence / "complaints.txt").read_text()
+    renewed = folder.with_name("renewed.json")
+    made = disavow("prove", story.run, "--request", str(number), "-o", renewed)
+    assert made.returncode == 0, made.stdout + made.stderr
+    [word] = (evidence / "words").iterdir()
+    checked = disavow(
+        "verify",
+        renewed,
+        *("--key", evidence / "server.pub", "--word", word),
+        *("--opening", evidence / f"request-{number}" / "opening.json"),
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
 def test_clients_leave_a_node_dies_the_server_is_killed_and_every_promise_is_kept(
     network: Network, tmp_path: Path
 ) -> None:
@@ -158,11 +185,7 @@ def test_clients_leave_a_node_dies_the_server_is_killed_and_every_promise_is_kep
 
     # meanwhile a node asks for itself that one of its digits be erased, and nobody asks on the server
     staying = next(client for client in names if client not in {first, *leavers, dead})
-    partition = int(names[staying].removeprefix("node-"))
-    digit = f"digit-{HELD_OUT + partition}"
-    node = tmp_path / names[staying]
-    asked = disavow("ask", tmp_path / f"{names[staying]}.evidence", "--record", digit, "--key", node)
-    assert asked.returncode == 0, asked.stderr
+    ask_for_a_digit(tmp_path, names[staying])
 
     # started again, it completes the erasure, and goes on where the ledger stands
     with Ledger.open(story.run) as ledger:
@@ -203,22 +226,6 @@ def test_clients_leave_a_node_dies_the_server_is_killed_and_every_promise_is_kep
             *("--receipts", evidence / "receipts"),
         )
         assert checked.returncode == 0, checked.stdout + checked.stderr
-    # the node that stays has its own proof, and its word that the digit is removed is in the renewed one
-    number = len(answered)
-    [evidence] = (tmp_path / f"{names[staying]}.evidence").iterdir()
-    [told] = (evidence / "requests").glob("*.answer.txt")
-    assert told.read_text().startswith(f"request {number}: answered, deniable")
-    assert (evidence / f"request-{number}" / "verification.txt").read_text().startswith("the proof holds")
-    assert not (evidence / "complaints.txt").exists(), (evidence / "complaints.txt").read_text()
-    renewed = disavow("prove", story.run, "--request", str(number), "-o", tmp_path / "renewed.json")
-    assert renewed.returncode == 0, renewed.stdout + renewed.stderr
-    [word] = (evidence / "words").iterdir()
-    checked = disavow(
-        "verify",
-        tmp_path / "renewed.json",
-        *("--key", evidence / "server.pub", "--word", word),
-        *("--opening", evidence / f"request-{number}" / "opening.json"),
-    )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    check_record(story, tmp_path / f"{names[staying]}.evidence", len(answered))
     checked = disavow("fsck", story.run, *(word for leaver in (first, *leavers) for word in ("--absent", leaver)))
     assert checked.returncode == 0, checked.stdout + checked.stderr
