@@ -14,8 +14,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NoReturn
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
 
 MIB = 1_048_576
 MANY = 1_000_000
@@ -429,6 +432,18 @@ def request_commitment(run: str, salt: bytes, client: str) -> bytes:
     return sha(b"disavow/request/v1\0", string(run), salt, string(client))
 
 
+def closed_records(salt: bytes, keys: Sequence[str]) -> bytes:
+    """A list of records, closed ("Commitments")."""
+    return sha(
+        b"disavow/record list/v1\0", salt, *(u32(len(key)) + key for key in sorted(k.encode() for k in keys))
+    )
+
+
+def records_commitment(run: str, count: int, closed: bytes) -> bytes:
+    """Which records, and how many ("Commitments")."""
+    return sha(b"disavow/records/v1\0", string(run), u64(count), closed)
+
+
 def rounds_commitment(salt: bytes, leaves: Sequence[int]) -> bytes:
     """Where a client took part ("Commitments")."""
     return sha(b"disavow/rounds/v1\0", salt, *(u64(leaf) for leaf in leaves))
@@ -671,7 +686,10 @@ POLICY = fields(
         "mechanism": one_of("retrain", "retrain-from-scratch", "federaser"),
     }
 )
-REQUEST = fields({"asked_at": day, "verdict": VERDICT, "client": hashed, "rounds": hashed})
+REQUEST = fields(
+    {"asked_at": day, "verdict": VERDICT, "client": hashed, "rounds": hashed, "records": hashed},
+    may_be_missing=["records"],
+)
 LEAVES: dict[str, Kind] = {
     "run": fields(
         {
@@ -819,7 +837,9 @@ PREDICATES: dict[int, Kind] = {
             "leaves": list_of(shown_leaf),
             "cover": is_base64,
             "clusters": list_of(fields({**CLUSTER, "entry": optional(whole), "salt": optional(hashed)})),
-        }
+            "records": fields({"count": positive, "closed": hashed, "word": hashed}, may_be_missing=["word"]),
+        },
+        may_be_missing=["records"],
     ),
 }
 
@@ -851,8 +871,14 @@ OPENING = fields(
         "client": text,
         "salt": optional(hashed),
         "rounds": list_of(fields({"leaf": positive, "slot": whole, "salt": hashed, "update": hashed})),
-    }
+        "records": fields({"salt": hashed, "keys": list_of(text)}),
+    },
+    may_be_missing=["records"],
 )
+SIGNED_WORD = fields(
+    {"type": one_of("disavow/word/v1"), "payload": is_base64, "publicKey": is_base64, "signature": is_base64}
+)
+WORD = fields({"run": run_id, "records": hashed, "at": time, "nonce": hashed})
 RECEIPT: dict[str, Kind] = {
     "type": one_of("disavow/receipt/v2"),
     "run": run_id,
@@ -983,6 +1009,7 @@ class Verification:
     withdrawals: list[int] = field(default_factory=list)
     final: str = ""
     client: str | None = None
+    word: bytes | None = None
 
     @property
     def policy(self) -> Object:
@@ -1332,11 +1359,15 @@ class Verification:
         if self.what_if:
             require(place is None and request is None and opened is None and start is None, "nobody left")
             require(times is None, "nobody asked")
+            require("records" not in predicate, "no records were to be erased")
             require(kind == ("deniable" if self.clusters else "never present"), "the verdict is another")
             return
         require(place in self.withdrawals and self.type_at(place) == "withdrawal", "no such withdrawal")
         require(request is not None and opened is not None and times is not None, "no request")
         require(request < len(self.leaves[place]["requests"]), "no such request")
+        require(("records" in predicate) == ("records" in self.request()), "records, or a whole client")
+        if "records" in predicate:
+            require(self.records() == unbase64(self.request()["records"]), "the records are others")
         require(kind == self.request()["verdict"], "the verdict is another")
         if kind == "rollback":
             require(start is not None and start == self.leaves[place + 1]["to"], "it starts elsewhere")
@@ -1380,9 +1411,38 @@ class Verification:
             found = slot_commitment(run, number, unbase64(entry["salt"]), client, unbase64(entry["update"]))
             expected = unbase64(cluster["slots"][entry["slot"] - cluster["first"]])
             require(found == expected, "another was in the slot")
+        said = self.predicate.get("records")
+        require(("records" in opening) == (said is not None), "records, or a whole client")
+        if said is not None:
+            keys = opening["records"]["keys"]
+            require(len(keys) == len(set(keys)) == said["count"], "not each record once")
+            found = closed_records(unbase64(opening["records"]["salt"]), keys)
+            require(found == unbase64(said["closed"]), "other records")
         require(self.asked_for in (None, client), "it is about another client")
         if self.clusters or not self.what_if:
             self.client = client
+
+    def records(self) -> bytes:
+        """The commitment to the records that the proof is about."""
+        said = self.predicate["records"]
+        return records_commitment(self.run, said["count"], unbase64(said["closed"]))
+
+    def vouched(self) -> None:
+        """Check 17."""
+        if self.word is None:
+            return
+        word = parse_canonical(self.word, 65_536)
+        SIGNED_WORD(word)
+        require("records" in self.predicate, "it is about no records")
+        said = self.predicate["records"].get("word")
+        require(said is not None and unbase64(said) == sha(b"disavow/word/v1\0", self.word), "another word")
+        payload = unbase64(word["payload"])
+        told = parse_canonical(payload, 65_536)
+        WORD(told)
+        require((told["run"], unbase64(told["records"])) == (self.run, self.records()), "other records")
+        kind = b"application/vnd.disavow.word+json"
+        message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+        require(is_signed_by_der(unbase64(word["publicKey"]), unbase64(word["signature"]), message), "forged")
 
     def kept(self) -> None:
         """Check 15."""
@@ -1430,7 +1490,27 @@ class Verification:
             self.named,
             self.kept,
             self.served,
+            self.vouched,
         ]
+
+
+def is_signed_by_der(key: bytes, signature: bytes, message: bytes) -> bool:
+    """Whether a key of a client signed ("The word")."""
+    try:
+        public = load_der_public_key(key)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise UnreadableError("no key") from error
+    known = isinstance(public, Ed25519PublicKey | EllipticCurvePublicKey)
+    need(known and public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) == key, "another key")
+    try:
+        if isinstance(public, EllipticCurvePublicKey):
+            need(public.curve.name in ("secp256r1", "secp384r1"), "another curve")
+            public.verify(signature, message, ECDSA(SHA256()))
+        elif isinstance(public, Ed25519PublicKey):
+            public.verify(signature, message)
+    except InvalidSignature:
+        return False
+    return True
 
 
 def unpack(data: bytes) -> bytes:
@@ -1502,6 +1582,7 @@ def verify(
     model: str | None = None,
     what_if: bool = False,
     client: str | None = None,
+    word: bytes | None = None,
 ) -> tuple[int, int | None]:
     """The exit code, and the number of the check that failed ("The checks", "The result")."""
     try:
@@ -1509,6 +1590,7 @@ def verify(
     except UnreadableError:
         return 2, None
     verification = Verification(proof, trusted, opening, receipts, checkpoint, model, what_if, client)
+    verification.word = word
     for number, check in enumerate(verification.checks(), start=1):
         try:
             check()

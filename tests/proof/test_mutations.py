@@ -14,6 +14,7 @@ from disavow.proof import canonical
 from disavow.proof.envelope import seal
 from disavow.proof.verify import examine
 from tests.proof.mutating import byte_mutations, mutations, survivors
+from tests.proof.vectors.records import few_records
 from tests.proof.vectors.short import among_others, short
 from tests.proof.vectors.short import rolled_back as undone_among_others
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
@@ -38,6 +39,7 @@ PROOFS: dict[str, Callable[[], Made]] = {
     "short what-if": lambda: among_others().what_if(client(4)),
     "short rollback": lambda: undone_among_others().proof(OTHER),
     "short together": lambda: short("short together", x=2).train(2).leave(LEAVER, OTHER).train(1).proof(OTHER),
+    "records": lambda: few_records().proof(LEAVER, few_records().word(LEAVER)),
     "signed late": lambda: World("late", key=None).train(1).leave(LEAVER).proof(LEAVER),
 }
 

@@ -46,13 +46,14 @@ def first(
     model: str | None = None,
     what_if: bool = False,
     client: str | None = None,
+    word: bytes | None = None,
 ) -> tuple[int, int | None]:
     """What disavow's own verifier says, in the second's words."""
     trusted = [
         TrustedKey(PublicKey(each.key.name, each.key.public), each.start, each.end, each.revoked)
         for each in second.parse_keys(keys)
     ]
-    report = examine(Asked(proof, trusted, opening, receipts or [], model, checkpoint, what_if, client))
+    report = examine(Asked(proof, trusted, opening, receipts or [], model, checkpoint, what_if, client, word))
     if report.failed is None:
         return (0 if report.named else 3), None
     assert report.failure is not None
@@ -252,6 +253,7 @@ def test_vector(vector: Object) -> None:
         "model": vector["model"],
         "what_if": vector["what_if"],
         "client": vector["client"],
+        "word": read(vector["word"]),
     }
     code, check = second.verify(**asked)
     if vector["expected"] == "valid":

@@ -29,6 +29,7 @@ def asked(vector: dict[str, Any]) -> Asked:
         model=vector["model"],
         what_if=vector["what_if"],
         client=vector["client"],
+        word=read(vector["word"]),
     )
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.proof import canonical
 from disavow.proof.bounds import Bounds, bounds_of, chance_drawn, largest_displacement, total_ratio, within_odds
-from disavow.proof.commitment import commit, commit_client
-from disavow.proof.envelope import seal
+from disavow.proof.commitment import close_records, commit, commit_client, commit_records
+from disavow.proof.envelope import seal, to_be_signed
 from disavow.proof.leaves import (
     MAPPED,
     UNTOUCHED,
@@ -45,12 +47,13 @@ from disavow.proof.leaves import (
 from disavow.proof.merkle import cover_of, leaf_hash, path_to, root_of
 from disavow.proof.noise import logged_tau
 from disavow.proof.notes import Checkpoint, Signer, origin_of
-from disavow.proof.opening import OpenedSlot, Opening
+from disavow.proof.opening import OpenedRecords, OpenedSlot, Opening
 from disavow.proof.receipt import TYPE as RECEIPT
 from disavow.proof.statement import ERASURE, MAPPED_ERASURE, MAPPED_WHAT_IF, MODEL, STATEMENT, WHAT_IF
 from disavow.proof.validation import day_of, from_base64, to_base64, write_decimal, write_figure
 from disavow.proof.verify import Asked, TrustedKey
 from disavow.proof.withdrawal_slots import WithdrawnFrom, slots_root, write_slots
+from disavow.proof.word import PAYLOAD_TYPE, PrivateKey, SignedWord, Word
 
 LeafRecord = RunLeaf | RoundLeaf | RebuiltLeaf | WithdrawalLeaf | RollbackLeaf | KeyLeaf
 Leaf = dict[str, Any]
@@ -77,6 +80,21 @@ POLICY: dict[str, Any] = {
 }
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+CLIENT = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"client").digest())
+"""The key of a client that gives its word."""
+
+
+def signed_word(payload: bytes, key: PrivateKey) -> SignedWord:
+    """A word signed bit for bit the same each time."""
+    message = to_be_signed(payload, PAYLOAD_TYPE)
+    if isinstance(key, Ed25519PrivateKey):
+        signature = key.sign(message)
+    else:
+        signature = key.sign(message, ECDSA(hashes.SHA256(), deterministic_signing=True))
+    der, info = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    return SignedWord(payload=payload, public_key=key.public_key().public_bytes(der, info), signature=signature)
 
 
 def digest_of(*parts: object) -> bytes:
@@ -221,6 +239,7 @@ class Request:
     leaves: tuple[int, ...]
     asked_at: str
     judged_at: str
+    records: OpenedRecords | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,6 +251,7 @@ class Made:
     what_if: bool
     opening: Opening
     signer: Signer
+    word: SignedWord | None = None
 
     @cached_property
     def payload(self) -> bytes:
@@ -250,6 +270,7 @@ class Made:
             "trusted": [TrustedKey(self.signer.public)],
             "opening": self.opening.encode(),
             "what_if": self.what_if,
+            "word": None if self.word is None else self.word.encode(),
         }
         if isinstance(changes.get("checkpoint"), str):
             changes["checkpoint"] = changes["checkpoint"].encode("utf-8", "surrogateescape")
@@ -489,8 +510,16 @@ class World:
         )
         return Group(at, firsts[at], names, *shape, salts, updates, commitments)
 
-    def leave(self, *names: str, verdict: str | None = None, to: int | None = None) -> World:
-        """These leave together. Verdict and round of a rollback are judged, unless they are given."""
+    def leave(
+        self,
+        *names: str,
+        verdict: str | None = None,
+        to: int | None = None,
+        records: Mapping[str, Sequence[str]] | None = None,
+    ) -> World:
+        """These leave together. Verdict and round of a rollback are judged, unless they are given. Those with
+        `records` stay, and never take part again: they would under another key.
+        """
         present = {name: [past for past in self.pasts if name in past.slots] for name in names}
         place = len(self.leaves)
         for name in names:
@@ -515,11 +544,18 @@ class World:
                 leaves=tuple(past.leaf for past in present[name]),
                 asked_at=asked_at,
                 judged_at=judged_at,
+                records=self._opened_records(name, (records or {}).get(name, ())),
             )
             self.requests[name] = request
-            who = commit_client(run_id=self.run_id, salt=request.client_salt, client=name)
-            where = commit_rounds(request.rounds_salt, request.leaves)
-            told.append(LoggedRequest(asked_at=day_of(asked_at), verdict=kind, client=who, rounds=where))
+            told.append(
+                LoggedRequest(
+                    asked_at=day_of(asked_at),
+                    verdict=kind,
+                    client=commit_client(run_id=self.run_id, salt=request.client_salt, client=name),
+                    rounds=commit_rounds(request.rounds_salt, request.leaves),
+                    records=None if request.records is None else self._commit_records(request.records),
+                )
+            )
         slots, day = None, day_of(judged_at)
         if self.version == MAPPED:
             root = map_root(past.value(place) for past in self.pasts)
@@ -533,6 +569,22 @@ class World:
             del self.standing[broken - 1 :]
             self.model = self.leaves[self.standing[-1].leaf]["after"] if self.standing else self.initial
         return self
+
+    def _opened_records(self, name: str, keys: Sequence[str]) -> OpenedRecords | None:
+        return OpenedRecords(salt=digest_of(self.seed, "records salt", name), keys=tuple(keys)) if keys else None
+
+    def _commit_records(self, records: OpenedRecords) -> bytes:
+        closed = close_records(salt=records.salt, records=records.keys)
+        return commit_records(run_id=self.run_id, count=len(records.keys), closed=closed)
+
+    def word(self, name: str, key: PrivateKey = CLIENT) -> SignedWord:
+        """The word of a client that it removed its records."""
+        records = self.requests[name].records
+        if records is None:
+            raise ValueError(f"{name} was to be forgotten, and not records of it")
+        nonce = digest_of(self.seed, "nonce", name)
+        said = Word(run=self.run_id, records=self._commit_records(records), at=self.now, nonce=nonce)
+        return signed_word(said.encode(), key)
 
     def entries(self, place: int) -> list[tuple[Past, Withdrawn]]:
         """What the withdrawal in a leaf takes out, in the order of that leaf."""
@@ -577,8 +629,8 @@ class World:
     def _key(self) -> Signer:
         return self.signer or SERVER
 
-    def proof(self, name: str) -> Made:
-        """The proof of somebody who has left."""
+    def proof(self, name: str, word: SignedWord | None = None) -> Made:
+        """The proof of somebody who has left, or has removed records and given its word for it."""
         request = self.requests[name]
         standing = {past.leaf for past in self.standing}
         told = {
@@ -591,7 +643,12 @@ class World:
             "verdict": {"kind": request.verdict, "from": request.to},
             "times": {"asked_at": request.asked_at, "judged_at": request.judged_at, "answered_at": self.now},
         }
-        return self._made(name, told, request.client_salt)
+        if (records := request.records) is not None:
+            closed = close_records(salt=records.salt, records=records.keys)
+            told["records"] = {"count": len(records.keys), "closed": to_base64(closed)}
+            if word is not None:
+                told["records"]["word"] = to_base64(word.digest)
+        return replace(self._made(name, told, request.client_salt, records), word=word)
 
     def what_if(self, name: str) -> Made:
         """The proof about somebody who is still in."""
@@ -605,7 +662,9 @@ class World:
         }
         return self._made(name, told, None)
 
-    def _made(self, name: str, told: dict[str, Any], salt: bytes | None) -> Made:
+    def _made(
+        self, name: str, told: dict[str, Any], salt: bytes | None, records: OpenedRecords | None = None
+    ) -> Made:
         predicate: dict[str, Any] = {**told, "checkpoint": self.checkpoint(), "leaves": list(self.leaves)}
         taken = [past for past in self.standing if name in past.slots]
         opened = []
@@ -625,7 +684,7 @@ class World:
             predicate["cover"] = to_base64(b"".join(cover_of(hashes, own)))
             predicate["leaves"] = self.closed({told["withdrawal"], *(past.leaf for past in taken)})
         tell_bounds(predicate)
-        opening = Opening(run_id=self.run_id, client=name, salt=salt, rounds=tuple(opened))
+        opening = Opening(run_id=self.run_id, client=name, salt=salt, rounds=tuple(opened), records=records)
         return Made(predicate, self.model, salt is None, opening, self._key())
 
     def maps(self, shown: Collection[int]) -> list[list[str | None]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from disavow.errors import Unreadable
 from disavow.proof import canonical
 from disavow.proof.verify import CHECKS, Asked, TrustedKey, examine
-from tests.proof.vectors import hostile, short, valid
+from tests.proof.vectors import hostile, records, short, valid
 from tests.proof.vectors.vector import Vector
 from tests.proof.world import NEXT, SERVER, STRANGER
 
@@ -36,7 +36,9 @@ def vectors() -> Iterator[Vector]:
     """All of them, with names that are given once."""
     yield from valid.vectors()
     yield from short.vectors()
+    yield from records.vectors()
     yield from hostile.vectors()
+    yield from records.refused()
 
 
 def build() -> dict[str, bytes]:
@@ -57,6 +59,7 @@ def build() -> dict[str, bytes]:
                     for number, data in enumerate(vector.receipts, start=1)
                 ],
                 "checkpoint": _kept(files, f"checkpoints/{vector.name}.txt", vector.checkpoint),
+                "word": _kept(files, f"words/{vector.name}.json", vector.word),
                 "model": vector.model,
                 "what_if": vector.what_if,
                 "expected": _expected(vector),
@@ -84,6 +87,7 @@ def _expected(vector: Vector) -> object:
             vector.checkpoint,
             vector.what_if,
             vector.client,
+            vector.word,
         )
     )
     code = report.failure.exit_code if report.failure else 0

@@ -29,6 +29,7 @@ class Vector:
     client: str | None = None
     key: bytes | None = None
     """The key file, where it is another than that of `trusted`."""
+    word: bytes | None = None
 
 
 def genuine(
@@ -57,4 +58,5 @@ def genuine(
         made.what_if,
         trusted,
         client,
+        word=None if made.word is None else made.word.encode(),
     )
