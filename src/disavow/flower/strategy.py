@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
 from disavow.config import Settings
-from disavow.domain import ErasureRequest, RequestState
+from disavow.domain import ErasureRequest
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.proof_files import check_openings, default_openings
 from disavow.errors import BudgetSpent, ConfigError
@@ -252,7 +252,9 @@ class KIPFedAvg(FedAvg):
         )
         training.requests.place()
         while True:
-            if any(request.state is RequestState.WAITING for request in federation.requests()):
+            with federation.ledger.snapshot() as snapshot:
+                waiting = bool(snapshot.waiting().clients)
+            if waiting:
                 training.roster.refresh()
                 delivery.send_receipts(training.evidence_clients, before_erasure=True)
             federation.answer(callbacks)
