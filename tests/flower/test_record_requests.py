@@ -192,6 +192,7 @@ def test_a_record_that_is_erased_already_is_refused_to_the_node(hospitals: Hospi
     assert len(hospitals.requests()) == 1
     told = asked[1].with_name(f"{asked[1].stem}.answer.txt").read_text()
     assert told.startswith("refused: "), told
+    assert len(list(hospitals.run.with_name("run.openings").glob("asked-*"))) == 1
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:

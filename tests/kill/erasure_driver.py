@@ -34,6 +34,12 @@ ALONE = "client-02"
 TOGETHER = ("client-03", "client-05", "client-07")
 ALL = (ALONE, *TOGETHER)
 
+RECORDED = 21
+"""The seed of the task whose clients have records."""
+
+ASKING = ("site-0", "site-1", "site-2", "site-3", "site-4")
+"""Whose records are erased; the second of them leaves altogether."""
+
 
 # -- the parent's side -------------------------------------------------------------------------------------------
 
@@ -168,7 +174,7 @@ def _warm_up() -> None:
         *("alembic.command", "sklearn.datasets", "dp_accounting", "typer.rich_utils"),
         *("matplotlib.backends.backend_agg", "matplotlib.figure"),
         *("disavow.cli.app", "disavow.cli.run_commands", "disavow.audit.audit", "disavow.federation"),
-        "tests.erasure.mechanisms.contract",
+        *("tests.erasure.mechanisms.contract", "tests.erasure.random_task"),
     ):
         importlib.import_module(name)
     gc.collect()
@@ -273,6 +279,58 @@ def _resume(message: Mapping[str, Any]) -> int:
     return 0
 
 
+def reopen_recorded(directory: Path, **more: Any) -> Any:
+    """Open a run whose clients have records."""
+    from disavow.federation import Federation
+    from tests.erasure.random_task import RandomTask
+
+    return Federation.open(directory, RandomTask(RECORDED), keys=directory.with_name("keys"), **more)
+
+
+def story_of_records(run: Any) -> None:
+    """A record of somebody is erased, which is deniable; then one of each of several, which takes a rollback; then
+    somebody leaves altogether beside a request for one of its records.
+    """
+    from contextlib import suppress
+
+    from disavow.errors import DisavowError
+    from disavow.rounds.options import now
+    from tests.erasure.random_task import RandomTask
+
+    keys = {client: list(dict.fromkeys(RandomTask(RECORDED).record_keys(client))) for client in ASKING}
+    first, second, *rest = ASKING
+    steps = (
+        [{first: keys[first][:1]}],
+        [{first: keys[first][1:2]}, {second: keys[second][:1], **{each: keys[each][:1] for each in rest}}],
+        [{second: keys[second][1:2]}, second],
+    )
+    for step in steps:
+        for asked in step:
+            with suppress(DisavowError):  # it is answered already
+                if isinstance(asked, str):
+                    run.ledger.place_requests([asked], at=now())
+                else:
+                    run.ledger.place_record_requests(asked, at=now())
+        run.answer()
+
+
+def _crash_records(message: Mapping[str, Any]) -> int:
+    """Live the story of records and die at the given event; without one, print what happened."""
+    with reopen_recorded(Path(message["arguments"][0]), write=True) as run:
+        events = _count_events(message.get("die_at"))
+        story_of_records(run)
+    print(json.dumps(events))
+    return 0
+
+
+def _resume_records(message: Mapping[str, Any]) -> int:
+    """What `disavow resume` does; then whoever had not even asked yet asks."""
+    with reopen_recorded(Path(message["arguments"][0]), write=True) as run:
+        run.train()
+        story_of_records(run)
+    return 0
+
+
 def _count_events(die_at: int | None) -> list[str]:
     """From now on, list every statement, commit, sync, rename, deletion, step of forgetting; die at one of them.
 
@@ -334,6 +392,8 @@ TASKS: Mapping[str, Callable[[Mapping[str, Any]], int]] = {
     "hold": _hold,
     "crash": _crash,
     "resume": _resume,
+    "crash records": _crash_records,
+    "resume records": _resume_records,
 }
 
 if __name__ == "__main__":

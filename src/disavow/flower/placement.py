@@ -120,7 +120,12 @@ class NodeRequests:
     def _placed_now(self, client: str, signed: SignedRequest, request: NodeRequest) -> int:
         """Check a request and place it; its number."""
         self._refuse(client, signed, request)
-        return self._place_kept(self._keep(signed, request.nonce), client, request)
+        kept = self._keep(signed, request.nonce)  # before it is placed, so that no request is without its evidence
+        try:
+            return self._place_kept(kept, client, request)
+        except DisavowError:
+            kept.unlink()
+            raise
 
     def _place_kept(self, kept: Path, client: str, request: NodeRequest) -> int:
         """Place a request that is kept, unless it was before; its number, by which the file is named then."""
