@@ -948,7 +948,7 @@ class Federation:
             records: The records of these clients; without them, the whole clients are forgotten.
             everywhere: Records to erase wherever they are, in the place of clients.
             unchecked: Place requests for records without looking whether the clients hold them: where the task is
-                not to be had here, or the data is gone already.
+                not to be had here, or the data is gone already. Of clients on nodes of their own it never is.
             wait: Seconds to wait for another process that holds the run.
             retrain: Without it, a rollback that these clients need is made here and nothing is trained after it:
                 the model of before is served, and the rounds after it are dropped, those of an unfinished rebuild
@@ -1018,10 +1018,14 @@ class Federation:
             if self.ledger.has_left(client) or self.ledger.find_request(client) is not None:
                 raise already_forgotten(client)
             raise unknown_client(client, self.ledger.clients())
-        if not unchecked:
+        # nodes hold records that only they can look for: each says what it does not have when it is to leave it out
+        if not unchecked and not runs.on_nodes(self.settings):
             return checked(self.ledger, asked, self._load_task)
         if asked.everywhere:
-            raise ConfigError("records to erase everywhere must be looked for; allowed: clients, with --unchecked")
+            raise ConfigError(
+                "records to erase everywhere must be looked for, which --unchecked does not, and nobody can for "
+                "nodes; allowed: the clients that hold them, each with --record"
+            )
         return asked
 
     def _load_task(self) -> LoadedTask:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 SET_BY_NODES = (
     "data",
     "model",
-    "requests",
+    "requests.rate",
     "training.batch_size",
     "training.learning_rate",
     "training.momentum",

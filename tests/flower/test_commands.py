@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,12 @@ import pytest
 pytest.importorskip("flwr")
 
 from disavow.domain import RequestState
-from disavow.errors import CannotRetrain, ConfigError
+from disavow.errors import CannotRetrain, ConfigError, RecordErased
 from disavow.ledger import Ledger
 from tests.cli.forked import disavow
 from tests.cli.process import error_code
 from tests.flower.builders import initial_arrays, make_grid, strategy
+from tests.flower.hospitals import Hospitals
 from tests.flower.loopback import LoopbackGrid
 
 pytestmark = pytest.mark.flower
@@ -71,3 +73,33 @@ def test_status_says_who_goes_on(run: tuple[Path, LoopbackGrid]) -> None:
     strategy_of_more = (run[0] / "config.toml").read_text().replace("rounds = 2", "rounds = 5")
     (run[0] / "config.toml").write_text(strategy_of_more)
     assert "2 of 5; its Flower server app goes on" in disavow("status", run[0]).stdout
+
+
+def test_a_record_is_erased_without_any_node(run: tuple[Path, LoopbackGrid]) -> None:
+    foretold = disavow("erase", run[0], "c1", "--record", "patient-17", "--dry-run")
+    assert foretold.returncode == 0, foretold.stderr
+    asked = disavow("erase", run[0], "c1", "--record", "patient-17")
+    assert asked.returncode == 0, asked.stderr
+    with Ledger.open(run[0]) as ledger:
+        assert [(request.state, request.records) for request in ledger.requests()] == [(RequestState.ANSWERED, 1)]
+        assert "c1" in ledger.clients()
+    assert error_code(disavow("erase", run[0], "c1", "--record", "patient-17")) == RecordErased.code
+    assert disavow("fsck", run[0]).returncode == 0
+
+
+def test_a_node_asks_on_its_own_machine(tmp_path: Path) -> None:
+    hospitals = Hospitals(tmp_path / "hospitals", nodes=4)
+    hospitals.train(1)
+    evidence = hospitals.evidence(1)
+    told = disavow("ask", evidence, "--record", "a", "--record", "b", "--key", hospitals.keys[1], "--json")
+    found = json.loads(told.stdout)
+    assert (found["client"], found["unit"], found["records"]) == (hospitals.client(1), "record", ["a", "b"])
+    assert found["signed"] is True
+    assert Path(found["request"]).is_file()
+    whole = disavow("ask", evidence)
+    assert whole.returncode == 0, whole.stderr
+    assert f"all of {hospitals.client(1)}" in whole.stdout
+    assert "not signed" in whole.stdout
+    assert error_code(disavow("ask", evidence, "--key", hospitals.keys[2])) == ConfigError.code
+    assert error_code(disavow("ask", evidence, "--run", "0" * 32)) == ConfigError.code
+    assert error_code(disavow("ask", tmp_path)) == ConfigError.code

@@ -1,4 +1,6 @@
-"""The whole story on a real network: TLS, authenticated SuperNodes, leavers, a dead node, a killed server app."""
+"""The whole story on a real network: TLS, authenticated SuperNodes, leavers, a record, a dead node, a killed server
+app.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from disavow.domain import RequestState, VerdictKind
-from disavow.flower.identity import fingerprint
+from disavow.flower.node_keys import fingerprint
 from disavow.ledger import Ledger
 from tests.cli.forked import disavow
 from tests.flower.network import EXAMPLES, Network, make_node_key, wait_until
@@ -22,7 +24,10 @@ from tests.flower.network import EXAMPLES, Network, make_node_key, wait_until
 pytestmark = [pytest.mark.flower, pytest.mark.kill, pytest.mark.timeout(900)]
 
 NODES, K, X = 7, 3, 2
-"""As few as can lose a leaver, one more and a dead node: every message starts a process on a node."""
+HELD_OUT = 297
+"""As few as can lose a leaver, one more and a dead node: every message starts a process on a node. The digits from
+HELD_OUT on are the nodes', see the example.
+"""
 PATIENCE = 400.0
 """Seconds far beyond what anything here takes; only a test that has failed waits so long."""
 
@@ -59,7 +64,8 @@ def start_nodes(network: Network, folder: Path) -> dict[str, str]:
         list(pool.map(lambda public: network.flwr("supernode", "register", public, "here"), publics))
     for i, (name, key) in enumerate(keys.items()):
         evidence = folder / f"{name}.evidence"
-        network.start_supernode(name, key, f'partition-id={i} num-partitions={NODES} evidence-dir="{evidence}"')
+        told = f'partition-id={i} num-partitions={NODES} evidence-dir="{evidence}" node-key="{key}"'
+        network.start_supernode(name, key, told)
     return {client_of(key): name for name, key in keys.items()}
 
 
@@ -120,6 +126,33 @@ class Story:
         os.kill(json.loads((self.run / "lock").read_text())["pid"], signal.SIGKILL)
 
 
+def ask_for_a_digit(folder: Path, name: str) -> None:
+    """Ask on a node that one of its digits be erased."""
+    digit = f"digit-{HELD_OUT + int(name.removeprefix('node-'))}"
+    asked = disavow("ask", folder / f"{name}.evidence", "--record", digit, "--key", folder / name)
+    assert asked.returncode == 0, asked.stderr
+
+
+def check_record(story: Story, folder: Path, number: int) -> None:
+    """The node that stays has its own proof, and its word that the digit is removed is in the renewed one."""
+    [evidence] = folder.iterdir()
+    [told] = (evidence / "requests").glob("*.answer.txt")
+    assert told.read_text().startswith(f"request {number}: answered, deniable")
+    assert (evidence / f"request-{number}" / "verification.txt").read_text().startswith("the proof holds")
+    assert not (evidence / "complaints.txt").exists(), (evidence / "complaints.txt").read_text()
+    renewed = folder.with_name("renewed.json")
+    made = disavow("prove", story.run, "--request", str(number), "-o", renewed)
+    assert made.returncode == 0, made.stdout + made.stderr
+    [word] = (evidence / "words").iterdir()
+    checked = disavow(
+        "verify",
+        renewed,
+        *("--key", evidence / "server.pub", "--word", word),
+        *("--opening", evidence / f"request-{number}" / "opening.json"),
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
 def test_clients_leave_a_node_dies_the_server_is_killed_and_every_promise_is_kept(
     network: Network, tmp_path: Path
 ) -> None:
@@ -150,6 +183,10 @@ def test_clients_leave_a_node_dies_the_server_is_killed_and_every_promise_is_kep
     story.kill_server_app()
     assert story.state_of(2)[0] is RequestState.REBUILDING
 
+    # meanwhile a node asks for itself that one of its digits be erased, and nobody asks on the server
+    staying = next(client for client in names if client not in {first, *leavers, dead})
+    ask_for_a_digit(tmp_path, names[staying])
+
     # started again, it completes the erasure, and goes on where the ledger stands
     with Ledger.open(story.run) as ledger:
         target = max(summary.number for summary in ledger.summaries())
@@ -170,7 +207,8 @@ def test_clients_leave_a_node_dies_the_server_is_killed_and_every_promise_is_kep
         answered = ledger.requests()
         survivors = set(ledger.clients())
         last = ledger.membership(target + 1)
-    assert [request.state for request in answered] == [RequestState.ANSWERED] * (1 + len(leavers)), said
+    assert [request.state for request in answered] == [RequestState.ANSWERED] * (2 + len(leavers)), said
+    assert [request.records for request in answered] == [None] * (1 + len(leavers)) + [1], said
     # the clients trained from the seed in the message, so the retraining is the same to the last bit
     assert [request.remark for request in answered] == [""] * len(answered), said
     assert survivors == set(names) - {first, *leavers}
@@ -188,5 +226,6 @@ def test_clients_leave_a_node_dies_the_server_is_killed_and_every_promise_is_kep
             *("--receipts", evidence / "receipts"),
         )
         assert checked.returncode == 0, checked.stdout + checked.stderr
+    check_record(story, tmp_path / f"{names[staying]}.evidence", len(answered))
     checked = disavow("fsck", story.run, *(word for leaver in (first, *leavers) for word in ("--absent", leaver)))
     assert checked.returncode == 0, checked.stdout + checked.stderr

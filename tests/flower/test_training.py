@@ -22,6 +22,9 @@ from disavow.federation import Federation
 from disavow.flower import KIPFedAvg
 from disavow.flower.client import answer, train_reproducibly
 from disavow.flower.messages import MessageConfigs
+from disavow.flower.opened_requests import OpenedRequests
+from disavow.flower.placement import NodeRequests
+from disavow.flower.removal_words import RemovalWords
 from disavow.flower.replies import ArrayFormat
 from disavow.flower.roster import Roster
 from disavow.flower.training import NodeTraining
@@ -70,13 +73,18 @@ def training_on_nodes(case: Case, directory: Path, stack: ExitStack) -> NodeTrai
         found = evaluated(reference, arrays.to_model(record))
         return MetricRecord({"accuracy": found.accuracy, "loss": found.loss})
 
+    openings = directory.with_suffix(".openings")
+    requests = NodeRequests(federation, openings, "signed")
+    words = RemovalWords(federation, OpenedRequests(federation.ledger, openings), openings)
     return NodeTraining(
         strategy=strategy,
         grid=grid,
         ledger=federation.ledger,
         arrays=arrays,
         roster=roster,
-        configs=MessageConfigs(federation.ledger, seed=case.seed),
+        configs=MessageConfigs(federation.ledger, requests, words, seed=case.seed),
+        requests=requests,
+        words=words,
         timeout=5.0,
         evaluate_fn=evaluate,
     )

@@ -3,12 +3,12 @@
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from digits.task import Net, load_data
+from digits.task import Net, load_records, loaders
 from digits.task import test as test_fn
 from digits.task import train as train_fn
-from disavow.flower.client import answer, evidence_mod, seed_everything
+from disavow.flower.client import answer, evidence_mod, seed_everything, without_excluded
 
-app = ClientApp(mods=[evidence_mod])  # keeps this node's receipts
+app = ClientApp(mods=[evidence_mod])  # keeps this node's receipts, and sends its requests
 app.query("disavow")(answer)  # says who this node is, and verifies the proof once it has left
 
 
@@ -17,7 +17,7 @@ def train(msg: Message, context: Context) -> Message:
     """Train the model on the digits of this node."""
     model = Net()
     model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
-    loader, _ = load(context)
+    loader, _ = load(context, msg)
     seed_everything(msg.content["config"])  # a retraining gives the same bits
     loss = train_fn(model, loader, context.run_config["local-epochs"], msg.content["config"]["lr"])
     metrics = {"train_loss": loss, "num-examples": len(loader.dataset)}
@@ -30,13 +30,14 @@ def evaluate(msg: Message, context: Context) -> Message:
     """Test the model on digits of this node that it does not train with."""
     model = Net()
     model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
-    _, loader = load(context)
+    _, loader = load(context, msg)
     loss, accuracy = test_fn(model, loader)
     metrics = {"eval_loss": loss, "eval_acc": accuracy, "num-examples": len(loader.dataset)}
     return Message(content=RecordDict({"metrics": MetricRecord(metrics)}), reply_to=msg)
 
 
-def load(context: Context):
-    """The data of this node."""
+def load(context: Context, msg: Message):
+    """The data of this node, without the digits that were erased."""
     config = context.node_config
-    return load_data(config["partition-id"], config["num-partitions"], context.run_config["batch-size"])
+    data, keys = load_records(config["partition-id"], config["num-partitions"])
+    return loaders(without_excluded(msg, data, keys), context.run_config["batch-size"])

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from disavow.data.digits import digits
 
@@ -36,14 +36,17 @@ def load_all():
     return held.images[order], held.labels[order]
 
 
-def load_data(partition_id, num_partitions, batch_size):
-    """The digits of one client, as a loader to train with and one to test with."""
+def load_records(partition_id, num_partitions):
+    """The digits of one client, and the key of each: digit-0, digit-1, ..."""
     images, labels = load_all()
-    held = slice(HELD_OUT + partition_id, None, num_partitions)
-    images, labels = images[held], labels[held]
-    cut = int(len(labels) * 0.8)
-    training = TensorDataset(images[:cut], labels[:cut])
-    testing = TensorDataset(images[cut:], labels[cut:])
+    numbers = range(HELD_OUT + partition_id, len(labels), num_partitions)
+    return TensorDataset(images[numbers], labels[numbers]), [f"digit-{number}" for number in numbers]
+
+
+def loaders(data, batch_size):
+    """A loader to train with and one to test with."""
+    cut = int(len(data) * 0.8)
+    training, testing = Subset(data, range(cut)), Subset(data, range(cut, len(data)))
     return DataLoader(training, batch_size=batch_size, shuffle=True), DataLoader(testing, batch_size=64)
 
 

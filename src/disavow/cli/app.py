@@ -19,6 +19,9 @@ from disavow.cli import keyring_commands
 from disavow.cli import proof_commands
 
 # isort: split
+from disavow.cli import node_commands
+
+# isort: split
 from disavow.cli import study_commands
 from disavow.cli.base import app
 
@@ -26,6 +29,7 @@ __all__ = [
     "app",
     "app_for",
     "keyring_commands",
+    "node_commands",
     "proof_commands",
     "request_commands",
     "run_commands",

@@ -7,6 +7,10 @@
 
       app = ClientApp(mods=[evidence_mod])
       app.query("disavow")(answer)
+
+* `without_excluded` leaves out of a data set what must not be trained on any more: records that were erased.
+* `ask_erasure`, called by whoever runs the node, asks that its client be forgotten, or some of its records; the
+  same two lines send it to the server, and keep its answer.
 """
 
 from __future__ import annotations
@@ -21,7 +25,10 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from disavow.errors import ConfigError
 from disavow.flower.evidence import Evidence
+from disavow.flower.exclusions import left_out, never_held, removals_asked, without_excluded
 from disavow.flower.log import warn
+from disavow.flower.node_keys import NODE_KEY, NodeSigner
+from disavow.flower.node_requests import ask_erasure
 from disavow.flower.protocol import (
     ASK,
     BATCHES,
@@ -31,8 +38,11 @@ from disavow.flower.protocol import (
     PROOF,
     REASON,
     RECORD,
+    REQUESTS,
     SEED,
+    UNKNOWN,
     VERIFIED,
+    WORDS,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +52,14 @@ if TYPE_CHECKING:
 
 _PARTITION = "partition-id"
 
-__all__ = ["answer", "evidence_mod", "seed_everything", "train_reproducibly"]
+__all__ = [
+    "answer",
+    "ask_erasure",
+    "evidence_mod",
+    "seed_everything",
+    "train_reproducibly",
+    "without_excluded",
+]
 
 
 def seed_everything(config: ConfigRecord) -> int:
@@ -111,6 +128,9 @@ def train_reproducibly(
 def evidence_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Keep the receipt that a message brings, checked; note the update that goes back; confirm it to the server.
 
+    With the reply go the requests that this node makes itself, and where the app has left out records that were
+    erased, the client's word on that.
+
     It comes first in the list of mods, so that it sees the update as it leaves the node. Evidence that does not
     hold is no reason not to train: it is kept as a complaint, for a person to look at. Nor is a folder that cannot
     be used: the log says so, and the server hears nothing.
@@ -121,7 +141,7 @@ def evidence_mod(message: Message, context: Context, call_next: ClientAppCallabl
         call_next: The next mod, or the client app.
 
     Returns:
-        The reply, with the confirmation.
+        The reply, with the confirmation, requests and word.
 
     """
     kind = message.metadata.message_type.partition(".")[0]
@@ -135,11 +155,48 @@ def evidence_mod(message: Message, context: Context, call_next: ClientAppCallabl
 
     kept = _kept(take)
     reply = call_next(message, context)
-    if kind == MessageType.TRAIN and reply.has_content():
+    if not reply.has_content():
+        return reply
+    told = _requests(evidence, message) if kept else ConfigRecord()
+    if kind == MessageType.TRAIN:
         noted = _kept(lambda: evidence.note_update(message.content, reply.content))
         if kept and noted:
-            reply.content[RECORD] = ConfigRecord({EVIDENCE: True})
+            told[EVIDENCE] = True
+        if left_out(message.content):
+            told.update(_removed(evidence, message, context))
+    if told:
+        reply.content[RECORD] = told
     return reply
+
+
+def _requests(evidence: Evidence, message: Message) -> ConfigRecord:
+    """The requests that this node makes itself and that the server has not answered, for a reply."""
+    asked: list[bytes] = []
+
+    def read() -> None:
+        for config in message.content.config_records.values():
+            asked.extend(evidence.requests(config))
+
+    _kept(read)
+    return ConfigRecord({REQUESTS: asked} if asked else {})
+
+
+def _removed(evidence: Evidence, message: Message, context: Context) -> dict[str, list[bytes]]:
+    """What a reply says of records that the app has left out: the client's word, and which of them are unknown."""
+    told = {}
+    if unknown := never_held(message.content):
+        told[UNKNOWN] = unknown
+    asked, key = removals_asked(message.content), context.node_config.get(NODE_KEY)
+    if asked and key is not None:
+        words: list[bytes] = []
+        try:
+            signer = NodeSigner.load(str(key))
+            _kept(lambda: words.extend(evidence.words(message.content, asked, signer)))
+        except ConfigError as error:
+            warn(f"no word can be signed: {error}")
+        if words:
+            told[WORDS] = words
+    return told
 
 
 def _kept(keep: Callable[[], None]) -> bool:
@@ -172,6 +229,8 @@ def answer(message: Message, context: Context) -> Message:
                 reply[CLIENT_ID] = named
         else:
             for key, value in _judged(config, context).items():
+                reply[key] = value
+            for key, value in _requests(Evidence(context), message).items():
                 reply[key] = value
     return Message(RecordDict({RECORD: reply}), reply_to=message)
 

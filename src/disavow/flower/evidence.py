@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
@@ -20,29 +21,37 @@ from disavow.domain import escaped
 from disavow.errors import DisavowError, VerificationError
 from disavow.flower.evidence_store import EvidenceStore, is_run
 from disavow.flower.log import warn
+from disavow.flower.node_keys import NodeSigner
+from disavow.flower.node_requests import MOST_BYTES, RequestAnswer, answer_file, pending_requests, request_file
 from disavow.flower.protocol import (
     ATTEMPT,
     CLIENT,
     CLIENT_ID,
     KEY_PREFIX,
+    NUMBER,
     NUMBER_PREFIX,
     OPENING,
     PROOF,
     PUBLIC_KEY,
     REASON,
     RECEIPT,
+    REQUESTS_ANSWERED,
     ROUND,
     RUN,
     VERIFIED,
 )
+from disavow.proof.envelope import Envelope
 from disavow.proof.notes import KeyIndex, PublicKey
 from disavow.proof.opening import Opening
 from disavow.proof.receipt import Receipt, check_receipt, decode_receipt
+from disavow.proof.statement import decode_statement
 from disavow.proof.verify import Asked, Report, TrustedKey, verify
+from disavow.proof.word import SignedWord
 
 _CLIENT, _KEY, _SINCE, _ASKED = "client.txt", "server.pub", "since.txt", "asked.txt"
 _UPDATES, _RECEIPTS, _DISPUTED = "updates/", "receipts/", "disputed/"
 _ROUNDS, _COMPLAINTS, _VERIFICATION = "rounds.txt", "complaints.txt", "verification.txt"
+_WORDS, _RENEWALS = "words/", "renewals.txt"
 _OF_ROUND = re.compile(r"[a-z]+/round-([0-9]+)-attempt-([0-9]+)-(?:leaf-[0-9]+\.json|([0-9a-f]{64})\.txt)")
 """Names of files that belong to a round: an update that was returned, by its digest; a receipt, by its leaf."""
 
@@ -64,6 +73,24 @@ class RoundAttempt:
     def __str__(self) -> str:
         return f"round {self.number}" + (f" (attempt {self.attempt})" if self.attempt > 1 else "")
 
+
+@dataclass(frozen=True)
+class Span:
+    """The part of the log in which a client had one key: of a proof, all that it can be about.
+
+    A client of whom records were erased goes on under another key. `after` is the place of the withdrawal that the
+    key began with, 0 for none; `until` of the one that ended it, None where the client has left.
+    """
+
+    after: int = 0
+    until: int | None = None
+
+    def holds(self, place: int) -> bool:
+        """Say whether a leaf lies in it."""
+        return self.after < place and (self.until is None or place < self.until)
+
+
+_WHOLE = Span()
 
 ReturnedUpdates = Mapping[RoundAttempt, Set[bytes]]
 """The digests of what a node returned; several where it was asked again and trained otherwise."""
@@ -99,6 +126,7 @@ class Evidence:
         public, receipt = config.get(PUBLIC_KEY), config.get(RECEIPT)
         if isinstance(public, str):
             self._pin(run, _KEY, public, "came with another key:")
+        self._take_answers(run, config.get(REQUESTS_ANSWERED))
         leaf = self._take_receipt(run, client, receipt) if isinstance(receipt, bytes) else 0
         at = round_of(config)
         if at is not None:
@@ -250,6 +278,44 @@ class Evidence:
             )
         self._write_lines(run, _ASKED, [question])
 
+    # -- requests of this node ---------------------------------------------------------------------------------
+
+    def requests(self, config: ConfigRecord) -> list[bytes]:
+        """List the requests that this node makes itself, of the run that a message is about, and that wait."""
+        run = config.get(RUN)
+        if not isinstance(run, str) or not is_run(run):
+            return []
+        waiting = (self._store.read(run, name) for name in pending_requests(self._store.names(run)))
+        return [data for data in waiting if data is not None and len(data) <= MOST_BYTES]
+
+    def _take_answers(self, run: str, answers: object) -> None:
+        """Keep what the server says of requests that this node has made."""
+        for data in answers if isinstance(answers, list) else []:
+            try:
+                found = RequestAnswer.decode(data if isinstance(data, bytes) else b"")
+            except DisavowError as wrong:
+                self._complain(run, f"what the server says of a request of this node cannot be read: {wrong}")
+                continue
+            if self._store.read(run, request_file(found.nonce)) is not None:
+                self._write_lines(run, answer_file(found.nonce, settled=found.settled), [found.told])
+
+    def words(self, content: RecordDict, removals: Iterable[bytes], signer: NodeSigner) -> list[bytes]:
+        """Give the client's word that records were removed, by the log's commitments to them; always the same."""
+        runs = {str(record[RUN]) for record in content.config_records.values() if is_run(record.get(RUN))}
+        if len(runs) != 1:
+            return []
+        [run] = runs
+        given = []
+        for records in removals:
+            name = f"{_WORDS}{records.hex()}.json"
+            word = self._store.read(run, name)
+            if word is None:
+                at = datetime.now(UTC).isoformat(timespec="microseconds")
+                word = SignedWord.sign(signer.key, run=run, records=records, at=at).encode()
+                self._store.write(run, name, word)
+            given.append(word)
+        return given
+
     # -- after leaving -----------------------------------------------------------------------------------------
 
     def receive(self, config: ConfigRecord) -> dict[str, bool | str]:
@@ -265,37 +331,60 @@ class Evidence:
             return {VERIFIED: False, REASON: "what the message names as its run is no run's id"}
         pinned = self._pinned(run, _CLIENT)
         self.take(config)
-        return self._judge(run, proof, opening, pinned)
+        number = config.get(NUMBER)
+        folder = f"request-{number}/" if _positive(number) and _is_for_records(opening) else ""
+        return self._judge(run, proof, opening, pinned, folder)
 
-    def _judge(self, run: str, proof: bytes, opening: bytes, pinned: str | None) -> dict[str, bool | str]:
+    def _judge(
+        self, run: str, proof: bytes, opening: bytes, pinned: str | None, folder: str
+    ) -> dict[str, bool | str]:
         """Verify the proof with its opening and every receipt kept, that it is about this client, and that it shows
         the updates which this client returned.
         """
-        self._store.write(run, "proof.json", proof)
-        self._store.write(run, "opening.json", opening)
-        receipts = self.receipts(run)
+        self._store.write(run, f"{folder}proof.json", proof)
+        self._store.write(run, f"{folder}opening.json", opening)
+        verification = f"{folder}{_VERIFICATION}"
         try:
             trusted = [TrustedKey(self._trusted(run))]
+            span = self._span(run, proof, opening)
+            receipts = self._receipts_in(run, span)
             report = verify(Asked(proof, trusted, opening=opening, receipts=receipts))
             known = self._is_own(Opening.decode(opening).client, pinned)
-            remarks = self._compare(run, report, Opening.decode(opening))
+            remarks = self._compare(run, report, Opening.decode(opening), span)
         except DisavowError as wrong:
-            self._write_lines(run, _VERIFICATION, [f"the proof does not hold: {wrong}"])
+            self._write_lines(run, verification, [f"the proof does not hold: {wrong}"])
             return {VERIFIED: False, REASON: str(wrong)}
+        if span.until is not None:
+            self._write_lines(run, _RENEWALS, map(str, sorted({*self._renewals(run), span.until})))
         if not receipts:
             remarks.insert(0, _NO_RECEIPTS if known else _UNKNOWN)
         passed = [f"{r.number} {r.name}: {r.detail}" for r in report.results if r.passed]
-        self._write_lines(run, _VERIFICATION, ["the proof holds", *remarks, *passed])
+        self._write_lines(run, verification, ["the proof holds", *remarks, *passed])
         return {VERIFIED: True, REASON: "; ".join(remarks)} if remarks else {VERIFIED: True}
 
-    def _compare(self, run: str, report: Report, opening: Opening) -> list[str]:
+    def _span(self, run: str, proof: bytes, opening: bytes) -> Span:
+        """The part of the log that a proof can be about: from the last request for records on, to this one."""
+        said = decode_statement(Envelope.decode(proof).statement).predicate
+        place = said.withdrawal
+        after = max((each for each in self._renewals(run) if place is None or each < place), default=0)
+        return Span(after, place if Opening.decode(opening).records is not None else None)
+
+    def _renewals(self, run: str) -> set[int]:
+        """The places of the withdrawals after which this client went on under another key."""
+        kept = (self._store.read(run, _RENEWALS) or b"").decode().split()
+        return {int(place) for place in kept if place.isdigit()}
+
+    def _receipts_in(self, run: str, span: Span) -> list[bytes]:
+        return [data for data in self.receipts(run) if span.holds(decode_receipt(data).leaf)]
+
+    def _compare(self, run: str, report: Report, opening: Opening, span: Span) -> list[str]:
         """What a proof that holds does not show of the updates which this node returned; `VerificationError` where
         it shows others.
         """
         since = self._since(run)
         if since is None:
             return []  # nothing was ever noted
-        found = compare(self._returned(run), since, report, opening)
+        found = compare(self._returned(run), since, report, opening, span)
         for text in (*found.contradicted, *found.left_out):
             self._complain(run, text)
         if found.contradicted:
@@ -310,6 +399,13 @@ class Evidence:
         if any(escaped(client) != each for each in own):
             raise VerificationError("the opening is another client's")
         return bool(own)
+
+
+def _is_for_records(opening: bytes) -> bool:
+    try:
+        return Opening.decode(opening).records is not None
+    except DisavowError:
+        return False
 
 
 def round_of(config: ConfigRecord) -> RoundAttempt | None:
@@ -367,8 +463,13 @@ class Comparison:
     unrecorded: tuple[str, ...]
 
 
-def compare(returned: ReturnedUpdates, since: int, report: Report, opening: Opening) -> Comparison:
-    """Compare a verified proof and its opening with what a node returned; it noted all of it after leaf `since`."""
+def compare(
+    returned: ReturnedUpdates, since: int, report: Report, opening: Opening, span: Span = _WHOLE
+) -> Comparison:
+    """Compare a verified proof and its opening with what a node returned; it noted all of it after leaf `since`.
+
+    Of rounds outside `span` the proof says nothing: the client was, or is, in them under another key.
+    """
     history, statement = report.history, report.statement
     assert history is not None and statement is not None  # noqa: S101, PT018 - both were read when it was verified
     rounds = statement.predicate.rounds
@@ -381,6 +482,7 @@ def compare(returned: ReturnedUpdates, since: int, report: Report, opening: Open
     ]
     others = [at for at, update in opened.items() if at in returned and update not in returned[at]]
     recorded = set(at_place.values())
+    here = {at for place, at in at_place.items() if span.holds(place)}
     return Comparison(
         contradicted=(
             *(f"the opening is of another update than this node returned in {at}" for at in sorted(others)),
@@ -390,11 +492,11 @@ def compare(returned: ReturnedUpdates, since: int, report: Report, opening: Open
             f"the proof does not show {at}, in which this node returned an update: the server left it out of the "
             "round, or hides it"
             for at in sorted(returned)
-            if at in recorded and at not in opened and at not in undone
+            if at in here and at not in opened and at not in undone
         ),
         unrecorded=tuple(
             f"this node returned an update in {at}, and the log holds no such round: it was not recorded"
             for at in sorted(returned)
-            if at not in recorded
+            if at not in recorded and span.until is None
         ),
     )

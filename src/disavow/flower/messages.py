@@ -5,21 +5,23 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from disavow.erasure.proof_files import names_asker, opening_path, request_opened_for
 from disavow.erasure.receipts import receipts, receipts_of_round
+from disavow.flower import exclusions
 from disavow.flower.identity import lacks_query
 from disavow.flower.log import inform, warn
+from disavow.flower.opened_requests import OpenedRequest, OpenedRequests
 from disavow.flower.protocol import (
     ATTEMPT,
     BATCHES,
     CLIENT,
+    EXCLUSIONS,
+    NUMBER,
     OPENING,
     PROOF,
     PUBLIC_KEY,
@@ -27,6 +29,7 @@ from disavow.flower.protocol import (
     REASON,
     RECEIPT,
     RECORD,
+    REQUESTS_ANSWERED,
     ROUND,
     RUN,
     SEED,
@@ -37,7 +40,11 @@ from disavow.ledger.proofs import ProofStore
 from disavow.rounds.randomness import derive
 
 if TYPE_CHECKING:
+    from disavow.flower.placement import NodeRequests
+    from disavow.flower.removal_words import RemovalWords
     from disavow.flower.roster import Roster
+
+ConfigValues = dict[str, str | int | bytes | list[bytes]]
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE, _PART = 0.02, 1.0, 0.02
 """Seconds between two looks: this part of the time waited so far, so that a round is late by no more than that."""
@@ -149,12 +156,14 @@ class MessageConfigs:
 
     Args:
         ledger: The run.
+        requests: The requests that nodes make themselves.
+        words: The clients' words that they removed records.
         seed: The seed of the run.
 
     """
 
-    def __init__(self, ledger: Ledger, *, seed: int) -> None:
-        self._ledger, self._seed = ledger, seed
+    def __init__(self, ledger: Ledger, requests: NodeRequests, words: RemovalWords, *, seed: int) -> None:
+        self._ledger, self._requests, self._words, self._seed = ledger, requests, words, seed
         self._newest = ""
         self._next = ledger.next_round()
         self._receipts: Mapping[str, bytes] = {}
@@ -162,7 +171,8 @@ class MessageConfigs:
     def complete(
         self, messages: Iterable[Message], clients: Mapping[int, str], round_number: int, *, key: str, ttl: float
     ) -> list[Message]:
-        """Complete the messages of a round: each client's own config, and how long it lives.
+        """Complete the messages of a round: each client's own config, the records that it must leave out, and how
+        long it lives.
 
         Args:
             messages: What the app wants to send.
@@ -173,18 +183,22 @@ class MessageConfigs:
 
         """
         self.prepare()
+        excluded = self._ledger.exclusions(list(clients.values()))
         completed = []
         for message in messages:
             node, content = message.metadata.dst_node_id, message.content
             if node not in clients:
                 warn(f"a message to node {node} is not sent: its client takes no part in round {round_number}")
                 continue
-            config = ConfigRecord({**content.get(key, {}), **self._config(clients[node], round_number)})
-            kind = message.metadata.message_type
-            completed.append(Message(RecordDict({**content, key: config}), node, kind, ttl=ttl))
+            client, kind = clients[node], message.metadata.message_type
+            records = {**content, key: ConfigRecord({**content.get(key, {}), **self._config(client, round_number)})}
+            if excluded[client].hashes:
+                wanted = self._words.wanted(client)
+                records[EXCLUSIONS] = exclusions.to_record(excluded[client], sorted(wanted))
+            completed.append(Message(RecordDict(records), node, kind, ttl=ttl))
         return completed
 
-    def _config(self, client: str, round_number: int) -> dict[str, str | int | bytes]:
+    def _config(self, client: str, round_number: int) -> ConfigValues:
         seed = int.from_bytes(derive("training", self._seed, round_number, client, "client")[:8], "big")
         batches = derive("training", self._seed, round_number, client, "batches")
         return {SEED: seed >> (64 - _SEED_BITS), BATCHES: batches, **self.evidence(client)}
@@ -198,12 +212,14 @@ class MessageConfigs:
             self._receipts = receipts_of_round(self._ledger, number - 1)
             self._newest = newest
 
-    def evidence(self, client: str) -> dict[str, str | int | bytes]:
-        """Collect who the client is, which round comes next, the server's key, and the client's receipt for the
-        latest standing round in which it took part.
+    def evidence(self, client: str) -> ConfigValues:
+        """Collect who the client is, which round comes next, what became of requests of its node, the server's key,
+        and the client's receipt for the latest standing round in which it took part.
         """
-        config: dict[str, str | int | bytes] = {CLIENT: client, RUN: self._ledger.run_id}
+        config: ConfigValues = {CLIENT: client, RUN: self._ledger.run_id}
         config[ROUND], config[ATTEMPT] = self._next
+        if answers := self._requests.answers(client):
+            config[REQUESTS_ANSWERED] = answers
         signer = self._ledger.signer
         if signer is None:
             return config
@@ -227,69 +243,76 @@ class Delivery:
         ledger: The run.
         roster: Who is connected.
         configs: Makes receipts.
-        openings: The folder for leavers' openings.
-
-    Attributes:
-        written: Where openings were written, by request: elsewhere than by default, if that was asked for.
+        requests: The requests that nodes make themselves.
+        opened: The requests whose openings are here.
 
     """
 
-    def __init__(self, grid: Grid, ledger: Ledger, roster: Roster, configs: MessageConfigs, openings: Path) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        ledger: Ledger,
+        roster: Roster,
+        configs: MessageConfigs,
+        requests: NodeRequests,
+        opened: OpenedRequests,
+    ) -> None:
         self._grid, self._ledger, self._roster = grid, ledger, roster
-        self._configs, self._openings = configs, openings
-        self.written: dict[int, Path] = {}
+        self._configs, self._node_requests, self.opened = configs, requests, opened
         self._settled: set[int] = set()
-        self._requests: dict[str, int] = {}
         self._tries: Counter[tuple[int, int]] = Counter()
 
     def send_proofs(self) -> None:
-        """Hand proofs and openings to the leavers who are here; those that did not get through, again.
+        """Hand proofs and openings to the leavers who are here, and to clients of whom records were erased; those
+        that did not get through, again.
 
         An opening says whom a proof is about: it goes to a node only where somebody else than the node itself says
-        who it is.
+        who it is. A node gets its proofs in the order of its requests: the later ones begin where the earlier end.
         """
-        configs, requests = {}, {}
-        for client, (node, known) in self._roster.leavers.items():
-            request = self._request_of(client)
-            if (
-                request is None
-                or request in self._settled
-                or self._tries[request, node] >= _MOST_TRIES
-                or not known.vouched
-            ):
-                continue
-            config = self._proof_of(request, known.client)
-            if config is not None:
-                configs[node], requests[node] = config, request
-        replies = self._send(configs, _SECONDS)
-        for node, request in requests.items():
-            self._tries[request, node] += 1
-            self._report(request, node, replies.get(node))
+        due = [(opened, reached) for opened in self.opened.all() if (reached := self._due(opened)) is not None]
+        while due:
+            now = {node: opened for opened, node in reversed(due)}
+            due = [(opened, node) for opened, node in due if now[node] != opened]
+            configs = {
+                node: config for node, opened in now.items() if (config := self._proof_of(opened)) is not None
+            }
+            replies = self._send(configs, _SECONDS)
+            for node in configs:
+                number = now[node].number
+                self._tries[number, node] += 1
+                self._report(number, node, replies.get(node))
 
-    def _request_of(self, client: str) -> int | None:
-        """Find the request of a client who was forgotten by its opening, wherever that was written."""
-        if client not in self._requests:
-            here = (
-                number for number, path in self.written.items() if names_asker(self._ledger, path, number, client)
-            )
-            found = next(here, None) or request_opened_for(self._ledger, self._openings, client)
-            if found is None:
-                return None
-            self._requests[client] = found
-        return self._requests[client]
-
-    def _proof_of(self, request: int, client: str) -> dict[str, str | bytes] | None:
-        """The proof of a request and its opening; None while they are not made."""
-        proof = ProofStore(self._ledger.directory).read(request)
-        opening = self.written.get(request) or opening_path(self._openings, self._ledger.run_id, request)
-        if proof is None or not opening.exists():
+    def _due(self, opened: OpenedRequest) -> int | None:
+        """The node that is to get a proof now; None for none."""
+        if opened.number in self._settled:
             return None
-        config: dict[str, str | bytes] = {
-            CLIENT: client,
+        reached = self._roster.reach(opened.client)
+        if reached is None:
+            return None
+        node, known = reached
+        has_left = opened.client in self._roster.leavers
+        if (
+            not known.vouched
+            or not (has_left or opened.for_records)
+            or self._tries[opened.number, node] >= _MOST_TRIES
+        ):
+            return None
+        return node
+
+    def _proof_of(self, opened: OpenedRequest) -> ConfigValues | None:
+        """The proof of a request and its opening; None while it is not signed."""
+        proof = ProofStore(self._ledger.directory).read(opened.number)
+        if proof is None or not opened.path.exists():
+            return None
+        config: ConfigValues = {
+            CLIENT: opened.client,
             RUN: self._ledger.run_id,
+            NUMBER: opened.number,
             PROOF: proof,
-            OPENING: opening.read_bytes(),
+            OPENING: opened.path.read_bytes(),
         }
+        if answers := self._node_requests.answers_of(opened.number):
+            config[REQUESTS_ANSWERED] = answers
         if self._ledger.signer is not None:
             config[PUBLIC_KEY] = str(self._ledger.signer.public)
         return config
@@ -310,9 +333,10 @@ class Delivery:
         configs = {
             members[client]: self._configs.evidence(client) for client in sorted(clients) if client in members
         }
-        self._send(configs, _SECONDS_BEFORE_ERASURE if before_erasure else _SECONDS)
+        replies = self._send(configs, _SECONDS_BEFORE_ERASURE if before_erasure else _SECONDS)
+        self._node_requests.collect(replies, {members[client]: client for client in clients if client in members})
 
-    def _send(self, configs: Mapping[int, Mapping[str, str | int | bytes]], timeout: float) -> dict[int, Message]:
+    def _send(self, configs: Mapping[int, ConfigValues], timeout: float) -> dict[int, Message]:
         messages = [
             Message(RecordDict({RECORD: ConfigRecord(dict(config))}), node, QUERY, ttl=_SECONDS)
             for node, config in configs.items()

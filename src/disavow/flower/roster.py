@@ -18,7 +18,6 @@ from disavow.flower.identity import (
     Identity,
     NodeIdentity,
     admissible,
-    fingerprint,
     identity_by_claim,
     identity_by_key,
     identity_by_number,
@@ -28,6 +27,7 @@ from disavow.flower.identity import (
 )
 from disavow.flower.log import inform, warn
 from disavow.flower.messages import exchange
+from disavow.flower.node_keys import fingerprint
 from disavow.flower.protocol import ASK, CLIENT_ID, QUERY, RECORD
 from disavow.ledger import Ledger
 
@@ -82,7 +82,7 @@ class Roster:
         self._queried_this_round.clear()
         count = max(self._ledger.policy.k, min(at_least, len(self._ledger.clients())))
         if not self._waited:
-            left = sum(request.judged for request in self._ledger.requests())
+            left = sum(request.judged and request.records is None for request in self._ledger.requests())
             count = max(count, max(at_first, at_least) - left)
         ends, informed = time.monotonic() + timeout, False
         while len(self.refresh()) < count and time.monotonic() < ends:
@@ -123,6 +123,19 @@ class Roster:
             self._ledger.register(admitted)
             self.members |= {client: newcomers[client] for client in admitted}
         return self.members
+
+    def reach(self, client: str) -> tuple[int, NodeIdentity] | None:
+        """Find the node of a client that is here, whether it takes part or has left, and how it is known.
+
+        Args:
+            client: The client.
+
+        """
+        if client in self.leavers:
+            return self.leavers[client]
+        node = self.members.get(client)
+        known = None if node is None else self._identities.get(node)
+        return None if node is None or known is None else (node, known)
 
     def _is_leaving(self, client: str) -> bool:
         """Whether a client is withdrawn, and not forgotten yet."""

@@ -14,6 +14,7 @@ from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.errors import ConfigError
 from disavow.flower.identity import Identity
+from disavow.flower.placement import AcceptRequests
 from disavow.runs import SET_BY_NODES
 
 
@@ -34,6 +35,19 @@ def check_reply_rules(identity: str, repeats: int, too_large: float) -> None:
     number = isinstance(too_large, int | float) and not isinstance(too_large, bool)
     if not number or not math.isfinite(too_large) or too_large <= 1:
         raise ConfigError(f"too_large is {too_large!r}; allowed: a finite number above 1")
+
+
+def check_node_requests(accept: str) -> None:
+    """Refuse an unknown word for which requests of nodes are placed.
+
+    Raises:
+        ConfigError: It is none of those.
+
+    """
+    known = get_args(AcceptRequests)
+    if accept not in known:
+        allowed = ", ".join(repr(name) for name in known)
+        raise ConfigError(f"accept_node_requests is {accept!r}; allowed: {allowed}")
 
 
 def absolute_path(name: str, path: str | Path) -> Path:

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
 from disavow.config import Settings
-from disavow.domain import ErasureRequest, RequestState
+from disavow.domain import ErasureRequest
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.proof_files import check_openings, default_openings
 from disavow.errors import BudgetSpent, ConfigError
@@ -23,9 +23,12 @@ from disavow.federation import Callbacks, Federation
 from disavow.flower.identity import Identity
 from disavow.flower.log import inform, warn
 from disavow.flower.messages import ClientGrid, Delivery, MessageConfigs
+from disavow.flower.opened_requests import OpenedRequests
+from disavow.flower.placement import AcceptRequests, NodeRequests
+from disavow.flower.removal_words import RemovalWords
 from disavow.flower.replies import ArrayFormat
 from disavow.flower.roster import Roster
-from disavow.flower.settings import absolute_path, check_reply_rules, settings_from
+from disavow.flower.settings import absolute_path, check_node_requests, check_reply_rules, settings_from
 from disavow.flower.training import EvaluateFn, NodeTraining
 from disavow.ledger.keys import default_folder
 from disavow.proof.keys import AskPassphrase, nobody_to_ask
@@ -59,6 +62,8 @@ class KIPFedAvg(FedAvg):
         ask: Asks for the passphrase of the signing key.
         mechanism: How rounds are rebuilt after a rollback: `Retrain()` or `RetrainFromScratch()`; the same as
             naming it in `settings`, and checked and kept with them.
+        accept_node_requests: Which requests that nodes make themselves are placed: "signed" with the key that the
+            client is known by, "unsigned" ones too, or "never" any; see docs/flower.md.
 
     Raises:
         ConfigError: An argument cannot be used.
@@ -94,6 +99,7 @@ class KIPFedAvg(FedAvg):
         openings: str | Path | None = None,
         ask: AskPassphrase = nobody_to_ask,
         mechanism: Mechanism | None = None,
+        accept_node_requests: AcceptRequests = "signed",
     ) -> None:
         super().__init__(
             fraction_train=fraction_train,
@@ -108,6 +114,7 @@ class KIPFedAvg(FedAvg):
             evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
         )
         check_reply_rules(identity, repeats, too_large)
+        check_node_requests(accept_node_requests)
         arguments = {
             "seed": seed,
             "training": {"fraction": fraction_train, "epochs": local_epochs},
@@ -119,6 +126,7 @@ class KIPFedAvg(FedAvg):
         self.directory = absolute_path("ledger", ledger)
         self.identity = identity
         self.repeats, self.too_large = repeats, too_large
+        self.accept_node_requests = accept_node_requests
         self.keys = default_folder() if keys is None else absolute_path("keys", keys)
         self.openings = (
             default_openings(self.directory) if openings is None else absolute_path("openings", openings)
@@ -172,7 +180,10 @@ class KIPFedAvg(FedAvg):
                 warn(note)
             options = federation.options
             roster = Roster(grid, federation.ledger, identity=self.identity)
-            configs = MessageConfigs(federation.ledger, seed=self.settings.seed)
+            requests = NodeRequests(federation, self.openings, self.accept_node_requests)
+            opened = OpenedRequests(federation.ledger, self.openings)
+            words = RemovalWords(federation, opened, self.openings)
+            configs = MessageConfigs(federation.ledger, requests, words, seed=self.settings.seed)
             training = NodeTraining(
                 strategy=self,
                 grid=grid,
@@ -180,6 +191,8 @@ class KIPFedAvg(FedAvg):
                 arrays=arrays,
                 roster=roster,
                 configs=configs,
+                requests=requests,
+                words=words,
                 timeout=timeout,
                 train_config=ConfigRecord() if train_config is None else train_config,
                 evaluate_fn=evaluate_fn,
@@ -192,7 +205,7 @@ class KIPFedAvg(FedAvg):
                     self.min_available_nodes, self.min_train_nodes, timeout=timeout
                 ),
             )
-            delivery = Delivery(grid, federation.ledger, roster, configs, self.openings)
+            delivery = Delivery(grid, federation.ledger, roster, configs, requests, opened)
             self._training = training
             try:
                 self._train(federation, training, delivery, num_rounds, evaluate_config or ConfigRecord())
@@ -223,27 +236,30 @@ class KIPFedAvg(FedAvg):
                 evaluated = digest
                 training.evaluate_current()  # after a rollback it may be one that no evaluation was about
                 self._evaluate_on_nodes(training, evaluate_config)
-            if ledger.last_round >= num_rounds:
+            if ledger.last_round < num_rounds and _train_round(federation):
+                continue
+            delivery.send_receipts(training.evidence_clients)
+            if not training.requests.place():  # the last replies may have brought some
                 break
-            try:
-                federation.train_round()
-            except BudgetSpent as spent:
-                warn(f"{spent}; the model that stands is served, and erasures are still honoured")
-                break
-        delivery.send_receipts(training.evidence_clients)
         training.result.arrays = training.current_arrays()
 
     def _answer_requests(self, federation: Federation, training: NodeTraining, delivery: Delivery) -> None:
-        """Answer the requests that wait, and complete what was interrupted."""
-        if any(request.state is RequestState.WAITING for request in federation.requests()):
-            training.roster.refresh()
-            delivery.send_receipts(training.evidence_clients, before_erasure=True)
+        """Answer the requests that wait, those of nodes too, and complete what was interrupted."""
         callbacks = Callbacks(
             on_verdict=lambda verdict, requests: inform(f"{requests} erasure requests: {verdict}"),
             on_answer=_log_answer,
-            on_opening=delivery.written.__setitem__,
+            on_opening=delivery.opened.add,
         )
-        federation.answer(callbacks)
+        training.requests.place()
+        while True:
+            with federation.ledger.snapshot() as snapshot:
+                waiting = bool(snapshot.waiting().clients)
+            if waiting:
+                training.roster.refresh()
+                delivery.send_receipts(training.evidence_clients, before_erasure=True)
+            federation.answer(callbacks)
+            if not training.requests.place():  # rounds that were retrained may have brought more
+                break
 
     def _evaluate_on_nodes(self, training: NodeTraining, config: ConfigRecord) -> None:
         """Run Flower's federated evaluation of the model that stands."""
@@ -357,6 +373,16 @@ def _clients_of(grid: Grid) -> Mapping[int, str]:
     if not isinstance(grid, ClientGrid):
         raise ConfigError("KIPFedAvg sends messages only while start() runs, to the clients of the round")
     return grid.clients
+
+
+def _train_round(federation: Federation) -> bool:
+    """Train one more round; False where the privacy budget has no room for it."""
+    try:
+        federation.train_round()
+    except BudgetSpent as spent:
+        warn(f"{spent}; the model that stands is served, and erasures are still honoured")
+        return False
+    return True
 
 
 def _log_answer(request: ErasureRequest) -> None:

@@ -22,7 +22,9 @@ from disavow.domain import Evaluation, Layout, escaped
 from disavow.errors import CannotRetrain, ConfigError, RoundRefused
 from disavow.flower.log import inform, warn
 from disavow.flower.messages import ClientGrid, MessageConfigs, exchange
-from disavow.flower.protocol import EPOCHS, RECORD
+from disavow.flower.placement import NodeRequests
+from disavow.flower.protocol import EPOCHS, EVIDENCE, RECORD
+from disavow.flower.removal_words import RemovalWords
 from disavow.flower.replies import (
     ArrayFormat,
     InvalidReply,
@@ -68,6 +70,8 @@ class NodeTraining:
         arrays: What the run's ArrayRecords look like.
         roster: Who is connected.
         configs: What each client's message carries.
+        requests: The requests that nodes make themselves, which their replies bring.
+        words: The clients' words that they removed records, which their replies bring.
         timeout: Seconds that messages wait for replies; whoever gets one later does not begin with it.
         train_config: What the app wants to send with every train message.
         evaluate_fn: Evaluates a model on the server's data, if the app has such a function.
@@ -84,6 +88,8 @@ class NodeTraining:
     arrays: ArrayFormat
     roster: Roster
     configs: MessageConfigs
+    requests: NodeRequests
+    words: RemovalWords
     timeout: float
     train_config: ConfigRecord = field(default_factory=ConfigRecord)
     evaluate_fn: EvaluateFn | None = None
@@ -173,8 +179,11 @@ class NodeTraining:
             except InvalidReply as invalid:
                 bad[client] = str(invalid)
                 continue
-            if isinstance(reply.content.get(RECORD), ConfigRecord):
+            told = reply.content.get(RECORD)
+            if isinstance(told, ConfigRecord) and told.get(EVIDENCE) is True:
                 self.evidence_clients.add(client)
+            if isinstance(told, ConfigRecord):
+                self.words.take(client, told)
         return good, bad
 
     def send(self, messages: Iterable[Message], grid: ClientGrid, round_number: int) -> dict[int, Message]:
@@ -182,7 +191,9 @@ class NodeTraining:
         completed = self.configs.complete(
             messages, grid.clients, round_number, key=self.strategy.configrecord_key, ttl=self.timeout
         )
-        return exchange(self.grid, completed, timeout=self.timeout)
+        replies = exchange(self.grid, completed, timeout=self.timeout)
+        self.requests.collect(replies, grid.clients)
+        return replies
 
     # -- once it is recorded -------------------------------------------------------------------------------------
 
