@@ -26,6 +26,7 @@ from disavow.proof.leaves import (
     LoggedPolicy,
     LoggedRequest,
     LogLeaf,
+    PurgeLeaf,
     RebuiltLeaf,
     RollbackLeaf,
     RoundLeaf,
@@ -52,7 +53,7 @@ from disavow.proof.validation import day_of, from_base64, to_base64, write_decim
 from disavow.proof.verify import Asked, TrustedKey
 from disavow.proof.withdrawal_slots import WithdrawnFrom, slots_root, write_slots
 
-LeafRecord = RunLeaf | RoundLeaf | RebuiltLeaf | WithdrawalLeaf | RollbackLeaf | KeyLeaf
+LeafRecord = RunLeaf | RoundLeaf | RebuiltLeaf | WithdrawalLeaf | RollbackLeaf | PurgeLeaf | KeyLeaf
 Leaf = dict[str, Any]
 """A leaf as JSON has it, so that tests can make it say anything."""
 
@@ -345,6 +346,8 @@ class World:
         self.pasts: list[Past] = []
         self.standing: list[Past] = []
         self.requests: dict[str, Request] = {}
+        self.undone_at: dict[int, int] = {}
+        """The place of the rollback or purge that undid a round, by the place of the round."""
         self.leaves: list[Leaf] = []
         self.hashes: list[bytes] = []
         self._append(
@@ -530,9 +533,20 @@ class World:
         self._append(WithdrawalLeaf(requests=tuple(told), rounds=len(self.pasts), root=root, at=day, slots=slots))
         if broken and any(request.verdict == "rollback" for request in told):
             self._append(RollbackLeaf(withdrawal=place, to=broken, at=day))
-            del self.standing[broken - 1 :]
-            self.model = self.leaves[self.standing[-1].leaf]["after"] if self.standing else self.initial
+            self._undo(broken)
         return self
+
+    def purge(self, to: int | None = None) -> World:
+        """Undo the standing rounds from the first with a withdrawn slot on, unless another is given."""
+        to = to or next(past.number for past in self.standing if past.withdrawn)
+        self._append(PurgeLeaf(to=to, at=day_of(self.now)))
+        self._undo(to)
+        return self
+
+    def _undo(self, to: int) -> None:
+        self.undone_at |= {past.leaf: len(self.leaves) - 1 for past in self.standing[to - 1 :]}
+        del self.standing[to - 1 :]
+        self.model = self.leaves[self.standing[-1].leaf]["after"] if self.standing else self.initial
 
     def entries(self, place: int) -> list[tuple[Past, Withdrawn]]:
         """What the withdrawal in a leaf takes out, in the order of that leaf."""
@@ -577,8 +591,8 @@ class World:
     def _key(self) -> Signer:
         return self.signer or SERVER
 
-    def proof(self, name: str) -> Made:
-        """The proof of somebody who has left."""
+    def proof(self, name: str, *, purged: bool = False) -> Made:
+        """The proof of somebody who has left; on demand, with the leaf that undid its last round."""
         request = self.requests[name]
         standing = {past.leaf for past in self.standing}
         told = {
@@ -591,6 +605,8 @@ class World:
             "verdict": {"kind": request.verdict, "from": request.to},
             "times": {"asked_at": request.asked_at, "judged_at": request.judged_at, "answered_at": self.now},
         }
+        if purged:
+            told["purge"] = max(self.undone_at[leaf] for leaf in request.leaves)
         return self._made(name, told, request.client_salt)
 
     def what_if(self, name: str) -> Made:
@@ -657,7 +673,7 @@ class World:
             found.append(leaf)
             if isinstance(leaf, RoundLeaf | RebuiltLeaf):
                 models.append(leaf.after)
-            elif isinstance(leaf, RollbackLeaf):
+            elif isinstance(leaf, RollbackLeaf | PurgeLeaf):
                 undone.update(models[leaf.to - 1 :])
                 del models[leaf.to - 1 :]
             if place in needed:

@@ -55,7 +55,7 @@ from disavow.proof.statement import (
     WithdrawnSlot,
     decode_statement,
 )
-from disavow.proof.summary import delta_in_words, rebuilt_in_words, unchanged_in_words
+from disavow.proof.summary import delta_in_words, purged_in_words, rebuilt_in_words, unchanged_in_words
 from disavow.proof.validation import day_of, write_figure
 
 
@@ -455,6 +455,9 @@ def check_bounds(v: Verification) -> str:
 def check_verdict(v: Verification) -> str:
     """The answer is the one in the log, and shows every round that it committed to."""
     found = _check_what_if(v.predicate) if v.statement.what_if else _check_erasure(v.predicate, v.history)
+    if isinstance(v.predicate, Predicate) and v.predicate.purge is not None:
+        _check_purge(v.predicate, v.history)
+        found = f"{found}; {purged_in_words(v.statement, v.history)}"
     same = unchanged_in_words(v.statement, v.history)
     if same:
         v.report.warnings.append(f"{same}: nothing shows that they were retrained")
@@ -464,7 +467,7 @@ def check_verdict(v: Verification) -> str:
 def _check_what_if(said: AnyPredicate) -> str:
     """Nobody asked, so it points to nothing in the log; the clusters alone decide."""
     kind, linked = said.verdict.kind, (said.withdrawal, said.request, said.rounds, said.times, said.verdict.start)
-    if any(value is not None for value in linked):
+    if any(value is not None for value in linked) or (isinstance(said, Predicate) and said.purge is not None):
         raise VerificationError("a what-if has no withdrawal")
     if kind == "rollback" or (kind == "never present") != (not said.clusters):
         raise VerificationError(f"{kind} is not what the clusters say")
@@ -500,6 +503,20 @@ def _check_erasure(said: AnyPredicate, history: History) -> str:
         raise VerificationError(f"{kind} is not what the rounds say")
     back = f" from round {first}" if first else ""
     return f"{kind}{back}, asked {times.asked_at}, judged {times.judged_at}, answered {times.answered_at}"
+
+
+def _check_purge(said: Predicate, history: History) -> None:
+    """That leaf, behind the withdrawal, undid the last round with the leaver in it.
+
+    The rounds of the leaver are those that its withdrawal committed to: all of them are shown or superseded. And of
+    those that stand, the replay has put all from the purge on behind it: they were trained after it.
+    """
+    superseded = () if said.rounds is None else said.rounds.superseded
+    if said.clusters or not superseded:
+        raise VerificationError("a slot of the leaver stands, or it was in no round: nothing was purged")
+    place = max(history.undone_by[at] for at in superseded)
+    if said.purge != place or said.withdrawal is None or place < said.withdrawal:
+        raise VerificationError(f"leaf {said.purge} is not the one that undid the leaver's last round")
 
 
 def _check_times(times: Times, *, asked: str, judged: str) -> None:

@@ -10,6 +10,7 @@ from disavow.proof import canonical
 from disavow.proof.envelope import LARGEST
 from disavow.proof.leaves import VERDICTS, Leaf, OpenCluster, ShownLeaf, open_log, parse_leaf, parse_shown
 from disavow.proof.record import (
+    LEFT_OUT,
     AtMost,
     Base64,
     Codec,
@@ -26,6 +27,7 @@ from disavow.proof.record import (
     constant,
     word,
 )
+from disavow.proof.validation import positive
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 ERASURE = "urn:disavow:proof-of-deniability:v4"
@@ -147,7 +149,8 @@ class Predicate(Record):
     """What a statement says.
 
     `withdrawal` is the place of a leaf, `request` the index of a request in it; of a what-if, these,
-    `rounds` and `times` are None. `cover` are the subtrees over the other entries of the leaver's withdrawal, one
+    `rounds` and `times` are None. `purge` is the place of the purge or rollback that undid the last round with the
+    leaver in it; left out while one stands, and where the leaver was in none. `cover` are the subtrees over the other entries of the leaver's withdrawal, one
     root behind the other.
     """
 
@@ -163,6 +166,7 @@ class Predicate(Record):
     bounds: TotalBounds
     verdict: StatedVerdict
     times: Times | None
+    purge: Annotated[int | None, Codec(positive), LEFT_OUT] = None
 
 
 @dataclass(frozen=True, kw_only=True)
