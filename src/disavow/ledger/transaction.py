@@ -8,10 +8,12 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from disavow.domain import Verdict
+from disavow.domain import Decision, EventKind, Verdict
 from disavow.ledger import journal, log
 from disavow.ledger.journal import Waiting
 from disavow.ledger.reader import Reader, RunRecord
+from disavow.ledger.request_events import note_event
+from disavow.ledger.requests import decide
 from disavow.proof.notes import Signer
 
 
@@ -72,3 +74,11 @@ class Transaction(Snapshot):
     def finish_erasures(self, *, at: datetime) -> tuple[int, ...]:
         """Mark erasures as answered whose leavers have been forgotten; the numbers of their requests."""
         return journal.finish(self._connection, self.members.keyring, at=at)
+
+    def approve_request(self, number: int, decision: Decision, *, forecast: str | None) -> None:
+        """Approve a request, given the digest of the forecast that was seen; see `requests.decide`."""
+        decide(self._connection, self.members, number, EventKind.APPROVED, decision, forecast=forecast)
+
+    def note_event(self, number: int, kind: EventKind, *, at: datetime, reason: str = "") -> None:
+        """Write that something happened to a request which disavow itself did, such as a purge."""
+        note_event(self._connection, self.members.keyring, number, kind, at=at, reason=reason)
