@@ -287,6 +287,15 @@ class ApprovalAwaited(RunError):
     exit_code = 22
 
 
+class PurgeRefused(RunError):
+    """A purge that cannot be done now: not all rounds could be retrained. Nothing was undone, and the model that is
+    served stays.
+    """
+
+    code = "DSV-331"
+    exit_code = 24
+
+
 class CannotRetrain(DisavowError):
     """Rounds that cannot be trained here: the data or the code that trained them is not at hand.
 

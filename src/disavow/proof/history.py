@@ -45,7 +45,7 @@ class History:
         entries: The slots that each of them withdraws; none in a log of version 3.
         undone: Models of rounds that were undone.
         undone_by: The place of the rollback or purge that undid a round, by the place of the round.
-        due: The last round that the rollbacks and purges since the last round with clusters undid: no later one is rebuilt.
+        due: The last round that was undone since the last round with clusters: no later one is rebuilt.
 
     """
 

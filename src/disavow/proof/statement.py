@@ -150,8 +150,8 @@ class Predicate(Record):
 
     `withdrawal` is the place of a leaf, `request` the index of a request in it; of a what-if, these,
     `rounds` and `times` are None. `purge` is the place of the purge or rollback that undid the last round with the
-    leaver in it; left out while one stands, and where the leaver was in none. `cover` are the subtrees over the other entries of the leaver's withdrawal, one
-    root behind the other.
+    leaver in it; left out while one stands, and where the leaver was in none. `cover` are the subtrees over the
+    other entries of the leaver's withdrawal, one root behind the other.
     """
 
     checkpoint: Text
