@@ -1193,7 +1193,12 @@ class Federation:
             rounds=summaries,
             obstacle=self._obstacle(standing),
             engine=ledger.engine_choice(),
+            purge=self._outlook(),
         )
+
+    def _outlook(self) -> PurgeOutlook | None:
+        """As `purge_outlook`; None where the keyring is not here that says who could retrain."""
+        return self.purge_outlook() if self.ledger.keyring.exists else None
 
     def _spending(self) -> Spending | None:
         budget = runs.budget_of(self.settings)

@@ -61,7 +61,7 @@ def erase(
 
         refuse_damaged(directory)
     with (
-        _Shown() as shown,
+        Shown() as shown,
         Federation.open(
             directory, task, ask=ask_passphrase, openings=openings, loading=shown.loading
         ) as federation,
@@ -134,7 +134,7 @@ def _not_here(answer: Answer) -> CannotRetrain:
     )
 
 
-class _Shown:
+class Shown:
     """An erasure on a terminal: one bar at a time, for data that is loaded or for rounds that are trained again."""
 
     ledger: Ledger
@@ -152,6 +152,7 @@ class _Shown:
             on_engine=self._on_engine,
             on_verdict=self._on_verdict,
             on_round=lambda summary: self._watching().on_round(summary),
+            on_purge=lambda forecast: self._watching().on_purge(forecast),
         )
 
     def __enter__(self) -> Self:
@@ -237,18 +238,18 @@ def _confirm(federation: Federation, clients: list[str], asked: Prospect) -> Non
     progress().print(f"{asking}: {foretold(forecast)}.\nUntil then {model_name(earlier)} is served: {digest}")
     if asked.refusal is not None:
         progress().print(f"It cannot be done here ({asked.refusal}): the request would wait, and undo nothing yet.")
-    if _ask("Undo these rounds? [y/N] ").strip().lower() not in ("y", "yes"):
+    if ask("Undo these rounds? [y/N] ").strip().lower() not in ("y", "yes"):
         raise NotConfirmed(f"not confirmed; {unplaced}")
 
 
-def _ask(question: str) -> str:
+def ask(question: str) -> str:
     """Ask on stderr, where progress goes: stdout is for the result alone."""
     print(question, end="", file=sys.stderr, flush=True)
     return sys.stdin.readline()
 
 
 def _show_forecast(directory: Path, clients: list[str], *, retrain: bool, as_json: bool, task: str | None) -> None:
-    with _Shown() as shown, Federation.open(directory, task, loading=shown.loading) as federation:
+    with Shown() as shown, Federation.open(directory, task, loading=shown.loading) as federation:
         asked, mechanism = federation.forecast(clients, retrain=retrain), federation.settings.mechanism.name
     before, forecast = asked.before, asked.forecast
     clients = [client for client in dict.fromkeys(clients) if client not in before]
