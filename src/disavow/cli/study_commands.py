@@ -30,6 +30,11 @@ def plan(
         typer.Option(help="Members drawn of each cluster, s; then x + s - 1 survivors are needed. [default: 1]"),
     ] = None,
     request_rate: Annotated[float, typer.Option(help="The chance of an erasure request after each round.")] = 0.2,
+    purge_every: Annotated[
+        str | None,
+        typer.Option(metavar="DAYS", help="Also foresee a purge of all leavers once a period, such as 30d."),
+    ] = None,
+    rounds_per_day: Annotated[float, typer.Option(help="With --purge-every: rounds that are trained a day.")] = 1.0,
     simulations: Annotated[int, typer.Option(help="Simulated runs a row; more give narrower intervals.")] = 4000,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal numbers.")] = 1,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it: .png, .pdf or .svg.")] = None,
@@ -42,6 +47,8 @@ def plan(
     **Example:** `disavow plan --clients 50 --rounds 50 --k 4 --k 8 --x 2 --x 3 --request-rate 0.2`
 
     **Example:** `disavow plan runs/first --k 4 --k 6`
+
+    **Example:** `disavow plan runs/first --purge-every 30d --rounds-per-day 1`
     """
     with needs("train"):
         from disavow.cli import plan as command
@@ -57,6 +64,8 @@ def plan(
         seed=seed,
         plot=plot,
         as_json=json,
+        purge_every=purge_every,
+        rounds_per_day=rounds_per_day,
     )
 
 

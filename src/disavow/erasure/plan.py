@@ -4,6 +4,9 @@ After each round, with probability `request_rate`, one of the remaining clients,
 forgotten. It is judged over all standing rounds with adaptive Δ, so that widths never
 matter: the first round in which its cluster keeps fewer than x survivors breaks, and is retrained with all that
 follow. Which clients are alike is taken as random, the same for `fresh` clusters and for `sticky` ones.
+
+With purges, all leavers since the last one are removed once a period: every client is in every round, so all rounds
+so far are trained again, with the survivors.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from disavow.erasure.simulated import Fresh, Integers, Sticky
+from disavow.erasure.simulated import Fresh, Integers, Positions, Sticky
 
 Clustering = str
 SIMULATED: dict[Clustering, type[Fresh | Sticky]] = {each.name: each for each in (Fresh, Sticky)}
@@ -30,11 +33,15 @@ _LARGEST_BATCH = 1000
 
 @dataclass(frozen=True)
 class Federation:
-    """Who trains, for how many rounds, and the chance that somebody asks to be forgotten after each of them."""
+    """Who trains, for how many rounds, and the chance that somebody asks to be forgotten after each of them.
+
+    `purge_every`: after so many rounds, and again after as many, leavers are purged; None: never.
+    """
 
     clients: int
     rounds: int
     request_rate: float
+    purge_every: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,8 @@ class Plan:
     `retrained_rounds` come on top of the rounds of training; `chance_of_none` is that of a run without any
     rollback; `ended_early` that of a run left with fewer than k clients. `likely_at` is the smallest n such that at
     least half of the runs that receive n requests have rolled back by the n-th; None if there is none within
-    `requests_within`, the most requests that at least one run in twenty receives.
+    `requests_within`, the most requests that at least one run in twenty receives. `purges` and the rounds that they
+    train again come on top; None without purges.
     """
 
     k: int
@@ -66,12 +74,15 @@ class Plan:
     ended_early: Estimate
     likely_at: int | None
     requests_within: int
+    purges: Estimate | None = None
+    purged_rounds: Estimate | None = None
 
 
 class Outcomes(NamedTuple):
     """One entry a simulated run. `first_rollback` is the number of the request that caused it, 0 if none did.
 
-    `retrained_clients` counts each client once for each round that it trains again.
+    `retrained_clients` counts each client once for each round that it trains again. `purges`, the rounds that they
+    train again and their clients are counted apart.
     """
 
     requests: Integers
@@ -79,6 +90,9 @@ class Outcomes(NamedTuple):
     retrained_rounds: Integers
     first_rollback: Integers
     retrained_clients: Integers
+    purges: Integers
+    purged_rounds: Integers
+    purged_clients: Integers
 
 
 def plan(
@@ -119,12 +133,58 @@ def simulate(
     """Simulate `runs` runs at once, request by request; arguments as those of `plan`."""
     most = federation.clients - k + 1  # nobody can form a cluster after so many: the run ends, whatever the verdict
     requests, asked_after = _requests(federation, runs, most, rng)
+    return live_through(federation, requests, asked_after, k=k, x=x, clustering=clustering, rng=rng)
+
+
+def live_through(
+    federation: Federation,
+    requests: Integers,
+    asked_after: Integers,
+    *,
+    k: int,
+    x: int,
+    clustering: Clustering,
+    rng: np.random.Generator,
+) -> Outcomes:
+    """Answer given requests, run by run at once, request by request, with a purge once a period.
+
+    Args:
+        federation: Who trains, for how many rounds, and when they are purged.
+        requests: How many requests each run receives.
+        asked_after: After which round each of them comes, one run a row, in order.
+        k: The least size of a cluster.
+        x: The survivors needed.
+        clustering: How clients are clustered.
+        rng: The random numbers.
+
+    """
+    runs, most, period = len(requests), federation.clients - k + 1, federation.purge_every
     standing = SIMULATED[clustering](federation.clients, federation.rounds, k=k, x=x, runs=runs, rng=rng)
     rollbacks, retrained, first, clients = (np.zeros(runs, dtype=np.int32) for _ in range(4))
+    purges, purged_rounds, purged_clients = (np.zeros(runs, dtype=np.int32) for _ in range(3))
+    since = np.zeros(runs, dtype=np.int32)  # the round of the last request of whom nothing is purged; 0: none
+
+    def purge(which: Positions, leavers: int, now: Integers) -> None:
+        """Purge what is due before the round `now` of these runs, all of which have so many leavers."""
+        if period is None or leavers >= most:
+            return
+        ends = np.minimum(-(-since[which] // period) * period, federation.rounds)
+        due = (since[which] > 0) & (ends < now)
+        chosen, rounds = which[due], ends[due]
+        if not chosen.size:
+            return
+        standing.renew(chosen, leavers)
+        purges[chosen] += 1
+        purged_rounds[chosen] += rounds
+        purged_clients[chosen] += rounds * (federation.clients - leavers)
+        since[chosen] = 0
+
     for number in range(1, asked_after.shape[1] + 1):
         which = np.flatnonzero(requests >= number)
         now = asked_after[which, number - 1]
+        purge(which, number - 1, now)
         broken = standing.withdraw(number, which, now)
+        since[which] = np.where(broken == 1, 0, now)  # a rollback to round 1 leaves nothing to purge
         rolled_back = broken > 0
         rollbacks[which] += rolled_back
         first[which] = np.where(rolled_back & (first[which] == 0), number, first[which])
@@ -132,7 +192,10 @@ def simulate(
             again = np.where(rolled_back, now - broken + 1, 0)
             retrained[which] += again
             clients[which] += again * (federation.clients - number)
-    return Outcomes(requests, rollbacks, retrained, first, clients)
+    for count in np.unique(requests[requests > 0]):  # those of whom nobody asks any more, until the end
+        last = np.flatnonzero(requests == count)
+        purge(last, int(count), np.full(len(last), federation.rounds + 1, dtype=np.int32))
+    return Outcomes(requests, rollbacks, retrained, first, clients, purges, purged_rounds, purged_clients)
 
 
 def _requests(federation: Federation, runs: int, most: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
@@ -157,6 +220,8 @@ def _sum_up(outcomes: Outcomes, federation: Federation, k: int, x: int, clusteri
         ended_early=proportion_of(int((outcomes.requests > federation.clients - k).sum()), runs),
         likely_at=next((n for n in range(1, within + 1) if _by(outcomes, n) >= _LIKELY), None),
         requests_within=within,
+        purges=None if federation.purge_every is None else mean_of(outcomes.purges),
+        purged_rounds=None if federation.purge_every is None else mean_of(outcomes.purged_rounds),
     )
 
 
