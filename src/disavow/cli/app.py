@@ -10,6 +10,9 @@ import typer
 from disavow.cli import run_commands
 
 # isort: split
+from disavow.cli import request_commands
+
+# isort: split
 from disavow.cli import keyring_commands
 
 # isort: split
@@ -19,7 +22,15 @@ from disavow.cli import proof_commands
 from disavow.cli import study_commands
 from disavow.cli.base import app
 
-__all__ = ["app", "app_for", "keyring_commands", "proof_commands", "run_commands", "study_commands"]
+__all__ = [
+    "app",
+    "app_for",
+    "keyring_commands",
+    "proof_commands",
+    "request_commands",
+    "run_commands",
+    "study_commands",
+]
 
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:
