@@ -723,12 +723,20 @@ class Federation:
     def due(self, now: datetime | None = None) -> tuple[DueRequest, ...]:
         """List the requests about which something is still to be done, the one with the least time left first.
 
+        Where the settings promise a purge, a deniable answer is an interim one: then whoever is yet to be purged is
+        among them.
+
         Args:
             now: The moment to count from; the present one by default.
 
         """
-        open_ones = tuple(map(self._with_approval, self.ledger.open_requests()))
-        return due_first(str(self.directory), open_ones, now or self.clock())
+        now, open_ones = now or self.clock(), self.ledger.open_requests()
+        outlook = self._outlook()
+        risks = {} if outlook is None else {n: replace(outlook, now=now).at_risk(n) for n in outlook.deadlines}
+        pending = {request.number for request in open_ones}
+        interim = self.ledger.requests([number for number in risks if number not in pending])
+        listed = tuple(map(self._with_approval, (*open_ones, *interim)))
+        return due_first(str(self.directory), listed, now, risks)
 
     def register(self) -> Register:
         """Give the register of all requests: refused, cancelled and repeated ones too (GDPR Art. 30).

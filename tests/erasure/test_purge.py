@@ -425,11 +425,18 @@ def test_it_begins_by_itself_before_the_first_request_is_due(deadline_run: Feder
     outlook = dated(deadline_run, 0).purge_outlook()
     assert outlook.due == deadline_run.requests([1])[0].due
     assert not outlook.begins
+    # a deniable answer is an interim one: both are due until they are purged
+    assert [(each.request.number, each.to_purge, each.at_risk) for each in dated(deadline_run, 20).due()] == [
+        (1, True, None),
+        (2, True, None),
+    ]
+    assert all(each.overdue for each in dated(deadline_run, 40).due())
     dated(deadline_run, 20).answer()
     assert len(deadline_run.ledger.unpurged().rounds) == 2
     dated(deadline_run, 32).answer()
     assert not deadline_run.ledger.unpurged()
     assert dated(deadline_run, 32).purge_outlook().due is None
+    assert dated(deadline_run, 32).due() == ()
 
 
 def test_it_begins_between_rounds(deadline_run: Federation) -> None:
