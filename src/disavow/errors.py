@@ -32,6 +32,7 @@ exit code of the command that met it::
     │   ├── NotForgotten     2   somebody who is to be readmitted, and is in
     │   ├── ForecastChanged 21   an approval of a forecast that is no longer the present one; nothing was approved
     │   ├── ApprovalAwaited 22   a request that is placed, and waits until somebody approves it or ends its pause
+    │   ├── PurgeRefused    24   a purge after which not all rounds could be retrained; nothing was undone
     │   ├── RunOutdated      2   not the state of the run that its keyring knows last: a restored one, or a copy
     │   └── RunInUse         4   another process holds it
     ├── CannotRetrain       10   rounds that cannot be trained here; nothing was undone, and who asked for it waits

@@ -100,6 +100,10 @@ def decide(
         print_json({"run": str(directory), "request": {**request.to_json(), "client": request.client}})
     else:
         results().print(f"request {number}: {_state(request)}{_deadline(request)}")
+        if what == "approve":
+            results().print(
+                f"Whoever trains the run answers it between two rounds; `disavow resume {directory}` does now."
+            )
 
 
 def _moment(text: str) -> datetime:
