@@ -21,7 +21,7 @@ def reproduce(
         typer.Argument(
             metavar="NAME...",
             help="Of lenet5-accuracy, resnet-accuracy, lenet5-time, resnet-time, accuracy-curves, unlearning-time, "
-            "storage, distance-to-fedavg, work, odds; or all.",
+            "storage, distance-to-fedavg, work, purge-work, odds; or all.",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option(help="A small version on embedded digits, for a CPU.")] = False,
@@ -37,7 +37,9 @@ def reproduce(
         str | None, typer.Option(help="Whose runs figures show. [default: convnet; for storage lenet5]")
     ] = None,
     device: Annotated[str, typer.Option(help="Where to train: auto, cpu or cuda.")] = "auto",
-    streams: Annotated[int, typer.Option(min=50, max=1_000_000, help="Streams of requests behind `work`.")] = 4000,
+    streams: Annotated[
+        int, typer.Option(min=50, max=1_000_000, help="Streams of requests behind `work` and `purge-work`.")
+    ] = 4000,
     grid: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A grid of your own, as TOML, whose runs are made too.")
     ] = None,

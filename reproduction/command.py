@@ -17,11 +17,12 @@ from disavow.config import EngineSettings
 from disavow.engines.factory import device_of
 from disavow.erasure.plan import Federation
 from disavow.errors import ConfigError
-from reproduction import campaign, grid, growth, work, work_report
+from disavow.ledger.files import write_durably
+from reproduction import campaign, grid, growth, purge_work, work, work_report
 from reproduction.campaign import Places
 from reproduction.grid import Grid, Point
 from reproduction.lines import Line, Network, Round, RowName
-from reproduction.reproduce import ODDS, WORK, Artefact, Results, chosen, grids_of, network_of
+from reproduction.reproduce import ODDS, PURGE_WORK, WORK, Artefact, Results, chosen, grids_of, network_of
 
 _INTERRUPTED = 130
 _DEVICES = ("auto", "cpu", "cuda")
@@ -98,6 +99,10 @@ def _run(asked: Asked, made: dict[str, Artefact], kept: Results, console: Consol
     if WORK in made:
         report = work.measure(_PAPER, epochs=_EPOCHS, streams=asked.streams, seed=1)
         work_report.write(kept.work_file, report)
+    if PURGE_WORK in made:
+        found = purge_work.measure(_PAPER, epochs=_EPOCHS, streams=asked.streams, seed=1)
+        table = purge_work.markdown(_PAPER, found, epochs=_EPOCHS, streams=asked.streams)
+        write_durably(kept.purge_work_file, table.encode())
     if ODDS in made:
         _run_odds(asked, kept, workroom, console)
 

@@ -37,6 +37,11 @@ class Results:
         """Where the work per request is kept."""
         return self.folder / "work.json"
 
+    @property
+    def purge_work_file(self) -> Path:
+        """Where the work of a month of requests is kept."""
+        return self.folder / "purge-work.md"
+
     def lines(self, study: str = "") -> list[Line]:
         """Every run of a study that is finished; of the paper's tables, where none is named."""
         patterns = [f"{study}-*.jsonl"] if study else [f"{network}-*.jsonl" for network in get_args(Network)]
@@ -103,7 +108,18 @@ def _work(results: Results, out: Path, network: Network) -> list[Path]:  # noqa:
     return list(figures.work(work_report.read(results.work_file), out / "work"))
 
 
-ODDS, WORK = "odds", "work"
+def _purge_work(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - nor here
+    try:
+        text = results.purge_work_file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"the report {results.purge_work_file} cannot be read ({error.strerror})") from None
+    out.mkdir(parents=True, exist_ok=True)
+    written = out / results.purge_work_file.name
+    written.write_text(text, encoding="utf-8")
+    return [written]
+
+
+ODDS, WORK, PURGE_WORK = "odds", "work", "purge-work"
 
 ARTEFACTS: dict[str, Artefact] = {
     "lenet5-accuracy": Artefact("accuracy of LeNet5", _table(tables.accuracy, "lenet5-accuracy"), "lenet5"),
@@ -117,6 +133,7 @@ ARTEFACTS: dict[str, Artefact] = {
     "storage": Artefact("bytes on disk", _storage, "storage", "lenet5"),
     "distance-to-fedavg": Artefact("distance to FedAvg's model over rounds", _distance, "convnet", "convnet"),
     WORK: Artefact("client-epochs per request over many streams", _work),
+    PURGE_WORK: Artefact("client-epochs of a month of requests that is purged once", _purge_work),
     ODDS: Artefact("accuracy against the odds, for more and more clients", _odds),
 }
 """Everything by name; the first eight are the paper's, the others ours."""

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from disavow.domain.strategies import register
     from disavow.erasure.judge import Criterion
     from disavow.erasure.mechanisms import Mechanism
+    from disavow.erasure.purge import PurgeForecast
     from disavow.errors import DisavowError
     from disavow.federation import Callbacks, Federation
-    from disavow.results import Answer, ExportedModel, Prospect, Status
+    from disavow.results import Answer, ExportedModel, Prospect, Purged, PurgeOutlook, Status
     from disavow.rounds.clustering import Clustering
     from disavow.rounds.clustering.geometry import Geometry
     from disavow.rounds.noise import Distribution, Noise
@@ -57,6 +58,9 @@ _LAZY = {
     "Noise": "disavow.rounds.noise",
     "Policy": "disavow.domain",
     "Prospect": "disavow.results",
+    "PurgeForecast": "disavow.erasure.purge",
+    "PurgeOutlook": "disavow.results",
+    "Purged": "disavow.results",
     "Round": "disavow.domain",
     "Slot": "disavow.domain",
     "Status": "disavow.results",
@@ -93,6 +97,9 @@ __all__ = [
     "Noise",
     "Policy",
     "Prospect",
+    "PurgeForecast",
+    "PurgeOutlook",
+    "Purged",
     "Round",
     "Slot",
     "Status",

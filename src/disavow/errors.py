@@ -35,6 +35,7 @@ exit code of the command that met it::
     │   ├── NotForgotten     2   somebody who is to be readmitted, and is in
     │   ├── ForecastChanged 21   an approval of a forecast that is no longer the present one; nothing was approved
     │   ├── ApprovalAwaited 22   a request that is placed, and waits until somebody approves it or ends its pause
+    │   ├── PurgeRefused    24   a purge after which not all rounds could be retrained; nothing was undone
     │   ├── RunOutdated      2   not the state of the run that its keyring knows last: a restored one, or a copy
     │   └── RunInUse         4   another process holds it
     ├── CannotRetrain       10   rounds that cannot be trained here; nothing was undone, and who asked for it waits
@@ -310,6 +311,15 @@ class ApprovalAwaited(RunError):
 
     code = "DSV-316"
     exit_code = 22
+
+
+class PurgeRefused(RunError):
+    """A purge that cannot be done now: not all rounds could be retrained. Nothing was undone, and the model that is
+    served stays.
+    """
+
+    code = "DSV-331"
+    exit_code = 24
 
 
 class CannotRetrain(DisavowError):

@@ -50,6 +50,7 @@ from disavow.erasure.proof_files import (
     what_if_path,
     word_path,
 )
+from disavow.erasure.purge import PurgeForecast, foresee_purge, refuse_approximate
 from disavow.errors import (
     CannotRetrain,
     ConfigError,
@@ -57,6 +58,7 @@ from disavow.errors import (
     ForecastChanged,
     LedgerError,
     ModelNotReady,
+    PurgeRefused,
     RequestNotOpen,
     RunInUse,
     RunUnsafe,
@@ -82,6 +84,8 @@ from disavow.results import (
     KeptModels,
     Proof,
     Prospect,
+    Purged,
+    PurgeOutlook,
     Spending,
     Status,
     Unsettled,
@@ -128,6 +132,7 @@ class Callbacks:
         on_wait: Why the caller has to wait for another process.
         on_note: What is not as it should be with the run or its data.
         on_engine: Which engine is about to train, and why no faster one.
+        on_purge: What a purge that is about to begin will undo and retrain.
 
     """
 
@@ -139,6 +144,7 @@ class Callbacks:
     on_wait: Callable[[str], None] = lambda why: None
     on_note: Callable[[str], None] = lambda note: None
     on_engine: Callable[[EngineChoice], None] = lambda choice: None
+    on_purge: Callable[[PurgeForecast], None] = lambda forecast: None
 
 
 _NOBODY = Callbacks()
@@ -178,6 +184,8 @@ class Federation:
     _follower: Follower | None = None
     _left_out: Mapping[str, Exclusions] = field(default_factory=dict, repr=False)
     """The erased records that the engine was built without, as far as this federation has looked."""
+    _not_purged: str = ""
+    """Why a purge that is due could not be done, as it was last noted."""
 
     # -- opening and closing ------------------------------------------------------------------------------------
 
@@ -522,6 +530,7 @@ class Federation:
             if rate > 0:
                 place_from_stream(self.ledger, options, rate=rate)
             self._answer(callbacks)
+            self._purge_in_time(callbacks)
 
         train(
             self.ledger,
@@ -579,7 +588,10 @@ class Federation:
 
         """
         self._take_lock()
-        return self._answer(self._tracked(callbacks))
+        callbacks = self._tracked(callbacks)
+        answered = self._answer(callbacks)
+        self._purge_in_time(callbacks)
+        return answered
 
     def _answer(self, callbacks: Callbacks) -> tuple[ErasureRequest, ...]:
         from disavow.erasure.erase import answer_requests, answer_without_training, training_due
@@ -614,6 +626,106 @@ class Federation:
             )
         _tell_answered(callbacks, answered)
         return answered
+
+    # -- purge -------------------------------------------------------------------------------------------------
+
+    def forecast_purge(self) -> PurgeForecast:
+        """Tell what `purge` would do now. Changes nothing.
+
+        Returns:
+            Whom it would remove from the model, the rounds to retrain, what that takes, and what stands in the way.
+
+        Raises:
+            ConfigError: The run's mechanism does not retrain exactly.
+
+        """
+        return foresee_purge(self.ledger, self.options, self.mechanism)
+
+    def purge_outlook(self) -> PurgeOutlook:
+        """Tell who may still be in the model that is served, until when they must be out, and whether they can."""
+        unpurged = self.ledger.requests(list(self.ledger.unpurged().rounds))
+        promised = self.settings.deniability.purge == "deadline"
+        return PurgeOutlook(
+            {request.number: request.due for request in unpurged} if promised else {},
+            len(unpurged),
+            self.forecast_purge() if unpurged and self.mechanism.exact else PurgeForecast(),
+            self.clock(),
+        )
+
+    def purge(
+        self, *, confirm: Callable[[PurgeForecast], None] | None = None, callbacks: Callbacks = _NOBODY
+    ) -> Purged:
+        """Remove all leavers so far from the model, by one exact retraining of the rounds that they were in.
+
+        Requests that wait are judged first, and purged with the others. Killed at any instant, whoever opens the
+        run for training completes it. Each leaver gets a second proof.
+
+        Args:
+            confirm: Sees what would happen before anything is undone, and may end it by an exception.
+            callbacks: Who hears how far it is.
+
+        Returns:
+            What it came to; nothing where nobody is to be purged.
+
+        Raises:
+            ConfigError: The run's mechanism does not retrain exactly.
+            PurgeRefused: Not all rounds could be retrained; nothing was undone.
+            CannotRetrain: What trained the run is not to be had here; nothing was undone.
+            RunInUse: Another process holds the run.
+
+        """
+        refuse_approximate(self.mechanism)
+        told = self.forecast_purge()
+        if confirm is not None and told:
+            confirm(told)
+        self._take_lock()
+        return self._purge(self._tracked(callbacks))
+
+    def _purge(self, callbacks: Callbacks) -> Purged:
+        from disavow.erasure.purge import purge
+
+        ledger, before = self.ledger, self.ledger.purged()
+        told = self.forecast_purge()
+        if not told or told.obstacle is not None:
+            self._answer(callbacks)  # and whatever was interrupted, an earlier purge too
+        if told.obstacle is not None:
+            raise PurgeRefused(f"nothing was purged, and the model that is served stays: {told.obstacle}")
+        if told:
+            engine = self._engine_to_retrain()
+            self._note_engine(callbacks)
+            callbacks.on_purge(told)
+            answered = purge(
+                ledger,
+                engine,
+                self.options,
+                self.mechanism,
+                on_verdict=callbacks.on_verdict,
+                on_round=callbacks.on_round,
+                openings=self.openings,
+                on_opening=callbacks.on_opening,
+                remark=self._remark,
+            )
+            _tell_answered(callbacks, answered)
+        purged = self.requests(sorted(ledger.purged() - before))
+        done = ledger.purges()[-1] if told else None
+        return Purged(str(self.directory), purged, done, len(ledger.unpurged().rounds))
+
+    def _purge_in_time(self, callbacks: Callbacks) -> None:
+        """Purge where the settings ask for it and the first request that it is for is due soon.
+
+        What stands in the way is no reason not to train or to answer: it is noted.
+        """
+        if self.settings.deniability.purge != "deadline" or not self.ledger.unpurged():
+            return
+        outlook = self.purge_outlook()
+        if not outlook.begins:
+            return
+        try:
+            self._purge(callbacks)
+        except (PurgeRefused, CannotRetrain) as refusal:
+            if str(refusal) != self._not_purged:
+                callbacks.on_note(f"a purge is due by {outlook.due:%Y-%m-%d %H:%M} UTC: {refusal}")
+                self._not_purged = str(refusal)
 
     # -- erasure requests --------------------------------------------------------------------------------------
 
@@ -653,12 +765,20 @@ class Federation:
     def due(self, now: datetime | None = None) -> tuple[DueRequest, ...]:
         """List the requests about which something is still to be done, the one with the least time left first.
 
+        Where the settings promise a purge, a deniable answer is an interim one: then whoever is yet to be purged is
+        among them.
+
         Args:
             now: The moment to count from; the present one by default.
 
         """
-        open_ones = tuple(map(self._with_approval, self.ledger.open_requests()))
-        return due_first(str(self.directory), open_ones, now or self.clock())
+        now, open_ones = now or self.clock(), self.ledger.open_requests()
+        outlook = self._outlook()
+        risks = {} if outlook is None else {n: replace(outlook, now=now).at_risk(n) for n in outlook.deadlines}
+        pending = {request.number for request in open_ones}
+        interim = self.ledger.requests([number for number in risks if number not in pending])
+        listed = tuple(map(self._with_approval, (*open_ones, *interim)))
+        return due_first(str(self.directory), listed, now, risks)
 
     def register(self) -> Register:
         """Give the register of all requests: refused, cancelled and repeated ones too (GDPR Art. 30).
@@ -1064,6 +1184,8 @@ class Federation:
             try:
                 with ledger.locked(signer):
                     refusal = self._answer_locked(numbers, callbacks, retrain=retrain)
+                    if retrain:
+                        self._purge_in_time(callbacks)
             except RunInUse as error:
                 if time.monotonic() >= deadline:
                     raise RunInUse(
@@ -1216,7 +1338,12 @@ class Federation:
             obstacle=self._obstacle(standing),
             engine=ledger.engine_choice(),
             due=self.due(),
+            purge=self._outlook(),
         )
+
+    def _outlook(self) -> PurgeOutlook | None:
+        """As `purge_outlook`; None where the keyring is not here that says who could retrain."""
+        return self.purge_outlook() if self.ledger.keyring.exists else None
 
     def _spending(self) -> Spending | None:
         budget = runs.budget_of(self.settings)
@@ -1537,20 +1664,20 @@ class Federation:
             return None  # what became of the file is for fsck to say: the request is answered
 
     def _kept_proof(self, number: int) -> bytes:
-        """The proof as it was made with the answer; signed now, if there was no key then."""
+        """The second proof of a request, or else the one that was made with the answer; signed now, if there was no
+        key then.
+        """
         from disavow.erasure.prove import sign_late
 
         proofs = ProofStore(self.directory)
-        if (kept := proofs.read(number)) is not None:
-            return kept
-        unsigned = proofs.read(number, signed=False)
-        if unsigned is None:
-            raise LedgerError(
-                f"request {number} has no proof: it is not answered yet, or was before there were proofs"
-            )
-        proof = sign_late(self.ledger, unsigned, self._signer())
-        proofs.write(number, proof)
-        return proof
+        for purged in (True, False):
+            if (kept := proofs.read(number, purged=purged)) is not None:
+                return kept
+            if (unsigned := proofs.read(number, signed=False, purged=purged)) is not None:
+                proof = sign_late(self.ledger, unsigned, self._signer())
+                proofs.write(number, proof, purged=purged)
+                return proof
+        raise LedgerError(f"request {number} has no proof: it is not answered yet, or was before there were proofs")
 
     def _renewed(self, kept: bytes, word: bytes | None) -> bytes | None:
         """The proof for the present head; None where there is no key to sign it with."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from disavow.domain import ErasureRequest, EventKind, RequestEvent
@@ -22,7 +23,9 @@ class DueRequest:
         run: The run that it is in.
         request: The request.
         days_left: Whole days until it is due; negative once it is overdue.
-        overdue: Whether it should have been answered already.
+        overdue: Whether it should have been answered already, or purged.
+        to_purge: Whether it is answered, and its client is yet to be purged from the model.
+        at_risk: Why it will not be purged in time, as far as is known; None where nothing speaks against it.
 
     """
 
@@ -30,6 +33,8 @@ class DueRequest:
     request: ErasureRequest
     days_left: int
     overdue: bool
+    to_purge: bool = False
+    at_risk: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The same for machines; without the client."""
@@ -37,22 +42,41 @@ class DueRequest:
             "run": self.run,
             "days_left": self.days_left,
             "overdue": self.overdue,
+            "to_purge": self.to_purge,
+            "at_risk": self.at_risk,
             "request": self.request.to_json(),
         }
 
 
-def due_first(run: str, requests: tuple[ErasureRequest, ...], now: datetime) -> tuple[DueRequest, ...]:
-    """Give requests that are open in the order of how long there is to answer them.
+def due_first(
+    run: str,
+    requests: tuple[ErasureRequest, ...],
+    now: datetime,
+    to_purge: Mapping[int, str | None] | None = None,
+) -> tuple[DueRequest, ...]:
+    """Give requests that are open in the order of how long there is to answer or to purge them.
 
     Args:
         run: The run that they are in.
         requests: The requests; those that are closed are left out.
         now: The present moment.
+        to_purge: The numbers of those whose answer is an interim one, and why one will not be purged in time.
 
     """
-    open_ones = [request for request in requests if request.pending]
+    risks = to_purge or {}
+    open_ones = [request for request in requests if request.pending or request.number in risks]
     open_ones.sort(key=lambda request: (request.deadline.left(now), request.number))
-    return tuple(DueRequest(run, each, each.days_left(now), each.overdue(now)) for each in open_ones)
+    return tuple(
+        DueRequest(
+            run,
+            each,
+            each.days_left(now),
+            each.deadline.left(now) < timedelta(),
+            to_purge=not each.pending,
+            at_risk=risks.get(each.number),
+        )
+        for each in open_ones
+    )
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from disavow.config import Settings
 from disavow.domain import EngineChoice, ErasureRequest, Policy, model_name
 from disavow.erasure.dry_run import Forecast
+from disavow.erasure.purge import PurgeForecast
 from disavow.errors import CannotRetrain
 from disavow.ledger import RoundSummary
-from disavow.ledger.journal import Rebuilding
+from disavow.ledger.journal import Purge, Rebuilding
 from disavow.ledger.odds import Odds
 from disavow.ledger.restored import Restored
 from disavow.register import DueRequest
@@ -50,6 +51,97 @@ class Answer:
 
     requests: Mapping[str, ErasureRequest]
     refusal: CannotRetrain | None = None
+
+
+@dataclass(frozen=True)
+class Purged:
+    """What a purge came to.
+
+    Args:
+        run: The run.
+        requests: The requests whose clients are out of the model now, each with `purged_at`.
+        purge: The purge with its cost; None where there was nothing to purge.
+        left: How many requests there are whose clients' updates may be in the model: they came meanwhile.
+
+    """
+
+    run: str
+    requests: tuple[ErasureRequest, ...]
+    purge: Purge | None
+    left: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for machines."""
+        purge = self.purge
+        return {
+            "run": self.run,
+            "requests": [request.to_json() for request in self.requests],
+            "undone_from": purge.first if purge else None,
+            "last_round": purge.last if purge else None,
+            "cost": asdict(purge.cost) if purge else None,
+            "remark": purge.remark if purge else "",
+            "unpurged": self.left,
+        }
+
+
+@dataclass(frozen=True)
+class PurgeOutlook:
+    """Who may still be in the model that is served, and whether they can be out of it in time.
+
+    Args:
+        deadlines: When each request that is to be purged is due, by its number; empty where the settings promise no
+            purge.
+        unpurged: How many requests there are whose clients' updates may be in the model.
+        forecast: What a purge would do now.
+        now: The moment of all this.
+
+    """
+
+    deadlines: Mapping[int, datetime]
+    unpurged: int
+    forecast: PurgeForecast
+    now: datetime
+
+    @property
+    def due(self) -> datetime | None:
+        """By when the next purge must be complete; None where none is promised or needed."""
+        return min(self.deadlines.values(), default=None)
+
+    @property
+    def begins_at(self) -> datetime | None:
+        """When it begins by itself: with twice the time left that it is estimated to take."""
+        return None if self.due is None else self.due - 2 * timedelta(seconds=self.forecast.cost.seconds)
+
+    @property
+    def begins(self) -> bool:
+        """Whether it is to begin now."""
+        return self.begins_at is not None and self.now >= self.begins_at
+
+    def at_risk(self, request: int) -> str | None:
+        """Say why a request will not be purged in time, as far as is known; None where nothing speaks against it.
+
+        Args:
+            request: The number of the request.
+
+        """
+        due = self.deadlines.get(request)
+        if due is None:
+            return None
+        if self.forecast.obstacle is not None:
+            return f"it cannot be purged: {self.forecast.obstacle}"
+        if self.now + timedelta(seconds=self.forecast.cost.seconds) > due:
+            return f"a purge takes about {self.forecast.cost.seconds:.0f} s, and there is less time left"
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for machines."""
+        return {
+            "unpurged": self.unpurged,
+            "due": self.due.isoformat() if self.due else None,
+            "begins_at": self.begins_at.isoformat() if self.begins_at else None,
+            "at_risk": {str(number): why for number in self.deadlines if (why := self.at_risk(number))},
+            "forecast": self.forecast.to_json() if self.forecast else None,
+        }
 
 
 @dataclass(frozen=True)
@@ -156,6 +248,7 @@ class Status:
     obstacle: str | None
     engine: EngineChoice | None = None
     due: tuple[DueRequest, ...] = ()
+    purge: PurgeOutlook | None = None
 
     @property
     def standing(self) -> list[RoundSummary]:
@@ -185,6 +278,7 @@ class Status:
             "rounds": [summary.to_json() for summary in self.rounds],
             "open_requests": len(self.due),
             "next_due": None if not self.due else self.due[0].to_json(),
+            "purge": None if self.purge is None else self.purge.to_json(),
         }
 
 

@@ -132,6 +132,22 @@ class Oracle:
             self.train(now)
         return first
 
+    def purge(self, *, from_scratch: bool = False, kept: Collection[int] | None = None) -> int | None:
+        """Train again from the first round with somebody in it who has left; that round, or None."""
+        touched = [
+            number
+            for number, remembered in enumerate(self.rounds, start=1)
+            if any(group & self.gone for group in remembered.clusters)
+        ]
+        if not touched:
+            return None
+        first, now = 1 if from_scratch else touched[0], len(self.rounds)
+        back_to = first if kept is None else max(number for number in kept if number <= first)
+        del self.rounds[back_to - 1 :]
+        del self.models[back_to:]
+        self.train(now)
+        return touched[0]
+
     def _holds(self, remembered: RememberedRound, group: frozenset[str], spread: float) -> bool:
         needed = self.policy.x + self.policy.representatives - 1
         return len(group - self.gone) >= needed and spread <= remembered.delta

@@ -23,6 +23,7 @@ from disavow.erasure.plan import (
     Outcomes,
     Plan,
     Unit,
+    live_through,
     mean_of,
     plan,
     proportion_of,
@@ -389,3 +390,55 @@ def test_intervals_are_the_textbook_ones() -> None:
     none, all_of_them = proportion_of(0, 100), proportion_of(100, 100)
     assert (none.mean, none.low, none.high) == pytest.approx((0, 0, 0.0370), abs=1e-4)
     assert (all_of_them.mean, all_of_them.low, all_of_them.high) == pytest.approx((1, 0.9630, 1), abs=1e-4)
+
+
+# -- purges ------------------------------------------------------------------------------------------------------
+
+
+def purged(clustering: Clustering, every: int | None, *, rate: float = 0.3) -> Outcomes:
+    federation = Federation(clients=30, rounds=20, request_rate=rate, purge_every=every)
+    return simulate(federation, k=5, x=2, clustering=clustering, runs=400, rng=np.random.default_rng(4))
+
+
+@pytest.mark.parametrize("clustering", CLUSTERINGS)
+def test_without_a_period_nobody_is_purged(clustering: Clustering) -> None:
+    assert not purged(clustering, None).purges.any()
+    assert not purged(clustering, None).purged_clients.any()
+
+
+@pytest.mark.parametrize("clustering", CLUSTERINGS)
+def test_one_purge_at_the_end_trains_all_rounds_again_with_the_survivors(clustering: Clustering) -> None:
+    """Nothing before it depends on it: the same requests and rollbacks as without."""
+    never, once = purged(clustering, None), purged(clustering, 20)
+    assert np.array_equal(never.rollbacks, once.rollbacks)
+    assert np.array_equal(never.retrained_clients, once.retrained_clients)
+    assert set(once.purges) <= {0, 1}
+    assert np.array_equal(once.purged_rounds, 20 * once.purges)
+    assert np.array_equal(once.purged_clients, once.purged_rounds * (30 - once.requests))
+    # whoever asks is purged, unless the last rollback went to round 1
+    assert once.purges[(once.requests > 0) & (once.rollbacks == 0)].all()
+    assert not once.purges[once.requests == 0].any()
+
+
+@pytest.mark.parametrize("clustering", CLUSTERINGS)
+def test_purges_leave_fewer_rollbacks(clustering: Clustering) -> None:
+    """Clusters are made anew without the leavers."""
+    assert purged(clustering, 5).rollbacks.sum() < purged(clustering, None).rollbacks.sum()
+    assert purged(clustering, 5).purges.max() <= 4
+
+
+def test_a_period_trains_the_rounds_up_to_its_end() -> None:
+    """One request after round 3 and one after round 12, purged every 5 rounds: 5 rounds, and 15."""
+    federation = Federation(clients=30, rounds=20, request_rate=0.0, purge_every=5)
+    found = live_through(
+        federation,
+        np.array([2], dtype=np.int32),
+        np.array([[3, 12]], dtype=np.int32),
+        k=5,
+        x=2,
+        clustering="sticky",
+        rng=np.random.default_rng(1),
+    )
+    assert found.purges.tolist() == [2]
+    assert found.purged_rounds.tolist() == [5 + 15]
+    assert found.purged_clients.tolist() == [5 * 29 + 15 * 28]

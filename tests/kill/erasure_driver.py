@@ -256,6 +256,23 @@ def story(run: Any) -> None:
         run.answer()
 
 
+def purge_story(run: Any) -> None:
+    """Two leave and are deniable; a purge, which is done once; one more leaves."""
+    from tests.erasure.mechanisms.contract import ask
+
+    ask(run, ALONE)
+    ask(run, TOGETHER[0])
+    run.answer()
+    if not run.ledger.purges():
+        run.purge()
+    ask(run, TOGETHER[1])
+    run.answer()
+
+
+def _story(message: Mapping[str, Any]) -> Callable[[Any], None]:
+    return purge_story if message.get("purge") else story
+
+
 def _crash(message: Mapping[str, Any]) -> int:
     """Live the story and die at the given event; without one, live to the end and print what happened."""
     from tests.erasure.mechanisms.contract import reopen_toy
@@ -263,7 +280,7 @@ def _crash(message: Mapping[str, Any]) -> int:
     directory = Path(message["arguments"][0])
     with reopen_toy(directory, keys=directory.with_name("keys")) as run:
         events = _count_events(message.get("die_at"))
-        story(run)
+        _story(message)(run)
     print(json.dumps(events))
     return 0
 
@@ -275,7 +292,7 @@ def _resume(message: Mapping[str, Any]) -> int:
     directory = Path(message["arguments"][0])
     with reopen_toy(directory, keys=directory.with_name("keys")) as run:
         run.train()
-        story(run)
+        _story(message)(run)
     return 0
 
 

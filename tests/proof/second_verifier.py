@@ -523,7 +523,7 @@ def opened_log(shown: Sequence[Object]) -> list[Object]:
             attempts[len(models)] += 1
             models.append(item["after"])
             rounds += 1
-        elif kind == "rollback":
+        elif kind in ("rollback", "purge"):
             models = models[: item["to"]]
     return log
 
@@ -748,12 +748,13 @@ LEAVES: dict[str, Kind] = {
         may_be_missing=["slots"],
     ),
     "rollback": fields({"type": a_string, "withdrawal": positive, "to": positive, "at": day}),
+    "purge": fields({"type": a_string, "to": positive, "at": day}),
     "key": fields({"type": a_string, "key": is_key, "at": time}),
 }
 
 
 def log_leaf(value: Any) -> None:
-    """A leaf of one of the six types ("The log")."""
+    """A leaf of one of the seven types ("The log")."""
     need(isinstance(value, dict), "no leaf")
     kind = value.get("type")
     need(isinstance(kind, str) and kind in LEAVES, "no type of leaf")
@@ -838,8 +839,9 @@ PREDICATES: dict[int, Kind] = {
             "cover": is_base64,
             "clusters": list_of(fields({**CLUSTER, "entry": optional(whole), "salt": optional(hashed)})),
             "records": fields({"count": positive, "closed": hashed, "word": hashed}, may_be_missing=["word"]),
+            "purge": positive,
         },
-        may_be_missing=["records"],
+        may_be_missing=["records", "purge"],
     ),
 }
 
@@ -997,6 +999,7 @@ class Verification:
     payload_type: str = PAYLOAD_TYPE
     version: int = 3
     entries: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
+    undone_at: dict[int, int] = field(default_factory=dict)
     signature: Object = field(default_factory=dict)
     signer: Key = field(default_factory=lambda: Key("", b""))
     subject: str = ""
@@ -1143,10 +1146,14 @@ class Verification:
             elif leaf["type"] in ("withdrawal", "closed withdrawal"):
                 self._require_withdrawal(place, leaf)
                 self.withdrawals.append(place)
-            elif leaf["type"] == "rollback":
-                require(leaf["withdrawal"] == place - 1, "the rollback is not behind its withdrawal")
-                require(place - 1 in self.withdrawals, "the rollback is not behind a withdrawal")
+            elif leaf["type"] in ("rollback", "purge"):
+                if leaf["type"] == "rollback":
+                    require(leaf["withdrawal"] == place - 1, "the rollback is not behind its withdrawal")
+                    require(place - 1 in self.withdrawals, "the rollback is not behind a withdrawal")
+                else:
+                    self._require_purge(leaf)
                 require(leaf["to"] <= len(self.standing), "no such round to undo")
+                self.undone_at.update(dict.fromkeys(self.standing[leaf["to"] - 1 :], place))
                 due = max(due, len(self.standing))
                 undone.update(self.leaves[at]["after"] for at in self.standing[leaf["to"] - 1 :])
                 del self.standing[leaf["to"] - 1 :]
@@ -1173,6 +1180,12 @@ class Verification:
         require(leaf["participants"] >= self.policy["k"], "too few rebuilt it")
         require(not (moved and leaf["after"] in undone), "a model that was undone is back")
         return due
+
+    def _require_purge(self, leaf: Object) -> None:
+        require(self.version == 4, "a purge in a log of version 3")
+        require(self.policy["mechanism"] != "federaser", "a purge without exact retraining")
+        withdrawn = {at for entries in self.entries.values() for at, _ in entries}
+        require(not withdrawn & set(self.standing[: leaf["to"] - 1]), "a withdrawn slot is left standing")
 
     def _require_withdrawal(self, place: int, leaf: Object) -> None:
         require(leaf["rounds"] == len(self.rounds), "the number of rounds is another")
@@ -1360,6 +1373,7 @@ class Verification:
             require(place is None and request is None and opened is None and start is None, "nobody left")
             require(times is None, "nobody asked")
             require("records" not in predicate, "no records were to be erased")
+            require("purge" not in predicate, "nothing was purged")
             require(kind == ("deniable" if self.clusters else "never present"), "the verdict is another")
             return
         require(place in self.withdrawals and self.type_at(place) == "withdrawal", "no such withdrawal")
@@ -1387,6 +1401,10 @@ class Verification:
         expected = unbase64(self.request()["rounds"])
         require(rounds_commitment(unbase64(opened["salt"]), took_part) == expected, "the rounds are others")
         require((kind == "never present") == (not took_part), "present or not")
+        if "purge" in predicate:
+            require(not self.clusters and bool(superseded), "a slot of the leaver stands")
+            last = max(self.undone_at[at] for at in superseded)
+            require(predicate["purge"] == last and last > place, "another leaf undid its last round")
 
     def named(self) -> None:
         """Check 14."""

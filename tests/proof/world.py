@@ -28,6 +28,7 @@ from disavow.proof.leaves import (
     LoggedPolicy,
     LoggedRequest,
     LogLeaf,
+    PurgeLeaf,
     RebuiltLeaf,
     RollbackLeaf,
     RoundLeaf,
@@ -55,7 +56,7 @@ from disavow.proof.verify import Asked, TrustedKey
 from disavow.proof.withdrawal_slots import WithdrawnFrom, slots_root, write_slots
 from disavow.proof.word import PAYLOAD_TYPE, PrivateKey, SignedWord, Word
 
-LeafRecord = RunLeaf | RoundLeaf | RebuiltLeaf | WithdrawalLeaf | RollbackLeaf | KeyLeaf
+LeafRecord = RunLeaf | RoundLeaf | RebuiltLeaf | WithdrawalLeaf | RollbackLeaf | PurgeLeaf | KeyLeaf
 Leaf = dict[str, Any]
 """A leaf as JSON has it, so that tests can make it say anything."""
 
@@ -366,6 +367,8 @@ class World:
         self.pasts: list[Past] = []
         self.standing: list[Past] = []
         self.requests: dict[str, Request] = {}
+        self.undone_at: dict[int, int] = {}
+        """The place of the rollback or purge that undid a round, by the place of the round."""
         self.leaves: list[Leaf] = []
         self.hashes: list[bytes] = []
         self._append(
@@ -566,8 +569,7 @@ class World:
         self._append(WithdrawalLeaf(requests=tuple(told), rounds=len(self.pasts), root=root, at=day, slots=slots))
         if broken and any(request.verdict == "rollback" for request in told):
             self._append(RollbackLeaf(withdrawal=place, to=broken, at=day))
-            del self.standing[broken - 1 :]
-            self.model = self.leaves[self.standing[-1].leaf]["after"] if self.standing else self.initial
+            self._undo(broken)
         return self
 
     def _opened_records(self, name: str, keys: Sequence[str]) -> OpenedRecords | None:
@@ -585,6 +587,18 @@ class World:
         nonce = digest_of(self.seed, "nonce", name)
         said = Word(run=self.run_id, records=self._commit_records(records), at=self.now, nonce=nonce)
         return signed_word(said.encode(), key)
+
+    def purge(self, to: int | None = None) -> World:
+        """Undo the standing rounds from the first with a withdrawn slot on, unless another is given."""
+        to = to or next(past.number for past in self.standing if past.withdrawn)
+        self._append(PurgeLeaf(to=to, at=day_of(self.now)))
+        self._undo(to)
+        return self
+
+    def _undo(self, to: int) -> None:
+        self.undone_at |= {past.leaf: len(self.leaves) - 1 for past in self.standing[to - 1 :]}
+        del self.standing[to - 1 :]
+        self.model = self.leaves[self.standing[-1].leaf]["after"] if self.standing else self.initial
 
     def entries(self, place: int) -> list[tuple[Past, Withdrawn]]:
         """What the withdrawal in a leaf takes out, in the order of that leaf."""
@@ -629,8 +643,11 @@ class World:
     def _key(self) -> Signer:
         return self.signer or SERVER
 
-    def proof(self, name: str, word: SignedWord | None = None) -> Made:
-        """The proof of somebody who has left, or has removed records and given its word for it."""
+    def proof(self, name: str, word: SignedWord | None = None, *, purged: bool = False) -> Made:
+        """The proof of somebody who has left, or has removed records and given its word for it.
+
+        On demand, with the leaf that undid its last round.
+        """
         request = self.requests[name]
         standing = {past.leaf for past in self.standing}
         told: dict[str, Any] = {
@@ -648,6 +665,8 @@ class World:
             told["records"] = {"count": len(records.keys), "closed": to_base64(closed)}
             if word is not None:
                 told["records"]["word"] = to_base64(word.digest)
+        if purged:
+            told["purge"] = max(self.undone_at[leaf] for leaf in request.leaves)
         return replace(self._made(name, told, request.client_salt, records), word=word)
 
     def what_if(self, name: str) -> Made:
@@ -716,7 +735,7 @@ class World:
             found.append(leaf)
             if isinstance(leaf, RoundLeaf | RebuiltLeaf):
                 models.append(leaf.after)
-            elif isinstance(leaf, RollbackLeaf):
+            elif isinstance(leaf, RollbackLeaf | PurgeLeaf):
                 undone.update(models[leaf.to - 1 :])
                 del models[leaf.to - 1 :]
             if place in needed:

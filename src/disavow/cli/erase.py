@@ -100,7 +100,7 @@ def erase(
 
         refuse_damaged(directory)
     with (
-        _Shown() as shown,
+        Shown() as shown,
         Federation.open(
             directory, task, ask=ask_passphrase, openings=openings, loading=shown.loading
         ) as federation,
@@ -201,7 +201,7 @@ def _not_here(answer: Answer) -> CannotRetrain:
     )
 
 
-class _Shown:
+class Shown:
     """An erasure on a terminal: one bar at a time, for data that is loaded or for rounds that are trained again."""
 
     ledger: Ledger
@@ -219,6 +219,7 @@ class _Shown:
             on_engine=self._on_engine,
             on_verdict=self._on_verdict,
             on_round=lambda summary: self._watching().on_round(summary),
+            on_purge=lambda forecast: self._watching().on_purge(forecast),
         )
 
     def __enter__(self) -> Self:
@@ -304,7 +305,7 @@ def _confirm(federation: Federation, wanted: Wanted, asked: Prospect) -> None:
     progress().print(f"{asking}: {foretold(forecast)}.\nUntil then {model_name(earlier)} is served: {digest}")
     if asked.refusal is not None:
         progress().print(f"It cannot be done here ({asked.refusal}): the request would wait, and undo nothing yet.")
-    if _ask("Undo these rounds? [y/N] ").strip().lower() not in ("y", "yes"):
+    if ask("Undo these rounds? [y/N] ").strip().lower() not in ("y", "yes"):
         raise NotConfirmed(f"not confirmed; {unplaced}")
 
 
@@ -320,14 +321,14 @@ def _in_words(client: str, asked: Prospect) -> str:
     return f"{count_records(len(asked.records[client]))} of {escaped(client)}"
 
 
-def _ask(question: str) -> str:
+def ask(question: str) -> str:
     """Ask on stderr, where progress goes: stdout is for the result alone."""
     print(question, end="", file=sys.stderr, flush=True)
     return sys.stdin.readline()
 
 
 def _show_forecast(directory: Path, wanted: Wanted, *, retrain: bool, as_json: bool, task: str | None) -> None:
-    with _Shown() as shown, Federation.open(directory, task, loading=shown.loading) as federation:
+    with Shown() as shown, Federation.open(directory, task, loading=shown.loading) as federation:
         asked = federation.forecast(
             wanted.clients,
             records=wanted.records,

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEADER = "  k   x  clusters            rollbacks       retrained rounds  no rollback at all  likely at request"
+_PURGES = "       rounds of purges"
 _FEWEST = 2
 _LARGEST = 50_000_000
 _MOST_SIMULATIONS = 10_000_000
 _LARGEST_SEED = 2**32 - 1
+_MOST_DAYS = 3_650
+_MOST_ROUNDS_A_DAY = 100_000
 # blue and vermillion of Okabe and Ito's palette, and two shapes: told apart by everyone, and in grey
 _LOOKS: dict[Clustering, dict[str, Any]] = {
     Fresh.name: {"color": "#D55E00", "marker": "o"},
@@ -46,6 +49,8 @@ def plan(
     seed: int,
     plot: Path | None,
     as_json: bool,
+    purge_every: str | None = None,
+    rounds_per_day: float = 1.0,
 ) -> None:
     """Simulate every choice with both kinds of clusters; print, and plot when asked to.
 
@@ -63,7 +68,8 @@ def plan(
     for option, value in given.items():
         require(value is not None, option, "not given", "a number, or a RUN to take it from")
     require(unit in UNITS, "unit", unit, " or ".join(UNITS))
-    federation = Federation(clients or 0, rounds or 0, request_rate, cast("Unit", unit))
+    period = _period(purge_every, rounds_per_day)
+    federation = Federation(clients or 0, rounds or 0, request_rate, cast("Unit", unit), period)
     _check(federation, ks, xs, representatives, simulations, seed)
     if plot is not None:
         check_plot(plot)
@@ -75,6 +81,18 @@ def plan(
         print_json({**told, "plans": [asdict(found) for found in plans]})
     else:
         _print(federation, plans)
+
+
+def _period(every: str | None, rounds_per_day: float) -> int | None:
+    """How many rounds lie between two purges."""
+    if every is None:
+        return None
+    days = every.removesuffix("d")
+    usable = every.endswith("d") and days.isdecimal() and 1 <= int(days) <= _MOST_DAYS
+    require(usable, "purge-every", every, f"days such as 30d, 1d to {_MOST_DAYS}d")
+    fits = 0 < rounds_per_day <= _MOST_ROUNDS_A_DAY
+    require(fits, "rounds-per-day", rounds_per_day, f"a number above 0, up to {_MOST_ROUNDS_A_DAY:,}")
+    return max(1, round(int(days) * rounds_per_day))
 
 
 def _check(
@@ -135,7 +153,7 @@ def _simulate(
 def _print(federation: Federation, plans: Sequence[Plan]) -> None:
     console = results()
     console.print(f"{_about(federation, plans)}; 95 % intervals in brackets\n")
-    console.print(HEADER, style="bold")
+    console.print(HEADER + (_PURGES if federation.purge_every else ""), style="bold")
     for row in plans:
         console.print(line(row))
     console.print()
@@ -148,8 +166,13 @@ def _about(federation: Federation, plans: Sequence[Plan]) -> str:
     what = "requests for records" if federation.unit == "record" else "requests"
     return (
         f"{federation.clients} clients, {rounds} rounds, request rate {rate:g} (about {rate * rounds:.3g} {what} "
-        f"a run),\n{plans[0].simulations:,} simulated runs a row"
+        f"a run),\n{plans[0].simulations:,} simulated runs a row{_purged(federation)}"
     )
+
+
+def _purged(federation: Federation) -> str:
+    every = federation.purge_every
+    return "" if every is None else f", leavers purged every {every} rounds and after the last"
 
 
 def line(row: Plan) -> str:
@@ -159,6 +182,7 @@ def line(row: Plan) -> str:
     return (
         f"{row.k:3d} {row.x:3d}  {row.clustering:8} {_shown(row.rollbacks, 2):>20} "
         f"{_shown(row.retrained_rounds, 1):>22} {chance:>19} {row.likely_at or likely:>18}"
+        f"{'' if row.purged_rounds is None else f' {_shown(row.purged_rounds, 1):>22}'}"
     )
 
 
@@ -175,6 +199,8 @@ def reading(federation: Federation, plans: Sequence[Plan]) -> Iterator[str]:
         least = [_least([row for row in plans if row.x == x]) for x in sorted({row.x for row in plans})]
         yield f"The least retraining, on top of {federation.rounds} rounds: {'; '.join(least)}."
     yield from _what_sticky_buys(plans)
+    if any(row.purged_rounds is not None for row in plans):
+        yield "Rounds of purges come on top of retrained rounds: everybody is answered at once, and removed later."
     if len({(row.k, row.x) for row in plans}) > 1:
         yield "Retraining is not all: a smaller x promises a leaver less, a larger k draws fewer clients a round."
     early = [row for row in plans if row.ended_early.mean > 0]

@@ -204,9 +204,11 @@ def due(directories: Sequence[Path], *, within: int | None, as_json: bool) -> No
         console.print("days left  due (UTC)         state       request  run  client", style="bold")
         for each in shown:
             request = each.request
+            state = "to purge" if each.to_purge else _state(request)
+            risk = "" if each.at_risk is None else f"  AT RISK: {each.at_risk}"
             console.print(
-                f"{each.days_left:9d}  {request.due:%Y-%m-%d %H:%M}  {_state(request):10s}  {request.number:7d}  "
-                f"{each.run}  {escaped(request.client or '-')}{'  OVERDUE' if each.overdue else ''}"
+                f"{each.days_left:9d}  {request.due:%Y-%m-%d %H:%M}  {state:10s}  {request.number:7d}  "
+                f"{each.run}  {escaped(request.client or '-')}{'  OVERDUE' if each.overdue else ''}{risk}"
             )
     if any(each.overdue for each in shown):
         raise typer.Exit(OVERDUE)

@@ -8,8 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from disavow.cli.output import Bar, Console
-from disavow.domain import ErasureRequest, Verdict, escaped
+from disavow.cli.output import Bar, Console, size
+from disavow.domain import ErasureRequest, Verdict, escaped, model_name
+from disavow.erasure.purge import PurgeForecast
 from disavow.ledger import Ledger, RoundSummary
 
 _COLUMNS = 4
@@ -86,6 +87,20 @@ def verdict_line(verdict: Verdict, requests: int) -> str:
     return f"       {asked} to be forgotten: {verdict.in_full}"
 
 
+def purge_line(forecast: PurgeForecast) -> str:
+    """What a purge will do, in words."""
+    cost, count = forecast.cost, len(forecast.requests)
+    whose = "1 leaver is" if count == 1 else f"{count} leavers are"
+    further = ""
+    if forecast.first is not None and forecast.back_to is not None and forecast.back_to < forecast.first:
+        further = f" (it goes back to {model_name(forecast.back_to - 1)}, the nearest that is kept)"
+    return (
+        f"{whose} removed from the model, from round {forecast.back_to} on{further}; {cost.rounds} rounds to "
+        f"retrain, {cost.client_epochs:,} client-epochs, {size(cost.exchanged_bytes)} to exchange with clients, "
+        f"about {cost.seconds:.0f} s"
+    )
+
+
 class Watch:
     """Shows a run at work: a row for each round, a line for each verdict, and a bar below them.
 
@@ -133,6 +148,11 @@ class Watch:
         self._console.print(verdict_line(verdict, requests), style="bold")
         if verdict.undoes is not None:
             self._bar.update(verdict.undoes - 1)
+
+    def on_purge(self, forecast: PurgeForecast) -> None:
+        """A purge begins."""
+        self._console.print(f"       purge: {purge_line(forecast)}", style="bold")
+        self._bar.update((forecast.back_to or 1) - 1)
 
     def on_answer(self, request: ErasureRequest) -> None:
         """A request was answered, and its client deleted."""

@@ -250,6 +250,29 @@ def erase(
 
 
 @app.command(rich_help_panel="Runs and erasures")
+def purge(
+    run: RunDirectory,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost; change nothing.")] = False,
+    task: TaskFactory = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Purge without asking, as scripts need it.")] = False,
+    json: Json = False,
+) -> None:
+    """Remove all leavers so far from the model, by one exact retraining of the rounds that they were in.
+
+    A leaver whose departure is deniable is answered at once, and its updates may stay in the model. A purge takes
+    them out, and each leaver gets a second proof that says so. What cannot be retrained is not undone (exit 24).
+    What it would undo is shown and has to be confirmed: on a terminal by an answer, elsewhere by `--yes`.
+
+    **Example:** `disavow purge runs/first --dry-run`
+
+    **Example:** `disavow purge runs/first --yes`
+    """
+    with needs("ledger"):
+        from disavow.cli import purge as command
+    command.purge(run, dry_run=dry_run, yes=yes, task=task, as_json=json)
+
+
+@app.command(rich_help_panel="Runs and erasures")
 def cancel(
     run: RunDirectory,
     client: Annotated[str | None, typer.Argument(metavar="CLIENT", help="Whose request is cancelled.")] = None,

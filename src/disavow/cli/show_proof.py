@@ -20,6 +20,7 @@ from disavow.proof.statement import AnyCluster, AnyStatement, decode_statement
 from disavow.proof.summary import (
     delta_in_words,
     erased_records,
+    purged_in_words,
     rebuilt_in_words,
     records_in_words,
     summarise,
@@ -76,6 +77,7 @@ def _told(statement: AnyStatement, report: Report, *, trusted: bool) -> dict[str
         "rolled_back_to": first,
         "retrained_from": first if since and not rebuilt and not same else None,
         "unchanged": same or None,
+        "purged": purged_in_words(statement, history) or None,
         "approximate": rebuilt,
         "rebuilt_rounds": history.rebuilt,
         "model": statement.model,
@@ -131,6 +133,7 @@ def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None
     policy, rebuilt = told["policy"], rebuilt_in_words(told["rebuilt_rounds"])
     delta = "" if report.history is None else delta_in_words(report.history.policy)
     limit = "" if policy["odds"] is None else f"odds of at most {policy['odds']:g}, "
+    purged = f"\npurged     {told['purged']}" if told["purged"] else ""
     frozen = "" if told["frozen"] is None else f"frozen     {told['frozen']} (parameters that no file holds)\n"
     about = "" if report.statement is None else records_in_words(report.statement.predicate)
     records = f"records    {about}\n" if about else ""
@@ -146,6 +149,7 @@ def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None
         f"{'; signed late: no key bound the server when the run began' if told['signed_late'] else ''}\n"
         f"rounds     {told['standing_rounds']} stand; the client was in {len(told['rounds'])} of them"
         f"{f'; {rebuilt}' if told['rebuilt_rounds'] else ''}"
+        f"{purged}"
     )
     if told["rounds"]:
         console.print(f"\n{_HEADER}", style="bold")

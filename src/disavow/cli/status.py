@@ -17,7 +17,7 @@ from disavow.ledger.odds import Odds
 from disavow.proof.bounds import as_odds, noise_in_words
 from disavow.proof.summary import EXCLUDES_NOBODY, rebuilt_in_words
 from disavow.register import DueRequest
-from disavow.results import KeptModels, Spending, Status
+from disavow.results import KeptModels, PurgeOutlook, Spending, Status
 
 
 def status(directory: Path, *, as_json: bool, plot: Path | None = None) -> None:
@@ -99,6 +99,7 @@ def _facts(found: Status) -> dict[str, str | None]:
         + (f"; {rebuilt_in_words(rebuilt)}" if rebuilt else ""),
         "requests": _requests(found.due),
         "rebuild": found.unsettled.unfinished,
+        "leavers": _leavers(found.purge),
         "restored": found.unsettled.forgotten,
         "engine": _engine(found),
         "mechanism": settings.mechanism.name,
@@ -107,6 +108,21 @@ def _facts(found: Status) -> dict[str, str | None]:
         "models": _models(found.models),
         "model": found.model,
     }
+
+
+def _leavers(purge: PurgeOutlook | None) -> str | None:
+    """Whose updates may be in the model, and when they are purged; None where nobody's are."""
+    if purge is None or not purge.unpurged:
+        return None
+    whose = "1 leaver's updates" if purge.unpurged == 1 else f"{purge.unpurged} leavers' updates"
+    told = f"{whose} may be in the model that is served"
+    if purge.due is None or purge.begins_at is None:
+        return f"{told}; `disavow purge` removes them" if purge.forecast else told
+    risks = [why for number in purge.deadlines if (why := purge.at_risk(number)) is not None]
+    due = f"to be purged by {purge.due:%Y-%m-%d %H:%M} UTC"
+    if risks:
+        return f"{told}; {due}, AT RISK: {risks[0]}"
+    return f"{told}; {due}, which begins by itself from {purge.begins_at:%Y-%m-%d %H:%M} UTC on"
 
 
 def _requests(due: Sequence[DueRequest]) -> str | None:

@@ -35,6 +35,11 @@ def plan(
         str,
         typer.Option(help="What requests are for: client, or record: some records of a client, which stays."),
     ] = "client",
+    purge_every: Annotated[
+        str | None,
+        typer.Option(metavar="DAYS", help="Also foresee a purge of all leavers once a period, such as 30d."),
+    ] = None,
+    rounds_per_day: Annotated[float, typer.Option(help="With --purge-every: rounds that are trained a day.")] = 1.0,
     simulations: Annotated[int, typer.Option(help="Simulated runs a row; more give narrower intervals.")] = 4000,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal numbers.")] = 1,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it: .png, .pdf or .svg.")] = None,
@@ -49,6 +54,8 @@ def plan(
     **Example:** `disavow plan runs/first --k 4 --k 6`
 
     **Example:** `disavow plan runs/first --unit record`
+
+    **Example:** `disavow plan runs/first --purge-every 30d --rounds-per-day 1`
     """
     with needs("train"):
         from disavow.cli import plan as command
@@ -65,6 +72,8 @@ def plan(
         seed=seed,
         plot=plot,
         as_json=json,
+        purge_every=purge_every,
+        rounds_per_day=rounds_per_day,
     )
 
 

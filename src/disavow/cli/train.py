@@ -87,7 +87,12 @@ def go_on(federation: Federation) -> BudgetSpent | None:
     try:
         with Watch.of(progress(), "training", federation.ledger, total=rounds) as watch:
             heard = Callbacks(
-                watch.on_round, watch.on_verdict, watch.on_answer, watch.on_opening, on_note=watch.on_note
+                watch.on_round,
+                watch.on_verdict,
+                watch.on_answer,
+                watch.on_opening,
+                on_note=watch.on_note,
+                on_purge=watch.on_purge,
             )
             federation.train(heard)
     except KeyboardInterrupt:

@@ -168,6 +168,12 @@ class DeniabilitySettings(Section):
         "100; not set: they are not asked for",
     )
 
+    purge: Literal["never", "deadline"] = Field(
+        "never",
+        description="when leavers who were denied are removed from the model by one exact retraining. never: by "
+        "`disavow purge` alone; deadline: by itself, before the first of their requests is due (docs/erasure.md)",
+    )
+
     @property
     def relative_delta(self) -> float | None:
         """Δ as a multiple of the median update norm; None where it is not given so."""

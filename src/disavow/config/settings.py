@@ -31,9 +31,19 @@ PROJECTION_LIMIT = 2000
 """Above this many participants, a random projection decides who is grouped with whom."""
 
 
-CHANGEABLE = ("rounds", "requests", "engine", "data.dir", "task.path", "ledger.retention", "tracking")
+CHANGEABLE = (
+    "rounds",
+    "requests",
+    "deniability.purge",
+    "engine",
+    "data.dir",
+    "task.path",
+    "ledger.retention",
+    "tracking",
+)
 """Settings that may be edited in a run's config.toml; the others are its data, its model, its training and its
-promises.
+promises. When leavers are purged is between the operator and them: no answer depends on it, no round is trained
+otherwise, and a second proof says what was done. So it may begin with a run that is there.
 """
 
 
@@ -129,6 +139,12 @@ class Settings(Section):
             raise ValueError(
                 f'ledger.retention is {self.ledger.retention} with mechanism.name "{self.mechanism.name}"; '
                 'allowed: "all" (going back further than the broken round, it would only rebuild what was undone)'
+            )
+        if self.deniability.purge != "never" and not MECHANISMS[self.mechanism.name].exact:
+            raise ValueError(
+                f'deniability.purge is "{self.deniability.purge}" with mechanism.name "{self.mechanism.name}"; '
+                f"allowed: {_quoted(other for other in MECHANISMS if MECHANISMS[other].exact)} (what is not "
+                "retrained exactly has traces of the leavers)"
             )
         self._check_noise()
         return self

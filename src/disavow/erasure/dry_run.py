@@ -95,7 +95,7 @@ def foresee(
         odds = _odds(snapshot, asked, leavers, verdict)
         proofs = [sizes.of(each, before=verdict.undoes, leavers=len(leavers)) for each in asked]
     size = max(proofs, default=0) + len(work.steps) * sealed_bytes(ROUND_LEAF)
-    cost = _cost(ledger, options, work.steps)
+    cost = cost_of(ledger, options, work.steps)
     served = first - 1 + len(work.steps)
     return Forecast(
         verdict,
@@ -121,7 +121,15 @@ def _odds(
     return {reader.names_of([number])[0]: log10_odds(total_ratio(ratios[number])) for number in standing}
 
 
-def _cost(ledger: Ledger, options: RoundOptions, steps: Sequence[Step]) -> Cost:
+def cost_of(ledger: Ledger, options: RoundOptions, steps: Sequence[Step]) -> Cost:
+    """Estimate what rebuilding takes.
+
+    Args:
+        ledger: The run.
+        options: How rounds are run.
+        steps: What is to be rebuilt.
+
+    """
     epochs = sum(step.participants * step.epochs for step in steps)
     participants = participants_of(ledger.count_survivors(), options.fraction, options.at_least)
     whole_round = participants * options.epochs

@@ -18,7 +18,7 @@ from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
 from disavow.erasure.judge import judged, work_after
 from disavow.erasure.mechanisms import Mechanism, Work, refuse_another
 from disavow.erasure.proof_files import check_openings, default_openings
-from disavow.erasure.prove import OnOpening, prove_leavers, refuse_too_large
+from disavow.erasure.prove import OnOpening, prove_leavers, prove_purged, refuse_too_large
 from disavow.errors import RoundRefused
 from disavow.ledger import Ledger
 from disavow.ledger.journal import Rebuilding
@@ -75,7 +75,9 @@ def answer_requests(
     while rebuild_next(ledger, engine, options, mechanism, on_round, remark):
         judge_waiting(ledger, options, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
         answered += delete(ledger, options, mechanism, openings, on_opening)
-    return answered + delete(ledger, options, mechanism, openings, on_opening)
+    answered += delete(ledger, options, mechanism, openings, on_opening)
+    prove_purged(ledger, at=options.clock())
+    return ledger.requests([request.number for request in answered])
 
 
 def _refuse_unfit(ledger: Ledger, engine: Engine, options: RoundOptions, mechanism: Mechanism) -> None:
@@ -137,7 +139,9 @@ def answer_without_training(
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
     judge_waiting(ledger, options, mechanism, on_verdict, training=False, apart=apart, among=among)
     _finish_unless_trainable(ledger, options, mechanism, remark)
-    return delete(ledger, options, mechanism, openings, on_opening)
+    answered = delete(ledger, options, mechanism, openings, on_opening)
+    prove_purged(ledger, at=options.clock())
+    return ledger.requests([request.number for request in answered])
 
 
 def training_due(ledger: Ledger, options: RoundOptions) -> bool:

@@ -7,6 +7,9 @@ follow. Which clients are alike is taken as random, the same for `fresh` cluster
 
 Where the unit is a record, the client that asks is withdrawn and judged in the same way, and comes back as a
 newcomer of the next round, or of the first round that is retrained: the clients do not become fewer.
+
+With purges, all leavers since the last one are removed once a period: every client is in every round, so all rounds
+so far are trained again, with the survivors.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from disavow.erasure.simulated import Fresh, FreshRecords, Integers, Sticky, StickyRecords
+from disavow.erasure.simulated import Fresh, FreshRecords, Integers, Positions, Sticky, StickyRecords
 
 Clustering = str
 Unit = Literal["client", "record"]
@@ -40,12 +43,16 @@ _LARGEST_BATCH = 1000
 
 @dataclass(frozen=True)
 class Federation:
-    """Who trains, for how many rounds, the chance that somebody asks after each of them, and for what."""
+    """Who trains, for how many rounds, the chance that somebody asks after each of them, and for what.
+
+    `purge_every`: after so many rounds, and again after as many, leavers are purged; None: never.
+    """
 
     clients: int
     rounds: int
     request_rate: float
     unit: Unit = "client"
+    purge_every: int | None = None
 
     def most_requests(self, k: int) -> int:
         """How many requests a run can have: once fewer than k clients are left it ends, whatever the verdict."""
@@ -72,7 +79,8 @@ class Plan:
     `retrained_rounds` come on top of the rounds of training; `chance_of_none` is that of a run without any
     rollback; `ended_early` that of a run left with fewer than k clients. `likely_at` is the smallest n such that at
     least half of the runs that receive n requests have rolled back by the n-th; None if there is none within
-    `requests_within`, the most requests that at least one run in twenty receives.
+    `requests_within`, the most requests that at least one run in twenty receives. `purges` and the rounds that they
+    train again come on top; None without purges.
     """
 
     k: int
@@ -85,12 +93,15 @@ class Plan:
     ended_early: Estimate
     likely_at: int | None
     requests_within: int
+    purges: Estimate | None = None
+    purged_rounds: Estimate | None = None
 
 
 class Outcomes(NamedTuple):
     """One entry a simulated run. `first_rollback` is the number of the request that caused it, 0 if none did.
 
-    `retrained_clients` counts each client once for each round that it trains again.
+    `retrained_clients` counts each client once for each round that it trains again. `purges`, the rounds that they
+    train again and their clients are counted apart.
     """
 
     requests: Integers
@@ -98,6 +109,9 @@ class Outcomes(NamedTuple):
     retrained_rounds: Integers
     first_rollback: Integers
     retrained_clients: Integers
+    purges: Integers
+    purged_rounds: Integers
+    purged_clients: Integers
 
 
 def plan(
@@ -137,14 +151,60 @@ def simulate(
 ) -> Outcomes:
     """Simulate `runs` runs at once, request by request; arguments as those of `plan`."""
     requests, asked_after = _requests(federation, runs, federation.most_requests(k), rng)
-    standing = SIMULATED[federation.unit][clustering](
-        federation.clients, federation.rounds, k=k, x=x, runs=runs, rng=rng
-    )
+    return live_through(federation, requests, asked_after, k=k, x=x, clustering=clustering, rng=rng)
+
+
+def live_through(
+    federation: Federation,
+    requests: Integers,
+    asked_after: Integers,
+    *,
+    k: int,
+    x: int,
+    clustering: Clustering,
+    rng: np.random.Generator,
+) -> Outcomes:
+    """Answer given requests, run by run at once, request by request, with a purge once a period.
+
+    Args:
+        federation: Who trains, for how many rounds, and when they are purged.
+        requests: How many requests each run receives.
+        asked_after: After which round each of them comes, one run a row, in order.
+        k: The least size of a cluster.
+        x: The survivors needed.
+        clustering: How clients are clustered.
+        rng: The random numbers.
+
+    """
+    runs, period = len(requests), federation.purge_every
+    simulated = SIMULATED[federation.unit][clustering]
+    standing = simulated(federation.clients, federation.rounds, k=k, x=x, runs=runs, rng=rng)
     rollbacks, retrained, first, clients = (np.zeros(runs, dtype=np.int32) for _ in range(4))
+    purges, purged_rounds, purged_clients = (np.zeros(runs, dtype=np.int32) for _ in range(3))
+    since = np.zeros(runs, dtype=np.int32)  # the round of the last request of whom nothing is purged; 0: none
+
+    def purge(which: Positions, asked: int, now: Integers) -> None:
+        """Purge what is due before the round `now` of these runs, in all of which so many have asked."""
+        left = federation.left_after(asked)
+        if period is None or left < k:
+            return
+        ends = np.minimum(-(-since[which] // period) * period, federation.rounds)
+        due = (since[which] > 0) & (ends < now)
+        chosen, rounds = which[due], ends[due]
+        if not chosen.size:
+            return
+        standing.renew(chosen, federation.clients - left)
+        purges[chosen] += 1
+        purged_rounds[chosen] += rounds
+        purged_clients[chosen] += rounds * left
+        since[chosen] = 0
+
     for number in range(1, asked_after.shape[1] + 1):
         which = np.flatnonzero(requests >= number)
         now = asked_after[which, number - 1]
+        purge(which, number - 1, now)
         broken = standing.withdraw(number, which, now)
+        since[which] = np.where(broken == 1, 0, now)  # a rollback to round 1 leaves nothing to purge
         rolled_back = broken > 0
         rollbacks[which] += rolled_back
         first[which] = np.where(rolled_back & (first[which] == 0), number, first[which])
@@ -152,7 +212,10 @@ def simulate(
             again = np.where(rolled_back, now - broken + 1, 0)
             retrained[which] += again
             clients[which] += again * federation.left_after(number)
-    return Outcomes(requests, rollbacks, retrained, first, clients)
+    for count in np.unique(requests[requests > 0]):  # those of whom nobody asks any more, until the end
+        last = np.flatnonzero(requests == count)
+        purge(last, int(count), np.full(len(last), federation.rounds + 1, dtype=np.int32))
+    return Outcomes(requests, rollbacks, retrained, first, clients, purges, purged_rounds, purged_clients)
 
 
 def _requests(federation: Federation, runs: int, most: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
@@ -178,6 +241,8 @@ def _sum_up(outcomes: Outcomes, federation: Federation, k: int, x: int, clusteri
         ended_early=proportion_of(int(np.sum(ended)), runs),
         likely_at=next((n for n in range(1, within + 1) if _by(outcomes, n) >= _LIKELY), None),
         requests_within=within,
+        purges=None if federation.purge_every is None else mean_of(outcomes.purges),
+        purged_rounds=None if federation.purge_every is None else mean_of(outcomes.purged_rounds),
     )
 
 

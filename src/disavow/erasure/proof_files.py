@@ -64,6 +64,17 @@ def unsigned_path(run: Path, request: int) -> Path:
     return ProofStore(run).path(request, signed=False)
 
 
+def second_proof_path(run: Path, request: int) -> Path:
+    """Name the file of the second proof of a request, made once none of its rounds stands.
+
+    Args:
+        run: The run directory.
+        request: The request's number.
+
+    """
+    return ProofStore(run).path(request, purged=True)
+
+
 def opening_path(openings: Path, run_id: str, request: int) -> Path:
     """Name the file of the opening of a request; two runs may share the folder.
 

@@ -28,7 +28,7 @@ from disavow.ledger.requests import JudgedRequest
 from disavow.ledger.withdrawals import Withdrawn
 from disavow.proof.bounds import Bounds, bounds_of, chance_drawn, largest_displacement, total_ratio
 from disavow.proof.commitment import close_records
-from disavow.proof.envelope import LARGEST, seal
+from disavow.proof.envelope import LARGEST, Envelope, seal
 from disavow.proof.keys import DEFAULT_NAME
 from disavow.proof.leaves import RoundLeaf, show_leaves
 from disavow.proof.merkle import cover_of, leaf_hash, path_to, root_of
@@ -322,6 +322,21 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer, *, word: bytes | Non
         ProofTooLarge: No verifier would read the renewed proof.
 
     """
+    proof = _renewed(ledger, statement, word)
+    try:
+        sealed = proof.sealed(signer)
+    except ProofTooLarge as reason:
+        raise ProofTooLarge(
+            f"the proof cannot be renewed: {reason}; the one that was kept stays good, as of its head"
+        ) from None
+    report = examine(Asked(sealed, [TrustedKey(signer.public)]))
+    if report.failed is not None:
+        raise IntegrityError(f"the renewed proof does not hold ({report.failed.detail}); it is not written")
+    return sealed
+
+
+def _renewed(ledger: Ledger, statement: bytes, word: bytes | None) -> Proof:
+    """The proof of the present head, made from a statement that was kept."""
     kept = _decode_kept(statement, "the proof that was kept is not one that can be read; it is not renewed")
     said, told = kept.predicate, leaf_hashes(kept)
     with ledger.snapshot() as snapshot:
@@ -338,17 +353,56 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer, *, word: bytes | Non
         records = said.records if said.records is None else replace(said.records, word=word or said.records.word)
         answer = _Answer(said.verdict, said.withdrawal, said.request, rounds, said.times, records)
         standing = [(each.leaf, rows[each.leaf], each.slot) for each in said.clusters if each.leaf in rows]
-        proof = _prove(snapshot, standing, answer)
+        return _prove(snapshot, standing, answer)
+
+
+def prove_purged(ledger: Ledger, *, at: datetime) -> tuple[int, ...]:
+    """Write the second proof of each request none of whose rounds stands any more, and note it as purged.
+
+    The first proof is renewed: it says then which purge or rollback undid the last round. One that says so already
+    is enough. What cannot be renewed, because the first proof was removed or damaged or is too large, is no reason
+    to keep others waiting: it is purged all the same, and fsck tells that its proof is missing.
+
+    Args:
+        ledger: The run.
+        at: When: now.
+
+    Returns:
+        The numbers of these requests.
+
+    """
+    numbers, proofs = ledger.to_be_purged(), ProofStore(ledger.directory)
+    for number in numbers:
+        statement = _kept_statement(proofs, number)
+        if statement is None:
+            continue
+        with contextlib.suppress(IntegrityError, ProofTooLarge), database.room_to_write(ledger.directory):
+            if _decode_kept(statement, "the first proof is not one that can be read").predicate.clusters:
+                _write_second(ledger, proofs, number, statement)
+    if numbers:
+        with ledger.transaction() as transaction:
+            transaction.note_purged(numbers, at=at)
+    return numbers
+
+
+def _write_second(ledger: Ledger, proofs: ProofStore, number: int, statement: bytes) -> None:
+    """Write the second proof of a request; without a key, the statement, examined under one that is made up."""
+    word = ledger.word_of(number)
+    if ledger.signer is not None:
+        proofs.write(number, renew(ledger, statement, ledger.signer, word=word), purged=True)
+    else:
+        renew(ledger, statement, _made_up(), word=word)
+        proofs.write(number, _renewed(ledger, statement, word).unsigned(), signed=False, purged=True)
+
+
+def _kept_statement(proofs: ProofStore, number: int) -> bytes | None:
+    """The statement of the first proof of a request; None where there is none, or none that can be read."""
+    if (sealed := proofs.read(number)) is None:
+        return proofs.read(number, signed=False)
     try:
-        sealed = proof.sealed(signer)
-    except ProofTooLarge as reason:
-        raise ProofTooLarge(
-            f"the proof cannot be renewed: {reason}; the one that was kept stays good, as of its head"
-        ) from None
-    report = examine(Asked(sealed, [TrustedKey(signer.public)]))
-    if report.failed is not None:
-        raise IntegrityError(f"the renewed proof does not hold ({report.failed.detail}); it is not written")
-    return sealed
+        return Envelope.decode(sealed).statement
+    except Unreadable:
+        return None
 
 
 def _decode_kept(statement: bytes, refusal: str) -> Statement:
@@ -429,9 +483,21 @@ def _prove(reader: Reader, standing: Sequence[tuple[int, int, int]], answer: _An
         verdict=answer.verdict,
         times=answer.times,
         records=answer.records,
+        purge=None if standing else _purge_of(reader, answer),
     )
     model = reader.digest_before(reader.last_round + 1)
     return Proof(Statement.of(predicate, model=model, what_if=answer.withdrawal is None), head)
+
+
+def _purge_of(reader: Reader, answer: _Answer) -> int | None:
+    """The place of the leaf that undid the last round of a leaver none of whose rounds stands.
+
+    None where it was in none, or where they had been undone before it left.
+    """
+    if answer.rounds is None or answer.withdrawal is None:
+        return None
+    place = reader.undone_at(answer.rounds.superseded)
+    return place if place is not None and place > answer.withdrawal else None
 
 
 def _withdrawn_with(reader: Reader, withdrawal: int | None) -> list[Withdrawn]:

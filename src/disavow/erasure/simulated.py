@@ -52,6 +52,10 @@ class Fresh:
         self.holding[which] = holding
         return broken
 
+    def renew(self, which: Positions, leavers: int) -> None:
+        """Train the runs `which` again from their first round on, without all leavers so far."""
+        self.holding[which] = self._new(self.clients - leavers)
+
 
 class Sticky:
     """The clusters of the round before, repaired where leavers left fewer than k.
@@ -89,6 +93,11 @@ class Sticky:
             since = np.where(rolled_back, broken, now + 1).astype(np.int32)
             self._begin_stretch(which[repair], base[repair], since[repair], number)
         return broken
+
+    def renew(self, which: Positions, leavers: int) -> None:
+        """The same: one partition of the survivors for all rounds."""
+        first = np.ones(len(which), dtype=np.int32)
+        self._begin_stretch(which, np.full(len(which), -1), first, leavers)
 
     def _begin_stretch(self, which: Positions, base: Positions, since: Integers, leavers: int) -> None:
         """Go on from the clusters of stretch `base` less leavers; from none where it is -1."""
@@ -134,6 +143,11 @@ class FreshRecords(Fresh):
             broken[:, None] > 0, np.minimum(self.since[which], begins[:, None]), self.since[which]
         )
         return broken
+
+    def renew(self, which: Positions, leavers: int) -> None:
+        """See `Fresh`: everybody is in all rounds again."""
+        super().renew(which, leavers)
+        self.since[which] = 1
 
 
 class StickyRecords(Sticky):

@@ -22,6 +22,7 @@ from disavow.proof.history import History, replay
 from disavow.proof.leaves import (
     KeyLeaf,
     Leaf,
+    PurgeLeaf,
     RebuiltLeaf,
     RollbackLeaf,
     RoundLeaf,
@@ -114,14 +115,20 @@ def _standing(checked: Checked, logged: Sequence[sa.Row[Any]], history: History)
 
 
 def _erasures(checked: Checked, logged: Sequence[sa.Row[Any]], leaves: Sequence[Leaf]) -> Iterator[Finding]:
-    """Every erasure has its withdrawal, whose entries are the withdrawn slots, and its rollback."""
+    """Every erasure has its withdrawal, whose entries are the withdrawn slots, and its rollback; or its purge."""
     latest = list(accumulate((leaf.time for leaf in leaves), max))
     withdrawal = {
         row.erasure: (row.position, leaf)
         for row, leaf in zip(logged, leaves, strict=True)
         if isinstance(leaf, WithdrawalLeaf)
     }
+    purge = {row.erasure: leaf for row, leaf in zip(logged, leaves, strict=True) if isinstance(leaf, PurgeLeaf)}
     for erasure in checked.connection.execute(sa.select(erasures).order_by(erasures.c.id)):
+        if erasure.purge:
+            told = purge.pop(erasure.id, None)
+            if told is None or told.to != erasure.rollback_to:
+                yield Finding(_WHERE, f"the purge of erasure {erasure.id} is not the one in the log")
+            continue
         found = withdrawal.pop(erasure.id, None)
         if found is None:
             yield Finding(_WHERE, f"erasure {erasure.id} has no withdrawal in it")
@@ -136,6 +143,8 @@ def _erasures(checked: Checked, logged: Sequence[sa.Row[Any]], leaves: Sequence[
         if erasure.rollback_to != (following.to if isinstance(following, RollbackLeaf) else None):
             yield Finding(_WHERE, f"the rollback of erasure {erasure.id} is not the one in the log")
         yield from _requests(checked, erasure.id, leaf, place)
+    for erasure_id in purge:
+        yield Finding(_WHERE, f"it has a purge of erasure {erasure_id}, which is none")
     for erasure_id, (place, _) in withdrawal.items():
         yield Finding(_WHERE, f"leaf {place} is the withdrawal of erasure {erasure_id}, which is not there")
 

@@ -38,7 +38,8 @@ def check_proofs(checked: Checked) -> Iterator[Finding]:
             _check(checked, store, proof)
         except (VerificationError, IntegrityError) as error:
             yield Finding(f"{PROOFS}/{proof.name}", str(error), spare=True)
-    yield from _missing(checked, {proof.request for proof in kept})
+    yield from _missing(checked, {proof.request for proof in kept if not proof.purged})
+    yield from _missing_second(checked, store, {proof.request for proof in kept if proof.purged})
 
 
 def _missing(checked: Checked, proved: set[int]) -> Iterator[Finding]:
@@ -51,9 +52,28 @@ def _missing(checked: Checked, proved: set[int]) -> Iterator[Finding]:
             yield Finding(f"request {request}", what, fault=False)
 
 
+def _missing_second(checked: Checked, store: ProofStore, proved: set[int]) -> Iterator[Finding]:
+    query = sa.select(requests.c.id).where(requests.c.purged_at.is_not(None), requests.c.note != RESTORED)
+    for request in checked.connection.execute(query.order_by(requests.c.id)).scalars():
+        if request not in proved and not _says_purged(store, request):
+            yield Finding(f"request {request}", "is purged, and has no second proof in the run", fault=False)
+
+
+def _says_purged(store: ProofStore, request: int) -> bool:
+    """Whether the first proof of a request says already that none of its rounds stands, or does not show any."""
+    for signed in (True, False):
+        if (data := store.read(request, signed=signed)) is not None:
+            try:
+                said = decode_statement(Envelope.decode(data).statement if signed else data).predicate
+            except (VerificationError, IntegrityError):
+                return True  # what is wrong with it is said elsewhere
+            return not said.clusters
+    return True  # that it is missing is said elsewhere
+
+
 def _check(checked: Checked, store: ProofStore, proof: KeptProof) -> None:
     """Raise what is wrong with one proof."""
-    data = store.read(proof.request, signed=proof.signed)
+    data = store.read(proof.request, signed=proof.signed, purged=proof.purged)
     if data is None:
         return  # a run at work has taken it away
     statement = decode_statement(Envelope.decode(data).statement if proof.signed else data)
@@ -64,6 +84,8 @@ def _check(checked: Checked, store: ProofStore, proof: KeptProof) -> None:
         raise IntegrityError("is about another log than this run's")
     if place != (said.withdrawal, said.request):
         raise IntegrityError(f"is not about request {proof.request}")
+    if proof.purged and said.clusters:
+        raise IntegrityError("is a second proof, and shows rounds that stand")
     head = Checkpoint(origin_of(checked.run_id), len(hashes), root_of(hashes))
     if not proof.signed and said.checkpoint != head.body:
         raise IntegrityError("has another head than that of its leaves")

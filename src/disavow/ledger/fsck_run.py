@@ -35,7 +35,7 @@ from disavow.ledger.models import MODELS, ModelStore, from_safetensors
 from disavow.ledger.proofs import PROOFS
 from disavow.ledger.restored import restored
 from disavow.ledger.run_files import exposed_in, unsafe_in
-from disavow.ledger.schema import erasures, models, requests, rounds, run
+from disavow.ledger.schema import erasures, models, requests, rounds, run, withdrawals
 from disavow.ledger.updates import UPDATES, UpdateStore
 
 _TRIES = 20
@@ -302,6 +302,7 @@ def _erasures(checked: Checked) -> Iterator[Finding]:
         if row.erasure is not None and row.verdict not in set(VerdictKind):
             yield Finding(f"request {row.id}", "was judged, yet has no verdict")
         yield from _records(checked, row)
+    yield from _unpurged(checked)
 
 
 def _records(checked: Checked, row: sa.Row[Any]) -> Iterator[Finding]:
@@ -326,6 +327,27 @@ def _records(checked: Checked, row: sa.Row[Any]) -> Iterator[Finding]:
         if not all(map(excluded.excludes, named)):
             what = "is judged, and its records are not excluded yet; the next command that writes completes it"
             yield Finding(where, what, fault=False)
+
+
+def _unpurged(checked: Checked) -> Iterator[Finding]:
+    """Whose first standing round is noted is in that round, and whoever has a withdrawn slot somewhere is noted."""
+    standing = {header.id: header.number for header in checked.rounds if header.standing}
+    query = sa.select(withdrawals.c.erasure, withdrawals.c.round_id).distinct()
+    touched: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    for row in checked.connection.execute(query):
+        if row.round_id in standing:
+            touched[row.erasure][row.round_id] = standing[row.round_id]
+    noted: defaultdict[int, list[int]] = defaultdict(list)
+    for row in checked.connection.execute(sa.select(requests).where(requests.c.first_round.is_not(None))):
+        if row.first_round not in touched[row.erasure]:
+            yield Finding(f"request {row.id}", "is said to be in a round that it is not withdrawn from")
+            continue
+        if row.purged_at is not None:
+            yield Finding(f"request {row.id}", "is said to be purged, and a round of it stands")
+        noted[row.erasure].append(standing[row.first_round])
+    for erasure, found in touched.items():
+        if min(found.values(), default=None) != min(noted[erasure], default=None):
+            yield Finding(f"erasure {erasure}", "withdrew slots of standing rounds for which no request is noted")
 
 
 def _still_present(checked: Checked, digest: str) -> bool:

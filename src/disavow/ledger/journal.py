@@ -14,6 +14,12 @@ What is written, in this order; each line is one transaction, or a file that is 
     6  files         given-up models and updates removed; the leavers' keys destroyed          (`Keyring.forget`)
     7  transaction   answered                                                                          (`finish`)
 
+A purge is an erasure that answers no request: 1 without withdrawals, 2, 3 and 7. Whoever has no slot in a standing
+round any more, after a purge or any other rollback, is purged once the rebuild is complete:
+
+    8  files         its second proof                                                    (`erasure.prove_purged`)
+    9  transaction   purged                                                                       (`note_purged`)
+
 A crash before 1 leaves a request that waits; after it, whoever opens the run for writing goes on with the state
 that is written down. 4 comes before 6, because a proof is made from what the keys open. A head of the log is noted
 in the keyring before the transaction that writes it commits: a run is never newer than its keyring. So is the key
@@ -96,6 +102,50 @@ class Rebuilding:
     newest: int
 
 
+@dataclass(frozen=True)
+class Purge:
+    """A purge that was begun: which rounds it undid, when, and what it took.
+
+    Args:
+        number: The number of its erasure.
+        first: The first round that it undid.
+        last: The last one, up to which is retrained.
+        begun_at: When it was begun.
+        finished_at: When it was complete; None where it is not.
+        cost: What the rounds took that were trained for it.
+        remark: What its report says beyond that.
+
+    """
+
+    number: int
+    first: int
+    last: int
+    begun_at: datetime
+    finished_at: datetime | None
+    cost: Cost
+    remark: str
+
+
+@dataclass(frozen=True)
+class Unpurged:
+    """Requests whose clients were withdrawn, and are in the model all the same, as far as anybody can say.
+
+    Args:
+        rounds: By the number of the request, the first standing round in which its client had a slot.
+
+    """
+
+    rounds: Mapping[int, int]
+
+    def __bool__(self) -> bool:
+        return bool(self.rounds)
+
+    @property
+    def first(self) -> int | None:
+        """The first standing round with a withdrawn slot; None where there is none."""
+        return min(self.rounds.values(), default=None)
+
+
 def waiting(
     connection: sa.Connection,
     *,
@@ -167,6 +217,8 @@ def open_erasure(
     erasure: int = connection.execute(erasures.insert().values(values).returning(erasures.c.id)).scalar_one()
     absent = never_present(connection, members, requested.leavers)
     successors = members.keyring.prepare_successors(requested.staying) if requested.staying else {}
+    stand = connection.execute(sa.select(rounds.c.id, rounds.c.number).where(rounds.c.standing))
+    standing = {row.id: row.number for row in stand}
     for number, client in requested.clients.items():
         kind = VerdictKind.NEVER_PRESENT if client in absent else verdict.kind
         judged = {"erasure": erasure, "verdict": kind.value, "successor": successors.get(client)}
@@ -179,9 +231,31 @@ def open_erasure(
         ]
         if left:
             connection.execute(withdrawals.insert(), left)
+            stood = [row["round_id"] for row in left if row["round_id"] in standing]
+            first = min(stood, key=standing.__getitem__, default=None)
+            mine = requests.update().where(requests.c.client == client, requests.c.erasure == erasure)
+            connection.execute(mine.values(first_round=first))
     for client, successor in successors.items():  # what else they ask for goes on waiting, under other salts
         others = requests.update().where(requests.c.client == client, requests.c.erasure.is_(None))
-        connection.execute(others.where(requests.c.cancelled_at.is_(None)).values(client=successor, word=None))
+        in_force = sa.and_(requests.c.cancelled_at.is_(None), requests.c.refused_at.is_(None))
+        connection.execute(others.where(in_force).values(client=successor, word=None))
+    return erasure
+
+
+def open_purge(connection: sa.Connection, first: int, back_to: int, *, mechanism: str, at: datetime) -> int:
+    """Write down that the rounds from `back_to` on are undone, because `first` has a withdrawn slot."""
+    newest = sa.select(sa.func.max(rounds.c.number)).where(rounds.c.standing)
+    values = {
+        "state": RequestState.REBUILDING.value,
+        "rollback_to": back_to,
+        "broken": None if first == back_to else first,
+        "target": connection.execute(newest).scalar_one(),
+        "rounds_before": connection.execute(sa.select(sa.func.max(rounds.c.id))).scalar_one(),
+        "mechanism": mechanism,
+        "opened_at": time_to_text(at),
+        "purge": True,
+    }
+    erasure: int = connection.execute(erasures.insert().values(values).returning(erasures.c.id)).scalar_one()
     return erasure
 
 
@@ -217,6 +291,63 @@ def supersede(connection: sa.Connection, first: int, erasure: int) -> None:
         rounds.update()
         .where(rounds.c.standing, rounds.c.number >= first)
         .values(standing=False, superseded_by=erasure)
+    )
+    undone = sa.select(rounds.c.id).where(rounds.c.superseded_by == erasure)
+    connection.execute(requests.update().where(requests.c.first_round.in_(undone)).values(first_round=None))
+
+
+def unpurged(connection: sa.Connection) -> Unpurged:
+    """The requests that were judged and of whose clients a standing round has a withdrawn slot."""
+    query = sa.select(requests.c.id, rounds.c.number).join(rounds, rounds.c.id == requests.c.first_round)
+    return Unpurged({row.id: row.number for row in connection.execute(query.order_by(requests.c.id))})
+
+
+def purged(connection: sa.Connection) -> frozenset[int]:
+    """The numbers of the requests that are noted as purged."""
+    query = sa.select(requests.c.id).where(requests.c.purged_at.is_not(None))
+    return frozenset(connection.execute(query).scalars())
+
+
+def to_be_purged(connection: sa.Connection) -> tuple[int, ...]:
+    """The numbers of the answered requests that are yet to be noted as purged: none of their rounds stands.
+
+    None while rounds are to be rebuilt: no model is served then that a proof could be of.
+    """
+    if rebuilding(connection) is not None:
+        return ()
+    query = (
+        sa.select(requests.c.id)
+        .join(erasures, erasures.c.id == requests.c.erasure)
+        .where(
+            erasures.c.state == RequestState.ANSWERED.value,
+            requests.c.verdict != VerdictKind.NEVER_PRESENT.value,
+            requests.c.first_round.is_(None),
+            requests.c.purged_at.is_(None),
+        )
+    )
+    return tuple(connection.execute(query.order_by(requests.c.id)).scalars())
+
+
+def note_purged(connection: sa.Connection, keyring: Keyring, numbers: Sequence[int], *, at: datetime) -> None:
+    """Note that nothing of the clients of these requests is in the model any more."""
+    for number in numbers:
+        note_event(connection, keyring, number, EventKind.PURGED, at=at)
+
+
+def purges(connection: sa.Connection) -> tuple[Purge, ...]:
+    """All purges, in the order in which they were begun."""
+    query = sa.select(erasures).where(erasures.c.purge).order_by(erasures.c.id)
+    return tuple(
+        Purge(
+            row.id,
+            row.rollback_to,
+            row.target,
+            datetime.fromisoformat(row.opened_at),
+            None if row.finished_at is None else datetime.fromisoformat(row.finished_at),
+            Cost(row.rounds, row.client_epochs, row.exchanged_bytes, row.seconds),
+            row.remark,
+        )
+        for row in connection.execute(query)
     )
 
 
@@ -366,6 +497,10 @@ def finish(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> tupl
     found = connection.execute(query).all()
     known = keyring.by_number([row.client for row in found if row.client is not None])
     done = {row.erasure for row in found} - {row.erasure for row in found if row.client in known}
+    rebuilt_purges = sa.select(erasures.c.id).where(
+        erasures.c.state == RequestState.DELETING.value, erasures.c.purge
+    )
+    done |= set(connection.execute(rebuilt_purges).scalars())
     gone = [row.client for row in found if row.erasure in done and row.client is not None]
     connection.execute(
         requests.update().where(requests.c.client.in_(gone)).values(client=None, successor=None)

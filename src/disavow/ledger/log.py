@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from disavow.errors import ConfigError, IntegrityError
 from disavow.ledger import rows
 from disavow.ledger.leaves import cluster_hashes, cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
-from disavow.ledger.members import UNKNOWN, Members, RequestSalts, has_tokens, selected
+from disavow.ledger.members import UNKNOWN, Members, RequestSalts, batches, has_tokens, selected
 from disavow.ledger.run_state import count_commit
 from disavow.ledger.schema import erasures, log, memberships, requests, rounds, run
 from disavow.ledger.withdrawals import withdrawn_by
@@ -30,6 +30,7 @@ from disavow.proof.leaves import (
     Leaf,
     LoggedRequest,
     LogLeaf,
+    PurgeLeaf,
     RebuiltLeaf,
     RollbackLeaf,
     RoundLeaf,
@@ -145,6 +146,12 @@ def log_erasure(connection: sa.Connection, members: Members, erasure: int) -> No
     if row.rollback_to is not None:
         back = RollbackLeaf(withdrawal=place, to=row.rollback_to, at=day_of(row.opened_at))
         append(connection, back, erasure=erasure)
+
+
+def log_purge(connection: sa.Connection, erasure: int) -> None:
+    """The leaf of a purge."""
+    row = connection.execute(sa.select(erasures).where(erasures.c.id == erasure)).one()
+    append(connection, PurgeLeaf(to=row.rollback_to, at=day_of(row.opened_at)), erasure=erasure)
 
 
 def _request_salts(members: Members, request: sa.Row[Any]) -> RequestSalts:
@@ -274,7 +281,7 @@ def closed_leaves(connection: sa.Connection, shown: Collection[int]) -> list[Log
         kind = value["type"]
         if kind in ("round", "rebuilt"):
             models.append(value["after"])
-        elif kind == "rollback":
+        elif kind in ("rollback", "purge"):
             undone.update(models[value["to"] - 1 :])
             del models[value["to"] - 1 :]
         found.append(
@@ -319,11 +326,31 @@ def withdrawal_places(connection: sa.Connection) -> dict[int, int]:
     """The place of each erasure's withdrawal in the log, in order."""
     query = (
         sa.select(log.c.erasure, sa.func.min(log.c.position).label("place"))
-        .where(log.c.erasure.is_not(None))
+        .join(erasures, erasures.c.id == log.c.erasure)
+        .where(~erasures.c.purge)
         .group_by(log.c.erasure)
         .order_by(sa.text("place"))
     )
     return {row.erasure: row.place for row in connection.execute(query)}
+
+
+def undone_at(connection: sa.Connection, places: Collection[int]) -> int | None:
+    """The place of the rollback or purge that undid the last of the rounds at these places; None where one stands.
+
+    Of an erasure that undid rounds, the last leaf is the one that says so.
+    """
+    found: set[int] = set()
+    for some in batches(sorted(places)):
+        query = sa.select(rounds.c.standing, rounds.c.superseded_by).join(log, log.c.round_id == rounds.c.id)
+        for row in connection.execute(query.where(log.c.position.in_(some)).distinct()):
+            if row.standing:
+                return None
+            found.add(row.superseded_by)
+    last = [
+        connection.execute(sa.select(sa.func.max(log.c.position)).where(log.c.erasure == erasure)).scalar_one()
+        for erasure in found
+    ]
+    return max(last, default=None)
 
 
 _SLOTS = (

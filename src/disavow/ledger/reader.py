@@ -48,7 +48,7 @@ from disavow.ledger.blobs import location_of
 from disavow.ledger.bucket import Location
 from disavow.ledger.client_secrets import ClientSecrets
 from disavow.ledger.evidence import evidence
-from disavow.ledger.journal import Rebuilding, Waiting
+from disavow.ledger.journal import Purge, Rebuilding, Unpurged, Waiting
 from disavow.ledger.keyring import Keyring
 from disavow.ledger.log import LoggedRound, LoggedSlot, LogSize
 from disavow.ledger.members import UNKNOWN, Members
@@ -497,6 +497,26 @@ class Reader(ABC):
     def rebuilding(self) -> Rebuilding | None:
         """What has to be rebuilt before open erasures can go on; None when nothing has."""
         return self._read(journal.rebuilding)
+
+    def unpurged(self) -> Unpurged:
+        """The requests whose clients' updates may be in the model though they were withdrawn; with the rounds."""
+        return self._read(journal.unpurged)
+
+    def purged(self) -> frozenset[int]:
+        """The numbers of the requests that are noted as purged."""
+        return self._read(journal.purged)
+
+    def to_be_purged(self) -> tuple[int, ...]:
+        """The numbers of the requests that are yet to be noted as purged; see `journal.to_be_purged`."""
+        return self._read(journal.to_be_purged)
+
+    def purges(self) -> tuple[Purge, ...]:
+        """All purges, in the order in which they were begun."""
+        return self._read(journal.purges)
+
+    def undone_at(self, places: Collection[int]) -> int | None:
+        """The place of the leaf that undid the last of the rounds at these places; see `log.undone_at`."""
+        return self._read(log.undone_at, places)
 
     def unchanged(self) -> int:
         """How many standing rounds end in a model that an open erasure has undone; see `journal.unchanged`."""

@@ -26,6 +26,7 @@ SET_BY = {
     EventKind.REFUSED: "refused_at",
     EventKind.PAUSED: "paused_at",
     EventKind.APPROVED: "approved_at",
+    EventKind.PURGED: "purged_at",
 }
 """The column of a request that has the time of such an event; the end of a pause empties its column again."""
 

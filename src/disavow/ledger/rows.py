@@ -173,7 +173,10 @@ def _checksum(what: str, row: Row, names: Iterable[str]) -> bytes:
     return hashlib.sha256(f"disavow/{what}/v1\x00".encode() + json.dumps(told).encode()).digest()[:8]
 
 
-REQUEST = ("asked_at", "stream_round", "cancelled_at", "refused_at", "paused_at", "approved_at", "note", "records")
+REQUEST = (
+    *("asked_at", "stream_round", "note", "records"),
+    *("cancelled_at", "refused_at", "paused_at", "approved_at", "purged_at"),
+)
 """The columns of a request that its checksum binds."""
 
 

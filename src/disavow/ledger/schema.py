@@ -9,7 +9,7 @@
               ├─ evaluations 0..1
               ├─ events 1
               ├─ rebuilt 0..1 (what a round without clusters was rebuilt from)
-              └─ log 1 (and one for each withdrawal, rollback and key)
+              └─ log 1 (and one for each withdrawal, rollback, purge and key)
 
 Who filled a slot is said by the keyring alone (`ledger/keyring.py`): `memberships` has a pseudonym and what is
 sealed under the client's key. They stay when a client is forgotten, and nobody can open or link them any more.
@@ -224,6 +224,13 @@ erasures = sa.Table(
     sa.Column("remark", sa.Text, nullable=False, server_default=""),
     sa.Column("broken", sa.Integer, comment="the first broken round; NULL where it is that of rollback_to"),
     sa.Column("criterion", sa.String, comment="what does not hold there; NULL in a rebuilt round, or if deniable"),
+    sa.Column(
+        "purge",
+        sa.Boolean,
+        nullable=False,
+        server_default=sa.false(),
+        comment="it answers no request: it undid the rounds with withdrawn slots; broken is the first of them",
+    ),
     sqlite_autoincrement=True,
 )
 
@@ -240,6 +247,12 @@ requests = sa.Table(
     sa.Column("refused_at", sa.String, comment="UTC, ISO 8601; likewise"),
     sa.Column("paused_at", sa.String, comment="UTC, ISO 8601; NULL where it is not paused"),
     sa.Column("approved_at", sa.String, comment="UTC, ISO 8601; NULL where nobody has approved it"),
+    sa.Column("purged_at", sa.String, comment="UTC, ISO 8601; NULL while its updates may be in the model"),
+    sa.Column(
+        "first_round",
+        sa.ForeignKey("rounds.id"),
+        comment="the first standing round with a slot that was withdrawn for it; NULL where none stands",
+    ),
     sa.Column("note", sa.Text, nullable=False, server_default="", comment="why it was placed, if nobody asked"),
     sa.Column("records", sa.Integer, comment="how many it names, for a client that stays; NULL: the whole client"),
     sa.Column("successor", sa.BigInteger, comment="the client's next number in the keyring; NULL once forgotten"),
@@ -260,6 +273,19 @@ sa.Index(
     sqlite_where=requests.c.client.is_not(None),
 )
 sa.Index("ix_requests_waiting", requests.c.id, sqlite_where=sa.and_(requests.c.erasure.is_(None), _in_force))
+
+# who may still be in the model, and whose last round was undone and is to be proved: the latter are always few
+sa.Index("ix_requests_first_round", requests.c.first_round, sqlite_where=requests.c.first_round.is_not(None))
+sa.Index(
+    "ix_requests_to_be_purged",
+    requests.c.id,
+    sqlite_where=sa.and_(
+        requests.c.erasure.is_not(None),
+        requests.c.verdict != "never present",
+        requests.c.first_round.is_(None),
+        requests.c.purged_at.is_(None),
+    ),
+)
 
 request_events = sa.Table(
     "request_events",
@@ -306,7 +332,7 @@ log = sa.Table(
     sa.Column("leaf", sa.Text, nullable=False, comment="canonical JSON; see proof/leaves.py"),
     sa.Column("hash", sa.LargeBinary, nullable=False, comment="leaf hash of RFC 6962"),
     sa.Column("round_id", sa.ForeignKey("rounds.id"), unique=True, comment="the round it logs"),
-    sa.Column("erasure", sa.ForeignKey("erasures.id"), comment="the erasure whose withdrawal or rollback it logs"),
+    sa.Column("erasure", sa.ForeignKey("erasures.id"), comment="whose withdrawal, rollback or purge it logs"),
     sa.Column("clusters", sa.LargeBinary, comment="the leaf hashes of a round's clusters"),
     sa.Column("frontier", sa.LargeBinary, nullable=False, comment="roots of the perfect subtrees up to here"),
     sa.Column("head", sa.Text, comment="the checkpoint signed when this was the last leaf; NULL if it was not"),

@@ -51,6 +51,25 @@ class Transaction(Snapshot):
         """Append the leaf of an erasure's withdrawals to the log, and that of its rollback if there is one."""
         log.log_erasure(self._connection, self.members, erasure)
 
+    def open_purge(self, first: int, back_to: int, *, mechanism: str, at: datetime) -> int:
+        """Undo the standing rounds from `back_to` on, and log it; the number of the erasure.
+
+        Args:
+            first: The first standing round with a withdrawn slot.
+            back_to: The first round to undo: that one, or an earlier one whose model is kept.
+            mechanism: What retrains them.
+            at: When.
+
+        """
+        erasure = journal.open_purge(self._connection, first, back_to, mechanism=mechanism, at=at)
+        journal.supersede(self._connection, back_to, erasure)
+        log.log_purge(self._connection, erasure)
+        return erasure
+
+    def note_purged(self, numbers: Sequence[int], *, at: datetime) -> None:
+        """Note that nothing of the clients of these requests is in the model any more."""
+        journal.note_purged(self._connection, self.members.keyring, numbers, at=at)
+
     def sign_head(self) -> None:
         """Sign what the transaction has appended to the log, if there is a key."""
         if self._signer is not None:

@@ -60,6 +60,7 @@ from disavow.proof.summary import (
     count_records,
     delta_in_words,
     erased_records,
+    purged_in_words,
     rebuilt_in_words,
     records_in_words,
     unchanged_in_words,
@@ -464,6 +465,9 @@ def check_bounds(v: Verification) -> str:
 def check_verdict(v: Verification) -> str:
     """The answer is the one in the log, and shows every round that it committed to."""
     found = _check_what_if(v.predicate) if v.statement.what_if else _check_erasure(v.predicate, v.history)
+    if isinstance(v.predicate, Predicate) and v.predicate.purge is not None:
+        _check_purge(v.predicate, v.history)
+        found = f"{found}; {purged_in_words(v.statement, v.history)}"
     same = unchanged_in_words(v.statement, v.history)
     if same:
         v.report.warnings.append(f"{same}: nothing shows that they were retrained")
@@ -473,7 +477,8 @@ def check_verdict(v: Verification) -> str:
 def _check_what_if(said: AnyPredicate) -> str:
     """Nobody asked, so it points to nothing in the log; the clusters alone decide."""
     kind, linked = said.verdict.kind, (said.withdrawal, said.request, said.rounds, said.times, said.verdict.start)
-    if any(value is not None for value in (*linked, erased_records(said))):
+    purge = said.purge if isinstance(said, Predicate) else None
+    if any(value is not None for value in (*linked, erased_records(said), purge)):
         raise VerificationError("a what-if has no withdrawal")
     if kind == "rollback" or (kind == "never present") != (not said.clusters):
         raise VerificationError(f"{kind} is not what the clusters say")
@@ -518,6 +523,20 @@ def _check_records(said: ErasedRecords | None, logged: bytes | None, run_id: str
         raise VerificationError("the log says otherwise whether records or a whole client were to be erased")
     if said is not None and commit_records(run_id=run_id, count=said.count, closed=said.closed) != logged:
         raise VerificationError("the records are not those that the withdrawal committed to")
+
+
+def _check_purge(said: Predicate, history: History) -> None:
+    """That leaf, behind the withdrawal, undid the last round with the leaver in it.
+
+    The rounds of the leaver are those that its withdrawal committed to: all of them are shown or superseded. And of
+    those that stand, the replay has put all from the purge on behind it: they were trained after it.
+    """
+    superseded = () if said.rounds is None else said.rounds.superseded
+    if said.clusters or not superseded:
+        raise VerificationError("a slot of the leaver stands, or it was in no round: nothing was purged")
+    place = max(history.undone_by[at] for at in superseded)
+    if said.purge != place or said.withdrawal is None or place < said.withdrawal:
+        raise VerificationError(f"leaf {said.purge} is not the one that undid the leaver's last round")
 
 
 def _check_times(times: Times, *, asked: str, judged: str) -> None:

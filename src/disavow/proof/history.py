@@ -14,17 +14,20 @@ from disavow.proof.leaves import (
     KeyLeaf,
     LoggedPolicy,
     LogLeaf,
+    PurgeLeaf,
     RebuiltLeaf,
     RollbackLeaf,
     RoundLeaf,
     RunLeaf,
     WithdrawalLeaf,
+    is_exact,
 )
 from disavow.proof.notes import PublicKey
 from disavow.proof.withdrawal_slots import Entries, read_slots
 
 AnyRound = RoundLeaf | RebuiltLeaf | ClosedRound
 AnyWithdrawal = WithdrawalLeaf | ClosedWithdrawal
+Undoing = RollbackLeaf | PurgeLeaf
 
 
 @dataclass
@@ -41,7 +44,8 @@ class History:
         withdrawals: The leaves of all withdrawals, by their places, in order.
         entries: The slots that each of them withdraws; none in a log of version 3.
         undone: Models of rounds that were undone.
-        due: The last round that the rollbacks since the last round with clusters undid: no later one is rebuilt.
+        undone_by: The place of the rollback or purge that undid a round, by the place of the round.
+        due: The last round that was undone since the last round with clusters: no later one is rebuilt.
 
     """
 
@@ -54,6 +58,7 @@ class History:
     withdrawals: dict[int, AnyWithdrawal] = field(default_factory=dict)
     entries: dict[int, Entries] = field(default_factory=dict)
     undone: set[str] = field(default_factory=set)
+    undone_by: dict[int, int] = field(default_factory=dict)
     due: int = 0
 
     @property
@@ -71,19 +76,19 @@ class History:
         """The leaves of the rounds that stand."""
         return [self.rounds[place] for place in self.standing]
 
-    def unchanged(self, withdrawal: int) -> list[int]:
-        """Find the standing rounds behind a withdrawal that end in a model of before it which was undone.
+    def unchanged(self, behind: int) -> list[int]:
+        """Find the standing rounds behind a withdrawal or a purge that end in a model of before it that was undone.
 
         Args:
-            withdrawal: The place of its leaf.
+            behind: The place of its leaf.
 
         """
         standing = set(self.standing)
-        earlier = [place for place in self.rounds if place < withdrawal]
+        earlier = [place for place in self.rounds if place < behind]
         undone = {self.rounds[place].after for place in earlier if place not in standing}
         undone -= {self.rounds[place].after for place in earlier if place in standing}
         undone.discard(self.promised.initial_model)
-        return [place for place in self.standing if place > withdrawal and self.rounds[place].after in undone]
+        return [place for place in self.standing if place > behind and self.rounds[place].after in undone]
 
     def rollback_after(self, withdrawal: int) -> int | None:
         """Find the round to which a withdrawal rolled back; None if it did not.
@@ -136,17 +141,27 @@ def replay(leaves: Sequence[LogLeaf]) -> History:
             history.withdrawals[place] = leaf
         elif isinstance(leaf, RollbackLeaf):
             _check_rollback(history, place, leaf)
-            history.due = max(history.due, len(history.standing))
-            history.undone |= {history.rounds[undone].after for undone in history.standing[leaf.to - 1 :]}
-            del history.standing[leaf.to - 1 :]
-            last = history.rounds[history.standing[-1]].after if history.standing else None
-            history.model = last or history.promised.initial_model
+            _undo(history, place, leaf)
+        elif isinstance(leaf, PurgeLeaf):
+            _check_purge(history, place, leaf)
+            _undo(history, place, leaf)
         else:
             _check_key(place, leaf, keys)
             history.key = leaf.key
             keys.add(leaf.key)
     _check_end(history)
     return history
+
+
+def _undo(history: History, place: int, leaf: Undoing) -> None:
+    """Undo the standing rounds from that of the leaf on."""
+    history.due = max(history.due, len(history.standing))
+    gone = history.standing[leaf.to - 1 :]
+    history.undone |= {history.rounds[undone].after for undone in gone}
+    history.undone_by |= dict.fromkeys(gone, place)
+    del history.standing[leaf.to - 1 :]
+    last = history.rounds[history.standing[-1]].after if history.standing else None
+    history.model = last or history.promised.initial_model
 
 
 def _check_end(history: History) -> None:
@@ -233,6 +248,22 @@ def _check_rollback(history: History, place: int, leaf: RollbackLeaf) -> None:
         raise VerificationError(f"leaf {place} is a rollback without its withdrawal")
     if leaf.to > len(history.standing):
         raise VerificationError(f"leaf {place} rolls back to round {leaf.to}, which does not stand")
+
+
+def _check_purge(history: History, place: int, leaf: PurgeLeaf) -> None:
+    """It leaves no round standing from which a slot was withdrawn, and what it undoes is trained again exactly."""
+    if history.promised.version == MAPPED:
+        raise VerificationError(f"leaf {place} is a purge in a log of version {MAPPED}, which has none")
+    if not is_exact(history.policy.mechanism):
+        raise VerificationError(f"leaf {place} is a purge, and {history.policy.mechanism} does not retrain exactly")
+    if leaf.to > len(history.standing):
+        raise VerificationError(f"leaf {place} purges from round {leaf.to} on, which does not stand")
+    withdrawn = {at for entries in history.entries.values() for at in entries.places}
+    for number, standing in enumerate(history.standing[: leaf.to - 1], start=1):
+        if standing in withdrawn:
+            raise VerificationError(
+                f"leaf {place} purges from round {leaf.to} on, and leaves round {number} with a withdrawn slot"
+            )
 
 
 def _check_key(place: int, leaf: KeyLeaf, keys: set[PublicKey | None]) -> None:

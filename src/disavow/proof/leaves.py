@@ -1,4 +1,4 @@
-"""The leaves of a run's log: what was promised, each round, each withdrawal, each rollback, each change of key.
+"""The leaves of a run's log: what was promised, each round, withdrawal, rollback and purge, each change of key.
 
 A leaf is a small record in canonical form. It names nobody: a round leaf holds the root over its clusters, the leaf
 of a rebuilt round that over its slots, a withdrawal leaf the root over the slots that it withdraws.
@@ -81,6 +81,16 @@ def _read_version(value: Any, where: str) -> int:
 def _rebuilds(mechanism: str) -> bool:
     """Tell whether a mechanism that somebody else registered rebuilds rounds approximately."""
     return strategies.MECHANISMS.added(mechanism) and not strategies.MECHANISMS[mechanism].exact
+
+
+def is_exact(mechanism: str) -> bool:
+    """Tell whether a mechanism retrains undone rounds exactly.
+
+    Args:
+        mechanism: Its name, as a log has it.
+
+    """
+    return mechanism not in APPROXIMATE_MECHANISMS and not _rebuilds(mechanism)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,6 +277,15 @@ class RollbackLeaf(_Leaf):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PurgeLeaf(_Leaf):
+    """The standing rounds from `to` on were undone, so that no withdrawn slot is left in a standing round."""
+
+    type: Annotated[str, constant("purge")] = "purge"
+    to: Positive
+    at: Day
+
+
+@dataclass(frozen=True, kw_only=True)
 class KeyLeaf(_Leaf):
     """From here on heads are signed with this key."""
 
@@ -318,7 +337,7 @@ class ClosedWithdrawal:
         return leaf_hash(_WITHDRAWAL_TAG + data + self.digest + self.slots)
 
 
-Leaf = RunLeaf | RoundLeaf | RebuiltLeaf | WithdrawalLeaf | RollbackLeaf | KeyLeaf
+Leaf = RunLeaf | RoundLeaf | RebuiltLeaf | WithdrawalLeaf | RollbackLeaf | PurgeLeaf | KeyLeaf
 
 LogLeaf = Leaf | ClosedRound | ClosedWithdrawal
 """A leaf of a log that was read from a proof."""
@@ -329,6 +348,7 @@ _KINDS: dict[str, type[Leaf]] = {
     "rebuilt": RebuiltLeaf,
     "withdrawal": WithdrawalLeaf,
     "rollback": RollbackLeaf,
+    "purge": PurgeLeaf,
     "key": KeyLeaf,
 }
 
@@ -511,7 +531,7 @@ def open_log(shown: Sequence[ShownLeaf]) -> list[LogLeaf]:
                 attempts[len(models)] += 1
                 models.append(item.after)
                 rounds += 1
-            elif isinstance(item, RollbackLeaf):
+            elif isinstance(item, RollbackLeaf | PurgeLeaf):
                 del models[item.to :]
     return leaves
 

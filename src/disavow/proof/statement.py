@@ -27,7 +27,7 @@ from disavow.proof.record import (
     constant,
     word,
 )
-from disavow.proof.validation import hashed, to_base64
+from disavow.proof.validation import hashed, positive, to_base64
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 ERASURE = "urn:disavow:proof-of-deniability:v4"
@@ -162,8 +162,10 @@ class Predicate(Record):
     """What a statement says.
 
     `withdrawal` is the place of a leaf, `request` the index of a request in it; of a what-if, these,
-    `rounds` and `times` are None. `cover` are the subtrees over the other entries of the leaver's withdrawal, one
-    root behind the other. `records` is left out where the whole client was to be erased.
+    `rounds` and `times` are None. `purge` is the place of the purge or rollback that undid the last round with the
+    leaver in it; left out while one stands, and where the leaver was in none. `cover` are the subtrees over the
+    other entries of the leaver's withdrawal, one root behind the other. `records` is left out where the whole
+    client was to be erased.
     """
 
     checkpoint: Text
@@ -179,6 +181,7 @@ class Predicate(Record):
     verdict: StatedVerdict
     times: Times | None
     records: Annotated[ErasedRecords | None, Codec(ErasedRecords.parse, ErasedRecords.to_json), LEFT_OUT] = None
+    purge: Annotated[int | None, Codec(positive), LEFT_OUT] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from statistics import median
 from disavow.errors import VerificationError
 from disavow.proof.bounds import as_odds, bounds_of, chance_drawn, log10_odds, total_ratio
 from disavow.proof.history import History
-from disavow.proof.leaves import LoggedPolicy, RunLeaf, rounds_by_place
+from disavow.proof.leaves import LoggedPolicy, PurgeLeaf, RollbackLeaf, RunLeaf, rounds_by_place
 from disavow.proof.statement import AnyPredicate, AnyStatement, ErasedRecords, Predicate
 
 EXCLUDES_NOBODY = "adaptive Δ excludes nobody"
@@ -170,7 +170,7 @@ def rebuilt_in_words(rounds: int) -> str:
 
 
 def unchanged_in_words(statement: AnyStatement, history: History) -> str:
-    """Say of a rollback how many rounds since end in models that were undone, in place of "retrained".
+    """Say of a rollback or purge how many rounds since end in models that were undone, in place of "retrained".
 
     Args:
         statement: What a proof says.
@@ -180,13 +180,43 @@ def unchanged_in_words(statement: AnyStatement, history: History) -> str:
         A clause; "" where there is nothing to say.
 
     """
-    withdrawal = statement.predicate.withdrawal
-    if withdrawal is None or statement.what_if or statement.predicate.verdict.kind != "rollback":
+    withdrawal, purge = statement.predicate.withdrawal, _purge_of(statement)
+    if withdrawal is None or statement.what_if:
         return ""
-    same = history.unchanged(withdrawal)
+    if purge is None and statement.predicate.verdict.kind != "rollback":
+        return ""
+    same = history.unchanged(withdrawal if purge is None else purge)
     if not same:
         return ""
-    ends = "1 round since the rollback ends in the very model that was undone"
+    since = "rollback" if purge is None or isinstance(history.leaves[purge], RollbackLeaf) else "purge"
+    ends = f"1 round since the {since} ends in the very model that was undone"
     if len(same) > 1:
-        ends = f"{len(same)} rounds since the rollback end in the very models that were undone"
+        ends = f"{len(same)} rounds since the {since} end in the very models that were undone"
     return ends + (", the one served among them" if same[-1] == history.standing[-1] else "")
+
+
+def purged_in_words(statement: AnyStatement, history: History) -> str:
+    """Say that no round with the leaver in it stands, and what undid the last one.
+
+    Args:
+        statement: What a proof says.
+        history: Its log.
+
+    Returns:
+        A clause; "" where it says nothing of a purge.
+
+    """
+    place = _purge_of(statement)
+    leaf = None if place is None or place >= len(history.leaves) else history.leaves[place]
+    if not isinstance(leaf, PurgeLeaf | RollbackLeaf):
+        return ""
+    kind = "purge" if isinstance(leaf, PurgeLeaf) else "rollback"
+    return (
+        f"no update of the leaver is in the model served: the {kind} of {leaf.at} (leaf {place}) undid its last "
+        f"round, and every round from {leaf.to} on was trained after it"
+    )
+
+
+def _purge_of(statement: AnyStatement) -> int | None:
+    """The place that a statement calls its purge; version 3 has none."""
+    return statement.predicate.purge if isinstance(statement.predicate, Predicate) else None

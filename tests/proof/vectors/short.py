@@ -72,6 +72,7 @@ def vectors() -> Iterator[Vector]:
         short("short together", x=2).train(3).leave(LEAVER, OTHER, client(3)).train(1).proof(OTHER),
     )
     yield from _rollbacks()
+    yield from _purges()
     yield from _rest()
 
 
@@ -118,6 +119,47 @@ def _rollbacks() -> Iterator[Vector]:
         .rebuild(2, without=[LEAVER])
         .train(1)
         .what_if(LEAVER),
+    )
+
+
+def purged() -> World:
+    """Two left, deniable, the second after another round; a purge undoes all three, and two are trained again."""
+    world = short("short purge").train(1, without=[LEAVER]).train(1).leave(LEAVER).train(1).leave(OTHER)
+    return world.purge().train(2).leave(LATER).train(1)
+
+
+def _purges() -> Iterator[Vector]:
+    world = purged()
+    yield genuine("short-purge", "a purge undid the leaver's last round", world.proof(LEAVER, purged=True))
+    before = short("short purge").train(1, without=[LEAVER]).train(1).leave(LEAVER).proof(LEAVER)
+    yield genuine(
+        "short-purge-renewed",
+        "the same, with the opening from before the purge",
+        replace(world.proof(LEAVER, purged=True), opening=before.opening),
+    )
+    yield genuine("short-purge-not-said", "the same, without the place of the purge", world.proof(LEAVER))
+    yield genuine("short-purge-of-others", "somebody left after it", world.proof(LATER))
+    yield genuine(
+        "short-purge-by-rollback",
+        "the rollback of another undid the leaver's last round",
+        short("short purge")
+        .train(1, without=[LEAVER])
+        .train(1)
+        .leave(LEAVER)
+        .leave(OTHER, to=2)
+        .train(1)
+        .proof(LEAVER, purged=True),
+    )
+    yield genuine(
+        "short-purge-later",
+        "a purge from round 2 on: nobody was withdrawn from round 1",
+        short("short later")
+        .train(1, without=[LEAVER])
+        .train(2)
+        .leave(LEAVER)
+        .purge()
+        .train(2)
+        .proof(LEAVER, purged=True),
     )
 
 

@@ -14,10 +14,10 @@ from disavow.proof.envelope import PACKED_TYPE, to_be_signed
 from disavow.proof.leaves import MAPPED
 from disavow.proof.validation import to_base64
 from tests.proof.vectors.hostile.forging import Edit, edited, in_cluster, in_predicate, vector_of
-from tests.proof.vectors.short import among_others, rolled_back, same_models, short
+from tests.proof.vectors.short import among_others, purged, rolled_back, same_models, short
 from tests.proof.vectors.valid import LEAVER, OTHER
 from tests.proof.vectors.vector import Vector
-from tests.proof.world import SERVER, Made, World
+from tests.proof.world import SERVER, Made, World, client
 
 Leaves = list[dict[str, Any]]
 _ROUND = 64
@@ -32,6 +32,49 @@ def short_refused() -> Iterator[Vector]:
     yield from _slots()
     yield from _clusters()
     yield from _survivors()
+    yield from _purges()
+
+
+def _purges() -> Iterator[Vector]:
+    """A purge that leaves a withdrawn slot standing, and what a proof may not call one."""
+
+    def said(place: int | None) -> Edit:
+        return in_predicate(purge=place)
+
+    world = purged()
+    made, leaf = world.proof(LEAVER, purged=True), world.undone_at[2]
+    for name, about, other in (
+        ("short-purge-at-the-withdrawal", "the leaf of the withdrawal is called the purge", 3),
+        ("short-purge-at-a-round", "a round is called the purge", leaf + 1),
+        ("short-purge-beyond-the-log", "no leaf stands where the purge is said to be", 1_000),
+    ):
+        yield edited(made, name, about, "verdict", said(other))
+    yield edited(made, "short-purge-null", "the purge is null", "statement", said(None))
+    yield edited(among_others().proof(LEAVER), "short-purge-and-standing", "a slot stands", "verdict", said(6))
+    yield edited(world.what_if(client(6)), "short-purge-of-a-what-if", "nobody left", "verdict", said(leaf))
+    undone = short("short purge before").train(2).leave(OTHER, to=1).leave(LEAVER).train(1).proof(LEAVER)
+    yield edited(undone, "short-purge-before", "its rounds were undone before it left", "verdict", said(4))
+    for name, about, forged in (
+        (
+            "short-purge-too-late",
+            "it leaves a round standing with a withdrawn slot",
+            short("short late").train(3).leave(LEAVER).purge(2).train(2).proof(LEAVER),
+        ),
+        ("short-purge-of-no-round", "it undoes a round that does not stand", _purged_beyond()),
+        (
+            "short-purge-approximate",
+            "the mechanism does not retrain exactly",
+            short("short federaser", mechanism="federaser").train(2).leave(LEAVER).purge().train(2).proof(LEAVER),
+        ),
+    ):
+        yield vector_of(forged, name, about, "rounds", forged.proof)
+    mapped = World("purge of version 3").train(2).leave(LEAVER).purge().train(2).proof(LEAVER)
+    yield vector_of(mapped, "purge-of-version-3", "logs of version 3 have no purge", "rounds", mapped.proof)
+
+
+def _purged_beyond() -> Made:
+    world = short("short beyond").train(2, without=[LEAVER]).leave(LEAVER)
+    return world.purge(4).train(1).proof(LEAVER)
 
 
 def _bytes(text: str) -> bytes:
