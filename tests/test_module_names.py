@@ -12,18 +12,19 @@ ORDINARY = """
     accountants after aggregate alignment app attackers audit backend base batched batches batching before blobs
     bounds broadcast bucket budget build by cache calibration canonical catalogue chain check checks choice cli
     clustering commands commitment compiled config convnet copying creation cuda curves data database dataset
-    declarations decode demo difference digits distances domain dropout dry env envelope epsilon erase errors
-    escaping evidence factory federaser files findings fixed flower folder follow forecast forging fsck fused game
-    gaussian geometry graphs history hub id identity images init initial intervals journal judge key keygen keyring
-    keys kmeans layers layout leaves lenet5 level limitations lira loading local lock log loss mdav members memory
-    merkle messages migrations mini mlflow models network nodes noise notes nvrtc objectives output parameters
-    participation partition partitioners passphrase perturb pkcs8 plan plot pool postgres power precision privacy
-    progress protocol prove pseudonyms randomness reader record replies report reproducibility resnet restored
-    results retention retrain retraining roc roster rows run runs samples sampling schema sealed search secrets
-    sequential settings sgd show signals simulated sqlite stack stacked state statement status step sticky store
-    strategies stream study subject summary table tensorboard texts theorem threads tiling toml tracing tracker
-    tracking train trained trainer training transaction user validation vectors verify versions without work worker
-    workload written
+    declarations decode demo difference digits distances domain dropout dry env envelope epsilon erase
+    errors escaping evidence factory federaser files findings fixed flower folder follow forecast forging
+    fsck fused game gaussian geometry graphs history hub id identity images init initial intervals journal
+    judge key keygen keyring keys kmeans layers layout leaves lenet5 level limitations lira loading local lock
+    log loss mdav members memory merkle messages migrations mini mlflow models network nodes noise notes
+    nvrtc objectives output parameters participation partition partitioners passphrase perturb pkcs8 plan
+    plot pool postgres power precision privacy progress protocol prove pseudonyms randomness reader record replies
+    report reproducibility resnet restored results retention retrain retraining roc roster rows run runs
+    samples sampling schema search secrets sequential settings sgd show signals simulated sqlite stack stacked state
+    statement status step sticky store strategies stream study subject summary table tensorboard theorem threads
+    tiling toml tracing tracker tracking train trained trainer training transaction user validation vectors
+    verify versions without work worker workload
+    records sealed texts written
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it
 
