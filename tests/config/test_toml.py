@@ -259,6 +259,7 @@ def any_settings(draw: st.DrawFn) -> Settings:
         values["privacy"]["epsilon"] = None
     if values["mechanism"]["name"] == "federaser":
         values["ledger"]["retention"] = "all"
+        values["deniability"]["purge"] = "never"
     if values["engine"]["name"] == "sequential":
         values["engine"] |= {"device": "cpu", "precision": "float32"}
     return Settings(**values)
