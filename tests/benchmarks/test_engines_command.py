@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +101,10 @@ def cache(tmp_path: Path, samples: Path) -> Path:
 
 
 def run_engines(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks", "engines", "--clients=2", "--samples=20", *map(str, arguments)]
-    env = with_repository(DISAVOW_DATA_DIR="")
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=250, check=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DISAVOW_DATA_DIR", "")
+        patch.setenv("PYTHONPATH", with_repository()["PYTHONPATH"])
+        return forked.module("benchmarks", "engines", "--clients=2", "--samples=20", *arguments, cwd=cwd)
 
 
 def test_a_small_benchmark_from_end_to_end(tmp_path: Path, cache: Path) -> None:
@@ -117,6 +117,9 @@ def test_a_small_benchmark_from_end_to_end(tmp_path: Path, cache: Path) -> None:
     order = [(one["number"], one["contestant"]) for one in told["passes"]]
     assert order == [(1, "plain"), (1, "disavow sequential")]  # `test_passes` shows that passes take turns
     assert all(len(one["seconds"]) == 1 for one in told["passes"])
+    assert [set(one["versions"]) for one in told["passes"]] == [{"torch"}, {"disavow", "torch"}]
+    for one in told["passes"]:  # of 20 test samples
+        assert one["accuracy"] * 20 == pytest.approx(round(one["accuracy"] * 20))
     assert told["data"] == "digits of scikit-learn, enlarged and repeated"
     assert (told["asked"]["clients"], told["asked"]["warmup"]) == (2, 1)
     assert {row["contestant"] for row in told["rows"]} == {"plain", "disavow sequential"}
