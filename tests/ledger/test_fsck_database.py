@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from disavow.errors import DisavowError, LedgerError, RunMissing
 from disavow.ledger import fsck
 from disavow.ledger.database import NAME
+from tests.cli import forked
 from tests.cli.forked import disavow
 from tests.cli.process import assert_refused
 from tests.erasure.mechanisms.contract import leave, reopen_toy, toy_settings, trained_toy
@@ -64,8 +63,7 @@ def test_other_commands_refuse_a_damaged_database_in_one_line(run_dir: Path, com
 
 
 def _fuzz(*arguments: str | Path) -> dict[str, str]:
-    command = [sys.executable, "-m", "tests.ledger.fuzz", *map(str, arguments)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    result = forked.module("tests.ledger.fuzz", *arguments, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     complaints: dict[str, str] = json.loads(result.stdout)
     return complaints
