@@ -40,6 +40,18 @@ class ErasureRequest:
     `client` is None once the id has been deleted. `remark` says what the verdict alone does not, such as why
     a model could not be retrained. `approximate`: rounds were rebuilt for it by other means than retraining.
     `cancelled_at` is set where it was cancelled.
+
+    Attributes:
+        number: Its number in the run, from 1 on.
+        client: Who asked, or None.
+        asked_at: When it was placed.
+        state: How far it is.
+        verdict: What it was judged to be, once it was.
+        cost: What answering it took, once it was answered.
+        answered_at: When it was answered.
+        remark: In words, or empty.
+        approximate: Whether rounds were rebuilt approximately.
+        cancelled_at: When it was cancelled.
     """
 
     number: int
@@ -64,7 +76,11 @@ class ErasureRequest:
         return self.state not in (RequestState.WAITING, RequestState.CANCELLED)
 
     def to_json(self) -> dict[str, Any]:
-        """What became of it, for machines; without the client."""
+        """What became of it, for machines; without the client.
+
+        Returns:
+            Values that `json.dumps` takes; times in ISO 8601.
+        """
         taken = self.answered_at - self.asked_at if self.answered_at else None
         return {
             "number": self.number,
