@@ -58,3 +58,17 @@ def test_readme_names_only_commands_and_files_that_exist() -> None:
         assert f"`disavow {word}" in commands, word
     for target in re.findall(r"\]\(([^)#:]+)\)", text):
         assert (ROOT / target).exists(), target
+
+
+def test_the_architecture_names_files_and_functions_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    package = ROOT / "src" / "disavow"
+    files = set(re.findall(r"`([\w/]+/\w+\.py)(?:::\w+)?`", text))
+    assert len(files) > 30
+    for file in files:
+        assert (package / file).exists() or (ROOT / file).exists(), file
+    for file, name in re.findall(r"`([\w/]+\.py)`, `([\w.]+)`", text):
+        source = (package / file).read_text(encoding="utf-8")
+        assert all(re.search(rf"^ *(?:def|class) {each}\b", source, re.MULTILINE) for each in name.split(".")), name
+    for folder in re.findall(r"`(\w+(?:/\w+)*/)`", text):
+        assert (package / folder).is_dir() or (ROOT / folder).is_dir(), folder

@@ -164,6 +164,16 @@ class Federation:
 
         with Federation.open(Path("runs/first")) as federation:
             answer = federation.erase(["client-07"])
+
+    Attributes:
+        directory: Where the run lies.
+        settings: What its config.toml says.
+        ledger: Its ledger, open.
+        keys: The folder of the operator's keys.
+        clock: What time it is.
+        ask: Asks for the passphrase of the signing key.
+        openings: The folder for leavers' openings; None for one beside the run.
+        loading: Shows how far the data is.
     """
 
     directory: Path
@@ -228,6 +238,9 @@ class Federation:
                 (docs/databases.md), or "sqlite" for a file in the directory; by default what the settings say, or
                 DISAVOW_DATABASE, or else that file.
 
+        Returns:
+            The run, open for training; close it, or use it as a context manager.
+
         Raises:
             RunExists: The directory is not empty.
             ConfigError: The settings cannot be used.
@@ -283,6 +296,9 @@ class Federation:
             loading: Shows how far the data is.
             engine: What trains a run of one's own code, in place of what the settings say; closed with the run.
 
+        Returns:
+            The run; close it, or use it as a context manager.
+
         Raises:
             RunMissing: There is no run.
             RunInUse: Another process holds it, and `write` was asked for.
@@ -328,6 +344,9 @@ class Federation:
             clock: What time it is.
             ask: Asks for the passphrase of the signing key.
             openings: The folder for leavers' openings; without it, one beside the run.
+
+        Returns:
+            The run, open for training.
 
         Raises:
             ConfigError: The run that is there has other settings, or models of another layout.
@@ -730,7 +749,11 @@ class Federation:
     # -- erasure requests --------------------------------------------------------------------------------------
 
     def clients(self) -> tuple[str, ...]:
-        """List the clients that are in the run."""
+        """List the clients that are in the run.
+
+        Returns:
+            Their ids, in order.
+        """
         return self.ledger.clients()
 
     def requests(self, numbers: Sequence[int] | None = None) -> tuple[ErasureRequest, ...]:
@@ -738,6 +761,9 @@ class Federation:
 
         Args:
             numbers: Which requests; None for all.
+
+        Returns:
+            The requests, each with its state, verdict and cost.
 
         """
         return tuple(map(self._with_approval, self.ledger.requests(numbers)))
@@ -1293,7 +1319,11 @@ class Federation:
     # -- what it holds ------------------------------------------------------------------------------------------
 
     def unsettled(self) -> Unsettled:
-        """Look whether rounds are still to be rebuilt, and whether leavers are in the run again."""
+        """Look whether rounds are still to be rebuilt, and whether leavers are in the run again.
+
+        Returns:
+            What is still to be done; false where nothing is.
+        """
         with self.ledger.snapshot() as snapshot:
             forgotten = snapshot.restored_from_backup()
             found = Unsettled(snapshot.rebuilding(), forgotten, snapshot.last_round + 1, run=str(self.directory))
@@ -1303,7 +1333,11 @@ class Federation:
         return replace(found, remedy=further) if found else found
 
     def status(self) -> Status:
-        """Tell what the run holds, without touching it."""
+        """Tell what the run holds, without touching it.
+
+        Returns:
+            The state of the run, of which `to_json` gives a form for machines.
+        """
         ledger, settings = self.ledger, self.settings
         models, leaves, key = ledger.round_models(), ledger.log_length(), ledger.log_key()
         summaries = ledger.summaries()
@@ -1561,6 +1595,9 @@ class Federation:
             client: Who would ask.
             proof: What `what_if` gave.
 
+        Returns:
+            The file that was written.
+
         """
         folder = check_openings(self.openings or default_openings(self.directory), self.directory)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -1595,6 +1632,9 @@ class Federation:
 
     def signed_head(self) -> str:
         """Give the newest signed head of the log.
+
+        Returns:
+            A note as transparency logs have it: origin, size, root and signatures.
 
         Raises:
             ConfigError: The log is not signed.
@@ -1640,6 +1680,9 @@ class Federation:
         Args:
             request: The number of the request.
 
+        Returns:
+            The file, whether it is still there or not.
+
         """
         folders = [*([self.openings] if self.openings else []), default_openings(self.directory)]
         found = [opening_path(folder, self.ledger.run_id, request) for folder in folders]
@@ -1650,6 +1693,9 @@ class Federation:
 
         Args:
             request: The number of the request.
+
+        Returns:
+            Those numbers, or None.
 
         """
         from disavow.proof.summary import summarise

@@ -47,7 +47,12 @@ class Prospect:
 
 @dataclass(frozen=True)
 class Answer:
-    """Every client's request as it stands now; and why those that wait could not be answered here."""
+    """Every client's request as it stands now; and why those that wait could not be answered here.
+
+    Attributes:
+        requests: Each client's request, by its id.
+        refusal: Why those that wait could not be answered; None where none waits for that reason.
+    """
 
     requests: Mapping[str, ErasureRequest]
     refusal: CannotRetrain | None = None
@@ -228,6 +233,23 @@ class Status:
 
     `obstacle` says why no more rounds can be trained, where more are wanted; `engine` which engine trained last,
     and why no faster one did. `due` are the requests that are open, the one with the least time left first.
+
+    Attributes:
+        run: Where it lies, as a command would name it.
+        run_id: Its id.
+        created_at: When it was started.
+        created_by: The version of disavow that started it.
+        policy: What it promises.
+        settings: What its config.toml says.
+        clients: How many are in it; None where its keyring is not at hand.
+        log: How long its log is, and who signs it, in words.
+        unsettled: What is still to be done before it serves its model.
+        stored_bytes: What it takes on disk.
+        models: Which models are kept.
+        model: The digest of the model that it serves.
+        budget: What is spent of the privacy budget, where there is one.
+        odds: What a leaver would have to expect, where that can be told.
+        rounds: All rounds, superseded ones too.
     """
 
     run: str
@@ -256,7 +278,11 @@ class Status:
         return [summary for summary in self.rounds if summary.standing]
 
     def to_json(self) -> dict[str, Any]:
-        """The same for machines."""
+        """The same for machines.
+
+        Returns:
+            Values that `json.dumps` takes.
+        """
         return {
             "run": self.run,
             "run_id": self.run_id,

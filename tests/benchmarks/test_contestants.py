@@ -1,4 +1,4 @@
-"""The peers do the workload that we do; the plain one and ours are run as they are in a benchmark."""
+"""The peers do the workload that we do; `test_engines_command` runs the plain one and ours."""
 
 from __future__ import annotations
 
@@ -69,28 +69,10 @@ def test_the_sum_weighs_each_client_by_its_samples_and_leaves_the_model_alone(sa
     assert (alone[0] / 60 - model).norm() > 0
 
 
-def test_the_plain_loop_from_end_to_end(samples: Path) -> None:
-    done = run(["contestants.plain", "--workers=2"], samples, PYTHONPATH=str(CONTESTANTS))
-    assert done.failure is None
-    assert len(done.seconds) == 2
-    assert done.versions == {"torch": torch.__version__}
-    assert done.accuracy is not None
-    assert done.accuracy * 20 == pytest.approx(round(done.accuracy * 20))
-
-
 def test_a_worker_that_fails_does_not_leave_the_others_waiting(tmp_path: Path) -> None:
     done = run(["contestants.plain", "--workers=2"], tmp_path / "nothing.npz", PYTHONPATH=str(CONTESTANTS))
     assert done.failure is not None
     assert "nothing.npz" in done.failure
-
-
-def test_ours_from_end_to_end(samples: Path) -> None:
-    command = ["benchmarks.engines.ours", "--engine=sequential", "--network=lenet5", "--federations=1"]
-    done = run(command, samples)
-    assert done.failure is None
-    assert len(done.seconds) == 2
-    assert done.versions.keys() == {"disavow", "torch"}
-    assert done.accuracy is not None
 
 
 @pytest.mark.parametrize("module", ["flower", "pfl"])

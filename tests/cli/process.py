@@ -66,14 +66,6 @@ def write_config(path: Path, values: Mapping[str, Any]) -> Path:
     return path
 
 
-def only_error(result: subprocess.CompletedProcess[str]) -> str:
-    """The one line on stderr of a command that refused, without its code; it printed nothing else."""
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1, result.stderr
-    assert result.stdout == ""
-    return without_code(lines[0])
-
-
 def assert_refused(result: subprocess.CompletedProcess[str], kind: type[DisavowError], *named: object) -> None:
     """Expect one line on stderr with this error's code and exit code, which names these: clients, files, keys."""
     assert result.returncode == kind.exit_code, result.stderr
@@ -82,12 +74,6 @@ def assert_refused(result: subprocess.CompletedProcess[str], kind: type[DisavowE
     assert line.startswith(f"error {kind.code}: "), line
     for each in named:
         assert str(each) in line
-
-
-def without_code(line: str) -> str:
-    """A refusal as it is printed, without its code."""
-    assert re.match(r"error DSV-\d{3}: ", line), line
-    return re.sub(r"^error DSV-\d{3}: ", "error: ", line)
 
 
 def error_code(result: subprocess.CompletedProcess[str]) -> str:

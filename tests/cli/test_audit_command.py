@@ -24,7 +24,6 @@ from disavow.cli.audit import COULD_NOT_SEE
 from disavow.errors import ConfigError, DisavowError, RunMissing, UnknownClient
 from disavow.federation import Federation
 from disavow.ledger import Ledger
-from tests.cli import process
 from tests.cli.forked import disavow
 from tests.cli.process import COMMAND, assert_refused, environment
 from tests.ledger.making import files_of
@@ -103,10 +102,10 @@ def told(resumed: Resumed) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def shown(run: Path, client: str, tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    """The same audit in words, by a process that nobody interrupts."""
+    """The same audit in words, which nobody interrupts."""
     before = files_of(run)
     plot = tmp_path_factory.mktemp("audit plot") / "roc.png"
-    done = process.disavow("audit", run, "--client", client, *QUICK, "--plot", plot)
+    done = disavow("audit", run, "--client", client, *QUICK, "--plot", plot)
     assert done.returncode in (0, 1), done.stderr
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert files_of(run) == before

@@ -17,8 +17,8 @@ import pytest
 
 from disavow import cli, errors
 from disavow.cli.audit import COULD_NOT_SEE
-from disavow.errors import DisavowError
-from tests.cli.process import COMMAND, environment, only_error
+from disavow.errors import DisavowError, RunMissing
+from tests.cli.process import COMMAND, assert_refused, environment
 from tests.kill.erasure_driver import Driver, Ended
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -176,4 +176,4 @@ def test_an_error_is_one_line(tmp_path: Path) -> None:
         check=False,
         timeout=60,
     )
-    assert (ended.returncode, only_error(ended)[:7]) == (2, "error: ")
+    assert_refused(ended, RunMissing, tmp_path)

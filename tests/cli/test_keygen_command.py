@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from disavow.errors import ConfigError, Unreadable, VerificationError
 from tests.cli import process
 from tests.cli.forked import disavow
-from tests.cli.process import only_error, write_config
+from tests.cli.process import assert_refused, write_config
 from tests.cli.signed_run import LEAVER, SECRET, SETTINGS, STAYER, World, checks
 from tests.ledger.making import files_of
 
@@ -37,8 +38,7 @@ def test_keygen_without_a_passphrase_or_a_terminal_says_what_to_do(
 ) -> None:
     monkeypatch.delenv("DISAVOW_PASSPHRASE", raising=False)
     result = disavow("keygen", "--folder", tmp_path / "keys")
-    assert result.returncode == 2
-    assert "set DISAVOW_PASSPHRASE, or say --no-passphrase" in only_error(result)
+    assert_refused(result, ConfigError, "DISAVOW_PASSPHRASE", "--no-passphrase")
     assert not (tmp_path / "keys").exists()
 
 
@@ -49,8 +49,7 @@ def test_keygen_never_overwrites_and_rotates_when_told_to(tmp_path: Path) -> Non
     assert "(not encrypted)" in first.stdout
     before = files_of(keys)
     again = disavow("keygen", "--folder", keys, "--no-passphrase")
-    assert again.returncode == 2
-    assert "never overwritten; `disavow keygen --rotate` replaces the key" in only_error(again)
+    assert_refused(again, ConfigError, keys, "disavow keygen --rotate")
     assert files_of(keys) == before
     rotated = disavow("keygen", "--folder", keys, "--no-passphrase", "--rotate")
     assert rotated.returncode == 0
@@ -74,8 +73,7 @@ def test_keygen_revokes_a_replaced_key_and_verify_refuses_what_it_signed_by_name
     assert checks(result)["signature"] is False
     assert old[:16] in result.stdout
     alone = disavow("verify", copied.receipts / "receipt-1.json", "--key", copied.keys / "keys.json")
-    assert alone.returncode == 1
-    assert old[:16] in only_error(alone)
+    assert_refused(alone, VerificationError, old[:16])
 
 
 def test_keygen_encrypts_a_key_anew(copied: World) -> None:
@@ -89,15 +87,13 @@ def test_keygen_encrypts_a_key_anew(copied: World) -> None:
 @pytest.mark.parametrize("name", ["two words", "a+b", ""])
 def test_keygen_refuses_a_name_that_no_key_can_have(tmp_path: Path, name: str) -> None:
     result = disavow("keygen", "--folder", tmp_path / "keys", "--no-passphrase", "--name", name)
-    assert result.returncode == 2
-    assert "a key's name has 1 to 100 of" in only_error(result)
+    assert_refused(result, Unreadable, repr(name), 100)
 
 
 def test_keygen_refuses_a_folder_inside_a_run(world: World) -> None:
     for folder in (world.run, world.run / "keys", world.run / "deep" / "er"):
         result = disavow("keygen", "--folder", folder, "--no-passphrase")
-        assert result.returncode == 2
-        assert "keys lie outside every run" in only_error(result)
+        assert_refused(result, ConfigError, folder, world.run)
 
 
 # -- prove and receipt refuse ------------------------------------------------------------------------------------
@@ -109,8 +105,7 @@ def test_a_locked_key_without_its_passphrase_stops_a_command_before_anything_is_
     monkeypatch.delenv("DISAVOW_PASSPHRASE", raising=False)
     monkeypatch.setenv("DISAVOW_KEYS", str(world.keys))
     result = disavow("train", world.folder / "config.toml", "--run", tmp_path / "run")
-    assert result.returncode == 2
-    assert "is locked; set DISAVOW_PASSPHRASE to its passphrase" in only_error(result)
+    assert_refused(result, ConfigError, world.keys, "DISAVOW_PASSPHRASE")
     assert not (tmp_path / "run").exists()
 
 

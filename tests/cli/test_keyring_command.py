@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from disavow.errors import ConfigError
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.copying import run_id_of
 from disavow.ledger.keyring import Keyring
 from tests.cli.erasing import Command, contents
-from tests.cli.process import error_code, only_error
+from tests.cli.process import assert_refused, error_code
 from tests.kill.erasure_driver import Driver
 
 
@@ -69,9 +70,7 @@ def test_check_finds_a_leavers_key_that_was_put_back(run: Path, keyring: Keyring
 def test_files_that_others_may_read_are_refused(run: Path, keyring: Keyring, disavow: Command) -> None:
     (keyring.folder / "keys.1").chmod(0o640)
     for command in ("show", "check"):
-        refused = disavow("keyring", command, run)
-        assert refused.returncode == 2
-        assert "chmod" in only_error(refused)
+        assert_refused(disavow("keyring", command, run), ConfigError, keyring.folder / "keys.1", "chmod")
 
 
 def test_a_backup_is_a_keyring_of_its_own_and_is_never_overwritten(

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from disavow.cli.app import app
 from disavow.cli.plan import HEADER, plan
 from disavow.errors import ConfigError
-from tests.cli.process import disavow, only_error
+from tests.cli.process import assert_refused, disavow
 from tests.refusals import refuses
 
 ASKED: dict[str, Any] = {
@@ -125,58 +125,57 @@ def test_a_plot_is_written_beside_the_table(
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changed", "named"),
     [
-        ({"xs": [5]}, "--x is 5; allowed: 1 to the largest --k, which is 4"),
-        ({"xs": [0]}, "--x is 0; allowed: 1 to the largest --k, which is 4"),
-        ({"ks": [2, 4]}, "--k is 2; allowed: at least the smallest --x, which is 3"),
-        ({"ks": [21]}, "--k is 21; allowed: 2 to the number of clients, which is 20"),
-        ({"ks": [1], "xs": [1]}, "--k is 1; allowed: 2 to the number of clients, which is 20"),
-        ({"clients": 1}, "--clients is 1; allowed: a whole number of at least 2"),
-        ({"rounds": 0}, "--rounds is 0; allowed: a whole number of at least 1"),
+        ({"xs": [5]}, ["--x is 5", "allowed: 1 to", "--k", "4"]),
+        ({"xs": [0]}, ["--x is 0", "allowed: 1 to", "--k", "4"]),
+        ({"ks": [2, 4]}, ["--k is 2", "--x", "3"]),
+        ({"ks": [21]}, ["--k is 21", "allowed: 2 to", "20"]),
+        ({"ks": [1], "xs": [1]}, ["--k is 1", "allowed: 2 to", "20"]),
+        ({"clients": 1}, ["--clients is 1", "2"]),
+        ({"rounds": 0}, ["--rounds is 0", "1"]),
         (
             {"rounds": 5_000_000},
-            "--rounds is 5000000; allowed: clients times rounds up to 50,000,000; there are 20 clients",
+            ["--rounds is 5000000", "50,000,000", "20"],
         ),
-        ({"request_rate": 1.5}, "--request-rate is 1.5; allowed: 0 to 1, the chance of a request after each round"),
+        ({"request_rate": 1.5}, ["--request-rate is 1.5", "allowed: 0 to 1"]),
         (
             {"request_rate": -0.1},
-            "--request-rate is -0.1; allowed: 0 to 1, the chance of a request after each round",
+            ["--request-rate is -0.1", "allowed: 0 to 1"],
         ),
         (
             {"request_rate": float("nan")},
-            "--request-rate is nan; allowed: 0 to 1, the chance of a request after each round",
+            ["--request-rate is nan", "allowed: 0 to 1"],
         ),
-        ({"simulations": 1}, "--simulations is 1; allowed: 2 to 10,000,000"),
-        ({"simulations": 10**21}, f"--simulations is {10**21}; allowed: 2 to 10,000,000"),
-        ({"seed": -1}, "--seed is -1; allowed: 0 to 4294967295"),
+        ({"simulations": 1}, ["--simulations is 1", "allowed: 2 to 10,000,000"]),
+        ({"simulations": 10**21}, [f"--simulations is {10**21}", "allowed: 2 to 10,000,000"]),
+        ({"seed": -1}, ["--seed is -1", "allowed: 0 to 4294967295"]),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_line(
-    changed: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+    changed: dict[str, Any], named: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ConfigError) as refused:
+    with refuses(ConfigError, *named) as refused:
         asked(**changed)
-    assert str(refused.value) == message
+    assert "\n" not in str(refused.value)
     assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
     ("name", "allowed"),
     [
-        ("a.gif", "a file name that ends in .png, .pdf, .svg"),
-        ("a", "a file name that ends in .png, .pdf, .svg"),
-        ("missing/a.png", "a file in a directory that exists"),
-        ("folder.png", "a file; this is a directory"),
+        ("a.gif", ".png, .pdf, .svg"),
+        ("a", ".png, .pdf, .svg"),
+        ("missing/a.png", "allowed: "),
+        ("folder.png", "allowed: "),
     ],
 )
 def test_a_plot_that_cannot_be_written_is_refused_before_the_simulation(
     name: str, allowed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "folder.png").mkdir()
-    with pytest.raises(ConfigError) as refused:
+    with refuses(ConfigError, f"--plot is {tmp_path / name}", allowed) as refused:
         asked(plot=tmp_path / name, clients=1000, rounds=1000, simulations=10**7)
-    assert str(refused.value).startswith(f"--plot is {tmp_path / name}; allowed: {allowed}")
     assert "\n" not in str(refused.value)
     assert capsys.readouterr().out == ""
 
@@ -207,9 +206,7 @@ def test_as_a_process_of_its_own(tmp_path: Path) -> None:
 
 @registered
 def test_a_refusal_as_a_process_of_its_own() -> None:
-    result = disavow(*LINE, "--x", "9")
-    assert result.returncode == ConfigError.exit_code
-    assert only_error(result) == "error: --x is 9; allowed: 1 to the largest --k, which is 4"
+    assert_refused(disavow(*LINE, "--x", "9"), ConfigError, "--x is 9", "--k", 4)
 
 
 def test_requests_for_records_leave_everybody_in(capsys: pytest.CaptureFixture[str]) -> None:

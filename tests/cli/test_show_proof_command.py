@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from disavow.errors import Unreadable, VerificationError
 from tests.cli import process
 from tests.cli.forked import disavow
-from tests.cli.process import only_error
+from tests.cli.process import assert_refused
 from tests.cli.signed_run import LEAVER, World, tampered
 from tests.proof.vectors.build import FOLDER as VECTORS
 from tests.proof.world import SERVER
@@ -101,13 +102,8 @@ def test_a_rollback_to_the_very_models_it_undid_is_not_called_retrained(tmp_path
 
 
 def test_show_proof_shows_nothing_of_a_proof_that_does_not_hold(world: World, tmp_path: Path) -> None:
-    result = disavow("show-proof", tampered(world.proof, tmp_path / "tampered.json", at=b'"sha256":"'))
-    assert result.returncode == 1
-    assert "the proof does not hold: the signature of" in only_error(result)
+    altered = tampered(world.proof, tmp_path / "tampered.json", at=b'"sha256":"')
+    assert_refused(disavow("show-proof", altered), VerificationError, "signature")
     (tmp_path / "rubbish").write_bytes(b"rubbish")
-    result = disavow("show-proof", tmp_path / "rubbish")
-    assert result.returncode == 2
-    only_error(result)
-    result = disavow("show-proof", world.receipts / "receipt-1.json")
-    assert result.returncode == 2
-    assert "this is a receipt, not a proof" in only_error(result)
+    assert_refused(disavow("show-proof", tmp_path / "rubbish"), Unreadable)
+    assert_refused(disavow("show-proof", world.receipts / "receipt-1.json"), Unreadable, "receipt")

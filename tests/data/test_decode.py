@@ -127,26 +127,23 @@ def test_a_label_that_is_missing_is_named_by_its_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "instead", "words"),
+    ("name", "instead", "named"),
     [
-        ("mnist", {"label": None}, "it has no column label"),
-        ("mnist", {"image": None}, "it has no column image"),
-        ("cifar10", {"img": None}, "it has no column img"),
-        ("celeba", {"Young": None, "Bald": None}, "it has no column Bald and 1 more"),
-        ("mnist", {"label": pyarrow.array(["a", "b"])}, "its column label is string, not int64"),
-        ("mnist", {"label": pyarrow.array([0.5, 1])}, "its column label is double, not int64"),
-        ("celeba", {"Young": pyarrow.array([1, -1])}, "its column Young is int64, not bool"),
-        ("mnist", {"image": pyarrow.array([b"a", b"b"])}, "its column image is binary, not struct<bytes: binary,"),
-        ("mnist", {"image": pyarrow.array([{"path": "a"}] * 2)}, "its column image is struct<path: string>, not"),
+        ("mnist", {"label": None}, ["column label"]),
+        ("mnist", {"image": None}, ["column image"]),
+        ("cifar10", {"img": None}, ["column img"]),
+        ("celeba", {"Young": None, "Bald": None}, ["column Bald", "1 more"]),
+        ("mnist", {"label": pyarrow.array(["a", "b"])}, ["column label", "string", "int64"]),
+        ("mnist", {"label": pyarrow.array([0.5, 1])}, ["column label", "double", "int64"]),
+        ("celeba", {"Young": pyarrow.array([1, -1])}, ["column Young", "int64", "bool"]),
+        ("mnist", {"image": pyarrow.array([b"a", b"b"])}, ["column image", "struct<bytes: binary,"]),
+        ("mnist", {"image": pyarrow.array([{"path": "a"}] * 2)}, ["column image", "struct<path: string>"]),
     ],
 )
-def test_another_schema_is_refused_by_column(name: str, instead: dict[str, Any], words: str) -> None:
+def test_another_schema_is_refused_by_column(name: str, instead: dict[str, Any], named: list[str]) -> None:
     spec = SPECS[name]
-    with pytest.raises(ConfigError) as refused:
+    with refuses(ConfigError, "somewhere.parquet: ", spec.hub, *named):
         refuse_other_schema(rows_of(table(spec, 2, **instead)), spec)
-    assert refused.value.code == "DSV-101"
-    assert str(refused.value).startswith(f"somewhere.parquet: {words}")
-    assert str(refused.value).endswith(f"; allowed: the schema of {spec.hub} (docs/data.md)")
 
 
 @pytest.mark.parametrize("name", SPECS)

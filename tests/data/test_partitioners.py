@@ -18,6 +18,7 @@ from disavow.data.partition import Labels
 from disavow.data.partitioners import partitioned
 from disavow.errors import ConfigError
 from disavow.rounds.randomness import Stream, derive
+from tests.refusals import refuses
 from tests.rounds.builders import PROPERTY
 
 NAMES = ["iid", "dirichlet", "shards", "pathological"]
@@ -110,33 +111,29 @@ def test_which_samples_of_a_label_a_client_holds_is_drawn_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "line"),
+    ("told", "named"),
     [
         (
             {"partition": "pathological", "labels_per_client": 11},
-            "data.labels_per_client is 11; allowed: up to 10, the labels of digits",
+            ["data.labels_per_client is 11", "allowed: up to 10"],
         ),
         (
             {"partition": "pathological", "clients": 9},
-            'data.clients is 9 with data.partition "pathological"; allowed: at least 10, the labels of digits, so '
-            "that somebody holds each",
+            ["data.clients is 9", 'data.partition "pathological"', "allowed: at least 10"],
         ),
         (
             {"partition": "pathological", "clients": 1500, "labels_per_client": 2},
-            "data.clients is 1500 with data.labels_per_client 2: some label of digits has fewer samples than "
-            "clients that would share it; allowed: fewer of either",
+            ["data.clients is 1500", "data.labels_per_client 2"],
         ),
         (
             {"partition": "shards", "clients": 500, "labels_per_client": 4},
-            "data.labels_per_client is 4 with data.clients 500; allowed: up to 3, so that none of the 2,000 pieces "
-            "of the 1,797 training samples is empty",
+            ["data.labels_per_client is 4", "data.clients 500", "allowed: up to 3", "2,000", "1,797"],
         ),
     ],
 )
-def test_what_cannot_be_spread_is_refused_by_name(told: dict[str, Any], line: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_what_cannot_be_spread_is_refused_by_name(told: dict[str, Any], named: list[str]) -> None:
+    with refuses(ConfigError, *named):
         parts_of(DIGITS, **told)
-    assert str(refused.value) == line
 
 
 def test_few_clients_may_hold_every_label() -> None:

@@ -26,12 +26,12 @@ from tests.kill.erasure_driver import ALL, ALONE, TOGETHER, Child, Driver
 pytestmark = pytest.mark.kill
 
 SIGKILLED = -9
-POINTS = 12
+POINTS = 6
 KEYRING_POINTS = 4
 MANY_KEYRING_POINTS = 12
 REBUILDING_POINTS = 4
 MANY_REBUILDING_POINTS = 24
-ROUNDS = 6
+ROUNDS = 4
 REAL: dict[str, Any] = {
     "seed": 21,
     "rounds": ROUNDS,

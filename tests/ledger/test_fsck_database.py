@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from disavow.errors import DisavowError, RunMissing
+from disavow.errors import DisavowError, LedgerError, RunMissing
 from disavow.ledger import fsck
 from disavow.ledger.database import NAME
+from tests.cli import forked
 from tests.cli.forked import disavow
-from tests.cli.process import only_error
+from tests.cli.process import assert_refused
 from tests.erasure.mechanisms.contract import leave, reopen_toy, toy_settings, trained_toy
 from tests.ledger.making import TABLES, all_rows, by_hand, change
 from tests.refusals import refuses
@@ -60,14 +59,11 @@ def test_other_commands_refuse_a_damaged_database_in_one_line(run_dir: Path, com
     data = path.read_bytes()
     garbage = random.Random(4).randbytes(page)
     path.write_bytes(data[: (root - 1) * page] + garbage + data[root * page :])
-    result = disavow(command, run_dir)
-    assert result.returncode == 1
-    assert "damaged" in only_error(result)
+    assert_refused(disavow(command, run_dir), LedgerError, run_dir)
 
 
 def _fuzz(*arguments: str | Path) -> dict[str, str]:
-    command = [sys.executable, "-m", "tests.ledger.fuzz", *map(str, arguments)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    result = forked.module("tests.ledger.fuzz", *arguments, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     complaints: dict[str, str] = json.loads(result.stdout)
     return complaints

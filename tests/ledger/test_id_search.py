@@ -17,6 +17,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from disavow.ledger import id_search
 from disavow.ledger.id_search import files_with
 from tests.ledger.making import create
 from tests.rounds.builders import PROPERTY
@@ -68,8 +69,15 @@ def test_a_longer_id_in_a_name_hides_itself_as_in_bytes(tmp_path: Path, name: st
     assert found(tmp_path, "client-1") == [name]
 
 
-BORDERS = [1 << 16, 1 << 20, 1 << 24]
+PIECE = 1 << 18
+BORDERS = [1 << 16, PIECE, 2 * PIECE]
 """Where a file might be cut by whoever reads it piece by piece."""
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are read in small pieces; `test_what_is_compressed_is_looked_at_piece_by_piece` has usual ones."""
+    monkeypatch.setattr(id_search, "_CHUNK", PIECE)
 
 
 def sparse(path: Path, content: bytes, start: int) -> None:
@@ -80,6 +88,7 @@ def sparse(path: Path, content: bytes, start: int) -> None:
         file.truncate(start + 70_000)
 
 
+@pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("border", BORDERS)
 def test_an_id_across_the_border_of_two_pieces_is_found(tmp_path: Path, border: int) -> None:
     for start in range(border - 10, border + 2):
@@ -88,6 +97,7 @@ def test_an_id_across_the_border_of_two_pieces_is_found(tmp_path: Path, border: 
         assert found(tmp_path, "client-70") == []
 
 
+@pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize(
     ("client", "other", "border"),
     [
@@ -192,7 +202,8 @@ def test_an_id_is_found_in_what_is_encoded_wherever_it_begins(
         assert found(tmp_path, "client-0", "client-07") == (["a"] if before else [])
 
 
-@pytest.mark.parametrize("border", [1 << 16, 1 << 24])
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("border", BORDERS)
 def test_an_encoded_id_across_the_border_of_two_pieces_is_found(tmp_path: Path, border: int) -> None:
     encoded = base64.b64encode(b"....client-07....")
     for start in range(border - len(encoded), border + 1, 3):

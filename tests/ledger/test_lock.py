@@ -15,7 +15,7 @@ import pytest
 from disavow.errors import RunInUse
 from disavow.ledger import Ledger, fsck
 from tests.cli.forked import disavow
-from tests.cli.process import only_error
+from tests.cli.process import assert_refused
 from tests.ledger.making import create
 from tests.refusals import refuses
 
@@ -61,8 +61,7 @@ def test_a_second_writer_is_refused_and_told_the_pid_until_the_first_is_killed(r
 def test_a_second_writer_on_the_command_line_is_exit_4(run_dir: Path) -> None:
     with holder(run_dir) as process:
         result = disavow("resume", run_dir)
-        assert result.returncode == 4
-        assert f"process {process.pid}" in only_error(result)
+        assert_refused(result, RunInUse, process.pid)
 
 
 def test_a_lock_is_given_back_on_close_and_closing_twice_is_closing_once(tmp_path: Path) -> None:

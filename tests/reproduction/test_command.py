@@ -42,7 +42,7 @@ def test_a_grid_of_ones_own_is_run_once_and_shown(tmp_path: Path) -> None:
     assert first.returncode == 0, first.stderr
     assert "not run" in (tmp_path / "build" / "reproduction" / "lenet5-accuracy.md").read_text()
 
-    made = process.run([*COMMAND, *grid_of(tmp_path)], cwd=tmp_path, env=process.with_repository())
+    made = run(*grid_of(tmp_path), cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     assert "6 of 6: MNIST-iid lenet5 sticky k=4 x=4, seed 1: accuracy 0." in made.stderr
 

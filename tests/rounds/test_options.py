@@ -65,7 +65,8 @@ def test_training_stops_before_the_round_that_would_exceed_the_budget(
         assert engine.trained == len(events)  # nobody trained in vain
         assert budget.spent(events) <= 6.0 < budget.spent([*events, events[-1]])
         claim = "sampled" if policy is FIXED else "unconditional"
-        assert f"({claim} claim), and round {len(events) + 1} would make it" in str(refused.value)
+        assert claim in str(refused.value)
+        assert f"round {len(events) + 1} " in str(refused.value)
         with pytest.raises(BudgetSpent):
             open_round(book, options)
         assert book.events() == events

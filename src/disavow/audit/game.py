@@ -124,7 +124,11 @@ class Attacker(Strategy, ABC):
 
     @classmethod
     def check(cls) -> None:
-        """Refuse to score what nobody hands out."""
+        """Refuse to score what nobody hands out.
+
+        Raises:
+            ConfigError: The class declares a unit or needs that no audit has.
+        """
         super().check()
         unit = getattr(cls, "unit", None)
         if unit not in ("record", "world"):

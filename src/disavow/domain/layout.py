@@ -20,7 +20,12 @@ VARIANCE_FLOOR = 1e-5
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One named tensor of a model."""
+    """One named tensor of a model.
+
+    Attributes:
+        name: As in the model's state.
+        shape: Its sizes.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -53,6 +58,9 @@ class ConstantTensor:
 class Layout:
     """How a model's tensors lie in one flat float32 vector, in this order.
 
+    Attributes:
+        tensors: What is in the vector.
+
     >>> layout = Layout((TensorSpec("weight", (2, 3)), TensorSpec("bias", (2,))))
     >>> layout.size, [(s.name, a, b) for s, a, b in layout.spans()]
     (8, [('weight', 0, 6), ('bias', 6, 8)])
@@ -69,20 +77,32 @@ class Layout:
         return sum(spec.size for spec in self.tensors)
 
     def spans(self) -> Iterator[tuple[TensorSpec, int, int]]:
-        """Each tensor with the start and the end of its stretch of the vector."""
+        """Each tensor with the start and the end of its stretch of the vector.
+
+        Yields:
+            The tensor, where its stretch begins, and where it ends.
+        """
         start = 0
         for spec in self.tensors:
             yield spec, start, start + spec.size
             start += spec.size
 
     def running_statistics(self) -> Iterator[tuple[int, int]]:
-        """The stretches that hold batch-norm running statistics: means and variances."""
+        """The stretches that hold batch-norm running statistics: means and variances.
+
+        Yields:
+            Where a stretch begins, and where it ends.
+        """
         for spec, start, end in self.spans():
             if spec.name.rpartition(".")[2] in STATISTICS:
                 yield start, end
 
     def variances(self) -> Iterator[tuple[int, int]]:
-        """The stretches that hold batch-norm running variances."""
+        """The stretches that hold batch-norm running variances.
+
+        Yields:
+            Where a stretch begins, and where it ends.
+        """
         for spec, start, end in self.spans():
             if spec.name.rpartition(".")[2] == VARIANCE_SUFFIX:
                 yield start, end
@@ -92,6 +112,9 @@ class Layout:
 
         Args:
             other: A layout that is not equal to this one.
+
+        Returns:
+            What differs, in words.
 
         >>> Layout((TensorSpec("weight", (2, 3)),)).difference(Layout((TensorSpec("weight", (2, 4)),)))
         'weight is (2, 3), not (2, 4)'
@@ -103,7 +126,11 @@ class Layout:
         return "their tensors are in another order"
 
     def to_json(self) -> str:
-        """The layout as JSON, as the ledger stores it."""
+        """The layout as JSON, as the ledger stores it.
+
+        Returns:
+            A list of names and shapes; with constants, an object of both.
+        """
         tensors = [[spec.name, list(spec.shape)] for spec in self.tensors]
         if not self.constants:
             return json.dumps(tensors)
@@ -112,7 +139,17 @@ class Layout:
 
     @classmethod
     def from_json(cls, text: str) -> Layout:
-        """Read back what `to_json` wrote."""
+        """Read back what `to_json` wrote.
+
+        Args:
+            text: That JSON.
+
+        Returns:
+            The layout.
+
+        Raises:
+            ValueError: It is no layout.
+        """
         found = json.loads(text)
         if isinstance(found, dict) and found.keys() != {"tensors", "constants"}:
             raise ValueError("a layout has tensors and constants, and nothing else")

@@ -19,6 +19,20 @@ class Policy:
     *adaptive*: each round's largest spread, which excludes nobody. `odds`, where given, is what the leaver's odds
     over its standing rounds must not exceed. `mechanism` is what rebuilds a model after a rollback: it decides what
     the run keeps beside its models.
+
+    Attributes:
+        k: The fewest clients of a cluster.
+        x: The survivors that each cluster of a leaver must keep.
+        delta: Δ, a fixed L2 distance, or None.
+        clustering: How clients are clustered.
+        sticky: Whether clusters are kept from round to round.
+        metric: The distance by which they are clustered.
+        noise: Which noise perturbs the representatives.
+        distribution: How it is distributed.
+        sigma: Its scale, with `paper` noise.
+        clip: The norm to which updates are clipped, with calibrated noise.
+        tau: Its standard deviation, with calibrated noise.
+        draws: Whether draws are `fresh`, or `seeded` and repeatable.
     """
 
     k: int = 4
@@ -40,7 +54,14 @@ class Policy:
     mechanism: str = "retrain"
 
     def delta_at(self, update_norm: float) -> float | None:
-        """Return Δ of a round whose median update norm this is; None where it is adaptive."""
+        """Return Δ of a round whose median update norm this is; None where it is adaptive.
+
+        Args:
+            update_norm: The median L2 norm of the round's updates.
+
+        Returns:
+            An L2 distance between updates, or None.
+        """
         if self.relative_delta is not None:
             return self.relative_delta * update_norm
         return self.delta

@@ -59,6 +59,21 @@ class ErasureRequest:
     `cancelled_at` is set where it was cancelled. `records`: how many records it names, of a client that stays; None
     where the whole client is to be forgotten. `history` is what happened to it, in order; deadline and pauses
     follow from it.
+
+    Attributes:
+        number: Its number in the run, from 1 on.
+        client: Who asked, or None.
+        asked_at: When it was placed.
+        state: How far it is.
+        verdict: What it was judged to be, once it was.
+        cost: What answering it took, once it was answered.
+        answered_at: When it was answered.
+        remark: In words, or empty.
+        approximate: Whether rounds were rebuilt approximately.
+        cancelled_at: When it was cancelled.
+        records: How many records it names; None for a whole client.
+        approval: Whether somebody has to approve it, and has.
+        history: What happened to it, in order.
     """
 
     number: int
@@ -148,7 +163,11 @@ class ErasureRequest:
         return next((event.at for event in reversed(self.history) if event.kind is kind), None)
 
     def to_json(self) -> dict[str, Any]:
-        """What became of it, for machines; without the client."""
+        """What became of it, for machines; without the client.
+
+        Returns:
+            Values that `json.dumps` takes; times in ISO 8601.
+        """
         taken = self.answered_at - self.asked_at if self.answered_at else None
         return {
             "number": self.number,

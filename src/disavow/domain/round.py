@@ -9,7 +9,13 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class Member:
-    """Who fills a slot, and the SHA-256 digest of the update it returned."""
+    """Who fills a slot, and the SHA-256 digest of the update it returned.
+
+    Attributes:
+        client: The client's id.
+        samples: How many samples it trained on.
+        update_digest: Of its update as float32 numbers.
+    """
 
     client: str
     samples: int
@@ -31,6 +37,12 @@ class Cluster:
     clients who left before left empty. Then slots may be fewer than k, and `weight` is what was settled.
     `spread` is the largest L2 distance between the updates of two members, whatever the metric that grouped
     them (for models with batch norm: see `clustering.spread.spreads`).
+
+    Attributes:
+        weight: Share of the data, from 0 to 1.
+        spread: An L2 distance.
+        slots: One for each member.
+        places: How many could be drawn.
     """
 
     weight: float
@@ -56,6 +68,13 @@ class Round:
     numbered through the clusters, from 0. `update_norm` is the median L2 norm of the updates, `pairs_within` the
     share of all pairs of them that lie within Δ of each other. Who was drawn is in none of this: it is never
     stored.
+
+    Attributes:
+        number: From 1 on.
+        attempt: Which try at a round of this number it is, from 1 on.
+        delta: Δ of this round.
+        clusters: Its clusters, with their slots.
+        recorded_at: When it was recorded.
     """
 
     number: int
@@ -96,6 +115,9 @@ class Rebuilt:
 @dataclass(frozen=True, init=False)
 class Evaluation:
     """What a model scored on held-out data, metric by metric, in the order in which they were measured.
+
+    Attributes:
+        metrics: Each metric's value, by its name.
 
     >>> Evaluation(auroc=0.97, loss=0.1).metrics
     {'auroc': 0.97, 'loss': 0.1}

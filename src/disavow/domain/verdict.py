@@ -25,6 +25,9 @@ class Verdict:
     round may not be kept. `criterion` is the one that does not hold in the broken round, the first of several; None
     where that round was rebuilt, in which nobody is deniable by any.
 
+    Attributes:
+        kind: Never present, deniable, or a rollback.
+
     >>> str(Verdict(VerdictKind.DENIABLE)), str(Verdict(VerdictKind.ROLLBACK, round=7))
     ('deniable', 'rollback to round 7')
     >>> str(Verdict(VerdictKind.ROLLBACK, round=7, back_to=5))

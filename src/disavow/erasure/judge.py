@@ -124,7 +124,11 @@ class Criterion(Strategy, ABC):
 
     @classmethod
     def check(cls) -> None:
-        """Refuse to judge by what nobody is shown."""
+        """Refuse to judge by what nobody is shown.
+
+        Raises:
+            ConfigError: The class declares that it judges what no erasure shows.
+        """
         super().check()
         if cls.judges not in ("cluster", "leaver"):
             raise ConfigError(f'criterion {cls.name!r} judges {cls.judges!r}; allowed: "cluster", "leaver"')
@@ -134,6 +138,9 @@ class Criterion(Strategy, ABC):
 
         Args:
             policy: The promises of the run.
+
+        Returns:
+            False to leave such runs to the other criteria.
 
         """
         del policy

@@ -72,7 +72,15 @@ class Noise(NoiseSpec):
         """
 
     def tau_on_variances(self, policy: Policy, clusters: Sequence[tuple[float, float]]) -> float:
-        """Return the standard deviation of the noise on each running variance; arguments as for `tau`."""
+        """Return the standard deviation of the noise on each running variance; arguments as for `tau`.
+
+        Args:
+            policy: The promises of the run.
+            clusters: Weight and spread of each cluster of the round.
+
+        Returns:
+            That standard deviation; 0 for no noise.
+        """
         return self.tau(policy, clusters)
 
 

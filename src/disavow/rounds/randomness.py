@@ -50,7 +50,11 @@ def derive(*parts: int | str) -> bytes:
 
 
 class Stream:
-    """An endless row of random bits, read as the numbers that are asked for."""
+    """An endless row of random bits, read as the numbers that are asked for.
+
+    Args:
+        key: 32 random bytes, from which all of it follows.
+    """
 
     def __init__(self, key: bytes) -> None:
         self._cipher = Cipher(AES(key), CTR(bytes(16))).encryptor()
@@ -60,6 +64,9 @@ class Stream:
 
         Args:
             count: How many.
+
+        Returns:
+            So many numbers.
 
         """
         import numpy as np
@@ -88,6 +95,9 @@ class Stream:
 
         Args:
             bound: What it is below.
+
+        Returns:
+            A number from 0 to `bound` - 1.
 
         """
         limit = (1 << 64) - (1 << 64) % bound
@@ -148,13 +158,20 @@ class Stream:
         Args:
             count: Of how many things.
 
+        Returns:
+            The numbers from 0 to `count` - 1, each once.
+
         """
         import numpy as np
 
         return np.argsort(self.words(count), kind="stable").astype(np.int64, copy=False)
 
     def generator(self) -> np.random.Generator:
-        """A numpy generator, for distributions that have no form here."""
+        """A numpy generator, for distributions that have no form here.
+
+        Returns:
+            A generator that is seeded from this stream.
+        """
         import numpy as np
 
         return np.random.Generator(np.random.Philox(key=self.words(2)))

@@ -63,14 +63,26 @@ class Task(ABC):
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """Build the model with its initial weights. Parameters that need no gradient stay as they are."""
+        """Build the model with its initial weights. Parameters that need no gradient stay as they are.
+
+        Returns:
+            The model. It must be the same each time that it is built.
+        """
 
     @abstractmethod
     def clients(self) -> Mapping[str, Any]:
-        """Give each client's data, by its id: a dataset, or a tuple of tensors or arrays."""
+        """Give each client's data, by its id: a dataset, or a tuple of tensors or arrays.
+
+        Returns:
+            Data by client; the same clients and data each time.
+        """
 
     def test_data(self) -> Any | None:
-        """Give held-out data, in the same form; None where there is none."""
+        """Give held-out data, in the same form; None where there is none.
+
+        Returns:
+            That data, or None.
+        """
         return None
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
@@ -93,6 +105,9 @@ class Task(ABC):
         Args:
             model: What is trained; its parameters are those of the model as it was broadcast.
 
+        Returns:
+            An optimizer over the model's parameters.
+
         """
         training = self.training
         return SGD(
@@ -107,6 +122,9 @@ class Task(ABC):
 
         Args:
             round_number: Which round, from 1 on.
+
+        Returns:
+            The factor.
 
         """
         return 1.0
@@ -149,6 +167,9 @@ class Task(ABC):
 
         Args:
             data: A dataset, or a tuple of tensors or arrays.
+
+        Yields:
+            What `loss` and `evaluate` take.
 
         """
         samples = samples_of(data, owner="the test data", collate=self.collate)

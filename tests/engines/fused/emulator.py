@@ -23,36 +23,18 @@ COMPILER = next((path for name in ("c++", "g++", "clang++") if (path := shutil.w
 
 _FLAGS = ("-std=c++20", "-O1", "-w", "-fPIC", "-pthread")
 
-_SHIM = """#pragma once
-#include <algorithm>
+_RUNNER = """
 #include <barrier>
-#include <cmath>
 #include <thread>
 #include <vector>
-using std::max;
-using std::min;
-struct Dimension { int x; };
-static thread_local Dimension threadIdx, blockIdx;
-static Dimension blockDim, gridDim;
 static std::barrier<> *meeting;
-#define __global__
-#define __device__ static
-#define __shared__ static
-#define __launch_bounds__(...)
-#define __syncthreads() meeting->arrive_and_wait()
-"""
-
-_CALL = """
-extern "C" void launch(int blocks, int threads, void **given) {
-  std::barrier<> all(threads), *here = &all;
-  meeting = here;
-  blockDim.x = threads;
-  gridDim.x = blocks;
+extern "C" void meet() { meeting->arrive_and_wait(); }
+extern "C" void run_blocks(int blocks, int threads, void (*body)(int, int, void **), void **given) {
+  std::barrier<> all(threads);
+  meeting = &all;
   auto run = [&](int thread) {
-    threadIdx.x = thread;
     for (int block = 0; block < blocks; ++block) {
-      blockIdx.x = block;
-      NAME(ARGUMENTS);
+      body(block, thread, given);
       all.arrive_and_wait(); // shared memory belongs to one block at a time
     }
   };
@@ -60,6 +42,37 @@ extern "C" void launch(int blocks, int threads, void **given) {
   for (int thread = 1; thread < threads; ++thread) others.emplace_back(run, thread);
   run(0);
   for (auto &other : others) other.join();
+}
+"""
+"""The threads of a block; compiled once, because the headers of threads cost more than any kernel."""
+
+_SHIM = """#pragma once
+#include <algorithm>
+#include <cmath>
+using std::max;
+using std::min;
+struct Dimension { int x; };
+static thread_local Dimension threadIdx, blockIdx;
+static Dimension blockDim, gridDim;
+extern "C" void meet();
+extern "C" void run_blocks(int, int, void (*)(int, int, void **), void **);
+#define __global__
+#define __device__ static
+#define __shared__ static
+#define __launch_bounds__(...)
+#define __syncthreads() meet()
+"""
+
+_CALL = """
+static void body(int block, int thread, void **given) {
+  threadIdx.x = thread;
+  blockIdx.x = block;
+  NAME(ARGUMENTS);
+}
+extern "C" void launch(int blocks, int threads, void **given) {
+  blockDim.x = threads;
+  gridDim.x = blocks;
+  run_blocks(blocks, threads, body, given);
 }
 """
 
@@ -86,11 +99,14 @@ class Emulator:
 @cache
 def _shim(folder: Path) -> Path:
     """What every kernel includes, compiled beforehand: reading those headers takes longer than all the rest."""
-    path = folder / "shim.hpp"
+    path, runner = folder / "shim.hpp", folder / "runner.cpp"
     path.write_text(_SHIM)
+    runner.write_text(_RUNNER)
     if COMPILER is not None:
         target = path.with_name(f"{path.name}.gch")
         subprocess.run([COMPILER, *_FLAGS, "-x", "c++-header", "-o", str(target), str(path)], check=True)
+        library = runner.with_suffix(".so")
+        subprocess.run([COMPILER, *_FLAGS, "-shared", "-o", str(library), str(runner)], check=True)
     return path
 
 
@@ -105,7 +121,8 @@ def _emulated(folder: Path, source: str, name: str, defines: tuple[tuple[str, in
     whole = f'#include "{_shim(folder).name}"\n' + code + _CALL.replace("NAME", name).replace("ARGUMENTS", values)
     path = folder / f"{hashlib.sha256(whole.encode()).hexdigest()[:16]}.so"
     path.with_suffix(".cpp").write_text(whole)
-    subprocess.run([COMPILER, *_FLAGS, "-shared", "-o", str(path), str(path.with_suffix(".cpp"))], check=True)
+    parts = [str(path.with_suffix(".cpp")), str(folder / "runner.so")]
+    subprocess.run([COMPILER, *_FLAGS, "-shared", "-o", str(path), *parts], check=True)
     library = ctypes.CDLL(str(path))
 
     def launch(blocks: int, threads: int, arguments: Sequence[Tensor | int]) -> None:

@@ -42,6 +42,9 @@ class Mechanism(MechanismSpec, ABC):
         Args:
             settings: That section.
 
+        Returns:
+            A mechanism of the same class.
+
         """
         del settings
         return self
@@ -51,6 +54,9 @@ class Mechanism(MechanismSpec, ABC):
 
         Args:
             broken: The number of that round.
+
+        Returns:
+            The number of a round, at most `broken`.
 
         """
         return broken

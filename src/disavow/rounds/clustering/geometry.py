@@ -30,10 +30,20 @@ class Geometry(Protocol):
             point: Its number.
             others: Numbers.
 
+        Returns:
+            As many distances as `others`.
+
         """
 
     def from_centre(self, members: Tensor) -> Tensor:
-        """Return distances from the centre of `members` to each of them, up to one constant for all."""
+        """Return distances from the centre of `members` to each of them, up to one constant for all.
+
+        Args:
+            members: Numbers.
+
+        Returns:
+            As many distances as `members`, which can be compared with one another only.
+        """
 
     def between(self, points: Tensor, others: Tensor) -> Tensor:
         """Return distances from each of `points` (rows) to each of `others` (columns).
@@ -42,10 +52,17 @@ class Geometry(Protocol):
             points: Numbers.
             others: Numbers.
 
+        Returns:
+            A matrix of distances.
+
         """
 
     def coordinates(self) -> Tensor:
-        """Points with these distances, one row each."""
+        """Points with these distances, one row each.
+
+        Returns:
+            A matrix with one row for each participant.
+        """
 
 
 class ExactGeometry:
