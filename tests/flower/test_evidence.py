@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 
 from disavow.flower.client import answer, evidence_mod
 from disavow.flower.evidence import Evidence
-from disavow.flower.identity import fingerprint
+from disavow.flower.node_keys import fingerprint
 from disavow.flower.protocol import CLIENT, KEY_PREFIX, NUMBER_PREFIX, OPENING, PROOF, PUBLIC_KEY, RECEIPT, RUN
 from disavow.ledger import Ledger
 from disavow.proof.keys import generate, load_signer

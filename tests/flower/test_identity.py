@@ -18,7 +18,8 @@ from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from disavow.errors import ConfigError, RoundRefused
-from disavow.flower.identity import Identity, fingerprint
+from disavow.flower.identity import Identity
+from disavow.flower.node_keys import fingerprint
 from disavow.ledger import Ledger
 from tests.flower.builders import initial_arrays, learner, make_grid, moved, placing, rounds_asked, strategy
 from tests.flower.loopback import LoopbackGrid, Node, Tamper, untouched

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from disavow.domain import RequestState, VerdictKind
-from disavow.flower.identity import fingerprint
+from disavow.flower.node_keys import fingerprint
 from disavow.ledger import Ledger
 from tests.cli.forked import disavow
 from tests.flower.network import EXAMPLES, Network, make_node_key, wait_until

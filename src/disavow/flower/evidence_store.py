@@ -10,11 +10,13 @@ import os
 import re
 import secrets
 from pathlib import Path
-
-from flwr.app import ConfigRecord, Context
+from typing import TYPE_CHECKING
 
 from disavow.errors import VerificationError
 from disavow.ledger.files import sync, sync_folder
+
+if TYPE_CHECKING:
+    from flwr.app import ConfigRecord, Context
 
 FOLDER = "evidence-dir"
 """The key of the node config that names the folder."""
@@ -37,6 +39,8 @@ class EvidenceStore:
         named = context.node_config.get(FOLDER)
         self._folder = None if named is None else Path(str(named)).expanduser()
         if _STATE not in context.state:
+            from flwr.app import ConfigRecord  # whoever only writes into a folder need not have it
+
             context.state[_STATE] = ConfigRecord()
         self._state: ConfigRecord = context.state.config_records[_STATE]
 
@@ -46,9 +50,7 @@ class EvidenceStore:
         if self._folder is None:
             self._state[entry] = data
             return
-        path = self._folder / entry
-        _make_private(path.parent)
-        _write_exclusively(path, data)
+        write_private(self._folder / entry, data)
 
     def read(self, run: str, name: str) -> bytes | None:
         """Read what is stored under this name; None for nothing."""
@@ -58,6 +60,14 @@ class EvidenceStore:
             return kept if isinstance(kept, bytes) else None
         path = self._folder / entry
         return path.read_bytes() if path.is_file() else None
+
+    def remove(self, run: str, name: str) -> None:
+        """Remove what is stored under this name, if there is anything."""
+        entry = _entry(run, name)
+        if self._folder is None:
+            self._state.pop(entry, None)
+            return
+        (self._folder / entry).unlink(missing_ok=True)
 
     def first_run(self, run: str) -> str:
         """Tell which run was named first in this Flower run: this one, if none was before."""
@@ -78,6 +88,18 @@ def _entry(run: str, name: str) -> str:
     if not is_run(run):
         raise VerificationError("what the message names as its run is no run's id")
     return f"{run}/{name}"
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file for this user alone, durably, and the folders above it that are missing.
+
+    Args:
+        path: The file; what was there is replaced.
+        data: What it is to hold.
+
+    """
+    _make_private(path.parent)
+    _write_exclusively(path, data)
 
 
 def _make_private(folder: Path) -> None:

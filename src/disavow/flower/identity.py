@@ -11,18 +11,15 @@ has been erased, none admits a new one.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from flwr.app import ConfigRecord, Message
 from flwr.proto.node_pb2 import NodeInfo
 
 from disavow.errors import ConfigError
+from disavow.flower.node_keys import fingerprint
 from disavow.flower.protocol import CLIENT_ID, KEY_PREFIX, NUMBER_PREFIX, QUERY, RECORD
 from disavow.ledger import Ledger
 
@@ -45,18 +42,6 @@ class NodeIdentity:
 
     client: str
     vouched: bool
-
-
-def fingerprint(public_key: bytes) -> str | None:
-    """Compute a node key's fingerprint as `ssh-keygen -l` prints it; None where it is no key of a SuperNode."""
-    try:
-        key = serialization.load_pem_public_key(public_key)
-    except (ValueError, UnsupportedAlgorithm):
-        return None
-    if not isinstance(key, EllipticCurvePublicKey):
-        return None
-    digest = serialization.ssh_key_fingerprint(key, hashes.SHA256())
-    return KEY_PREFIX + b64encode(digest).decode().rstrip("=")
 
 
 def identity_by_key(node: NodeInfo, identity: Identity) -> NodeIdentity | None:

@@ -11,6 +11,20 @@ In a train message's config, beside what the app sends::
     disavow-epochs       how many epochs to train instead of the usual ones, where a rebuild asks for that
     disavow-public-key   the key that signs the run's log, where there is one
     disavow-receipt      the receipt for the latest round in which the client took part, where the log is signed
+    disavow-requests     what became of the requests that the node has made itself, where it has made any
+
+Beside the config, to the node of a client of whom records were erased, the record `disavow-exclusions`::
+
+    key        what the hashes are keyed with: this client's own key
+    hashes     the hashes of the records that must not be trained on
+    removals   the log's commitments to the records that the server asks for the client's signed word on
+
+In a reply, beside what the app returns, the record `disavow`::
+
+    evidence   that the app keeps evidence
+    requests   requests that the node makes itself (`node_requests`)
+    words      the client's signed words that it has removed records
+    unknown    hashes of excluded records that the node does not have
 
 Both seeds are hashes of the run's seed, the round and the client. The run's seed is below 2^32, so a node can find
 it by trying, and then predict the batches of every other client; with `draws = "seeded"` the secret draws and the
@@ -25,6 +39,12 @@ CLIENT, RUN = "disavow-client", "disavow-run"
 ROUND, ATTEMPT = "disavow-round", "disavow-attempt"
 SEED, BATCHES, EPOCHS = "disavow-seed", "disavow-batches", "disavow-epochs"
 PUBLIC_KEY, RECEIPT = "disavow-public-key", "disavow-receipt"
+REQUESTS_ANSWERED = "disavow-requests"
+
+EXCLUSIONS = "disavow-exclusions"
+"""The name of the record with what a client must not train on; and what it holds."""
+
+EXCLUSION_KEY, HASHES, REMOVALS, HELD = "key", "hashes", "removals", "held"
 
 QUERY = "query.disavow"
 """The type of messages that are not about training: the question who a node is, and evidence for it."""
@@ -39,5 +59,7 @@ KEY_PREFIX, NUMBER_PREFIX = "SHA256:", "node-"
 """How ids begin that the server assigns, by a node's key or number: no node config can claim or deny one."""
 
 ASK, EVIDENCE = "ask", "evidence"
+REQUESTS, WORDS, UNKNOWN = "requests", "words", "unknown"
+NUMBER = "request"
 PROOF, OPENING = "proof", "opening"
 VERIFIED, REASON = "verified", "reason"

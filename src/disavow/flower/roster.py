@@ -18,7 +18,6 @@ from disavow.flower.identity import (
     Identity,
     NodeIdentity,
     admissible,
-    fingerprint,
     identity_by_claim,
     identity_by_key,
     identity_by_number,
@@ -28,6 +27,7 @@ from disavow.flower.identity import (
 )
 from disavow.flower.log import inform, warn
 from disavow.flower.messages import exchange
+from disavow.flower.node_keys import fingerprint
 from disavow.flower.protocol import ASK, CLIENT_ID, QUERY, RECORD
 from disavow.ledger import Ledger
 
