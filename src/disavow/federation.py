@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ParamSpec, Self
 
 from disavow import config, runs
 from disavow.config import Settings
-from disavow.domain import EngineChoice, ErasureRequest, Policy, Verdict, escaped
+from disavow.domain import EngineChoice, ErasureRequest, Policy, Verdict, VerdictKind, escaped
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.mechanisms import Mechanism, WithoutRetraining, refuse_another
 from disavow.erasure.mechanisms import build as build_mechanism
@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from disavow.data.progress import OnProgress
     from disavow.erasure.erase import Remark
     from disavow.erasure.prove import OpenedProof
+    from disavow.privacy.accountants import Claim
     from disavow.proof.summary import Summary
     from disavow.rounds.local_training import Engine
     from disavow.rounds.training import OnRound
@@ -678,6 +679,26 @@ class Federation:
         found = {request.number: request for request in ledger.requests(numbers)}
         return Answer({client: found[number] for client, number in zip(clients, numbers, strict=True)}, refusal)
 
+    def place(self, clients: Sequence[str] | str) -> tuple[int, ...]:
+        """Place requests of these clients to be forgotten, for whoever holds the run or next opens it to answer.
+
+        Nothing is answered here, so that it takes neither the run's lock nor its signing key. Asking twice gives the
+        number of the first request.
+
+        Args:
+            clients: Who asks.
+
+        Returns:
+            The numbers of their requests, in this order.
+
+        Raises:
+            UnknownClient: One of them is not in the run; nothing is placed.
+
+        """
+        openings = None if self.openings is None else self.openings.expanduser().absolute()
+        with Ledger.open(self.directory, shared=True, keys=self.keys) as ledger:
+            return ledger.place_requests(_ids(clients), at=self.clock(), openings=openings)
+
     def _refuse_unknown(self, clients: Sequence[str]) -> None:
         """Refuse an id that nobody has, and say whose it may have been meant to be."""
         for client in self.ledger.strangers(clients):
@@ -844,6 +865,40 @@ class Federation:
             obstacle=self._obstacle(standing),
             engine=ledger.engine_choice(),
         )
+
+    def claims(self, delta: float | None = None) -> tuple[Claim, ...]:
+        """Account for what the executed rounds have cost in differential privacy.
+
+        Args:
+            delta: That of the claims; what the settings say by default.
+
+        """
+        from disavow.privacy.accountants import account
+
+        return tuple(account(self.ledger.events(), delta or self.settings.privacy.delta))
+
+    def departures(self, *, skip: int = 0, most: int = 20) -> tuple[tuple[str, Verdict], ...]:
+        """Judge clients one by one as if each left now, alone. Changes nothing.
+
+        Args:
+            skip: How many clients to leave out, in the order of their ids.
+            most: How many to judge.
+
+        Returns:
+            Clients with the verdict that each would get.
+
+        """
+        from disavow.erasure.judge import judged
+
+        with self.ledger.snapshot() as snapshot:
+            some = snapshot.clients()[skip : skip + most]
+            numbers = snapshot.numbers_of(some)
+            never = snapshot.never_present(list(numbers.values()))
+            absent = Verdict(VerdictKind.NEVER_PRESENT)
+            return tuple(
+                (client, absent if number in never else judged(snapshot, [number], self.mechanism))
+                for client, number in numbers.items()
+            )
 
     def _spending(self) -> Spending | None:
         budget = runs.budget_of(self.settings)

@@ -23,6 +23,7 @@ from disavow.domain import (
     Layout,
     Policy,
     RebuiltEvidence,
+    RequestState,
     Round,
     TrainedBy,
     model_name,
@@ -32,6 +33,7 @@ from disavow.ledger import clients as registry
 from disavow.ledger import (
     journal,
     log,
+    request_listing,
     requests,
     retention,
     rounds,
@@ -54,6 +56,7 @@ from disavow.ledger.pseudonyms import derive
 from disavow.ledger.requests import JudgedRequest
 from disavow.ledger.restored import Restored, restored
 from disavow.ledger.retention import RoundModel
+from disavow.ledger.run_state import state_of
 from disavow.ledger.rounds import ClientRound, RoundSummary, StoredCluster
 from disavow.ledger.schema import models, run
 from disavow.ledger.updates import KeptRound, UpdateStore
@@ -367,6 +370,40 @@ class Reader(ABC):
     def requests(self, numbers: Sequence[int] | None = None) -> tuple[ErasureRequest, ...]:
         """Erasure requests with what became of them: all, or those of these numbers."""
         return self._read(requests.listed, self.members, numbers)
+
+    def request_page(
+        self,
+        *,
+        states: Collection[RequestState] | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        most: int,
+    ) -> tuple[ErasureRequest, ...]:
+        """Some erasure requests, the newest first; see `request_listing.page`."""
+        return self._read(
+            request_listing.page, self.members, states=states, before=before, after=after, most=most
+        )
+
+    def request_counts(self) -> dict[RequestState, int]:
+        """How many requests there are in each state."""
+        return self._read(request_listing.counts)
+
+    def verdict_counts(self) -> dict[str, int]:
+        """How many requests got which verdict."""
+        return self._read(request_listing.verdicts)
+
+    def count_rollbacks(self) -> int:
+        """How many erasures undid rounds."""
+        return self._read(request_listing.rollbacks)
+
+    def newest_request(self) -> int:
+        """The number of the newest request; 0 before the first."""
+        return self._read(request_listing.newest)
+
+    def changes(self) -> int:
+        """Count the changes of the log and of the requests so far: alike, where nothing happened in between."""
+        with self._connect() as connection:
+            return state_of(connection).commits
 
     def find_request(self, client: str) -> ErasureRequest | None:
         """The request of a client in the keyring, if it has asked before and not cancelled it."""

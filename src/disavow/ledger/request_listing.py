@@ -1,0 +1,85 @@
+"""Requests page by page and counted: what a list shows must not take longer the more requests there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from disavow.domain import ErasureRequest, RequestState
+from disavow.ledger.members import Members
+from disavow.ledger.requests import listed
+from disavow.ledger.schema import erasures, requests
+
+_STATE = sa.case(
+    (requests.c.cancelled_at.is_not(None), RequestState.CANCELLED.value),
+    (requests.c.erasure.is_(None), RequestState.WAITING.value),
+    else_=erasures.c.state,
+)
+"""The state of a request, as `requests.listed` tells it."""
+
+_JOINED = requests.outerjoin(erasures, erasures.c.id == requests.c.erasure)
+
+
+def page(
+    connection: sa.Connection,
+    members: Members,
+    *,
+    states: Collection[RequestState] | None = None,
+    before: int | None = None,
+    after: int | None = None,
+    most: int,
+) -> tuple[ErasureRequest, ...]:
+    """List requests, the newest first.
+
+    Args:
+        connection: To read through.
+        members: Who the clients are.
+        states: Only those in one of these states; None for all.
+        before: Only those with lower numbers.
+        after: Only those with higher numbers.
+        most: How many at most.
+
+    """
+    query = sa.select(requests.c.id).select_from(_JOINED).order_by(requests.c.id.desc()).limit(most)
+    if states is not None:
+        query = query.where(_STATE.in_([state.value for state in states]))
+    if before is not None:
+        query = query.where(requests.c.id < before)
+    if after is not None:
+        query = query.where(requests.c.id > after)
+    numbers: Sequence[int] = connection.execute(query).scalars().all()
+    return tuple(reversed(listed(connection, members, numbers)))
+
+
+def counts(connection: sa.Connection) -> dict[RequestState, int]:
+    """Count requests by their state."""
+    query = sa.select(_STATE.label("state"), sa.func.count()).select_from(_JOINED).group_by("state")
+    found = {RequestState(state): count for state, count in connection.execute(query)}
+    return {state: found.get(state, 0) for state in RequestState}
+
+
+def newest(connection: sa.Connection) -> int:
+    """Give the number of the newest request; 0 before the first."""
+    return connection.execute(sa.select(sa.func.max(requests.c.id))).scalar() or 0
+
+
+def oldest_open(connection: sa.Connection) -> datetime | None:
+    """When the oldest request was placed that waits or is being answered; None where there is none."""
+    closed = (RequestState.ANSWERED.value, RequestState.CANCELLED.value)
+    query = sa.select(sa.func.min(requests.c.asked_at)).select_from(_JOINED).where(_STATE.not_in(closed))
+    text = connection.execute(query).scalar()
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def verdicts(connection: sa.Connection) -> dict[str, int]:
+    """Count judged requests by their verdict."""
+    query = sa.select(requests.c.verdict, sa.func.count()).where(requests.c.verdict.is_not(None))
+    return {verdict: count for verdict, count in connection.execute(query.group_by(requests.c.verdict))}
+
+
+def rollbacks(connection: sa.Connection) -> int:
+    """Count the erasures that undid rounds."""
+    query = sa.select(sa.func.count()).select_from(erasures).where(erasures.c.rollback_to.is_not(None))
+    return connection.execute(query).scalar_one()
