@@ -8,11 +8,13 @@ exit code of the command that met it::
     │   ├── MissingExtra     2   the command needs an optional part that is not installed
     │   ├── ModelMismatch    2   a model whose tensors are not those of the network that is to hold it
     │   ├── TaskError        2   a task that cannot be imported, built, trained or evaluated
+    │   ├── TextNamesClient  2   a text to be stored in a run that contains the id of a client
     │   ├── KeyringMissing   2   the keyring of a run is not at hand: nobody in it can be identified
     │   └── KeyringOutdated  2   the keyring is older than its run: it would bring forgotten clients back
     ├── StrategyError       17   a registered strategy failed, or returned what cannot be used
     ├── UnknownClient        7   a client that this run does not have
     │   └── AlreadyForgotten 7   a client who has left this run: there is nothing left to erase
+    ├── UnknownRequest       7   a request that this run does not have
     ├── StorageError        14   the disk, or a limit of the system, refused; the run stays at its last good state
     │   ├── StorageFull      8   no room to write
     │   ├── BucketRefused   14   the bucket with a run's models is not there, or may not be used
@@ -25,6 +27,11 @@ exit code of the command that met it::
     │   ├── ModelNotReady   11   the model it serves now is not the one that it will serve
     │   ├── NotConfirmed    12   a rollback that nobody has confirmed; nothing was placed
     │   ├── ProofTooLarge   15   a proof that no verifier would read; nothing was deleted
+    │   ├── RequestNotOpen   2   a request that is not in a state in which this can be done to it
+    │   ├── DeadlineRefused  2   a deadline that may not be set: in the past, too far, or a second time
+    │   ├── NotForgotten     2   somebody who is to be readmitted, and is in
+    │   ├── ForecastChanged 21   an approval of a forecast that is no longer the present one; nothing was approved
+    │   ├── ApprovalAwaited 22   a request that is placed, and waits until somebody approves it or ends its pause
     │   ├── RunOutdated      2   not the state of the run that its keyring knows last: a restored one, or a copy
     │   └── RunInUse         4   another process holds it
     ├── CannotRetrain       10   rounds that cannot be trained here; nothing was undone, and who asked for it waits
@@ -49,14 +56,17 @@ exit code of the command that met it::
         └── KeyReused       18   an Idempotency-Key that was used for another request
 
 0 is success. 1 also means "fsck or an audit found something", 3 "valid, but it names nobody", 16 "an audit found
-nothing, and could not have seen what it was asked about" (`audit --detect`). 70 is an internal
-error, a defect of disavow (`DISAVOW_DEBUG=1` shows where it came from), 130 an interruption from the keyboard, 141
-that whoever read the output has gone. What the operating system refuses (permissions, say) is 2.
+nothing, and could not have seen what it was asked about" (`audit --detect`), 23 "a request is overdue" (`due`). 70
+is an internal error, a defect of disavow (`DISAVOW_DEBUG=1` shows where it came from), 130 an interruption from the
+keyboard, 141 that whoever read the output has gone. What the operating system refuses (permissions, say) is 2.
 """
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Numbers of system errors that are a `StorageFull`."""
@@ -70,6 +80,8 @@ class DisavowError(Exception):
 
     code = "DSV-100"
     exit_code = 1
+    details: Mapping[str, Any] = MappingProxyType({})
+    """What the service's answer says beside code and message."""
 
 
 class ConfigError(DisavowError):
@@ -114,6 +126,12 @@ class KeyringOutdated(ConfigError):
     code = "DSV-107"
 
 
+class TextNamesClient(ConfigError):
+    """A text to be stored in a run that contains the id of a client. Nothing was changed."""
+
+    code = "DSV-108"
+
+
 class StrategyError(DisavowError):
     """A strategy that somebody registered failed, or returned what cannot be used. It is no defect of disavow."""
 
@@ -132,6 +150,13 @@ class AlreadyForgotten(UnknownClient):
     """A client who has left this run and was forgotten. Which request was its own, only its opening tells."""
 
     code = "DSV-303"
+
+
+class UnknownRequest(DisavowError):
+    """A request that this run does not have. Nothing was changed."""
+
+    code = "DSV-311"
+    exit_code = 7
 
 
 class StorageError(DisavowError):
@@ -229,6 +254,52 @@ class RunOutdated(RunError):
     """
 
     code = "DSV-209"
+
+
+class RequestNotOpen(RunError):
+    """A request to which this cannot be done, as it is answered, refused or paused, say. Nothing was changed."""
+
+    code = "DSV-312"
+
+
+class DeadlineRefused(RunError):
+    """A deadline that may not be set: in the past, more than three months after receipt, or a second time.
+
+    Nothing was changed.
+    """
+
+    code = "DSV-313"
+
+
+class NotForgotten(RunError):
+    """Somebody who is to be readmitted, and is in the run. Nothing was changed."""
+
+    code = "DSV-314"
+
+
+class ForecastChanged(RunError):
+    """An approval that names another forecast than the present one, which `digest` names. Nothing was approved."""
+
+    code = "DSV-315"
+    exit_code = 21
+
+    def __init__(self, message: str, *, digest: str | None = None) -> None:
+        """Refuse an approval.
+
+        Args:
+            message: What a person is told.
+            digest: That of the present forecast; None where there is none any more.
+
+        """
+        super().__init__(message)
+        self.digest = digest
+
+
+class ApprovalAwaited(RunError):
+    """A request that is placed, and waits until somebody approves it or ends its pause."""
+
+    code = "DSV-316"
+    exit_code = 22
 
 
 class CannotRetrain(DisavowError):

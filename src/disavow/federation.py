@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,18 @@ from typing import TYPE_CHECKING, ParamSpec, Self
 
 from disavow import config, runs
 from disavow.config import Settings
-from disavow.domain import EngineChoice, ErasureRequest, Policy, Verdict, VerdictKind, escaped
+from disavow.domain import (
+    Approval,
+    Decision,
+    EngineChoice,
+    ErasureRequest,
+    EventKind,
+    Policy,
+    RequestState,
+    Verdict,
+    VerdictKind,
+    escaped,
+)
 from disavow.erasure.dry_run import Forecast, foresee
 from disavow.erasure.mechanisms import Mechanism, WithoutRetraining, refuse_another
 from disavow.erasure.mechanisms import build as build_mechanism
@@ -40,8 +52,10 @@ from disavow.errors import (
     CannotRetrain,
     ConfigError,
     DisavowError,
+    ForecastChanged,
     LedgerError,
     ModelNotReady,
+    RequestNotOpen,
     RunInUse,
     RunUnsafe,
     UnknownClient,
@@ -52,12 +66,13 @@ from disavow.ledger.files import remove_temporaries, write_durably
 from disavow.ledger.keys import default_folder
 from disavow.ledger.models import digest_of, to_safetensors
 from disavow.ledger.proofs import ProofStore
-from disavow.ledger.requests import already_forgotten
+from disavow.ledger.requests import RESTORED, already_forgotten
 from disavow.proof.envelope import Envelope
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.leaves import log_size
 from disavow.proof.notes import Signer
 from disavow.proof.statement import decode_statement
+from disavow.register import DueRequest, Register, due_first
 from disavow.results import (
     Answer,
     ExportedModel,
@@ -376,7 +391,7 @@ class Federation:
     def options(self) -> RoundOptions:
         """How rounds are run, beyond the policy in the ledger."""
         if self.own_options is not None:
-            return self.own_options
+            return replace(self.own_options, approval=self.settings.requests.approval)
         participation = participation_of(self.settings, self.ledger)
         return runs.round_options(self.settings, self.clock, participation=participation)
 
@@ -541,7 +556,7 @@ class Federation:
                 on_opening=callbacks.on_opening,
                 remark=self._remark,
             )
-        if not loaded and training_due(ledger):
+        if not loaded and training_due(ledger, options):
             self._note_engine(callbacks)
             loaded = True
         if loaded:
@@ -572,33 +587,240 @@ class Federation:
             numbers: Which requests; None for all.
 
         """
-        return self.ledger.requests(numbers) if numbers is not None else self.ledger.requests()
+        return tuple(map(self._with_approval, self.ledger.requests(numbers)))
 
-    def cancel(self, client: str) -> ErasureRequest:
-        """Cancel the request of a client that waits; whoever holds the run is not disturbed.
+    def request(self, number: int) -> ErasureRequest:
+        """Give the request of a number, with its history.
 
         Args:
-            client: Whose request it is.
+            number: Its number.
+
+        Raises:
+            UnknownRequest: There is none.
+
+        """
+        return self._with_approval(self.ledger.request(number))
+
+    def _with_approval(self, request: ErasureRequest) -> ErasureRequest:
+        """Say of a request that it has to be approved, where the settings say so and it was not yet."""
+        open_ones = (RequestState.WAITING, RequestState.PAUSED)
+        needed = self.settings.requests.approval != "never" and request.remark != RESTORED
+        if needed and request.state in open_ones and request.approval is Approval.NOT_NEEDED:
+            return replace(request, approval=Approval.AWAITED)
+        return request
+
+    def due(self, now: datetime | None = None) -> tuple[DueRequest, ...]:
+        """List the requests about which something is still to be done, the one with the least time left first.
+
+        Args:
+            now: The moment to count from; the present one by default.
+
+        """
+        open_ones = tuple(map(self._with_approval, self.ledger.open_requests()))
+        return due_first(str(self.directory), open_ones, now or self.clock())
+
+    def register(self) -> Register:
+        """Give the register of all requests: refused, cancelled and repeated ones too (GDPR Art. 30).
+
+        Clients, actors and reasons are in it only where the keyring is.
+        """
+        return Register(
+            str(self.directory),
+            self.ledger.run_id,
+            self.clock(),
+            self.requests(),
+            named=self.ledger.keyring.exists,
+        )
+
+    def approve(
+        self, number: int, *, by: str, reason: str = "", forecast_digest: str | None = None
+    ) -> ErasureRequest:
+        """Approve a request, so that it is answered. Whoever holds the run is not disturbed, nor by those below.
+
+        Args:
+            number: The request.
+            by: Who approves it.
+            reason: Why, if there is anything to say.
+            forecast_digest: The `Prospect.digest` of the forecast that was seen; None: whatever it comes to.
+
+        Returns:
+            The request as it stands now.
+
+        Raises:
+            UnknownRequest: There is none of this number.
+            RequestNotOpen: It is judged, refused, cancelled or approved already.
+            ForecastChanged: The present forecast is another than the one that was seen.
+            TextNamesClient: Name or reason contain the id of a client.
+
+        """
+        decision = Decision(by, self.clock(), reason)
+        with Ledger.open(self.directory, shared=True, keys=self.keys) as ledger:
+            with ledger.transaction() as transaction:  # nobody else writes meanwhile: the forecast stays
+                if forecast_digest is not None:
+                    self._refuse_other_forecast(ledger, transaction.request(number), forecast_digest)
+                transaction.approve_request(number, decision, forecast=forecast_digest)
+            return self._with_approval(ledger.request(number))
+
+    def _refuse_other_forecast(self, ledger: Ledger, request: ErasureRequest, seen: str) -> None:
+        if request.judged or not request.pending or request.client is None:
+            return  # it cannot be approved at all, which is said next
+        present = foresee(ledger, [request.client], self.options, self.mechanism).digest
+        if present != seen:
+            raise ForecastChanged(
+                f"what is forecast for request {request.number} has changed since it was seen: look at it again; "
+                "nothing was approved",
+                digest=present,
+            )
+
+    def forecast_of(self, number: int, *, retrain: bool = True) -> Prospect:
+        """Tell what answering a request would do now; its digest is what `approve` takes. Changes nothing.
+
+        Args:
+            number: The request.
+            retrain: As for `erase`.
+
+        Returns:
+            What is to be expected; without a forecast where it is judged already.
+
+        Raises:
+            UnknownRequest: There is none of this number.
+            RequestNotOpen: It was cancelled or refused.
+            KeyringMissing: Without the keyring nobody knows whose it is.
+
+        """
+        request = self.request(number)
+        if request.judged:
+            return Prospect({} if request.client is None else {request.client: request}, None)
+        if not request.pending:
+            raise RequestNotOpen(f"request {number} is {request.state.value}: there is nothing to forecast")
+        self.ledger.keyring.count()  # without a keyring, that is what is wrong
+        if request.client is None:
+            raise RequestNotOpen(
+                f"request {number} is for clients who were forgotten: there is nothing to forecast"
+            )
+        return self._prospect(self.ledger, [request.client], retrain=retrain)
+
+    def refuse(self, number: int, *, by: str, reason: str) -> ErasureRequest:
+        """Refuse a request: it is not answered, and stays in the register. Its client may ask again.
+
+        Args:
+            number: The request.
+            by: Who refuses it.
+            reason: Why.
+
+        Returns:
+            The request as it stands now.
+
+        Raises:
+            UnknownRequest: There is none of this number.
+            RequestNotOpen: It is judged, refused or cancelled already.
+            TextNamesClient: Name or reason contain the id of a client.
+
+        """
+        return self._decide(number, EventKind.REFUSED, by, reason)
+
+    def pause(self, number: int, *, by: str, reason: str) -> ErasureRequest:
+        """Pause a request while the identity of who asks is in doubt: its deadline moves by as long.
+
+        Args:
+            number: The request.
+            by: Who pauses it.
+            reason: Why.
+
+        Returns:
+            The request as it stands now.
+
+        Raises:
+            UnknownRequest: There is none of this number.
+            RequestNotOpen: It does not wait: it is paused, judged, refused or cancelled.
+            TextNamesClient: Name or reason contain the id of a client.
+
+        """
+        return self._decide(number, EventKind.PAUSED, by, reason)
+
+    def resume_request(self, number: int, *, by: str, reason: str) -> ErasureRequest:
+        """End the pause of a request: the identity of who asks is verified.
+
+        Args:
+            number: The request.
+            by: Who has verified it.
+            reason: How.
+
+        Returns:
+            The request as it stands now.
+
+        Raises:
+            UnknownRequest: There is none of this number.
+            RequestNotOpen: It is not paused.
+            TextNamesClient: Name or reason contain the id of a client.
+
+        """
+        return self._decide(number, EventKind.RESUMED, by, reason)
+
+    def extend(self, number: int, *, by: str, reason: str, until: datetime | None = None) -> ErasureRequest:
+        """Extend the deadline of a request, once and before it is due (GDPR Art. 12(3)).
+
+        Args:
+            number: The request.
+            by: Who extends it.
+            reason: Why, which is told to whoever asks.
+            until: To when; by default as far as it may be, three months after receipt and any pause.
+
+        Returns:
+            The request as it stands now.
+
+        Raises:
+            UnknownRequest: There is none of this number.
+            RequestNotOpen: It is closed, or paused.
+            DeadlineRefused: It was extended before, is due already, or is to be extended too far or into the past.
+            TextNamesClient: Name or reason contain the id of a client.
+
+        """
+        return self._decide(number, EventKind.EXTENDED, by, reason, until=until)
+
+    def _decide(
+        self, number: int, kind: EventKind, by: str, reason: str, *, until: datetime | None = None
+    ) -> ErasureRequest:
+        with Ledger.open(self.directory, shared=True, keys=self.keys) as ledger:
+            ledger.decide_request(number, kind, Decision(by, self.clock(), reason), until=until)
+            return self._with_approval(ledger.request(number))
+
+    def cancel(self, client: str | int, *, by: str = "", reason: str = "") -> ErasureRequest:
+        """Cancel a request that waits; whoever holds the run is not disturbed. Its client may ask again.
+
+        Args:
+            client: Whose request it is; or the number of the request.
+            by: Who cancels it.
+            reason: Why.
 
         Returns:
             The request as it stands now.
 
         Raises:
             UnknownClient: It is not a client of the run.
+            UnknownRequest: There is no request of this number.
             RunError: It has not asked, or has its verdict already.
 
         """
+        if isinstance(client, int):
+            request = self.request(client)
+            if request.state is RequestState.CANCELLED:
+                return request
+            return self._decide(client, EventKind.CANCELLED, by, reason)
         with Ledger.open(self.directory, shared=True, keys=self.keys) as ledger:
-            number = ledger.cancel_request(client, at=self.clock())
+            number = ledger.cancel_request(client, at=self.clock(), by=by, reason=reason)
             [request] = ledger.requests([number])
         return request
 
-    def forecast(self, clients: Sequence[str] | str, *, retrain: bool = True) -> Prospect:
+    def forecast(
+        self, clients: Sequence[str] | str, *, retrain: bool = True, try_loading: bool = True
+    ) -> Prospect:
         """Tell what `erase` would do, also whether it could retrain here. Changes nothing.
 
         Args:
             clients: Who would ask.
             retrain: As for `erase`.
+            try_loading: Load the data, to see whether it is there; without it, somebody else is to retrain.
 
         Returns:
             The verdict and the cost that are to be expected, and why it would be refused here, if so.
@@ -609,7 +831,8 @@ class Federation:
         """
         clients = _ids(clients)
         asked = self._prospect(self.ledger, clients, retrain=retrain)
-        if self.own_engine is None and asked.refusal is None and asked.forecast and _trains(asked.forecast):
+        trains = asked.refusal is None and asked.forecast is not None and _trains(asked.forecast)
+        if try_loading and self.own_engine is None and trains:
             try:
                 with self.loading() as on_progress:
                     runs.find_again(self.ledger, self.settings, self.task, on_progress=on_progress)
@@ -625,6 +848,8 @@ class Federation:
         retrain: bool = True,
         confirm: Confirm | None = None,
         callbacks: Callbacks = _NOBODY,
+        by: str = "",
+        reason: str = "",
     ) -> Answer:
         """Place requests of these clients to be forgotten, and see to it that they are answered.
 
@@ -640,9 +865,12 @@ class Federation:
                 too.
             confirm: Sees what would happen before anything is placed, and may end it by an exception.
             callbacks: Who hears how far it is.
+            by: Who places the requests.
+            reason: What is said of that in their history.
 
         Returns:
-            The request of each client, with its verdict and cost once it is answered; and why some wait, if so.
+            The request of each client, with its verdict and cost once it is answered; and why some wait, if so. One
+            that has to be approved, or is paused, is placed and left waiting (`ErasureRequest.on_hold`).
 
         Raises:
             UnknownClient: One of them is not in the run, and has not asked before; nothing is placed.
@@ -669,24 +897,26 @@ class Federation:
             _make_openings(openings)
         before = {client: self._request_of(ledger, client) for client in clients if ledger.has_left(client)}
         asking = [client for client in clients if client not in before]
-        placed = dict(zip(asking, ledger.place_requests(asking, at=self.clock(), openings=openings), strict=True))
+        numbers = ledger.place_requests(asking, at=self.clock(), openings=openings, by=by, reason=reason)
+        placed = dict(zip(asking, numbers, strict=True))
         placed |= {client: request.number for client, request in before.items() if request is not None}
         numbers = tuple(placed[client] for client in clients)
         callbacks.on_placed(numbers)
         callbacks = self._tracked(callbacks)
         deadline = time.monotonic() + wait
         refusal = self._see_to(numbers, signer, callbacks, retrain=retrain, deadline=deadline)
-        found = {request.number: request for request in ledger.requests(numbers)}
+        found = {request.number: self._with_approval(request) for request in ledger.requests(numbers)}
         return Answer({client: found[number] for client, number in zip(clients, numbers, strict=True)}, refusal)
 
-    def place(self, clients: Sequence[str] | str) -> tuple[int, ...]:
+    def place(self, clients: Sequence[str], *, by: Sequence[str] | str = "") -> tuple[int, ...]:
         """Place requests of these clients to be forgotten, for whoever holds the run or next opens it to answer.
 
         Nothing is answered here, so that it takes neither the run's lock nor its signing key. Asking twice gives the
-        number of the first request.
+        number of the first request. All are placed in one transaction, or none.
 
         Args:
             clients: Who asks.
+            by: Who places the requests: one for all, or one for each.
 
         Returns:
             The numbers of their requests, in this order.
@@ -695,9 +925,17 @@ class Federation:
             UnknownClient: One of them is not in the run; nothing is placed.
 
         """
+        actors = [by] * len(clients) if isinstance(by, str) else by
         openings = None if self.openings is None else self.openings.expanduser().absolute()
-        with Ledger.open(self.directory, shared=True, keys=self.keys) as ledger:
-            return ledger.place_requests(_ids(clients), at=self.clock(), openings=openings)
+        at = self.clock()
+        with (
+            Ledger.open(self.directory, shared=True, keys=self.keys) as ledger,
+            ledger.transaction() as transaction,
+        ):
+            return tuple(
+                transaction.place_request(client, at=at, openings=openings, by=actor)
+                for client, actor in zip(clients, actors, strict=True)
+            )
 
     def _refuse_unknown(self, clients: Sequence[str]) -> None:
         """Refuse an id that nobody has, and say whose it may have been meant to be."""
@@ -718,10 +956,12 @@ class Federation:
     ) -> CannotRetrain | None:
         """Answer the requests here, or wait for the process that holds the run to answer them between its rounds.
 
-        Why some of them are left waiting; None once all are answered.
+        Why some of them are left waiting; None once all are answered, or wait for somebody's decision.
         """
         ledger, told = self.ledger, False
         while any(request.pending for request in ledger.requests(numbers)):
+            if self._all_on_hold(numbers, looked_at=self.settings.requests.approval == "always"):
+                return None
             try:
                 with ledger.locked(signer):
                     refusal = self._answer_locked(numbers, callbacks, retrain=retrain)
@@ -738,7 +978,17 @@ class Federation:
                 continue
             if refusal is not None:
                 return refusal if any(request.pending for request in ledger.requests(numbers)) else None
+            if self._all_on_hold(numbers, looked_at=True):
+                return None
         return None
+
+    def _all_on_hold(self, numbers: tuple[int, ...], *, looked_at: bool) -> bool:
+        """Whether every request that is still open waits for somebody's decision.
+
+        One that only a rollback needs approval for does so once somebody has `looked_at` it and left it waiting.
+        """
+        open_ones = [request for request in self.requests(numbers) if request.pending]
+        return all(request.on_hold if looked_at else request.paused for request in open_ones)
 
     def _answer_locked(
         self, numbers: tuple[int, ...], callbacks: Callbacks, *, retrain: bool
@@ -751,7 +1001,7 @@ class Federation:
             answer_without_training, ledger, options, on_verdict=callbacks.on_verdict, remark=self._remark
         )
         _tell_answered(callbacks, without_training(mechanism))
-        if not training_due(ledger):
+        if not training_due(ledger, options):
             return None
         if not retrain:
             if any(request.pending for request in ledger.requests(numbers)):

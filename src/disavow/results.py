@@ -15,6 +15,7 @@ from disavow.ledger import RoundSummary
 from disavow.ledger.journal import Rebuilding
 from disavow.ledger.odds import Odds
 from disavow.ledger.restored import Restored
+from disavow.register import DueRequest
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,14 @@ class Prospect:
     before: Mapping[str, ErasureRequest]
     forecast: Forecast | None
     refusal: CannotRetrain | None = None
+
+    @property
+    def digest(self) -> str | None:
+        """The SHA-256 of what is forecast, which an approval can be bound to; None where nothing is.
+
+        It covers the verdict, the work and the model that is served in the end; not the time, which is an estimate.
+        """
+        return None if self.forecast is None else self.forecast.digest
 
 
 @dataclass(frozen=True)
@@ -124,7 +133,7 @@ class Status:
     """What a run holds.
 
     `obstacle` says why no more rounds can be trained, where more are wanted; `engine` which engine trained last,
-    and why no faster one did.
+    and why no faster one did. `due` are the requests that are open, the one with the least time left first.
     """
 
     run: str
@@ -144,6 +153,7 @@ class Status:
     rounds: tuple[RoundSummary, ...]
     obstacle: str | None
     engine: EngineChoice | None = None
+    due: tuple[DueRequest, ...] = ()
 
     @property
     def standing(self) -> list[RoundSummary]:
@@ -171,6 +181,8 @@ class Status:
             "engine": self.engine.to_json() if self.engine else None,
             "log10_odds": asdict(self.odds) if self.odds else None,
             "rounds": [summary.to_json() for summary in self.rounds],
+            "open_requests": len(self.due),
+            "next_due": None if not self.due else self.due[0].to_json(),
         }
 
 

@@ -643,6 +643,7 @@ def round_options(
         compress=settings.mechanism.compress,
         at_least=settings.clustering.k if on_nodes(settings) else 1,
         participation=participation,
+        approval=settings.requests.approval,
     )
 
 

@@ -115,11 +115,11 @@ def test_what_needs_no_training_is_settled_and_the_rest_waits_for_an_engine(
             assert answer_without_training(run.ledger, run.options, run.mechanism) == ()
             assert {r.state for r in run.ledger.requests(numbers)} == {RequestState.WAITING}
             assert run.ledger.summaries() == before
-            assert training_due(run.ledger)
+            assert training_due(run.ledger, run.options)
         run.answer()
         assert {r.state for r in run.ledger.requests(numbers)} == {RequestState.ANSWERED}
         assert run.ledger.next_round() == (5, 1)
-        assert not training_due(run.ledger)
+        assert not training_due(run.ledger, run.options)
     assert faults(tmp_path / "run") == []
 
 

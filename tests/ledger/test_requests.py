@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from disavow.domain import Cost, RequestState, Verdict, VerdictKind
-from disavow.errors import AlreadyForgotten, LeaverReturns, RunError, UnknownClient
+from disavow.errors import AlreadyForgotten, LeaverReturns, RequestNotOpen, RunError, UnknownClient
 from disavow.ledger import Ledger, fsck, journal, log
 from disavow.ledger.id_search import files_with
 from disavow.ledger.requests import find
@@ -206,7 +206,7 @@ def test_what_cannot_be_cancelled_is_refused_and_stays(tmp_path: Path) -> None:
         with refuses(RunError, "bela", "not asked"):
             ledger.cancel_request("bela", at=MOMENT)
         judge_all(ledger)
-        with refuses(RunError, "ada", "verdict"):
+        with refuses(RequestNotOpen, "ada", "verdict"):
             ledger.cancel_request("ada", at=MOMENT)
         assert [request.judged for request in ledger.requests()] == [True]
 

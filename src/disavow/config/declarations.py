@@ -209,8 +209,13 @@ class PrivacySettings(Section):
 
 
 class RequestSettings(Section):
-    """A stream of erasure requests, for experiments."""
+    """Who must agree before a request is answered; and a stream of requests, for experiments."""
 
+    approval: Literal["never", "rollback", "always"] = Field(
+        "never",
+        description="which requests wait until somebody approves them (`disavow request approve`): none; those "
+        "that would undo rounds; all (docs/requests.md)",
+    )
     rate: Annotated[float, Field(ge=0, le=1)] = Field(
         0.0, description="probability that after a round one client asks to be forgotten; seeded by seed"
     )

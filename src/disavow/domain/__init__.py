@@ -8,10 +8,11 @@ from disavow.domain.anchors import Anchor, Anchors, Place, TakingPart
 from disavow.domain.engine_choice import EngineChoice
 from disavow.domain.escaping import escaped
 from disavow.domain.evidence import ClusterEvidence, RebuiltEvidence
+from disavow.domain.history import Deadline, Decision, EventKind, RequestEvent
 from disavow.domain.layout import VARIANCE_FLOOR, VARIANCE_SUFFIX, ConstantTensor, Layout, TensorSpec
 from disavow.domain.policy import Policy
 from disavow.domain.records import Exclusions
-from disavow.domain.request import Cost, ErasureRequest, RequestState
+from disavow.domain.request import Approval, Cost, ErasureRequest, RequestState
 from disavow.domain.round import Cluster, Evaluation, Member, Rebuilt, Round, Slot
 from disavow.domain.size_class import size_class
 from disavow.domain.trained_by import OWN_CODE, TrainedBy
@@ -23,13 +24,17 @@ __all__ = [
     "VARIANCE_SUFFIX",
     "Anchor",
     "Anchors",
+    "Approval",
     "Cluster",
     "ClusterEvidence",
     "ConstantTensor",
     "Cost",
+    "Deadline",
+    "Decision",
     "EngineChoice",
     "ErasureRequest",
     "Evaluation",
+    "EventKind",
     "Exclusions",
     "Layout",
     "Member",
@@ -37,6 +42,7 @@ __all__ = [
     "Policy",
     "Rebuilt",
     "RebuiltEvidence",
+    "RequestEvent",
     "RequestState",
     "Round",
     "Slot",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from disavow.erasure.mechanisms import Mechanism, Step, refuse_another
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
 from disavow.ledger import Ledger, Reader
 from disavow.ledger.members import UNKNOWN
+from disavow.proof import canonical
 from disavow.proof.bounds import Bounds, log10_odds, total_ratio
 from disavow.proof.envelope import LARGEST
 from disavow.rounds.options import RoundOptions
@@ -37,9 +39,28 @@ class Forecast:
     too_large: int | None = None
     odds: Mapping[str, float | None] = field(default_factory=dict)
 
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of verdict, work and what is served in the end; not of the time, which is an estimate."""
+        verdict, cost = self.verdict, self.cost
+        told = {
+            "verdict": verdict.kind.value,
+            "first_broken_round": verdict.round,
+            "rollback_to_round": verdict.undoes,
+            "criterion": verdict.criterion,
+            "rounds": cost.rounds,
+            "client_epochs": cost.client_epochs,
+            "served_round": self.served,
+            "obstacle": self.obstacle,
+            "approximate": self.approximate,
+        }
+        return hashlib.sha256(b"disavow/forecast/v1\x00" + canonical.encode(told)).hexdigest()
+
 
 def foresee(ledger: Ledger, ids: Sequence[str], options: RoundOptions, mechanism: Mechanism) -> Forecast:
     """Judge clients as if they left now, together with whoever waits already. Changes nothing.
+
+    Where requests have to be approved, only those that are approved are answered together.
 
     Args:
         ledger: The run.
@@ -52,7 +73,7 @@ def foresee(ledger: Ledger, ids: Sequence[str], options: RoundOptions, mechanism
     with ledger.snapshot() as snapshot:
         asked = snapshot.numbers_to_judge(ids)
         forgotten = [UNKNOWN] if snapshot.restored_from_backup().slots else []  # they leave first
-        leavers = list({*asked, *snapshot.waiting().clients.values(), *forgotten})
+        leavers = list({*asked, *snapshot.waiting(approved=options.approved).clients.values(), *forgotten})
         if snapshot.never_present(leavers) == set(leavers) and snapshot.rebuilding() is None:
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
         else:

@@ -10,6 +10,7 @@ goes on with the step that was interrupted: no request is lost, none is applied 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,7 @@ def _refuse_unfit(ledger: Ledger, engine: Engine, options: RoundOptions, mechani
     from disavow.rounds.vectors import Model
 
     with ledger.snapshot() as snapshot:
-        leavers = list(snapshot.waiting().clients.values())
+        leavers = list(snapshot.waiting(approved=options.approved).clients.values())
         if not leavers:
             return
         verdict = judged(snapshot, leavers, mechanism)
@@ -134,39 +135,57 @@ def answer_without_training(
     """
     refuse_another(ledger, mechanism)
     openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
-    after = 0
-    most = 1 if apart else MOST_REQUESTS
-    while found := _judge_some(
-        ledger, options, mechanism, on_verdict, training=False, after=after, among=among, most=most
-    ):
-        after = max(found)
+    judge_waiting(ledger, options, mechanism, on_verdict, training=False, apart=apart, among=among)
     _finish_unless_trainable(ledger, options, mechanism, remark)
     return delete(ledger, options, mechanism, openings, on_opening)
 
 
-def training_due(ledger: Ledger) -> bool:
-    """Say whether, after `answer_without_training`, requests still wait or rounds are still to be rebuilt.
+def training_due(ledger: Ledger, options: RoundOptions) -> bool:
+    """Say whether, after `answer_without_training`, requests still wait to be answered or rounds to be rebuilt.
+
+    Requests that nobody has approved yet wait for that, not for training.
 
     Args:
         ledger: The run.
+        options: How its rounds are run.
 
     """
     with ledger.snapshot() as snapshot:
-        return bool(snapshot.waiting().clients) or snapshot.rebuilding() is not None
+        return bool(snapshot.waiting(approved=options.approved).clients) or snapshot.rebuilding() is not None
 
 
-def judge_waiting(ledger: Ledger, options: RoundOptions, mechanism: Mechanism, on_verdict: OnVerdict) -> None:
+def judge_waiting(
+    ledger: Ledger,
+    options: RoundOptions,
+    mechanism: Mechanism,
+    on_verdict: OnVerdict,
+    *,
+    training: bool = True,
+    apart: bool = False,
+    among: Collection[int] | None = None,
+) -> None:
     """Judge all who wait, as many at a time as one leaf of the log holds.
+
+    Where requests have to be approved, those that are. Where only rollbacks have to be, each of the others is
+    judged by itself, and is left waiting if it would undo rounds.
 
     Args:
         ledger: The run.
         options: How its rounds are run.
         mechanism: How undone rounds are rebuilt.
         on_verdict: Called with each verdict.
+        training: Without it, whatever would have to be trained is left waiting.
+        apart: Judge each request on its own.
+        among: The only requests to look at; None for all.
 
     """
-    while _judge_some(ledger, options, mechanism, on_verdict):
-        pass
+    judge_some = partial(_judge_some, ledger, options, mechanism, on_verdict, training=training, among=among)
+    after, most = 0, 1 if apart else MOST_REQUESTS
+    while found := judge_some(after=after, most=most, approved=options.approved):
+        after = max(found)
+    after = 0
+    while options.approval == "rollback" and (found := judge_some(after=after, most=1, approved=False)):
+        after = max(found)
 
 
 def _judge_some(
@@ -179,20 +198,24 @@ def _judge_some(
     after: int = 0,
     among: Collection[int] | None = None,
     most: int = MOST_REQUESTS,
+    approved: bool | None = None,
 ) -> tuple[int, ...]:
     """① Withdraw the leavers, ② judge, ③b roll back where it must be: all in one transaction.
 
     Requests that wait together are judged together: one rollback, to the earliest broken round. Without `training`
-    they are left waiting where something would have to be trained. The numbers of the requests that were looked at.
+    they are left waiting where something would have to be trained; without having been `approved`, where anything
+    would have to be undone. The numbers of the requests that were looked at.
     Evidence is read as if withdrawn; the rows follow in the same transaction.
     """
     with ledger.transaction() as transaction:
-        requested = transaction.waiting(after=after, among=among, most=most)
+        requested = transaction.waiting(after=after, among=among, most=most, approved=approved)
         numbers, leavers = tuple(requested.clients), list(requested.clients.values())
         if not leavers:
             return ()
         verdict = judged(transaction, leavers, mechanism)
         if verdict.undoes is not None:
+            if approved is False:
+                return numbers
             if not training and work_after(transaction, leavers, verdict, options, mechanism).steps:
                 return numbers
             # what is served from now on must be intact before anything is undone

@@ -39,7 +39,8 @@ def place_from_stream(ledger: Ledger, options: RoundOptions, *, rate: float) -> 
     newest = ledger.last_round
     if newest <= ledger.latest_stream_round():
         return  # a round that was rebuilt, or an interruption after the request was placed
-    asked = {request.client for request in ledger.requests() if request.state is not RequestState.CANCELLED}
+    free_again = (RequestState.CANCELLED, RequestState.REFUSED)
+    asked = {request.client for request in ledger.requests() if request.state not in free_again}
     free = [client for client in ledger.clients() if client not in asked]
     client = asks(free, rate=rate, seed=options.seed, round_number=newest)
     if client is not None:

@@ -99,9 +99,22 @@ def names_somebody(keyring: Keyring, text: str) -> bool:
 
     """
     words = [match.span() for match in _WORD.finditer(text)]
-    if len(words) > _MOST_WORDS:
-        return True  # nobody can say, and no metric needs such a name
-    spans = {text[start:end] for i, (start, _) in enumerate(words) for _, end in words[i:]}
+    # of more words nobody can say, and no metric needs such a name
+    return len(words) > _MOST_WORDS or names_client(keyring, text)
+
+
+def names_client(keyring: Keyring, text: str) -> bool:
+    """Say whether a text of any length contains the id of somebody who is or was in the run; see `names_somebody`.
+
+    An id of more words than a metric may have is found only where it is all of the text.
+
+    Args:
+        keyring: The run's keyring.
+        text: The text.
+
+    """
+    words = [match.span() for match in _WORD.finditer(text)]
+    spans = {text[start:end] for i, (start, _) in enumerate(words) for _, end in words[i : i + _MOST_WORDS]}
     return bool(keyring.known_among([text, *_BETWEEN.split(text), *(span for span in spans if len(span) >= _LONG)]))
 
 

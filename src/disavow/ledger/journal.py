@@ -28,10 +28,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from disavow.domain import Cost, RequestState, Verdict, VerdictKind
+from disavow.domain import Cost, EventKind, RequestState, Verdict, VerdictKind
 from disavow.ledger import clients, updates
 from disavow.ledger.keyring import Keyring
-from disavow.ledger.members import Members, has_tokens, selected
+from disavow.ledger.members import UNKNOWN, Members, has_tokens, selected
+from disavow.ledger.request_events import note_event
 from disavow.ledger.rows import time_to_text
 from disavow.ledger.schema import (
     erasures,
@@ -71,12 +72,24 @@ def waiting(
     after: int = 0,
     among: Collection[int] | None = None,
     most: int = MOST_REQUESTS,
+    approved: bool | None = None,
 ) -> Waiting:
-    """The requests that nobody has answered or cancelled yet, placed after request `after`, all or `among` these:
-    the first `most` of them, which is as many as one leaf of the log can tell of.
+    """The requests that nobody has answered, cancelled, refused or paused, placed after request `after`, all or
+    `among` these: the first `most` of them, which is as many as one leaf of the log can tell of.
+
+    With `approved`, only those that somebody has approved, or only the others. Whoever was forgotten before and is
+    in a restored run again needs no approval.
     """
-    unanswered = sa.and_(requests.c.erasure.is_(None), requests.c.cancelled_at.is_(None), requests.c.id > after)
-    query = sa.select(requests.c.id, requests.c.client).where(unanswered)
+    query = sa.select(requests.c.id, requests.c.client).where(
+        requests.c.erasure.is_(None),
+        requests.c.cancelled_at.is_(None),
+        requests.c.refused_at.is_(None),
+        requests.c.paused_at.is_(None),
+        requests.c.id > after,
+    )
+    if approved is not None:
+        given = sa.or_(requests.c.approved_at.is_not(None), requests.c.client == UNKNOWN)
+        query = query.where(given if approved else sa.not_(given))
     if among is not None:
         query = query.where(requests.c.id.in_(among))
     query = query.order_by(requests.c.id).limit(most)
@@ -120,6 +133,7 @@ def open_erasure(
         connection.execute(
             requests.update().where(requests.c.id == number).values(erasure=erasure, verdict=kind.value)
         )
+        note_event(connection, members.keyring, number, EventKind.JUDGED, at=at)
         left = [
             {**row._mapping, "erasure": erasure, "salt": secrets.token_bytes(SALT_BYTES)}
             for row in selected(connection, _FILLED, members.tokens(connection, client))
@@ -291,5 +305,8 @@ def finish(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> tupl
     for erasure in done:
         answered = {"state": RequestState.ANSWERED.value, "finished_at": time_to_text(at)}
         connection.execute(erasures.update().where(erasures.c.id == erasure).values(answered))
+    answered_now = tuple(row.id for row in found if row.erasure in done)
+    for number in answered_now:
+        note_event(connection, keyring, number, EventKind.ANSWERED, at=at)
     clients.note_generation(connection, keyring)
-    return tuple(row.id for row in found if row.erasure in done)
+    return answered_now

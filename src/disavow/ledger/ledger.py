@@ -19,8 +19,10 @@ import sqlalchemy as sa
 from disavow.domain import (
     OWN_CODE,
     Anchors,
+    Decision,
     EngineChoice,
     Evaluation,
+    EventKind,
     Layout,
     Member,
     Policy,
@@ -41,7 +43,7 @@ from disavow.ledger.members import RoundKeys
 from disavow.ledger.models import Vector
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.reader import Reader, RunRecord
-from disavow.ledger.requests import cancel, give_up_forgotten, place, place_for_unknown
+from disavow.ledger.requests import cancel, decide, give_up_forgotten, place, place_for_unknown
 from disavow.ledger.restored import Restored
 from disavow.ledger.rounds import NewRound
 from disavow.ledger.rows import members_of
@@ -215,7 +217,7 @@ class Ledger(Reader):
                 count_commit(connection)
                 give_up_forgotten(connection, ledger.keyring, at=at)
                 if found.slots:
-                    place_for_unknown(connection, at=at)
+                    place_for_unknown(connection, ledger.keyring, at=at)
                 registry.note_generation(connection, ledger.keyring)
                 state = state_of(connection)
             # after that commit: killed before it, the run is not accepted, and still knows what it lacks
@@ -375,18 +377,35 @@ class Ledger(Reader):
         stream_round: int | None = None,
         openings: Path | None = None,
         note: str = "",
+        by: str = "",
+        reason: str = "",
     ) -> tuple[int, ...]:
         """Make erasure requests wait for whoever holds the run; their numbers. See `requests.place`."""
         folder = None if openings is None else str(openings.absolute())
         with self._begin() as connection:
             return place(
-                connection, self.keyring, ids, at=at, stream_round=stream_round, openings=folder, note=note
+                connection,
+                self.keyring,
+                ids,
+                at=at,
+                stream_round=stream_round,
+                openings=folder,
+                note=note,
+                by=by,
+                reason=reason,
             )
 
-    def cancel_request(self, client: str, *, at: datetime) -> int:
+    def cancel_request(self, client: str, *, at: datetime, by: str = "", reason: str = "") -> int:
         """Cancel the request of a client that waits; its number. See `requests.cancel`."""
         with self._begin() as connection:
-            return cancel(connection, self.keyring, client, at=at)
+            return cancel(connection, self.members, client, Decision(by, at, reason))
+
+    def decide_request(
+        self, number: int, kind: EventKind, decision: Decision, *, until: datetime | None = None
+    ) -> None:
+        """Do to a request what somebody has decided; see `requests.decide`."""
+        with self._begin() as connection:
+            decide(connection, self.members, number, kind, decision, until=until)
 
     def rotate_keys(self) -> int:
         """Give every client a new key for the rounds recorded from now on; see `Keyring.rotate`.

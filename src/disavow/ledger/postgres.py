@@ -43,7 +43,7 @@ from disavow.ledger import backend
 from disavow.ledger.backend import Backend, Objects, damaged
 from disavow.ledger.files import PRIVATE_FILE, write_durably
 from disavow.ledger.lock import Lock
-from disavow.ledger.schema import erasures, metadata, requests, rounds
+from disavow.ledger.schema import erasures, metadata, releases, request_events, requests, rounds
 from disavow.ledger.sqlite import SQLite
 
 _ADDRESS = "database.json"
@@ -62,12 +62,12 @@ _EXPECTED: dict[tuple[str, str], Objects] = {}
 
 _LARGEST_ADDRESS = 1 << 16
 
-_NUMBERED = (rounds, erasures, requests)
+_NUMBERED = (rounds, erasures, requests, request_events, releases)
 
 _COMPLETION = "\n".join(
     [
         "CREATE TABLE numbers (name TEXT PRIMARY KEY, last INTEGER NOT NULL);",
-        "INSERT INTO numbers VALUES ('rounds', 0), ('erasures', 0), ('requests', 0);",
+        *(f"INSERT INTO numbers VALUES ('{table.name}', 0);" for table in _NUMBERED),  # noqa: S608 - ours
         "CREATE FUNCTION next_number(TEXT) RETURNS INTEGER LANGUAGE SQL AS "
         "'UPDATE numbers SET last = last + 1 WHERE name = $1 RETURNING last';",
         *(

@@ -405,6 +405,20 @@ class Reader(ABC):
         with self._connect() as connection:
             return state_of(connection).commits
 
+    def request(self, number: int) -> ErasureRequest:
+        """The erasure request of a number.
+
+        Raises:
+            UnknownRequest: There is none.
+
+        """
+        return self._read(requests.numbered, self.members, number)
+
+    def open_requests(self) -> tuple[ErasureRequest, ...]:
+        """The requests about which something is still to be done."""
+        with self._connect() as connection:
+            return requests.listed(connection, self.members, requests.open_numbers(connection))
+
     def find_request(self, client: str) -> ErasureRequest | None:
         """The request of a client in the keyring, if it has asked before and not cancelled it."""
         return self._read(requests.find, self.members, client)
@@ -439,10 +453,15 @@ class Reader(ABC):
         return self._read(requests.judged_together, self.members, erasure)
 
     def waiting(
-        self, *, after: int = 0, among: Collection[int] | None = None, most: int = MOST_REQUESTS
+        self,
+        *,
+        after: int = 0,
+        among: Collection[int] | None = None,
+        most: int = MOST_REQUESTS,
+        approved: bool | None = None,
     ) -> Waiting:
         """The requests that wait; see `journal.waiting`."""
-        return self._read(journal.waiting, after=after, among=among, most=most)
+        return self._read(journal.waiting, after=after, among=among, most=most, approved=approved)
 
     def never_present(self, leavers: Sequence[int]) -> set[int]:
         """Those of these clients, by their numbers, who never took part in a round, standing or superseded."""

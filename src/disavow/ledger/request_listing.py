@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
 
 import sqlalchemy as sa
 
@@ -14,6 +13,8 @@ from disavow.ledger.schema import erasures, requests
 
 _STATE = sa.case(
     (requests.c.cancelled_at.is_not(None), RequestState.CANCELLED.value),
+    (requests.c.refused_at.is_not(None), RequestState.REFUSED.value),
+    (sa.and_(requests.c.erasure.is_(None), requests.c.paused_at.is_not(None)), RequestState.PAUSED.value),
     (requests.c.erasure.is_(None), RequestState.WAITING.value),
     else_=erasures.c.state,
 )
@@ -63,14 +64,6 @@ def counts(connection: sa.Connection) -> dict[RequestState, int]:
 def newest(connection: sa.Connection) -> int:
     """Give the number of the newest request; 0 before the first."""
     return connection.execute(sa.select(sa.func.max(requests.c.id))).scalar() or 0
-
-
-def oldest_open(connection: sa.Connection) -> datetime | None:
-    """When the oldest request was placed that waits or is being answered; None where there is none."""
-    closed = (RequestState.ANSWERED.value, RequestState.CANCELLED.value)
-    query = sa.select(sa.func.min(requests.c.asked_at)).select_from(_JOINED).where(_STATE.not_in(closed))
-    text = connection.execute(query).scalar()
-    return None if text is None else datetime.fromisoformat(text)
 
 
 def verdicts(connection: sa.Connection) -> dict[str, int]:

@@ -10,15 +10,33 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from disavow.domain import Cost, ErasureRequest, RequestState, Verdict, VerdictKind
+from disavow.domain import (
+    Approval,
+    Cost,
+    Decision,
+    ErasureRequest,
+    EventKind,
+    RequestEvent,
+    RequestState,
+    Verdict,
+    VerdictKind,
+)
 from disavow.domain.strategies import MECHANISMS
-from disavow.errors import AlreadyForgotten, RunError, UnknownClient
+from disavow.errors import (
+    AlreadyForgotten,
+    DeadlineRefused,
+    RequestNotOpen,
+    RunError,
+    UnknownClient,
+    UnknownRequest,
+)
 from disavow.ledger.keyring import Keyring
 from disavow.ledger.members import UNKNOWN, Members
 from disavow.ledger.pseudonyms import NONCE_BYTES
-from disavow.ledger.rows import request_checksum, time_to_text
-from disavow.ledger.run_state import count_commit
+from disavow.ledger.request_events import events_of, note_event
+from disavow.ledger.rows import REQUEST, request_checksum, time_to_text
 from disavow.ledger.schema import erasures, requests
+from disavow.ledger.sealed_texts import LONGEST_NAME, LONGEST_REASON, refuse_text
 
 RESTORED = "restored from a backup"
 """What is noted of requests that are placed, or given up, because the run is older than its keyring."""
@@ -67,13 +85,18 @@ def place(
     stream_round: int | None = None,
     openings: str | None = None,
     note: str = "",
+    by: str = "",
+    reason: str = "",
 ) -> tuple[int, ...]:
-    """Make requests wait; their numbers. Asking twice gives the number of the first request, unless cancelled.
+    """Make requests wait; their numbers. Asking twice gives the number of the first request, unless that was
+    cancelled or refused, and is noted in its history.
 
     A client that the run has never known is refused, and then nothing is placed. `openings` is the folder, as an
     absolute path, into which whoever answers is to write the openings; it is kept in the keyring.
-    `note` is said of the requests wherever they are listed.
+    `note` is said of the requests wherever they are listed. `by` placed them, for a `reason`.
     """
+    refuse_text(keyring, "the name of who asks", by, longest=LONGEST_NAME, needed=False)
+    refuse_text(keyring, "the reason", reason, longest=LONGEST_REASON, needed=False)
     numbers = []
     for client in ids:
         refuse_broken_text(client)
@@ -81,18 +104,21 @@ def place(
         if found is None:
             raise _unknown(keyring, client)
         number = connection.execute(_request_of(found.number)).scalar()
+        told: dict[str, Any] = {"at": at, "by": by, "reason": reason}
         if number is None:
-            number = _insert(connection, found.number, at=at, stream_round=stream_round, note=note)
+            number = _insert(connection, keyring, found.number, stream_round=stream_round, note=note, **told)
+        else:
+            note_event(connection, keyring, number, EventKind.DUPLICATE, **told)
         if openings is not None:
             keyring.ask_openings(found.number, openings)
         numbers.append(number)
     return tuple(numbers)
 
 
-def place_for_unknown(connection: sa.Connection, *, at: datetime) -> int:
+def place_for_unknown(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> int:
     """Make one request wait for all who were forgotten and are in a run that was restored from a backup."""
     waiting = connection.execute(_request_of(UNKNOWN)).scalar()
-    return _insert(connection, UNKNOWN, at=at, note=RESTORED) if waiting is None else waiting
+    return _insert(connection, keyring, UNKNOWN, at=at, note=RESTORED) if waiting is None else waiting
 
 
 def is_waiting(connection: sa.Connection, client: int) -> bool:
@@ -102,30 +128,152 @@ def is_waiting(connection: sa.Connection, client: int) -> bool:
 
 def give_up_forgotten(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> None:
     """Cancel requests of clients who were forgotten since: the run was restored from a backup made before."""
-    query = sa.select(requests).where(requests.c.erasure.is_(None), requests.c.cancelled_at.is_(None))
+    query = sa.select(requests).where(requests.c.erasure.is_(None), _in_force())
     waiting = connection.execute(query.where(requests.c.client != UNKNOWN)).all()
     known = keyring.by_number([row.client for row in waiting])
     for row in waiting:
         if row.client not in known:
-            _cancel(connection, row, at=at, client=None, note=RESTORED)
+            note_event(
+                connection, keyring, row.id, EventKind.CANCELLED, at=at, reason=RESTORED, client=None, note=RESTORED
+            )
 
 
 def _insert(
-    connection: sa.Connection, client: int, *, at: datetime, stream_round: int | None = None, note: str = ""
+    connection: sa.Connection,
+    keyring: Keyring,
+    client: int,
+    *,
+    at: datetime,
+    stream_round: int | None = None,
+    note: str = "",
+    by: str = "",
+    reason: str = "",
 ) -> int:
-    row = {"asked_at": time_to_text(at), "stream_round": stream_round, "cancelled_at": None, "note": note}
+    row = dict.fromkeys(REQUEST) | {"asked_at": time_to_text(at), "stream_round": stream_round, "note": note}
     nonce = secrets.token_bytes(NONCE_BYTES)
     placed = requests.insert().values(**row, client=client, nonce=nonce, checksum=request_checksum(row))
     number: int = connection.execute(placed.returning(requests.c.id)).scalar_one()
-    count_commit(connection)
+    note_event(connection, keyring, number, EventKind.RECEIVED, at=at, by=by, reason=reason)
     return number
 
 
-def cancel(connection: sa.Connection, keyring: Keyring, client: str, *, at: datetime) -> int:
+_MAY = {
+    EventKind.APPROVED: {RequestState.WAITING, RequestState.PAUSED},
+    EventKind.REFUSED: {RequestState.WAITING, RequestState.PAUSED},
+    EventKind.CANCELLED: {RequestState.WAITING, RequestState.PAUSED},
+    EventKind.PAUSED: {RequestState.WAITING},
+    EventKind.RESUMED: {RequestState.PAUSED},
+    EventKind.EXTENDED: {RequestState.WAITING, RequestState.REBUILDING, RequestState.DELETING},
+}
+"""The states in which somebody may do this to a request."""
+
+_NEED_NO_REASON = frozenset({EventKind.APPROVED, EventKind.CANCELLED})
+_LARGEST_NUMBER = 2**31 - 1
+
+
+def decide(
+    connection: sa.Connection,
+    members: Members,
+    number: int,
+    kind: EventKind,
+    decision: Decision,
+    *,
+    until: datetime | None = None,
+    forecast: str | None = None,
+) -> None:
+    """Do to a request what somebody has decided: approve, refuse, cancel, pause, resume or extend it.
+
+    Args:
+        connection: The ledger, for writing.
+        members: Who the clients are.
+        number: The request.
+        kind: What to do.
+        decision: Who decided, when and why.
+        until: Where to extend the deadline to; None: as far as it may be.
+        forecast: The digest of the forecast that was approved.
+
+    Raises:
+        UnknownRequest: There is no such request.
+        RequestNotOpen: It is not in a state in which this can be done.
+        DeadlineRefused: The deadline is in the past, too far, or was extended or reached before.
+        TextNamesClient: The name or the reason contains the id of a client.
+
+    """
+    keyring = members.keyring
+    named, reasoned = kind is not EventKind.CANCELLED, kind not in _NEED_NO_REASON
+    refuse_text(keyring, "the name of who decided", decision.by, longest=LONGEST_NAME, needed=named)
+    refuse_text(keyring, "the reason", decision.reason, longest=LONGEST_REASON, needed=reasoned)
+    request = numbered(connection, members, number)
+    if request.state not in _MAY[kind]:
+        raise RequestNotOpen(
+            f"request {number} is {request.state.value}: it cannot be {kind.value}; nothing was changed"
+        )
+    client = connection.execute(sa.select(requests.c.client).where(requests.c.id == number)).scalar_one()
+    if client == UNKNOWN:
+        raise RequestNotOpen(
+            f"request {number} is for clients who were forgotten before the run was restored: nobody decides about "
+            "it, it is answered before anything else; nothing was changed"
+        )
+    if kind is EventKind.APPROVED and request.approval is Approval.APPROVED:
+        raise RequestNotOpen(f"request {number} is approved already; nothing was changed")
+    if kind is EventKind.EXTENDED:
+        until = _extended(request, until, decision.at)
+    note_event(
+        connection,
+        keyring,
+        number,
+        kind,
+        at=decision.at,
+        by=decision.by,
+        reason=decision.reason,
+        until=until,
+        forecast=forecast,
+    )
+    if kind in (EventKind.CANCELLED, EventKind.REFUSED):
+        keyring.ask_openings(client, None)  # whoever asks again asks for its own folder
+
+
+def _extended(request: ErasureRequest, until: datetime | None, now: datetime) -> datetime:
+    """To when a deadline is extended, if it may be."""
+    deadline = request.deadline
+    until = deadline.latest if until is None else until
+    refusal = None
+    if deadline.extended_until is not None:
+        refusal = f"it was extended before, until {deadline.extended_until:%Y-%m-%d}"
+    elif now >= deadline.due:
+        refusal = f"it was due on {deadline.due:%Y-%m-%d}, and is extended only before that"
+    elif until <= now:
+        refusal = f"{until:%Y-%m-%d %H:%M} UTC is in the past"
+    elif until <= deadline.due:
+        refusal = f"{until:%Y-%m-%d %H:%M} UTC is not after {deadline.due:%Y-%m-%d %H:%M} UTC, when it is due"
+    elif until > deadline.latest:
+        refusal = f"it may be extended until {deadline.latest:%Y-%m-%d %H:%M} UTC at most (GDPR Art. 12(3))"
+    if refusal is not None:
+        raise DeadlineRefused(
+            f"the deadline of request {request.number} cannot be set: {refusal}; nothing was changed"
+        )
+    return until
+
+
+def numbered(connection: sa.Connection, members: Members, number: int) -> ErasureRequest:
+    """The request of a number.
+
+    Raises:
+        UnknownRequest: There is none.
+
+    """
+    found = listed(connection, members, [number]) if 0 < number <= _LARGEST_NUMBER else ()
+    if not found:
+        raise UnknownRequest(f"there is no request {number} in this run; nothing was changed")
+    return found[0]
+
+
+def cancel(connection: sa.Connection, members: Members, client: str, decision: Decision) -> int:
     """Cancel the request of a client that waits; its number. Cancelling twice is cancelling once.
 
     A request with a verdict stays: its client is withdrawn already.
     """
+    keyring = members.keyring
     refuse_broken_text(client)
     found = keyring.find(client)
     if found is None:
@@ -134,27 +282,24 @@ def cancel(connection: sa.Connection, keyring: Keyring, client: str, *, at: date
     row = connection.execute(newest).one_or_none()
     if row is None:
         raise RunError(f"{client!r} has not asked to be forgotten: there is nothing to cancel")
+    cancelled: int = row.id
     if row.erasure is not None:
-        raise RunError(
+        raise RequestNotOpen(
             f"request {row.id} of {client!r} has its verdict and cannot be cancelled any more: {row.verdict}"
         )
     if row.cancelled_at is None:
-        _cancel(connection, row, at=at)
-        keyring.ask_openings(found.number, None)  # whoever asks again asks for its own folder
-    cancelled: int = row.id
+        decide(connection, members, cancelled, EventKind.CANCELLED, decision)
     return cancelled
 
 
-def _cancel(connection: sa.Connection, row: sa.Row[Any], *, at: datetime, **values: Any) -> None:
-    values["cancelled_at"] = time_to_text(at)
-    checksum = request_checksum({**row._mapping, **values})
-    connection.execute(requests.update().where(requests.c.id == row.id).values(**values, checksum=checksum))
-    count_commit(connection)
+def _in_force() -> sa.ColumnElement[bool]:
+    """Say in a query that a request was neither cancelled nor refused."""
+    return sa.and_(requests.c.cancelled_at.is_(None), requests.c.refused_at.is_(None))
 
 
 def _request_of(client: int) -> sa.Select[int]:
-    """The number of a client's request; a cancelled one is as if it had not been placed."""
-    return sa.select(requests.c.id).where(requests.c.client == client, requests.c.cancelled_at.is_(None))
+    """The number of a client's request; one that was cancelled or refused is as if it had not been placed."""
+    return sa.select(requests.c.id).where(requests.c.client == client, _in_force())
 
 
 def _unknown(keyring: Keyring, client: str) -> UnknownClient:
@@ -197,7 +342,15 @@ def listed(
         query = query.where(requests.c.id.in_(numbers))
     found = connection.execute(query).all()
     ids = members.ids_of([row.client for row in found if row.client])
-    return tuple(_request(row, ids.get(row.client)) for row in found)
+    history = events_of(connection, members.keyring, numbers)
+    return tuple(_request(row, ids.get(row.client), history.get(row.id, ())) for row in found)
+
+
+def open_numbers(connection: sa.Connection) -> list[int]:
+    """The numbers of the requests about which something is still to be done, in order."""
+    query = sa.select(requests.c.id).outerjoin(erasures, erasures.c.id == requests.c.erasure)
+    unanswered = sa.or_(requests.c.erasure.is_(None), erasures.c.state != RequestState.ANSWERED.value)
+    return list(connection.execute(query.where(_in_force(), unanswered).order_by(requests.c.id)).scalars())
 
 
 def judged_requests_of(
@@ -268,15 +421,18 @@ def latest_stream_round(connection: sa.Connection) -> int:
     return connection.execute(sa.select(sa.func.max(requests.c.stream_round))).scalar() or 0
 
 
-def _request(row: sa.Row[Any], client: str | None) -> ErasureRequest:
+def _request(row: sa.Row[Any], client: str | None, history: tuple[RequestEvent, ...]) -> ErasureRequest:
+    approval = Approval.NOT_NEEDED if row.approved_at is None else Approval.APPROVED
     if row.erasure is None:
         return ErasureRequest(
             number=row.id,
             client=client,
             asked_at=datetime.fromisoformat(row.asked_at),
-            state=RequestState.WAITING if row.cancelled_at is None else RequestState.CANCELLED,
+            state=_unjudged_state(row),
             remark=row.note,
             cancelled_at=None if row.cancelled_at is None else datetime.fromisoformat(row.cancelled_at),
+            approval=approval if row.refused_at is None else Approval.REFUSED,
+            history=history,
         )
     kind = VerdictKind(row.verdict)
     back_to = row.rollback_to if row.broken is not None else None
@@ -295,4 +451,14 @@ def _request(row: sa.Row[Any], client: str | None) -> ErasureRequest:
         answered_at=None if row.finished_at is None else datetime.fromisoformat(row.finished_at),
         remark="; ".join(filter(None, (row.note, row.remark))),
         approximate=kind is VerdictKind.ROLLBACK and not MECHANISMS[row.mechanism].exact and row.rounds > 0,
+        approval=approval,
+        history=history,
     )
+
+
+def _unjudged_state(row: sa.Row[Any]) -> RequestState:
+    if row.cancelled_at is not None:
+        return RequestState.CANCELLED
+    if row.refused_at is not None:
+        return RequestState.REFUSED
+    return RequestState.WAITING if row.paused_at is None else RequestState.PAUSED

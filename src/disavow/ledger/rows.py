@@ -155,8 +155,26 @@ def anchor_checksum(row: Row) -> bytes:
 
 def request_checksum(row: Row) -> bytes:
     """Eight bytes that notice a changed request: its times, its place in a stream, its note."""
-    told = json.dumps([row[name] for name in ("asked_at", "stream_round", "cancelled_at", "note")])
-    return hashlib.sha256(b"disavow/request/v1\x00" + told.encode()).digest()[:8]
+    return _checksum("request", row, REQUEST)
+
+
+def request_event_checksum(row: Row) -> bytes:
+    """Eight bytes that notice a changed event of a request."""
+    return _checksum("request-event", row, ("request", "kind", "at", "until", "forecast", "sealed"))
+
+
+def release_checksum(row: Row) -> bytes:
+    """Eight bytes that notice a changed release."""
+    return _checksum("release", row, ("digest", "round_id", "averaged", "released_at", "sealed"))
+
+
+def _checksum(what: str, row: Row, names: Iterable[str]) -> bytes:
+    told = [row[name].hex() if isinstance(row[name], bytes) else row[name] for name in names]
+    return hashlib.sha256(f"disavow/{what}/v1\x00".encode() + json.dumps(told).encode()).digest()[:8]
+
+
+REQUEST = ("asked_at", "stream_round", "cancelled_at", "refused_at", "paused_at", "approved_at", "note")
+"""The columns of a request that its checksum binds."""
 
 
 RUN = (

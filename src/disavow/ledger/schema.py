@@ -2,6 +2,8 @@
 
     anchors * (fixed clusters: their borders and weights, kept when clients leave)
     members * (what the run knows of a client, sealed under its key)
+    requests * ── request_events * (what happened to each, by whom and why: sealed)
+    releases * (which model went to whom: sealed)
     run 1 ── rounds * ── clusters * ── slots * ─┬─ memberships 1
               ├─ models (before, after)         └─ withdrawals 0..1 ── erasures ── requests
               ├─ evaluations 0..1
@@ -235,18 +237,17 @@ requests = sa.Table(
     sa.Column("erasure", sa.ForeignKey("erasures.id"), index=True, comment="NULL while it waits"),
     sa.Column("verdict", sa.String),
     sa.Column("cancelled_at", sa.String, comment="UTC, ISO 8601; only a request that waits can be cancelled"),
+    sa.Column("refused_at", sa.String, comment="UTC, ISO 8601; likewise"),
+    sa.Column("paused_at", sa.String, comment="UTC, ISO 8601; NULL where it is not paused"),
+    sa.Column("approved_at", sa.String, comment="UTC, ISO 8601; NULL where nobody has approved it"),
     sa.Column("note", sa.Text, nullable=False, server_default="", comment="why it was placed, if nobody asked"),
     sa.Column("nonce", sa.LargeBinary, nullable=False, comment="random: enters what closes its commitments"),
     sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of what was asked; see ledger/rows.py"),
     sqlite_autoincrement=True,
 )
 
-sa.Index(
-    "ix_requests_client",
-    requests.c.client,
-    unique=True,
-    sqlite_where=requests.c.cancelled_at.is_(None),
-)
+_in_force = sa.and_(requests.c.cancelled_at.is_(None), requests.c.refused_at.is_(None))
+sa.Index("ix_requests_client", requests.c.client, unique=True, sqlite_where=_in_force)
 
 # whoever is forgotten has no number there, so that these stay short however many have left
 sa.Index(
@@ -254,8 +255,34 @@ sa.Index(
     requests.c.client,
     sqlite_where=requests.c.client.is_not(None),
 )
-_waits = sa.and_(requests.c.erasure.is_(None), requests.c.cancelled_at.is_(None))
-sa.Index("ix_requests_waiting", requests.c.id, sqlite_where=_waits)
+sa.Index("ix_requests_waiting", requests.c.id, sqlite_where=sa.and_(requests.c.erasure.is_(None), _in_force))
+
+request_events = sa.Table(
+    "request_events",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("request", sa.ForeignKey("requests.id"), nullable=False, index=True),
+    sa.Column("kind", sa.String, nullable=False, comment="domain.EventKind"),
+    sa.Column("at", sa.String, nullable=False, comment="UTC, ISO 8601"),
+    sa.Column("until", sa.String, comment="UTC, ISO 8601: where an extension extends the deadline to"),
+    sa.Column("forecast", sa.String, comment="SHA-256 of the forecast that an approval was given for"),
+    sa.Column("sealed", sa.LargeBinary, comment="who did it and why; see ledger/request_events.py"),
+    sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of this row; see ledger/rows.py"),
+    sqlite_autoincrement=True,
+)
+
+releases = sa.Table(
+    "releases",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("digest", sa.String, nullable=False, comment="SHA-256 of the safetensors file that was exported"),
+    sa.Column("round_id", sa.ForeignKey("rounds.id"), comment="the newest round in it; NULL: the initial model"),
+    sa.Column("averaged", sa.Integer, nullable=False, comment="of how many rounds' models it is the mean"),
+    sa.Column("released_at", sa.String, nullable=False, comment="UTC, ISO 8601"),
+    sa.Column("sealed", sa.LargeBinary, nullable=False, comment="who received it; see ledger/releases.py"),
+    sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of this row; see ledger/rows.py"),
+    sqlite_autoincrement=True,
+)
 
 withdrawals = sa.Table(
     "withdrawals",

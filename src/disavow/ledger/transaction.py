@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 
 import sqlalchemy as sa
 
-from disavow.domain import Verdict
+from disavow.domain import Decision, EventKind, Verdict
 from disavow.ledger import journal, log
 from disavow.ledger.journal import Waiting
 from disavow.ledger.reader import Reader, RunRecord
+from disavow.ledger.request_events import note_event
+from disavow.ledger.requests import decide, place
 from disavow.proof.notes import Signer
 
 
@@ -72,3 +75,17 @@ class Transaction(Snapshot):
     def finish_erasures(self, *, at: datetime) -> tuple[int, ...]:
         """Mark erasures as answered whose leavers have been forgotten; the numbers of their requests."""
         return journal.finish(self._connection, self.members.keyring, at=at)
+
+    def place_request(self, client: str, *, at: datetime, openings: Path | None = None, by: str = "") -> int:
+        """Make the request of a client wait; its number. See `requests.place`."""
+        folder = None if openings is None else str(openings.absolute())
+        [number] = place(self._connection, self.keyring, [client], at=at, openings=folder, by=by)
+        return number
+
+    def approve_request(self, number: int, decision: Decision, *, forecast: str | None) -> None:
+        """Approve a request, given the digest of the forecast that was seen; see `requests.decide`."""
+        decide(self._connection, self.members, number, EventKind.APPROVED, decision, forecast=forecast)
+
+    def note_event(self, number: int, kind: EventKind, *, at: datetime, reason: str = "") -> None:
+        """Write that something happened to a request which disavow itself did, such as a purge."""
+        note_event(self._connection, self.members.keyring, number, kind, at=at, reason=reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from disavow.domain import Anchors, Policy, TakingPart
 from disavow.errors import BudgetSpent, ConfigError
@@ -46,6 +46,7 @@ class RoundOptions:
     `retention`: so many bytes of checkpoints are kept; None: all of them.
     `participation`: orders clients in secret where fewer than all take part, or clusters are fixed. Without it they
     are ordered by the seed, where draws are seeded; with fresh draws that would tell who took part, and is refused.
+    `approval`: which requests are answered between rounds only once somebody has approved them.
     """
 
     seed: int
@@ -60,6 +61,12 @@ class RoundOptions:
     at_least: int = 1
     reachable: Reachable | None = None
     participation: SecretOrder | None = field(default=None, repr=False)
+    approval: Literal["never", "rollback", "always"] = "never"
+
+    @property
+    def approved(self) -> bool | None:
+        """Which requests are judged together: the approved ones (True), or all (None); see `Reader.waiting`."""
+        return None if self.approval == "never" else True
 
     def keeps(self, number: int) -> bool:
         """Return whether the updates of a round are kept."""

@@ -7,13 +7,14 @@ import io
 import json
 import time
 import zipfile
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from disavow.domain import ErasureRequest, RequestState
-from disavow.errors import BadRequest, NotAllowed, NotFound
+from disavow.errors import BadRequest, ForecastChanged, NotAllowed, NotFound
 from disavow.federation import Federation
 from disavow.server import tokens, verification, views, webhooks
 from disavow.server.access import Identity, Role
@@ -65,7 +66,8 @@ class Reason(Body):
 class Extension(Reason):
     """A later deadline."""
 
-    until: Annotated[str, Field(max_length=64, description="A day or moment in ISO 8601")]
+    until: datetime | None = None
+    """As far as it may be, where nothing is said."""
 
 
 class NewWebhook(Body):
@@ -175,7 +177,7 @@ def show_key(request: Request, run: Run) -> Response:
 @router.post("/forecasts")
 def make_forecast(request: Request, body: Named) -> views.View:
     """Tell what an erasure would come to. Changes nothing."""
-    return views.forecast(open_run(request, body.run).forecast(body.client))
+    return views.forecast(open_run(request, body.run).forecast(body.client, try_loading=False))
 
 
 @router.post("/requests", status_code=202)
@@ -191,7 +193,7 @@ async def file_request(
     client = _who_asks(identity, body.client)
     number = await file(services, identity, body.run, client, idempotency_key)
     response.headers["Location"] = f"/v1/requests/{request_id(body.run, number)}"
-    found = await asyncio.to_thread(views.find_request, federation, number)
+    found = await asyncio.to_thread(federation.request, number)
     return views.request(body.run, found, identity)
 
 
@@ -247,9 +249,67 @@ def show_request(request: str, call: Request) -> views.View:
 def forecast_request(request: str, call: Request) -> views.View:
     """Tell what a request would come to now. Changes nothing."""
     _, federation, found = open_request(call, request)
-    if found.client is None or not found.pending:
-        raise NotFound("this request has its answer; there is nothing left to forecast")
-    return views.forecast(federation.forecast(found.client))
+    return views.forecast(federation.forecast_of(found.number))
+
+
+@router.post("/requests/{request}/approval")
+def approve_request(request: str, call: Request, body: ApprovalBody) -> views.View:
+    """Approve a request, as it was forecast. Is the forecast another one now, 409 comes with it."""
+    name, federation, found = open_request(call, request)
+    identity = identity_of(call)
+    try:
+        approved = federation.approve(
+            found.number, by=identity.name, reason=body.reason, forecast_digest=body.forecast
+        )
+    except ForecastChanged as error:
+        error.details = {"forecast": views.forecast(federation.forecast_of(found.number))}
+        raise
+    return views.request(name, approved, identity)
+
+
+@router.post("/requests/{request}/denial")
+def refuse_request(request: str, call: Request, body: Reason) -> views.View:
+    """Refuse a request: it is not answered, and stays in the register."""
+    name, federation, found = open_request(call, request)
+    identity = identity_of(call)
+    return views.request(name, federation.refuse(found.number, by=identity.name, reason=body.reason), identity)
+
+
+@router.post("/requests/{request}/cancellation")
+def cancel_request(request: str, call: Request, body: Reason | None = None) -> views.View:
+    """Cancel a request that waits."""
+    name, federation, found = open_request(call, request)
+    identity = identity_of(call)
+    reason = "" if body is None else body.reason
+    return views.request(name, federation.cancel(found.number, by=identity.name, reason=reason), identity)
+
+
+@router.post("/requests/{request}/extension")
+def extend_request(request: str, call: Request, body: Extension) -> views.View:
+    """Move the deadline of a request, once."""
+    name, federation, found = open_request(call, request)
+    identity = identity_of(call)
+    extended = federation.extend(
+        found.number, by=identity.name, reason=body.reason, until=None if body.until is None else _utc(body.until)
+    )
+    return views.request(name, extended, identity)
+
+
+@router.post("/requests/{request}/pause")
+def pause_request(request: str, call: Request, body: Reason) -> views.View:
+    """Pause a request while the identity of who asks is in doubt."""
+    name, federation, found = open_request(call, request)
+    identity = identity_of(call)
+    return views.request(name, federation.pause(found.number, by=identity.name, reason=body.reason), identity)
+
+
+@router.post("/requests/{request}/resumption")
+def resume_request(request: str, call: Request, body: Reason) -> views.View:
+    """End the pause of a request."""
+    name, federation, found = open_request(call, request)
+    identity = identity_of(call)
+    resumed = federation.resume_request(found.number, by=identity.name, reason=body.reason)
+    return views.request(name, resumed, identity)
 
 
 @router.get("/requests/{request}/proof", response_class=Response)
@@ -373,7 +433,7 @@ def open_request(call: Request, request: str) -> tuple[str, Federation, ErasureR
         if own is None or own.number != number:
             raise NotFound("there is no such request")
         return name, federation, own
-    return name, federation, views.find_request(federation, number)
+    return name, federation, federation.request(number)
 
 
 def _who_asks(identity: Identity, client: str | None) -> str:
@@ -384,6 +444,11 @@ def _who_asks(identity: Identity, client: str | None) -> str:
     if client is None:
         raise BadRequest("the request cannot be used: body.client (missing)")
     return client
+
+
+def _utc(moment: datetime) -> datetime:
+    """Take a moment without a time zone for one in UTC."""
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _refuse_unanswered(found: ErasureRequest) -> None:

@@ -30,6 +30,9 @@ STATUS: Mapping[type[DisavowError], int] = {
     errors.KeyReused: 422,
     errors.AlreadyForgotten: 410,
     errors.UnknownClient: 404,
+    errors.UnknownRequest: 404,
+    errors.TextNamesClient: 422,
+    errors.DeadlineRefused: 422,
     errors.RunMissing: 404,
     errors.RunInUse: 503,
     errors.CannotRetrain: 409,
@@ -81,8 +84,7 @@ def response_of(error: DisavowError) -> JSONResponse:
         headers["WWW-Authenticate"] = 'Bearer realm="disavow"'
     if status in (429, 503):
         headers["Retry-After"] = "1"
-    more = getattr(error, "details", {})
-    return JSONResponse(body_of(error.code, message_of(error), **more), status, headers)
+    return JSONResponse(body_of(error.code, message_of(error), **error.details), status, headers)
 
 
 def install(app: FastAPI) -> None:

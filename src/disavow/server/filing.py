@@ -142,7 +142,8 @@ class Filing:
             return []
         federation = self._open_run(run)
         try:
-            return list(zip(batch, federation.place([filed.client for filed in batch]), strict=True))
+            clients, actors = [filed.client for filed in batch], [filed.actor for filed in batch]
+            return list(zip(batch, federation.place(clients, by=actors), strict=True))
         except DisavowError as error:
             if len(batch) == 1:
                 batch[0].done.set_exception(error)

@@ -8,7 +8,6 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from disavow.domain import RequestState
 from disavow.errors import DisavowError
 from disavow.server import views
 from disavow.server.open_runs import OpenRuns
@@ -76,7 +75,3 @@ def text_of(runs: OpenRuns) -> bytes:
     registry.register(RunFigures(runs))
     return generate_latest(REGISTRY) + generate_latest(registry)
 
-
-OPEN_STATES = tuple(
-    state for state in RequestState if state not in (RequestState.ANSWERED, RequestState.CANCELLED)
-)

@@ -98,7 +98,7 @@ async def create(request: Request) -> Response:
         run = _run(services, identity, asked)
         federation = open_run(request, run)
         row = await _file(services, identity, asked, run, client, body)
-        found = await asyncio.to_thread(views.find_request, federation, row["number"])
+        found = await asyncio.to_thread(federation.request, row["number"])
     except ValidationError as error:
         return _refused([(".".join(map(str, each["loc"])), each["type"]) for each in error.errors()])
     except DisavowError as error:
@@ -140,10 +140,8 @@ def status(request: Request, subject_request_id: UUID) -> Response:
 def cancel(request: Request, subject_request_id: UUID) -> Response:
     """Cancel a request that is pending."""
     services, row, federation, found = _find(request, subject_request_id)
-    if found.state is RequestState.ANSWERED or found.client is None or status_of_request(found) == "in_progress":
-        return _refused([("request_status", f"only a pending request can be cancelled: {status_of_request(found)}")])
     try:
-        federation.cancel(found.client)
+        federation.cancel(found.number, by=identity_of(request).name)
     except DisavowError as error:
         return _refused([(error.code, message_of(error))])
     told = {
@@ -216,7 +214,7 @@ async def _file(
             raise BadRequest("this subject_request_id was used for another request")
         if row["status"] == "":
             connection.execute("UPDATE opendsr SET status = 'pending' WHERE id = ?", (key,))
-            found = views.find_request(services.runs.federation(run), number)
+            found = services.runs.federation(run).request(number)
             _tell_callbacks(connection, row, found, "pending", now=time.time())
     return row
 
@@ -227,7 +225,7 @@ def _find(request: Request, key: UUID) -> tuple[Services, Any, Federation, Erasu
     if row is None or row["controller"] != identity_of(request).key:
         raise NotFound("there is no such request")
     federation = open_run(request, row["run"])
-    return services, row, federation, views.find_request(federation, row["number"])
+    return services, row, federation, federation.request(row["number"])
 
 
 def _client(asked: _NewRequest) -> str:
@@ -259,7 +257,7 @@ def _results(request: Request, row: Any, found: ErasureRequest) -> dict[str, Any
 
 
 def _expected(request: ErasureRequest) -> str:
-    return _moment((request.answered_at or request.asked_at).timestamp())
+    return _moment((request.answered_at or request.due).timestamp())
 
 
 def _moment(seconds: float) -> str:

@@ -5,8 +5,6 @@ One function for each thing to look at, called by `api` and by `pages`, so that 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from disavow.domain import ErasureRequest, RequestState
-from disavow.errors import BadRequest, MissingExtra, NotFound, how_to_install
+from disavow.errors import BadRequest, MissingExtra, how_to_install
 from disavow.federation import Federation
 from disavow.proof.merkle import consistency_of, path_to
 from disavow.results import Prospect
@@ -91,19 +89,6 @@ def request(name: str, found: ErasureRequest, identity: Identity) -> View:
     return finite(told)
 
 
-def find_request(federation: Federation, number: int) -> ErasureRequest:
-    """Find a request by its number.
-
-    Raises:
-        NotFound: There is none.
-
-    """
-    found = next(iter(federation.requests([number])), None)
-    if found is None:
-        raise NotFound("there is no such request")
-    return found
-
-
 def requests(
     runs: Sequence[tuple[str, Federation]],
     identity: Identity,
@@ -156,19 +141,16 @@ def forecast(prospect: Prospect) -> View:
             "too_large": found.too_large,
             "log10_odds": next(iter(found.odds.values()), None),
         }
-    told = finite(told)
-    return {**told, "digest": digest_of(told)}
-
-
-def digest_of(told: Mapping[str, Any]) -> str:
-    """Hash what somebody was shown; without seconds, which are an estimate that changes with every round."""
-    steady = {**told, "cost": {k: v for k, v in (told.get("cost") or {}).items() if k != "seconds"}}
-    return hashlib.sha256(json.dumps(steady, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return finite({**told, "digest": prospect.digest})
 
 
 def days_to_deadline(federation: Federation) -> float | None:
     """Count the days to the nearest deadline of an open request, negative once it has passed; None without one."""
-    return None
+    due = federation.due()
+    if not due:
+        return None
+    left = min(each.request.deadline.left(federation.clock()) for each in due)
+    return left.total_seconds() / _DAY_SECONDS
 
 
 # -- the rest of a run -----------------------------------------------------------------------------------------------

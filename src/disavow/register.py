@@ -1,0 +1,147 @@
+"""The register of erasure requests (GDPR Art. 30), and what of it is due: for people, spreadsheets and machines."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from disavow.domain import ErasureRequest, EventKind, RequestEvent
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes for the beginning of a formula."""
+
+
+@dataclass(frozen=True)
+class DueRequest:
+    """A request about which something is still to be done, and how long there is.
+
+    Args:
+        run: The run that it is in.
+        request: The request.
+        days_left: Whole days until it is due; negative once it is overdue.
+        overdue: Whether it should have been answered already.
+
+    """
+
+    run: str
+    request: ErasureRequest
+    days_left: int
+    overdue: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for machines; without the client."""
+        return {
+            "run": self.run,
+            "days_left": self.days_left,
+            "overdue": self.overdue,
+            "request": self.request.to_json(),
+        }
+
+
+def due_first(run: str, requests: tuple[ErasureRequest, ...], now: datetime) -> tuple[DueRequest, ...]:
+    """Give requests that are open in the order of how long there is to answer them.
+
+    Args:
+        run: The run that they are in.
+        requests: The requests; those that are closed are left out.
+        now: The present moment.
+
+    """
+    open_ones = [request for request in requests if request.pending]
+    open_ones.sort(key=lambda request: (request.deadline.left(now), request.number))
+    return tuple(DueRequest(run, each, each.days_left(now), each.overdue(now)) for each in open_ones)
+
+
+@dataclass(frozen=True)
+class Register:
+    """All requests of a run, with what became of them: refused, cancelled and repeated ones too.
+
+    Args:
+        run: The run.
+        run_id: Its id.
+        made_at: When the register was read.
+        requests: The requests, in the order in which they were placed.
+        named: Whether the keyring was there: only then are clients and actors named.
+
+    """
+
+    run: str
+    run_id: str
+    made_at: datetime
+    requests: tuple[ErasureRequest, ...]
+    named: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The register with the whole history of each request, for machines."""
+        return {
+            "run": self.run,
+            "run_id": self.run_id,
+            "made_at": self.made_at.isoformat(),
+            "named": self.named,
+            "requests": [{**request.to_json(), "client": request.client} for request in self.requests],
+        }
+
+    def to_csv(self) -> str:
+        """One line for each request, for spreadsheets. A text that they would take for a formula begins with '."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(_line(None)), lineterminator="\n")
+        writer.writeheader()
+        for request in self.requests:
+            writer.writerow({name: _cell(value) for name, value in _line(request).items()})
+        return text.getvalue()
+
+
+def _line(request: ErasureRequest | None) -> dict[str, Any]:
+    """What a line says of a request; of none, its headings."""
+    told: dict[str, Any] = {} if request is None else {**request.to_json(), "client": request.client}
+    decided = _decisions(request, EventKind.APPROVED, EventKind.REFUSED, EventKind.CANCELLED)
+    extended = _decisions(request, EventKind.EXTENDED)
+    paused = _decisions(request, EventKind.PAUSED)
+    again = () if request is None else request.asked_again_at
+    return {
+        "request": told.get("number"),
+        "client": told.get("client"),
+        "received_at": told.get("asked_at"),
+        "received_by": _names(_decisions(request, EventKind.RECEIVED)),
+        "state": told.get("state"),
+        "due": told.get("due"),
+        "extended_until": told.get("extended_until"),
+        "extended_by": _names(extended),
+        "extended_why": _reasons(extended),
+        "paused_since": told.get("paused_since"),
+        "paused_by": _names(paused),
+        "paused_why": _reasons(paused),
+        "approval": told.get("approval"),
+        "decided_by": _names(decided),
+        "decided_why": _reasons(decided),
+        "verdict": told.get("verdict"),
+        "rollback_to_round": told.get("rollback_to_round"),
+        "answered_at": told.get("answered_at"),
+        "in_time": told.get("in_time"),
+        "purged_at": told.get("purged_at"),
+        "refused_at": told.get("refused_at"),
+        "cancelled_at": told.get("cancelled_at"),
+        "asked_again": len(again),
+        "asked_again_at": " ".join(moment.isoformat() for moment in again),
+        "remark": told.get("remark"),
+    }
+
+
+def _decisions(request: ErasureRequest | None, *kinds: EventKind) -> list[RequestEvent]:
+    return [] if request is None else [event for event in request.history if event.kind in kinds]
+
+
+def _names(events: list[RequestEvent]) -> str:
+    return "; ".join(event.actor for event in events if event.actor)
+
+
+def _reasons(events: list[RequestEvent]) -> str:
+    return "; ".join(event.reason for event in events if event.reason)
+
+
+def _cell(value: Any) -> Any:
+    """A value as a spreadsheet may read it."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
