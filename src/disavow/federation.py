@@ -812,9 +812,7 @@ class Federation:
             [request] = ledger.requests([number])
         return request
 
-    def forecast(
-        self, clients: Sequence[str] | str, *, retrain: bool = True, try_loading: bool = True
-    ) -> Prospect:
+    def forecast(self, clients: Sequence[str] | str, *, retrain: bool = True, try_loading: bool = True) -> Prospect:
         """Tell what `erase` would do, also whether it could retrain here. Changes nothing.
 
         Args:

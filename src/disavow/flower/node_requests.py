@@ -191,11 +191,11 @@ def answer_file(nonce: bytes) -> str:
 def _run_folder(evidence: Path, run: str | None) -> Path:
     """The folder of a run in a node's folder of evidence: the one that is named, or the only one."""
     try:
-        found = sorted(
-            path for path in evidence.iterdir() if is_run(path.name) and (path / CLIENT_FILE).is_file()
-        )
+        found = sorted(path for path in evidence.iterdir() if is_run(path.name) and (path / CLIENT_FILE).is_file())
     except OSError as error:
-        raise ConfigError(f"{evidence} cannot be read: {error.strerror}; allowed: the node's evidence-dir") from None
+        raise ConfigError(
+            f"{evidence} cannot be read: {error.strerror}; allowed: the node's evidence-dir"
+        ) from None
     if run is not None:
         found = [path for path in found if path.name == run]
     if len(found) != 1:

@@ -56,8 +56,8 @@ from disavow.ledger.pseudonyms import derive
 from disavow.ledger.requests import JudgedRequest
 from disavow.ledger.restored import Restored, restored
 from disavow.ledger.retention import RoundModel
-from disavow.ledger.run_state import state_of
 from disavow.ledger.rounds import ClientRound, RoundSummary, StoredCluster
+from disavow.ledger.run_state import state_of
 from disavow.ledger.schema import models, run
 from disavow.ledger.updates import KeptRound, UpdateStore
 from disavow.ledger.withdrawals import Withdrawn
@@ -380,9 +380,7 @@ class Reader(ABC):
         most: int,
     ) -> tuple[ErasureRequest, ...]:
         """Some erasure requests, the newest first; see `request_listing.page`."""
-        return self._read(
-            request_listing.page, self.members, states=states, before=before, after=after, most=most
-        )
+        return self._read(request_listing.page, self.members, states=states, before=before, after=after, most=most)
 
     def request_counts(self) -> dict[RequestState, int]:
         """How many requests there are in each state."""

@@ -179,7 +179,9 @@ def post(url: str, body: bytes, headers: dict[str, str], *, private: bool) -> in
         connection.sock = sock
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         named = f"[{host}]" if ":" in host else host
-        connection.request("POST", path, body, {**headers, "Host": named if parts.port is None else f"{named}:{port}"})
+        connection.request(
+            "POST", path, body, {**headers, "Host": named if parts.port is None else f"{named}:{port}"}
+        )
         return connection.getresponse().status
     finally:
         sock.close()

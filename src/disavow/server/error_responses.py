@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -87,30 +87,35 @@ def response_of(error: DisavowError) -> JSONResponse:
     return JSONResponse(body_of(error.code, message_of(error), **error.details), status, headers)
 
 
-def install(app: FastAPI) -> None:
+Show = Callable[[Request, JSONResponse, Mapping[str, Any]], Response]
+"""Makes of a refusal what whoever asked can read: a browser gets a page."""
+
+
+def install(app: FastAPI, show: Show) -> None:
     """Make an application answer every error in this way."""
 
-    async def refused(_: Request, error: Exception) -> JSONResponse:
+    async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, DisavowError)  # noqa: S101 - registered for it
-        return response_of(error)
+        return show(request, response_of(error), body_of(error.code, message_of(error)))
 
-    async def invalid(_: Request, error: Exception) -> JSONResponse:
+    async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
         # where it is wrong and why, but not what was sent: it may be a client's id
         wrong = [{"where": _place(each), "why": each["type"]} for each in error.errors()]
         names = ", ".join(f"{each['where']} ({each['why']})" for each in wrong)
         told = body_of(errors.BadRequest.code, f"the request cannot be used: {names}", fields=wrong)
-        return JSONResponse(told, STATUS[errors.BadRequest])
+        return show(request, JSONResponse(told, STATUS[errors.BadRequest]), told)
 
-    async def http(_: Request, error: Exception) -> JSONResponse:
+    async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
         code = _CODES.get(error.status_code, errors.BadRequest.code)
-        return JSONResponse(body_of(code, str(error.detail)), error.status_code, error.headers)
+        told = body_of(code, str(error.detail))
+        return show(request, JSONResponse(told, error.status_code, error.headers), told)
 
-    async def unforeseen(_: Request, error: Exception) -> JSONResponse:
+    async def unforeseen(request: Request, error: Exception) -> Response:
         logger.error("internal error %s: %s", INTERNAL, type(error).__name__)
         told = body_of(INTERNAL, "a defect of disavow: please report it; the log of the service says more")
-        return JSONResponse(told, _SERVER_ERROR)
+        return show(request, JSONResponse(told, _SERVER_ERROR), told)
 
     app.add_exception_handler(DisavowError, refused)
     app.add_exception_handler(RequestValidationError, invalid)

@@ -74,4 +74,3 @@ def text_of(runs: OpenRuns) -> bytes:
     registry = CollectorRegistry()
     registry.register(RunFigures(runs))
     return generate_latest(REGISTRY) + generate_latest(registry)
-

@@ -253,7 +253,10 @@ def _run(services: Services, identity: Identity, asked: _NewRequest) -> str:
 def _results(request: Request, row: Any, found: ErasureRequest) -> dict[str, Any]:
     if found.state is not RequestState.ANSWERED:
         return {}
-    return {"results_url": f"{base_url(request)}/v1/requests/{row['run']}-{row['number']}/proof", "results_count": 1}
+    return {
+        "results_url": f"{base_url(request)}/v1/requests/{row['run']}-{row['number']}/proof",
+        "results_count": 1,
+    }
 
 
 def _expected(request: ErasureRequest) -> str:
@@ -280,6 +283,8 @@ def _signed(services: Services, told: dict[str, Any], *, status: int = 200) -> R
 
 def _refused(wrong: list[tuple[str, str]]) -> Response:
     """Refuse in OpenDSR's own form, naming no identity."""
-    errors = [{"domain": "Validation", "reason": reason, "message": f"{where}: {reason}"} for where, reason in wrong]
+    errors = [
+        {"domain": "Validation", "reason": reason, "message": f"{where}: {reason}"} for where, reason in wrong
+    ]
     told = {"error": {"code": _BAD_REQUEST, "message": errors[0]["message"], "errors": errors}}
     return Response(json.dumps(told), _BAD_REQUEST, media_type="application/json")

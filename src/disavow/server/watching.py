@@ -91,9 +91,7 @@ class Watcher:
             connection.execute("INSERT OR REPLACE INTO watermarks VALUES (?, ?)", (run, newest))
         self._sender.wake()
 
-    def _note(
-        self, connection: sqlite3.Connection, run: str, found: Sequence[ErasureRequest], now: float
-    ) -> None:
+    def _note(self, connection: sqlite3.Connection, run: str, found: Sequence[ErasureRequest], now: float) -> None:
         for request in found:
             row = connection.execute(
                 "SELECT state FROM watched WHERE run = ? AND number = ?", (run, request.number)
@@ -106,9 +104,7 @@ class Watcher:
             webhooks.enqueue(connection, event, {"request": told}, now=now)
             opendsr.note_status(connection, run, request, now=now)
             if request.pending:
-                connection.execute(
-                    "INSERT OR REPLACE INTO watched VALUES (?, ?, ?)", (run, request.number, state)
-                )
+                connection.execute("INSERT OR REPLACE INTO watched VALUES (?, ?, ?)", (run, request.number, state))
             else:
                 connection.execute("DELETE FROM watched WHERE run = ? AND number = ?", (run, request.number))
         # a crash here repeats nothing: what was noted is no change any more
@@ -118,5 +114,3 @@ class Watcher:
                 "INSERT INTO watermarks VALUES (?1, ?2) ON CONFLICT (run) DO UPDATE SET newest = max(newest, ?2)",
                 (run, max(numbers)),
             )
-
-
