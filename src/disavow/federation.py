@@ -601,6 +601,20 @@ class Federation:
         """
         return self._with_approval(self.ledger.request(number))
 
+    def request_page(
+        self, *, states: Sequence[RequestState] | None = None, before: int | None = None, most: int
+    ) -> tuple[ErasureRequest, ...]:
+        """List some requests, the newest first, however many there are.
+
+        Args:
+            states: Only those in one of these states; None for all.
+            before: Only those with lower numbers.
+            most: How many at most.
+
+        """
+        found = self.ledger.request_page(states=states, before=before, most=most)
+        return tuple(map(self._with_approval, found))
+
     def _with_approval(self, request: ErasureRequest) -> ErasureRequest:
         """Say of a request that it has to be approved, where the settings say so and it was not yet."""
         open_ones = (RequestState.WAITING, RequestState.PAUSED)

@@ -376,11 +376,10 @@ class Reader(ABC):
         *,
         states: Collection[RequestState] | None = None,
         before: int | None = None,
-        after: int | None = None,
         most: int,
     ) -> tuple[ErasureRequest, ...]:
         """Some erasure requests, the newest first; see `request_listing.page`."""
-        return self._read(request_listing.page, self.members, states=states, before=before, after=after, most=most)
+        return self._read(request_listing.page, self.members, states=states, before=before, most=most)
 
     def request_counts(self) -> dict[RequestState, int]:
         """How many requests there are in each state."""

@@ -29,7 +29,6 @@ def page(
     *,
     states: Collection[RequestState] | None = None,
     before: int | None = None,
-    after: int | None = None,
     most: int,
 ) -> tuple[ErasureRequest, ...]:
     """List requests, the newest first.
@@ -39,7 +38,6 @@ def page(
         members: Who the clients are.
         states: Only those in one of these states; None for all.
         before: Only those with lower numbers.
-        after: Only those with higher numbers.
         most: How many at most.
 
     """
@@ -48,8 +46,6 @@ def page(
         query = query.where(_STATE.in_([state.value for state in states]))
     if before is not None:
         query = query.where(requests.c.id < before)
-    if after is not None:
-        query = query.where(requests.c.id > after)
     numbers: Sequence[int] = connection.execute(query).scalars().all()
     return tuple(reversed(listed(connection, members, numbers)))
 

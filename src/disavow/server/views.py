@@ -108,7 +108,7 @@ def requests(
     found = [
         (name, each)
         for name, federation in runs
-        for each in federation.ledger.request_page(states=states, before=before, most=most + 1)
+        for each in federation.request_page(states=states, before=before, most=most + 1)
     ]
     found.sort(key=lambda pair: (pair[1].asked_at, pair[1].number), reverse=True)
     shown = found[:most]
