@@ -196,8 +196,8 @@ def account(name: str, federation: Federation) -> View:
 
 
 def releases(name: str, federation: Federation) -> View:
-    """Show which models were given to whom."""
-    return {"run": name, "releases": []}
+    """Show which models were given to whom, and which of them the run no longer stands by."""
+    return {"run": name, "releases": [each.to_json() for each in federation.releases()]}
 
 
 def checkpoint(name: str, federation: Federation) -> View:
@@ -274,12 +274,16 @@ def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def finite(value: Any) -> Any:
+def finite(view: View) -> View:
     """Put None in the place of numbers that JSON has no word for."""
+    return {key: _finite(each) for key, each in view.items()}
+
+
+def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: finite(each) for key, each in value.items()}
+        return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
+        return [_finite(each) for each in value]
     return value
