@@ -52,7 +52,8 @@ def page(
 
 def counts(connection: sa.Connection) -> dict[RequestState, int]:
     """Count requests by their state."""
-    query = sa.select(_STATE.label("state"), sa.func.count()).select_from(_JOINED).group_by("state")
+    # not called "state": grouping goes by a column of that name before it goes by what is selected
+    query = sa.select(_STATE.label("now"), sa.func.count()).select_from(_JOINED).group_by("now")
     found = {RequestState(state): count for state, count in connection.execute(query)}
     return {state: found.get(state, 0) for state in RequestState}
 
