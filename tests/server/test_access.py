@@ -44,7 +44,9 @@ def routes(settings: ServerSettings) -> set[tuple[str, str]]:
     app = create_app(settings)
     # newer FastAPIs keep a router that was included as one entry
     included = [getattr(each, "original_router", None) for each in app.routes]
-    found = [route for each, router in zip(app.routes, included, strict=True) for route in (router or _One(each)).routes]
+    found = [
+        route for each, router in zip(app.routes, included, strict=True) for route in (router or _One(each)).routes
+    ]
     assert all(isinstance(route, APIRoute) for route in found), "a route that the table does not guard"
     return {(method, route.path) for route in found if isinstance(route, APIRoute) for method in route.methods}
 

@@ -32,7 +32,7 @@ def get(service: Service, node: Node, path: str) -> httpx.Response:
 
 
 def test_a_client_asks_for_itself_and_sees_its_own_request_alone(service: Service, node: Node) -> None:
-    service.file(service.clients()[0])
+    service.file(service.clients()[-1])
     filed = post(service, node, "/v1/requests")
     assert filed.status_code == 202
     assert filed.json()["number"] == 2
@@ -45,7 +45,7 @@ def test_a_client_asks_for_itself_and_sees_its_own_request_alone(service: Servic
 
 
 def test_a_client_may_not_ask_for_another(service: Service, node: Node) -> None:
-    body = json.dumps({"run": RUN, "client": service.clients()[0]}).encode()
+    body = json.dumps({"run": RUN, "client": service.clients()[-1]}).encode()
     assert error_of(post(service, node, "/v1/requests", body)) == (403, "DSV-803")
     assert error_of(post(service, Node.new(), "/v1/requests")) == (404, "DSV-301")
 
