@@ -1,4 +1,4 @@
-"""The service in this process: its application, callers with any role, and a worker that works when it is told to."""
+"""The service in this process: its application, callers with any role, a worker that works when told to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenDSR as its specification has it: discovery, requests with signed receipts, status, cancellation, callbacks."""
+"""OpenDSR as its specification has it: discovery, requests, signed receipts, status, cancellation, callbacks."""
 
 from __future__ import annotations
 

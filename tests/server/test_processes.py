@@ -1,4 +1,4 @@
-"""The service and its worker as processes: they stop cleanly, and killed at any instant they lose and double nothing."""
+"""The service and its worker as processes: they stop cleanly, and killed at any instant lose and double nothing."""
 
 from __future__ import annotations
 
