@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import httpx
 import pytest
@@ -23,12 +24,14 @@ def node(service: Service) -> Node:
     return made
 
 
-def post(service: Service, node: Node, path: str, body: bytes = BODY, **more: int | str) -> httpx.Response:
-    return service.http.post(path, content=body, headers=node.headers("POST", path, body, **more))  # type: ignore[arg-type]
+def post(service: Service, node: Node, path: str, body: bytes = BODY, **more: Any) -> httpx.Response:
+    answer: httpx.Response = service.http.post(path, content=body, headers=node.headers("POST", path, body, **more))
+    return answer
 
 
 def get(service: Service, node: Node, path: str) -> httpx.Response:
-    return service.http.get(path, headers=node.headers("GET", path))
+    answer: httpx.Response = service.http.get(path, headers=node.headers("GET", path))
+    return answer
 
 
 def test_a_client_asks_for_itself_and_sees_its_own_request_alone(service: Service, node: Node) -> None:

@@ -6,6 +6,7 @@ import logging
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -108,7 +109,7 @@ def test_failed_log_ins_are_counted_and_slowed_down(settings: ServerSettings) ->
     ],
 )
 def test_bad_input_has_one_body(
-    service: Service, method: str, path: str, more: dict[str, object], expected: tuple[int, str]
+    service: Service, method: str, path: str, more: dict[str, Any], expected: tuple[int, str]
 ) -> None:
     answer = service.call(method, path, **more)
     assert (answer.status_code, "") == expected if expected[1] == "" else error_of(answer) == expected

@@ -99,7 +99,7 @@ def begin(service: Service, issuer: Issuer, **claims: Any) -> str:
     assert sent.status_code == 303
     query = parse_qs(urlsplit(sent.headers["location"]).query)
     assert query["code_challenge_method"] == ["S256"]
-    [state], [nonce] = query["state"], query["nonce"]
+    state, nonce = str(query["state"][0]), query["nonce"][0]
     now = int(time.time())
     told = {"iss": issuer.url, "aud": CLIENT, "sub": "7", "exp": now + 60, "iat": now, "nonce": nonce}
     issuer.claims = {**told, "name": "Ada", "disavow_roles": ["approver", "admin"], **claims}

@@ -176,7 +176,8 @@ def kill_and_go_on(folder: Path, seed: int, receiver: Receiver) -> None:
     rng = random.Random(seed)
     headers = token(folder, Role.OPERATOR, Role.APPROVER)
     with Federation.open(folder / "runs" / RUN, keys=folder / "keys") as federation:
-        leavers = sorted(min(federation.ledger.membership(1), key=len))[:2]
+        groups = [sorted(group) for group in federation.ledger.membership(1)]
+    leavers = min(groups, key=len)[:2]
     urls: list[str] = []
     found: dict[str, int] = {}
     filing = [
