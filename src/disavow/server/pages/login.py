@@ -34,7 +34,7 @@ def login(
 @router.get("/login/oidc", response_model=None)
 async def begin_oidc(request: Request) -> RedirectResponse:
     """Go to the OpenID Connect provider."""
-    from disavow.server import oidc
+    import disavow.server.oidc as oidc
 
     services = services_of(request)
     return await oidc.begin(request, _provider(services), services)
@@ -47,7 +47,7 @@ async def finish_oidc(
     code: Annotated[str, Query(max_length=4000)],
 ) -> RedirectResponse:
     """Come back from the OpenID Connect provider."""
-    from disavow.server import oidc
+    import disavow.server.oidc as oidc
 
     services = services_of(request)
     name, roles = await oidc.finish(request, _provider(services), services, state=state, code=code)
