@@ -46,8 +46,18 @@ exit code of the command that met it::
     ├── VerificationError    1   a proof, receipt or checkpoint that does not hold
     │   ├── OtherModel      13   the proof holds, but the model given is another than the one proved
     │   └── Unreadable       2   it cannot even be read
-    └── RoundRefused         5   a round that must not be recorded; the run stays as it was
-        └── BudgetSpent      9   it would exceed the privacy budget; the model stays in use
+    ├── RoundRefused         5   a round that must not be recorded; the run stays as it was
+    │   └── BudgetSpent      9   it would exceed the privacy budget; the model stays in use
+    └── ServiceError        18   what the service refuses, whoever asks
+        ├── BadRequest      18   a body, parameter or header that cannot be used
+        ├── NotAuthenticated 18  no credential, or one that is not known, used up or expired
+        ├── NotAllowed      18   the role or the scope of whoever asks does not allow it
+        ├── NotFound        18   there is no such page, run or request
+        ├── CrossSite       18   another site made the browser ask
+        ├── WrongHost       18   asked under a name that this service does not answer to
+        ├── TooLarge        18   a body larger than is read
+        ├── TooManyRequests 18   more requests than are answered in this time
+        └── KeyReused       18   an Idempotency-Key that was used for another request
 
 0 is success. 1 also means "fsck or an audit found something", 3 "valid, but it names nobody", 16 "an audit found
 nothing, and could not have seen what it was asked about" (`audit --detect`), 23 "a request is overdue" (`due`). 70
@@ -58,6 +68,9 @@ keyboard, 141 that whoever read the output has gone. What the operating system r
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Numbers of system errors that are a `StorageFull`."""
@@ -71,6 +84,8 @@ class DisavowError(Exception):
 
     code = "DSV-100"
     exit_code = 1
+    details: Mapping[str, Any] = MappingProxyType({})
+    """What the service's answer says beside code and message."""
 
 
 class ConfigError(DisavowError):
@@ -408,6 +423,67 @@ class BudgetSpent(RoundRefused):
 
     code = "DSV-602"
     exit_code = 9
+
+
+class ServiceError(DisavowError):
+    """What the service (`disavow serve`) refuses, whoever asks. Nothing was changed."""
+
+    code = "DSV-800"
+    exit_code = 18
+
+
+class BadRequest(ServiceError):
+    """A body, parameter or header that cannot be used."""
+
+    code = "DSV-801"
+
+
+class NotAuthenticated(ServiceError):
+    """No credential, or one that is not known, was used up, was revoked or has expired."""
+
+    code = "DSV-802"
+
+
+class NotAllowed(ServiceError):
+    """The role or the scope of whoever asks does not allow it."""
+
+    code = "DSV-803"
+
+
+class NotFound(ServiceError):
+    """There is no such page, run or request."""
+
+    code = "DSV-804"
+
+
+class CrossSite(ServiceError):
+    """Another site made the browser ask."""
+
+    code = "DSV-805"
+
+
+class WrongHost(ServiceError):
+    """The service was asked under a name that it does not answer to."""
+
+    code = "DSV-806"
+
+
+class TooLarge(ServiceError):
+    """A body that is larger than is read."""
+
+    code = "DSV-807"
+
+
+class TooManyRequests(ServiceError):
+    """More requests than are answered in this time."""
+
+    code = "DSV-808"
+
+
+class KeyReused(ServiceError):
+    """An Idempotency-Key that was used for another request."""
+
+    code = "DSV-809"
 
 
 class MetricNamesClient(UserWarning):

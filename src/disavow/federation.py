@@ -37,6 +37,7 @@ from disavow.domain import (
     Release,
     RequestState,
     Verdict,
+    VerdictKind,
     escaped,
 )
 from disavow.erasure.dry_run import Forecast, foresee
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     from disavow.data.progress import OnProgress
     from disavow.erasure.erase import Remark
     from disavow.erasure.prove import OpenedProof
+    from disavow.privacy.accountants import Claim
     from disavow.proof.summary import Summary
     from disavow.rounds.local_training import Engine
     from disavow.rounds.training import OnRound
@@ -780,6 +782,20 @@ class Federation:
         """
         return self._with_approval(self.ledger.request(number))
 
+    def request_page(
+        self, *, states: Sequence[RequestState] | None = None, before: int | None = None, most: int
+    ) -> tuple[ErasureRequest, ...]:
+        """List some requests, the newest first, however many there are.
+
+        Args:
+            states: Only those in one of these states; None for all.
+            before: Only those with lower numbers.
+            most: How many at most.
+
+        """
+        found = self.ledger.request_page(states=states, before=before, most=most)
+        return tuple(map(self._with_approval, found))
+
     def _with_approval(self, request: ErasureRequest) -> ErasureRequest:
         """Say of a request that it has to be approved, where the settings say so and it was not yet."""
         open_ones = (RequestState.WAITING, RequestState.PAUSED)
@@ -1031,6 +1047,7 @@ class Federation:
         everywhere: Sequence[str] | str | None = None,
         unchecked: bool = False,
         retrain: bool = True,
+        try_loading: bool = True,
     ) -> Prospect:
         """Tell what `erase` would do, also whether it could retrain here. Changes nothing.
 
@@ -1040,6 +1057,7 @@ class Federation:
             everywhere: As for `erase`.
             unchecked: As for `erase`.
             retrain: As for `erase`.
+            try_loading: Load the data, to see whether it is there; without it, somebody else is to retrain.
 
         Returns:
             The verdict and the cost that are to be expected, and why it would be refused here, if so.
@@ -1051,7 +1069,8 @@ class Federation:
         """
         asked = self._checked(what_is_asked(clients, records, everywhere), unchecked=unchecked)
         told = self._prospect(self.ledger, asked, retrain=retrain)
-        if self.own_engine is None and told.refusal is None and told.forecast and _trains(told.forecast):
+        trains = told.refusal is None and told.forecast is not None and _trains(told.forecast)
+        if try_loading and self.own_engine is None and trains:
             try:
                 with self.loading() as on_progress:
                     runs.find_again(self.ledger, self.settings, self.task, on_progress=on_progress)
@@ -1181,6 +1200,35 @@ class Federation:
             return runs.leave_out_erased(self.ledger, self._prepared.loaded)
         with self.loading() as on_progress:
             return runs.find_again(self.ledger, self.settings, self.task, on_progress=on_progress)
+
+    def place(self, clients: Sequence[str], *, by: Sequence[str] | str = "") -> tuple[int, ...]:
+        """Place requests of these clients to be forgotten, for whoever holds the run or next opens it to answer.
+
+        Nothing is answered here, so that it takes neither the run's lock nor its signing key. Asking twice gives
+        the number of the first request. All are placed in one transaction, or none.
+
+        Args:
+            clients: Who asks.
+            by: Who places the requests: one for all, or one for each.
+
+        Returns:
+            The numbers of their requests, in this order.
+
+        Raises:
+            UnknownClient: One of them is not in the run; nothing is placed.
+
+        """
+        actors = [by] * len(clients) if isinstance(by, str) else by
+        openings = None if self.openings is None else self.openings.expanduser().absolute()
+        at = self.clock()
+        with (
+            Ledger.open(self.directory, shared=True, keys=self.keys) as ledger,
+            ledger.transaction() as transaction,
+        ):
+            return tuple(
+                transaction.place_request(client, at=at, openings=openings, by=actor)
+                for client, actor in zip(clients, actors, strict=True)
+            )
 
     def _refuse_unknown(self, clients: Sequence[str]) -> None:
         """Refuse an id that nobody has, and say whose it may have been meant to be."""
@@ -1378,6 +1426,40 @@ class Federation:
     def _outlook(self) -> PurgeOutlook | None:
         """As `purge_outlook`; None where the keyring is not here that says who could retrain."""
         return self.purge_outlook() if self.ledger.keyring.exists else None
+
+    def claims(self, delta: float | None = None) -> tuple[Claim, ...]:
+        """Account for what the executed rounds have cost in differential privacy.
+
+        Args:
+            delta: That of the claims; what the settings say by default.
+
+        """
+        from disavow.privacy.accountants import account
+
+        return tuple(account(self.ledger.events(), delta or self.settings.privacy.delta))
+
+    def departures(self, *, skip: int = 0, most: int = 20) -> tuple[tuple[str, Verdict], ...]:
+        """Judge clients one by one as if each left now, alone. Changes nothing.
+
+        Args:
+            skip: How many clients to leave out, in the order of their ids.
+            most: How many to judge.
+
+        Returns:
+            Clients with the verdict that each would get.
+
+        """
+        from disavow.erasure.judge import judged
+
+        with self.ledger.snapshot() as snapshot:
+            some = snapshot.clients()[skip : skip + most]
+            numbers = snapshot.numbers_of(some)
+            never = snapshot.never_present(list(numbers.values()))
+            absent = Verdict(VerdictKind.NEVER_PRESENT)
+            return tuple(
+                (client, absent if number in never else judged(snapshot, [number], self.mechanism))
+                for client, number in numbers.items()
+            )
 
     def _spending(self) -> Spending | None:
         budget = runs.budget_of(self.settings)

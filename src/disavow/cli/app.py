@@ -22,6 +22,9 @@ from disavow.cli import proof_commands
 from disavow.cli import node_commands
 
 # isort: split
+from disavow.cli import server_commands
+
+# isort: split
 from disavow.cli import study_commands
 from disavow.cli.base import app
 
@@ -33,6 +36,7 @@ __all__ = [
     "proof_commands",
     "request_commands",
     "run_commands",
+    "server_commands",
     "study_commands",
 ]
 

@@ -25,6 +25,7 @@ from disavow.domain import (
     Policy,
     RebuiltEvidence,
     Release,
+    RequestState,
     Round,
     TrainedBy,
     model_name,
@@ -36,6 +37,7 @@ from disavow.ledger import (
     journal,
     log,
     releases,
+    request_listing,
     requests,
     retention,
     rounds,
@@ -60,6 +62,7 @@ from disavow.ledger.requests import JudgedRequest
 from disavow.ledger.restored import Restored, restored
 from disavow.ledger.retention import RoundModel
 from disavow.ledger.rounds import ClientRound, RoundSummary, StoredCluster
+from disavow.ledger.run_state import state_of
 from disavow.ledger.schema import models, run
 from disavow.ledger.updates import KeptRound, UpdateStore
 from disavow.ledger.withdrawals import Withdrawn
@@ -385,6 +388,37 @@ class Reader(ABC):
     def requests(self, numbers: Sequence[int] | None = None) -> tuple[ErasureRequest, ...]:
         """Erasure requests with what became of them: all, or those of these numbers."""
         return self._read(requests.listed, self.members, numbers)
+
+    def request_page(
+        self,
+        *,
+        states: Collection[RequestState] | None = None,
+        before: int | None = None,
+        most: int,
+    ) -> tuple[ErasureRequest, ...]:
+        """Some erasure requests, the newest first; see `request_listing.page`."""
+        return self._read(request_listing.page, self.members, states=states, before=before, most=most)
+
+    def request_counts(self) -> dict[RequestState, int]:
+        """How many requests there are in each state."""
+        return self._read(request_listing.counts)
+
+    def verdict_counts(self) -> dict[str, int]:
+        """How many requests got which verdict."""
+        return self._read(request_listing.verdicts)
+
+    def count_rollbacks(self) -> int:
+        """How many erasures undid rounds."""
+        return self._read(request_listing.rollbacks)
+
+    def newest_request(self) -> int:
+        """The number of the newest request; 0 before the first."""
+        return self._read(request_listing.newest)
+
+    def changes(self) -> int:
+        """Count the changes of the log and of the requests so far: alike, where nothing happened in between."""
+        with self._connect() as connection:
+            return state_of(connection).commits
 
     def request(self, number: int) -> ErasureRequest:
         """The erasure request of a number.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 
 import sqlalchemy as sa
 
@@ -13,7 +14,7 @@ from disavow.ledger import journal, log
 from disavow.ledger.journal import Waiting
 from disavow.ledger.reader import Reader, RunRecord
 from disavow.ledger.request_events import note_event
-from disavow.ledger.requests import decide
+from disavow.ledger.requests import decide, place
 from disavow.proof.notes import Signer
 
 
@@ -93,6 +94,12 @@ class Transaction(Snapshot):
     def finish_erasures(self, *, at: datetime) -> tuple[int, ...]:
         """Mark erasures as answered whose leavers have been forgotten; the numbers of their requests."""
         return journal.finish(self._connection, self.members.keyring, at=at)
+
+    def place_request(self, client: str, *, at: datetime, openings: Path | None = None, by: str = "") -> int:
+        """Make the request of a client wait; its number. See `requests.place`."""
+        folder = None if openings is None else str(openings.absolute())
+        [number] = place(self._connection, self.keyring, [client], at=at, openings=folder, by=by)
+        return number
 
     def approve_request(self, number: int, decision: Decision, *, forecast: str | None) -> None:
         """Approve a request, given the digest of the forecast that was seen; see `requests.decide`."""

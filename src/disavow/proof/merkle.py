@@ -65,6 +65,33 @@ def path_to(hashes: Sequence[bytes], index: int) -> list[bytes]:
     return path
 
 
+def consistency_of(hashes: Sequence[bytes], old: int) -> list[bytes]:
+    """Compute the proof of RFC 6962 (2.1.2) that a log only grew since it had so many leaves.
+
+    >>> leaves = [leaf_hash(bytes([i])) for i in range(3)]
+    >>> consistency_of(leaves, 2) == [leaves[2]]
+    True
+
+    Args:
+        hashes: The leaf hashes of the log as it is now.
+        old: How many leaves it had: at least one, and no more than it has.
+
+    """
+
+    def visit(start: int, end: int, old: int, complete: bool) -> list[bytes]:
+        size = end - start
+        if old == size:
+            return [] if complete else [root_of(hashes[start:end])]
+        split = _split(size)
+        if old <= split:
+            return [*visit(start, start + split, old, complete), root_of(hashes[start + split : end])]
+        return [*visit(start + split, end, old - split, False), root_of(hashes[start : start + split])]
+
+    if not 1 <= old <= len(hashes):
+        raise ValueError(f"a log of {len(hashes)} leaves never had {old}, or that was none")
+    return visit(0, len(hashes), old, True)
+
+
 def root_by_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes:
     """Compute the root to which a path leads.
 

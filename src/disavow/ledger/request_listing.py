@@ -1,0 +1,76 @@
+"""Requests page by page and counted: what a list shows must not take longer the more requests there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import sqlalchemy as sa
+
+from disavow.domain import ErasureRequest, RequestState
+from disavow.ledger.members import Members
+from disavow.ledger.requests import listed
+from disavow.ledger.schema import erasures, requests
+
+_STATE = sa.case(
+    (requests.c.cancelled_at.is_not(None), RequestState.CANCELLED.value),
+    (requests.c.refused_at.is_not(None), RequestState.REFUSED.value),
+    (sa.and_(requests.c.erasure.is_(None), requests.c.paused_at.is_not(None)), RequestState.PAUSED.value),
+    (requests.c.erasure.is_(None), RequestState.WAITING.value),
+    else_=erasures.c.state,
+)
+"""The state of a request, as `requests.listed` tells it."""
+
+_JOINED = requests.outerjoin(erasures, erasures.c.id == requests.c.erasure)
+
+
+def page(
+    connection: sa.Connection,
+    members: Members,
+    *,
+    states: Collection[RequestState] | None = None,
+    before: int | None = None,
+    most: int,
+) -> tuple[ErasureRequest, ...]:
+    """List requests, the newest first.
+
+    Args:
+        connection: To read through.
+        members: Who the clients are.
+        states: Only those in one of these states; None for all.
+        before: Only those with lower numbers.
+        most: How many at most.
+
+    """
+    query = sa.select(requests.c.id).select_from(_JOINED).order_by(requests.c.id.desc()).limit(most)
+    if states is not None:
+        query = query.where(_STATE.in_([state.value for state in states]))
+    if before is not None:
+        query = query.where(requests.c.id < before)
+    numbers: Sequence[int] = connection.execute(query).scalars().all()
+    return tuple(reversed(listed(connection, members, numbers)))
+
+
+def counts(connection: sa.Connection) -> dict[RequestState, int]:
+    """Count requests by their state."""
+    # not called "state": grouping goes by a column of that name before it goes by what is selected
+    query = sa.select(_STATE.label("now"), sa.func.count()).select_from(_JOINED).group_by("now")
+    found = {RequestState(state): count for state, count in connection.execute(query)}
+    return {state: found.get(state, 0) for state in RequestState}
+
+
+def newest(connection: sa.Connection) -> int:
+    """Give the number of the newest request; 0 before the first."""
+    return connection.execute(sa.select(sa.func.max(requests.c.id))).scalar() or 0
+
+
+def verdicts(connection: sa.Connection) -> dict[str, int]:
+    """Count judged requests by their verdict."""
+    query = sa.select(requests.c.verdict, sa.func.count()).where(requests.c.verdict.is_not(None))
+    found = connection.execute(query.group_by(requests.c.verdict)).all()
+    return {str(verdict): int(count) for verdict, count in found}
+
+
+def rollbacks(connection: sa.Connection) -> int:
+    """Count the erasures that undid rounds."""
+    query = sa.select(sa.func.count()).select_from(erasures).where(erasures.c.rollback_to.is_not(None))
+    return connection.execute(query).scalar_one()

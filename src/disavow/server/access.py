@@ -1,0 +1,160 @@
+"""Who may do what: one table of routes and roles. What is not in it, nobody may do.
+
+The table is data: `authorize` asks it before every route, `docs/generate.py` prints it into docs/server.md, and a
+test walks every route with every role against it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What somebody may do; one person may have several."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    APPROVER = "approver"
+    AUDITOR = "auditor"
+    CLIENT = "client"
+
+
+ABOUT = {
+    Role.VIEWER: "sees runs, rounds and requests, and no client's id",
+    Role.OPERATOR: "files requests, forecasts them, pauses, extends and cancels them; sees who asks",
+    Role.APPROVER: "approves or refuses requests; sees who asks",
+    Role.AUDITOR: "reads proofs, evidence and the log; sees no client's id",
+    Role.CLIENT: "its own request alone, each call signed with its node key",
+}
+
+STAFF = frozenset({Role.VIEWER, Role.OPERATOR, Role.APPROVER, Role.AUDITOR})
+"""Everybody who works here."""
+
+SEE_CLIENTS = frozenset({Role.OPERATOR, Role.APPROVER})
+"""Who is shown the ids of clients."""
+
+PUBLIC: frozenset[Role] | None = None
+"""Open to anybody, without a credential."""
+
+_OPERATOR = frozenset({Role.OPERATOR})
+_FORECAST = frozenset({Role.OPERATOR, Role.APPROVER})
+_APPROVER = frozenset({Role.APPROVER})
+_OWN = frozenset({Role.CLIENT})
+_PROOFS = frozenset({Role.OPERATOR, Role.APPROVER, Role.AUDITOR, Role.CLIENT})
+_RECORDS = frozenset({Role.OPERATOR, Role.AUDITOR})
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Who may call one route.
+
+    Args:
+        method: Of HTTP; HEAD goes with GET.
+        path: The path of the route, with its parameters in braces.
+        roles: Of which whoever calls needs one; None lets everybody.
+        about: What it does, in a few words.
+
+    """
+
+    method: str
+    path: str
+    roles: frozenset[Role] | None
+    about: str
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("GET", "/healthz", PUBLIC, "the process answers"),
+    Rule("GET", "/readyz", PUBLIC, "its database and its runs can be read"),
+    Rule("GET", "/metrics", STAFF, "figures for Prometheus"),
+    Rule("GET", "/v1/openapi.json", PUBLIC, "the description of this interface"),
+    Rule("GET", "/v1/whoami", STAFF | _OWN, "who is asking, with which roles"),
+    Rule("GET", "/v1/runs", STAFF, "list runs"),
+    Rule("GET", "/v1/runs/{run}", STAFF, "show a run"),
+    Rule("GET", "/v1/runs/{run}/rounds", STAFF, "list rounds"),
+    Rule("GET", "/v1/runs/{run}/account", STAFF, "the privacy account"),
+    Rule("GET", "/v1/runs/{run}/releases", STAFF, "models that were given to somebody"),
+    Rule("GET", "/v1/runs/{run}/departures", _FORECAST, "who could leave now, with what verdict"),
+    Rule("GET", "/v1/runs/{run}/log/checkpoint", STAFF | _OWN, "the newest signed head of the log"),
+    Rule("GET", "/v1/runs/{run}/log/inclusion", STAFF | _OWN, "prove that a leaf is in the log"),
+    Rule("GET", "/v1/runs/{run}/log/consistency", STAFF | _OWN, "prove that the log only grew"),
+    Rule("GET", "/v1/runs/{run}/key", STAFF | _OWN, "the public key that signs the log"),
+    Rule("POST", "/v1/forecasts", _FORECAST, "what an erasure would come to"),
+    Rule("POST", "/v1/requests", _OPERATOR | _OWN, "file a request"),
+    Rule("GET", "/v1/requests", STAFF, "list requests"),
+    Rule("POST", "/v1/requests/search", _FORECAST, "find the request of a client"),
+    Rule("GET", "/v1/requests/{request}", STAFF | _OWN, "show a request"),
+    Rule("GET", "/v1/requests/{request}/forecast", _FORECAST, "what it would come to now"),
+    Rule("POST", "/v1/requests/{request}/approval", _APPROVER, "approve it, as forecast"),
+    Rule("POST", "/v1/requests/{request}/denial", _APPROVER, "refuse it, with a reason"),
+    Rule("POST", "/v1/requests/{request}/cancellation", _OPERATOR | _OWN, "cancel it while it waits"),
+    Rule("POST", "/v1/requests/{request}/extension", _OPERATOR, "move its deadline, with a reason"),
+    Rule("POST", "/v1/requests/{request}/pause", _OPERATOR, "pause it while identity is in doubt"),
+    Rule("POST", "/v1/requests/{request}/resumption", _OPERATOR, "end the pause"),
+    Rule("GET", "/v1/requests/{request}/proof", _PROOFS, "its proof"),
+    Rule("GET", "/v1/requests/{request}/evidence", _PROOFS, "proof, checkpoint and public keys as one archive"),
+    Rule("POST", "/v1/verifications", STAFF | _OWN, "verify a proof"),
+    Rule("GET", "/v1/tokens", _RECORDS, "list API tokens, never the tokens themselves"),
+    Rule("GET", "/v1/access", STAFF, "this table"),
+    Rule("POST", "/v1/webhooks", _OPERATOR, "add a webhook"),
+    Rule("GET", "/v1/webhooks", _RECORDS, "list webhooks"),
+    Rule("DELETE", "/v1/webhooks/{webhook}", _OPERATOR, "remove a webhook"),
+    Rule("GET", "/v1/deliveries", _RECORDS, "list deliveries; those given up are the dead letters"),
+    Rule("POST", "/v1/deliveries/{delivery}/retry", _OPERATOR, "try a dead letter again"),
+    Rule("GET", "/opendsr/v2/discovery", PUBLIC, "what of OpenDSR is spoken here"),
+    Rule("GET", "/opendsr/v2/certificate", PUBLIC, "the certificate that signs receipts and callbacks"),
+    Rule("POST", "/opendsr/v2/requests", _OPERATOR, "file a request of a data subject"),
+    Rule("GET", "/opendsr/v2/requests/{subject_request_id}", _OPERATOR, "its status"),
+    Rule("DELETE", "/opendsr/v2/requests/{subject_request_id}", _OPERATOR, "cancel it"),
+    Rule("GET", "/login", PUBLIC, "the page to log in, or the single-use link"),
+    Rule("GET", "/login/oidc", PUBLIC, "log in at the OpenID Connect provider"),
+    Rule("GET", "/login/oidc/callback", PUBLIC, "back from the provider"),
+    Rule("POST", "/logout", STAFF, "end the session"),
+    Rule("GET", "/static/{name}", PUBLIC, "htmx and the style sheet"),
+    Rule("GET", "/", STAFF, "the overview"),
+    Rule("GET", "/index.json", STAFF, "the overview as JSON"),
+)
+"""Every route. Pages are below what they show: their JSON is at the same address with `.json`."""
+
+TABLE = {(rule.method, rule.path): rule for rule in RULES}
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who is asking.
+
+    Args:
+        name: What the history of a request calls them.
+        roles: What they may do.
+        runs: The runs they may do it to; None for all.
+        client: Their own id, where they are a client.
+        key: What tells them from others, for idempotency keys.
+
+    """
+
+    name: str
+    roles: frozenset[Role]
+    runs: frozenset[str] | None = None
+    client: str | None = None
+    key: str = ""
+
+    def may_use(self, run: str) -> bool:
+        """Whether a run is within their scope."""
+        return self.runs is None or run in self.runs
+
+    @property
+    def sees_clients(self) -> bool:
+        """Whether they are shown the ids of clients."""
+        return bool(self.roles & SEE_CLIENTS)
+
+
+NOBODY = Identity("nobody", frozenset())
+
+
+def markdown() -> str:
+    """Print the table for the docs."""
+    lines = ["| route | what | " + " | ".join(Role) + " |", "|---|---|" + "---|" * len(Role)]
+    for rule in RULES:
+        marks = ("anybody" if rule.roles is None else "yes" if role in rule.roles else "" for role in Role)
+        lines.append(f"| `{rule.method} {rule.path}` | {rule.about} | " + " | ".join(marks) + " |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,471 @@
+"""REST under /v1: parse, call, show. What a route does is in `federation`, who may call it in `access`."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import time
+import zipfile
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from disavow.domain import ErasureRequest, RequestState
+from disavow.errors import BadRequest, ForecastChanged, NotAllowed, NotFound
+from disavow.federation import Federation
+from disavow.server import tokens, verification, views, webhooks
+from disavow.server.access import Identity, Role
+from disavow.server.authentication import identity_of
+from disavow.server.filing import Filed
+from disavow.server.open_runs import request_id, split_id
+from disavow.server.services import Services, services_of
+
+router = APIRouter(prefix="/v1")
+
+MOST_SHOWN = 200
+_LONGEST_ID = 1024
+_LONGEST_REASON = 2000
+
+
+class Body(BaseModel):
+    """A JSON body: fields that are not known are refused."""
+
+    model_config = ConfigDict(extra="forbid", str_max_length=65_536)
+
+
+class NewRequest(Body):
+    """A request to be filed. A client that asks for itself leaves `client` out: its key says who it is."""
+
+    run: Annotated[str, Field(min_length=1, max_length=100)]
+    client: Annotated[str | None, Field(min_length=1, max_length=_LONGEST_ID)] = None
+
+
+class Named(Body):
+    """A client of a run."""
+
+    run: Annotated[str, Field(min_length=1, max_length=100)]
+    client: Annotated[str, Field(min_length=1, max_length=_LONGEST_ID)]
+
+
+class ApprovalBody(Body):
+    """An approval: the digest of the forecast that the approver saw."""
+
+    forecast: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    reason: Annotated[str, Field(max_length=_LONGEST_REASON)] = ""
+
+
+class Reason(Body):
+    """Why something is done."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=_LONGEST_REASON)]
+
+
+class Extension(Reason):
+    """A later deadline."""
+
+    until: datetime | None = None
+    """As far as it may be, where nothing is said."""
+
+
+class NewWebhook(Body):
+    """A webhook to be added."""
+
+    url: Annotated[str, Field(min_length=1, max_length=2000)]
+    events: Annotated[list[str], Field(min_length=1, max_length=20)] = Field(default_factory=lambda: ["*"])
+
+
+Run = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+# -- runs ----------------------------------------------------------------------------------------------------------
+
+
+@router.get("/whoami")
+def whoami(request: Request) -> views.View:
+    """Tell who is asking."""
+    identity = identity_of(request)
+    runs = None if identity.runs is None else sorted(identity.runs)
+    return {"name": identity.name, "roles": sorted(identity.roles), "runs": runs}
+
+
+@router.get("/runs")
+def list_runs(request: Request) -> views.View:
+    """List runs."""
+    services = services_of(request)
+    return views.overview(services.runs, services.state, identity_of(request))
+
+
+@router.get("/runs/{run}")
+def show_run(request: Request, run: Run) -> views.View:
+    """Show a run."""
+    return views.run(run, open_run(request, run), services_of(request).state)
+
+
+@router.get("/runs/{run}/rounds")
+def list_rounds(request: Request, run: Run, standing: bool = False) -> views.View:
+    """List the rounds of a run."""
+    return views.rounds(run, open_run(request, run), standing=standing)
+
+
+@router.get("/runs/{run}/account")
+def show_account(request: Request, run: Run) -> views.View:
+    """Show the privacy account of a run."""
+    return views.account(run, open_run(request, run))
+
+
+@router.get("/runs/{run}/releases")
+def list_releases(request: Request, run: Run) -> views.View:
+    """List the models of a run that were given to somebody."""
+    return views.releases(run, open_run(request, run))
+
+
+@router.get("/runs/{run}/departures")
+def list_departures(
+    request: Request,
+    run: Run,
+    skip: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+    most: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = 20,
+) -> views.View:
+    """Show who could leave now."""
+    return views.departures(run, open_run(request, run), skip=skip, most=most)
+
+
+# -- the log -----------------------------------------------------------------------------------------------------
+
+
+@router.get("/runs/{run}/log/checkpoint")
+def show_checkpoint(request: Request, run: Run) -> views.View:
+    """Show the newest head of the log."""
+    return views.checkpoint(run, open_run(request, run))
+
+
+@router.get("/runs/{run}/log/inclusion")
+def show_inclusion(
+    request: Request,
+    run: Run,
+    leaf: Annotated[int, Query(ge=0, le=2**31)],
+    size: Annotated[int | None, Query(ge=1, le=2**31)] = None,
+) -> views.View:
+    """Prove that a leaf is in the log."""
+    return views.inclusion(run, open_run(request, run), leaf=leaf, size=size)
+
+
+@router.get("/runs/{run}/log/consistency")
+def show_consistency(
+    request: Request,
+    run: Run,
+    old: Annotated[int, Query(ge=1, le=2**31)],
+    new: Annotated[int | None, Query(ge=1, le=2**31)] = None,
+) -> views.View:
+    """Prove that the log only grew."""
+    return views.consistency(run, open_run(request, run), old=old, new=new)
+
+
+@router.get("/runs/{run}/key", response_class=Response)
+def show_key(request: Request, run: Run) -> Response:
+    """Give the public key that signs the log, as the file that `disavow verify --key` takes."""
+    open_run(request, run)
+    return Response(verification.public_keys(services_of(request).settings.keys), media_type="application/json")
+
+
+# -- requests ----------------------------------------------------------------------------------------------------
+
+
+@router.post("/forecasts")
+def make_forecast(request: Request, body: Named) -> views.View:
+    """Tell what an erasure would come to. Changes nothing."""
+    return views.forecast(open_run(request, body.run).forecast(body.client, try_loading=False))
+
+
+@router.post("/requests", status_code=202)
+async def file_request(
+    request: Request,
+    response: Response,
+    body: NewRequest,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=256)] = None,
+) -> views.View:
+    """File a request to be forgotten, which a worker answers. The same `Idempotency-Key` gives the same answer."""
+    services, identity = services_of(request), identity_of(request)
+    federation = open_run(request, body.run)
+    client = _who_asks(identity, body.client)
+    number = await file(services, identity, body.run, client, idempotency_key)
+    response.headers["Location"] = f"/v1/requests/{request_id(body.run, number)}"
+    found = await asyncio.to_thread(federation.request, number)
+    return views.request(body.run, found, identity)
+
+
+async def file(services: Services, identity: Identity, run: str, client: str, key: str | None) -> int:
+    """Have a request placed; its number.
+
+    Args:
+        services: What the application has.
+        identity: Who files it.
+        run: The run.
+        client: Who is to be forgotten.
+        key: The caller's idempotency key, if any.
+
+    """
+    state = services.state
+    hashed = None if key is None else state.keyed_hash("key", identity.key.encode(), key.encode())
+    asked = state.keyed_hash("filing", run.encode(), client.encode("utf-8", "surrogatepass"))
+    return await asyncio.wrap_future(services.filing.file(run, Filed(client, identity.name, hashed, asked)))
+
+
+@router.get("/requests")
+def list_requests(
+    request: Request,
+    run: Annotated[str | None, Query(min_length=1, max_length=100)] = None,
+    state: Annotated[list[RequestState] | None, Query()] = None,
+    before: Annotated[int | None, Query(ge=1, le=2**31)] = None,
+    most: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = 50,
+) -> views.View:
+    """List requests, the newest first. `before` of one page asks for the next, within one run."""
+    services, identity = services_of(request), identity_of(request)
+    names = [run] if run is not None else [name for name in services.runs.names() if identity.may_use(name)]
+    runs = [(name, open_run(request, name)) for name in names]
+    return views.requests(runs, identity, states=state, before=before, most=most)
+
+
+@router.post("/requests/search")
+def find_request(request: Request, body: Named) -> views.View:
+    """Find the request of a client: a body, because no address may hold an id."""
+    found = open_run(request, body.run).request_of(body.client)
+    if found is None:
+        raise NotFound("this client has not asked")
+    return views.request(body.run, found, identity_of(request))
+
+
+@router.get("/requests/{request}")
+def show_request(request: str, call: Request) -> views.View:
+    """Show a request."""
+    name, _, found = open_request(call, request)
+    return views.request(name, found, identity_of(call))
+
+
+@router.get("/requests/{request}/forecast")
+def forecast_request(request: str, call: Request) -> views.View:
+    """Tell what a request would come to now. Changes nothing."""
+    _, federation, found = open_request(call, request)
+    return views.forecast(federation.forecast_of(found.number))
+
+
+@router.post("/requests/{request}/approval")
+def approve_request(request: str, call: Request, body: ApprovalBody) -> views.View:
+    """Approve a request, as it was forecast. Is the forecast another one now, 409 comes with it."""
+    name, federation, found = open_request(call, request)
+    identity = identity_of(call)
+    try:
+        approved = federation.approve(
+            found.number, by=identity.name, reason=body.reason, forecast_digest=body.forecast
+        )
+    except ForecastChanged as error:
+        error.details = {"forecast": views.forecast(federation.forecast_of(found.number))}
+        raise
+    return views.request(name, approved, identity)
+
+
+@router.post("/requests/{request}/denial")
+def refuse_request(request: str, call: Request, body: Reason) -> views.View:
+    """Refuse a request: it is not answered, and stays in the register."""
+    name, federation, found = open_request(call, request)
+    identity = identity_of(call)
+    return views.request(name, federation.refuse(found.number, by=identity.name, reason=body.reason), identity)
+
+
+@router.post("/requests/{request}/cancellation")
+def cancel_request(request: str, call: Request, body: Reason | None = None) -> views.View:
+    """Cancel a request that waits."""
+    name, federation, found = open_request(call, request)
+    identity = identity_of(call)
+    reason = "" if body is None else body.reason
+    return views.request(name, federation.cancel(found.number, by=identity.name, reason=reason), identity)
+
+
+@router.post("/requests/{request}/extension")
+def extend_request(request: str, call: Request, body: Extension) -> views.View:
+    """Move the deadline of a request, once."""
+    name, federation, found = open_request(call, request)
+    identity = identity_of(call)
+    extended = federation.extend(
+        found.number, by=identity.name, reason=body.reason, until=None if body.until is None else _utc(body.until)
+    )
+    return views.request(name, extended, identity)
+
+
+@router.post("/requests/{request}/pause")
+def pause_request(request: str, call: Request, body: Reason) -> views.View:
+    """Pause a request while the identity of who asks is in doubt."""
+    name, federation, found = open_request(call, request)
+    identity = identity_of(call)
+    return views.request(name, federation.pause(found.number, by=identity.name, reason=body.reason), identity)
+
+
+@router.post("/requests/{request}/resumption")
+def resume_request(request: str, call: Request, body: Reason) -> views.View:
+    """End the pause of a request."""
+    name, federation, found = open_request(call, request)
+    identity = identity_of(call)
+    resumed = federation.resume_request(found.number, by=identity.name, reason=body.reason)
+    return views.request(name, resumed, identity)
+
+
+@router.get("/requests/{request}/proof", response_class=Response)
+def show_proof(request: str, call: Request) -> Response:
+    """Give the proof of an answered request."""
+    _, federation, found = open_request(call, request)
+    _refuse_unanswered(found)
+    proof = federation.proof(found)
+    return Response(proof.data, media_type="application/json", headers=_as_file(f"{request}.proof.json"))
+
+
+@router.get("/requests/{request}/evidence", response_class=Response)
+def show_evidence(request: str, call: Request) -> Response:
+    """Give proof, checkpoint and public keys of an answered request as one archive; never the opening."""
+    name, federation, found = open_request(call, request)
+    _refuse_unanswered(found)
+    told = views.request(name, found, Identity("nobody", frozenset({Role.AUDITOR})))
+    head = federation.ledger.signed_head()
+    files = {
+        "proof.json": federation.proof(found).data,
+        "request.json": json.dumps(told, indent=2).encode(),
+        "keys.json": verification.public_keys(services_of(call).settings.keys),
+        **({} if head is None else {"checkpoint.txt": head.encode()}),
+    }
+    return Response(_archive(files), media_type="application/zip", headers=_as_file(f"{request}.evidence.zip"))
+
+
+@router.post("/verifications")
+async def verify(
+    request: Request,
+    run: Annotated[str | None, Query(min_length=1, max_length=100)] = None,
+) -> views.View:
+    """Verify a proof, which is the body; against the keys of this service."""
+    if run is not None:
+        open_run(request, run)
+    data = await request.body()
+    if not data:
+        raise BadRequest("the body is empty; allowed: a proof, as `GET /v1/requests/{request}/proof` gives it")
+    return await asyncio.to_thread(verification.verify, data, services_of(request).settings.keys)
+
+
+# -- the service itself ------------------------------------------------------------------------------------------
+
+
+@router.get("/tokens")
+def list_tokens(request: Request) -> views.View:
+    """List API tokens; `disavow token create` makes one, `disavow token revoke` revokes it."""
+    return {"tokens": [token.to_json() for token in tokens.listed(services_of(request).state)]}
+
+
+@router.get("/access")
+def show_access() -> views.View:
+    """Show who may do what."""
+    return views.access_table()
+
+
+@router.post("/webhooks", status_code=201)
+def add_webhook(request: Request, body: NewWebhook) -> views.View:
+    """Add a webhook; its secret is shown this once."""
+    services = services_of(request)
+    return webhooks.add(
+        services.state, body.url, body.events, now=time.time(), private=services.settings.private_callbacks
+    )
+
+
+@router.get("/webhooks")
+def list_webhooks(request: Request) -> views.View:
+    """List webhooks."""
+    return {"webhooks": webhooks.listed(services_of(request).state)}
+
+
+@router.delete("/webhooks/{webhook}", status_code=204)
+def remove_webhook(request: Request, webhook: Annotated[int, Field(ge=1, le=2**31)]) -> None:
+    """Remove a webhook; what waits to be sent to it is dropped."""
+    webhooks.remove(services_of(request).state, webhook, now=time.time())
+
+
+@router.get("/deliveries")
+def list_deliveries(
+    request: Request,
+    dead: bool = False,
+    most: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = 50,
+) -> views.View:
+    """List deliveries, the newest first; with `dead`, those that were given up."""
+    return {"deliveries": webhooks.deliveries(services_of(request).state, dead=dead, most=most)}
+
+
+@router.post("/deliveries/{delivery}/retry", status_code=202)
+def retry_delivery(request: Request, delivery: Annotated[int, Field(ge=1, le=2**31)]) -> views.View:
+    """Try a delivery that was given up again."""
+    return webhooks.retry(services_of(request).state, delivery, now=time.time())
+
+
+# -- what routes share -------------------------------------------------------------------------------------------
+
+
+def open_run(request: Request, name: str) -> Federation:
+    """Give a run that is within the scope of whoever asks.
+
+    Raises:
+        NotFound: There is none, or they may not know of it.
+
+    """
+    if not identity_of(request).may_use(name):
+        raise NotFound("there is no such run; `GET /v1/runs` lists them")
+    return services_of(request).runs.federation(name)
+
+
+def open_request(call: Request, request: str) -> tuple[str, Federation, ErasureRequest]:
+    """Give a request with its run; to a client only its own.
+
+    Raises:
+        NotFound: There is none, or it is somebody else's.
+
+    """
+    name, number = split_id(request)
+    federation = open_run(call, name)
+    identity = identity_of(call)
+    if identity.client is not None:
+        own = federation.request_of(identity.client)
+        if own is None or own.number != number:
+            raise NotFound("there is no such request")
+        return name, federation, own
+    return name, federation, federation.request(number)
+
+
+def _who_asks(identity: Identity, client: str | None) -> str:
+    if identity.client is not None:
+        if client not in (None, identity.client):
+            raise NotAllowed("a client may ask for itself alone")
+        return identity.client
+    if client is None:
+        raise BadRequest("the request cannot be used: body.client (missing)")
+    return client
+
+
+def _utc(moment: datetime) -> datetime:
+    """Take a moment without a time zone for one in UTC."""
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _refuse_unanswered(found: ErasureRequest) -> None:
+    if found.state is not RequestState.ANSWERED:
+        raise NotFound(f"this request has no proof yet: it is {found.state.value}")
+
+
+def _as_file(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{name}"'}
+
+
+def _archive(files: dict[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
+    return stream.getvalue()
+
+
+__all__ = ["file", "open_request", "open_run", "router"]

@@ -1,0 +1,108 @@
+"""Verify a proof that somebody sends: in a process of its own, with a limit on its time and its memory.
+
+The verifier is made for hostile input. This keeps what it costs bounded too, and the service's memory out of its
+reach.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from disavow.errors import BadRequest, DisavowError, NotFound, TooLarge, TooManyRequests
+from disavow.proof.envelope import LARGEST
+from disavow.proof.keys import LIST, PUBLIC, child_environment, trusted_keys
+from disavow.proof.verify import Asked, examine
+
+LONGEST_SECONDS = 20
+_MEMORY = 2 << 30
+_AT_ONCE = threading.BoundedSemaphore(4)
+"""How many are verified at once; more are refused and not left waiting."""
+
+
+def verify(proof: bytes, keys: Path) -> dict[str, Any]:
+    """Verify a proof against the public keys of a folder.
+
+    Args:
+        proof: Anything.
+        keys: The folder of the operator's keys.
+
+    Returns:
+        Whether it holds, and what became of every check.
+
+    Raises:
+        TooLarge: It is larger than any proof.
+        BadRequest: It took too long.
+        TooManyRequests: Others are being verified.
+
+    """
+    if len(proof) > LARGEST:
+        raise TooLarge(f"a proof has at most {LARGEST:,} bytes")
+    if not _AT_ONCE.acquire(blocking=False):
+        raise TooManyRequests("too many proofs are being verified; try again")
+    try:
+        done = subprocess.run(  # noqa: S603 - ourselves, and a path that the operator gave
+            [sys.executable, "-m", __name__, str(_keys_file(keys))],
+            input=proof,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=child_environment(),
+            timeout=LONGEST_SECONDS,
+            check=True,
+        )
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
+        raise BadRequest("verifying this took more memory or time than is allowed") from None
+    finally:
+        _AT_ONCE.release()
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def public_keys(keys: Path) -> bytes:
+    """Read the public keys of a folder, as `disavow verify --key` takes them.
+
+    Raises:
+        NotFound: There are none.
+
+    """
+    return _keys_file(keys).read_bytes()
+
+
+def _keys_file(keys: Path) -> Path:
+    found = next((path for path in (keys / LIST, keys / PUBLIC) if path.is_file()), None)
+    if found is None:
+        raise NotFound("this service has no signing key: nothing here is signed")
+    return found
+
+
+def _main() -> None:
+    """Verify what comes on standard input, and print what became of it."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (LONGEST_SECONDS, LONGEST_SECONDS))
+    data = sys.stdin.buffer.read(LARGEST + 1)
+    now = datetime.now(UTC).isoformat(timespec="microseconds")
+    try:
+        report = examine(Asked(proof=data, trusted=trusted_keys(Path(sys.argv[1])), now=now))
+    except DisavowError as error:
+        told: dict[str, Any] = {"valid": False, "code": error.code, "checks": []}
+    else:
+        told = {
+            "valid": report.valid,
+            "code": report.failure.code if report.failure else None,
+            "checks": [
+                {"number": each.number, "name": each.name, "passed": each.passed, "detail": each.detail}
+                for each in report.results
+            ],
+            "warnings": report.warnings,
+        }
+    json.dump(told, sys.stdout)
+
+
+if __name__ == "__main__":
+    _main()
