@@ -909,8 +909,8 @@ class Federation:
     def place(self, clients: Sequence[str], *, by: Sequence[str] | str = "") -> tuple[int, ...]:
         """Place requests of these clients to be forgotten, for whoever holds the run or next opens it to answer.
 
-        Nothing is answered here, so that it takes neither the run's lock nor its signing key. Asking twice gives the
-        number of the first request. All are placed in one transaction, or none.
+        Nothing is answered here, so that it takes neither the run's lock nor its signing key. Asking twice gives
+        the number of the first request. All are placed in one transaction, or none.
 
         Args:
             clients: Who asks.

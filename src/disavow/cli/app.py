@@ -16,10 +16,21 @@ from disavow.cli import keyring_commands
 from disavow.cli import proof_commands
 
 # isort: split
+from disavow.cli import server_commands
+
+# isort: split
 from disavow.cli import study_commands
 from disavow.cli.base import app
 
-__all__ = ["app", "app_for", "keyring_commands", "proof_commands", "run_commands", "study_commands"]
+__all__ = [
+    "app",
+    "app_for",
+    "keyring_commands",
+    "proof_commands",
+    "run_commands",
+    "server_commands",
+    "study_commands",
+]
 
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:

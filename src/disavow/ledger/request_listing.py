@@ -79,7 +79,8 @@ def newest(connection: sa.Connection) -> int:
 def verdicts(connection: sa.Connection) -> dict[str, int]:
     """Count judged requests by their verdict."""
     query = sa.select(requests.c.verdict, sa.func.count()).where(requests.c.verdict.is_not(None))
-    return {verdict: count for verdict, count in connection.execute(query.group_by(requests.c.verdict))}
+    found = connection.execute(query.group_by(requests.c.verdict)).all()
+    return {str(verdict): int(count) for verdict, count in found}
 
 
 def rollbacks(connection: sa.Connection) -> int:

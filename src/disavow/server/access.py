@@ -1,7 +1,7 @@
 """Who may do what: one table of routes and roles. What is not in it, nobody may do.
 
-The table is data: `authorize` asks it before every route, `docs/generate.py` prints it into docs/server.md, and a test
-walks every route with every role against it.
+The table is data: `authorize` asks it before every route, `docs/generate.py` prints it into docs/server.md, and a
+test walks every route with every role against it.
 """
 
 from __future__ import annotations

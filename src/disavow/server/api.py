@@ -133,7 +133,7 @@ def list_departures(
     return views.departures(run, open_run(request, run), skip=skip, most=most)
 
 
-# -- the log ---------------------------------------------------------------------------------------------------------
+# -- the log -----------------------------------------------------------------------------------------------------
 
 
 @router.get("/runs/{run}/log/checkpoint")
@@ -171,7 +171,7 @@ def show_key(request: Request, run: Run) -> Response:
     return Response(verification.public_keys(services_of(request).settings.keys), media_type="application/json")
 
 
-# -- requests ----------------------------------------------------------------------------------------------------------
+# -- requests ----------------------------------------------------------------------------------------------------
 
 
 @router.post("/forecasts")
@@ -187,7 +187,7 @@ async def file_request(
     body: NewRequest,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=256)] = None,
 ) -> views.View:
-    """File a request to be forgotten; a worker answers it. The same `Idempotency-Key` gives the same answer again."""
+    """File a request to be forgotten, which a worker answers. The same `Idempotency-Key` gives the same answer."""
     services, identity = services_of(request), identity_of(request)
     federation = open_run(request, body.run)
     client = _who_asks(identity, body.client)
@@ -351,7 +351,7 @@ async def verify(
     return await asyncio.to_thread(verification.verify, data, services_of(request).settings.keys)
 
 
-# -- the service itself ----------------------------------------------------------------------------------------------
+# -- the service itself ------------------------------------------------------------------------------------------
 
 
 @router.get("/tokens")
@@ -403,7 +403,7 @@ def retry_delivery(request: Request, delivery: Annotated[int, Field(ge=1, le=2**
     return webhooks.retry(services_of(request).state, delivery, now=time.time())
 
 
-# -- what routes share -----------------------------------------------------------------------------------------------
+# -- what routes share -------------------------------------------------------------------------------------------
 
 
 def open_run(request: Request, name: str) -> Federation:

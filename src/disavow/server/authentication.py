@@ -4,8 +4,8 @@ A signed call has the header::
 
     Authorization: Disavow-Node key="BASE64", created="SECONDS", nonce="TEXT", signature="BASE64"
 
-`key` is the node's public key in PEM, `signature` is ECDSA with SHA-256 over `signed_text`. The client is whoever the run
-knows by the fingerprint of that key, so that no id is sent.
+`key` is the node's public key in PEM, `signature` is ECDSA with SHA-256 over `signed_text`. The client is whoever
+the run knows by the fingerprint of that key, so that no id is sent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Send what waits to be sent: webhooks signed with HMAC-SHA-256, callbacks of OpenDSR with the service's certificate.
+"""Send what waits to be sent: webhooks signed with HMAC-SHA-256, callbacks of OpenDSR with the service's key.
 
     Disavow-Signature: t=SECONDS,v1=HEX      HMAC-SHA-256 of "SECONDS.BODY" under the webhook's secret
 
-What is not answered with 2xx is tried again, later each time, and after the last try it is a dead letter: it stays in
-the list until somebody has it tried again. What was sent may be sent twice, after a crash, and has the same id then.
+What is not answered with 2xx is tried again, later each time, and after the last try it is a dead letter: it stays
+in the list until somebody has it tried again. What was sent may be sent twice, after a crash, and has the same id
+then.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Place the requests of many callers together: one transaction for all who wait, however many they are.
 
-Each durable write takes some milliseconds, and only one process writes to a run at a time. So one thread for each run
-takes whatever waits, places it at once, notes the idempotency keys of all, and then answers each caller. A crash
-before the note loses nothing: whoever tries again gets the number that was given, because a run gives a client one.
+Each durable write takes some milliseconds, and only one process writes to a run at a time. So one thread for each
+run takes whatever waits, places it at once, notes the idempotency keys of all, and then answers each caller. A
+crash before the note loses nothing: whoever tries again gets the number that was given, because a run gives a
+client one.
 """
 
 from __future__ import annotations

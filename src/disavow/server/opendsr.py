@@ -1,8 +1,9 @@
 """OpenDSR 2.0 under /opendsr/v2: discovery, requests with signed receipts, status, cancellation, status callbacks.
 
 A data subject is a client of a run: its `controller_customer_id`, raw. Which run is said by the extension of this
-processor, `{"extensions": {DOMAIN: {"run": NAME}}}`, and may be left out where only one is served. The body of a request,
-which holds the id, is not stored: it goes back in the receipt, as the specification has it, and is forgotten.
+processor, `{"extensions": {DOMAIN: {"run": NAME}}}`, and may be left out where only one is served. The body of a
+request, which holds the id, is not stored: it goes back in the receipt, as the specification has it, and is
+forgotten.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ async def create(request: Request) -> Response:
         client = _client(asked)
         run = _run(services, identity, asked)
         federation = open_run(request, run)
-        row = await _file(services, identity, asked, run, client, body)
+        row = await _file(services, identity, asked, run, client)
         found = await asyncio.to_thread(federation.request, row["number"])
     except ValidationError as error:
         return _refused([(".".join(map(str, each["loc"])), each["type"]) for each in error.errors()])
@@ -191,9 +192,7 @@ def status_of_request(request: ErasureRequest) -> str:
     return _STATUS.get(request.state, "pending" if request.pending else "cancelled")
 
 
-async def _file(
-    services: Services, identity: Identity, asked: _NewRequest, run: str, client: str, body: bytes
-) -> Any:
+async def _file(services: Services, identity: Identity, asked: _NewRequest, run: str, client: str) -> Any:
     """Place a request once, however often it is sent; its row in the service's database."""
     state, key = services.state, str(asked.subject_request_id)
     fingerprint = state.keyed_hash("opendsr", run.encode(), client.encode("utf-8", "surrogatepass"))
@@ -274,7 +273,7 @@ def base_url(request: Request) -> str:
 
 
 def _signed(services: Services, told: dict[str, Any], *, status: int = 200) -> Response:
-    """Answer with a signed body: the header signs the body as it is sent, `processor_signature` all its other fields."""
+    """Answer with a signed body: the header signs it as it is sent, `processor_signature` all its other fields."""
     inner = json.dumps(told, sort_keys=True, separators=(",", ":")).encode()
     body = json.dumps({**told, "processor_signature": services.signer.sign(inner)}).encode()
     headers = callback_headers(services.signer, body, domain(services.settings))

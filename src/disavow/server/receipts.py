@@ -1,7 +1,7 @@
-"""The key and the certificate by which OpenDSR receipts and callbacks are signed: RSA with SHA-256, as FIPS 186-4 has it.
+"""The key and the certificate by which OpenDSR receipts and callbacks are signed: RSA, SHA-256 (FIPS 186-4).
 
-They lie in the service's folder. Where there are none, a key with a certificate that it signs itself is made, to try
-things out: OpenDSR wants one that an authority has issued to the organisation, in the same two files.
+They lie in the service's folder. Where there are none, a key with a certificate that it signs itself is made, to
+try things out: OpenDSR wants one that an authority has issued to the organisation, in the same two files.
 """
 
 from __future__ import annotations

@@ -87,7 +87,8 @@ def create(
     values = (text[:_SHOWN], _hash(text), name, _joined(roles), _joined(runs), now, expires_at)
     with state.writing() as connection:
         made = connection.execute(
-            "INSERT INTO tokens (prefix, hash, name, roles, runs, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO tokens (prefix, hash, name, roles, runs, created_at, expires_at) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
             values,
         )
         number = made.lastrowid

@@ -1,4 +1,4 @@
-"""What REST and pages show, as values that JSON can hold. Ids of clients are in them only where somebody may see them.
+"""What REST and pages show, as values that JSON can hold. Clients are named only to whoever may see them.
 
 One function for each thing to look at, called by `api` and by `pages`, so that a page and its `.json` say the same.
 """
@@ -153,7 +153,7 @@ def days_to_deadline(federation: Federation) -> float | None:
     return left.total_seconds() / _DAY_SECONDS
 
 
-# -- the rest of a run -----------------------------------------------------------------------------------------------
+# -- the rest of a run -------------------------------------------------------------------------------------------
 
 
 def departures(name: str, federation: Federation, *, skip: int, most: int) -> View:

@@ -1,7 +1,7 @@
 """Notice what became of requests, whoever changed them: a worker, a command, another service.
 
-A thread looks at every run once a second. What has changed is noted in the service's database together with what is to
-be sent of it, in one transaction: a crash in between sends nothing twice and forgets nothing.
+A thread looks at every run once a second. What has changed is noted in the service's database together with what is
+to be sent of it, in one transaction: a crash in between sends nothing twice and forgets nothing.
 """
 
 from __future__ import annotations

@@ -109,7 +109,8 @@ def retry(state: State, number: int, *, now: float) -> dict[str, Any]:
     """
     with state.writing() as connection:
         changed = connection.execute(
-            "UPDATE deliveries SET next_at = ?, attempts = 0 WHERE id = ? AND next_at IS NULL AND delivered_at IS NULL",
+            "UPDATE deliveries SET next_at = ?, attempts = 0 "
+            "WHERE id = ? AND next_at IS NULL AND delivered_at IS NULL",
             (now, number),
         )
         if changed.rowcount == 0:

@@ -6,9 +6,9 @@ A page is a function that gives a view, and a template beside it::
     def run(request: Request, run: str) -> View:
         ...
 
-Who may open it is said in `disavow.server.access.RULES`, for the page and for its JSON. Everything works without JavaScript;
-`static/htmx.min.js` only saves reloading. No template may hold a script or a style of its own: the Content-Security-Policy
-forbids both.
+Who may open it is said in `disavow.server.access.RULES`, for the page and for its JSON. Everything works without
+JavaScript; `static/htmx.min.js` only saves reloading. No template may hold a script or a style of its own: the
+Content-Security-Policy forbids both.
 """
 
 from __future__ import annotations
