@@ -33,6 +33,7 @@ from disavow.domain import (
     ErasureRequest,
     EventKind,
     Policy,
+    Release,
     RequestState,
     Verdict,
     VerdictKind,
@@ -601,6 +602,20 @@ class Federation:
         """
         return self._with_approval(self.ledger.request(number))
 
+    def request_page(
+        self, *, states: Sequence[RequestState] | None = None, before: int | None = None, most: int
+    ) -> tuple[ErasureRequest, ...]:
+        """List some requests, the newest first, however many there are.
+
+        Args:
+            states: Only those in one of these states; None for all.
+            before: Only those with lower numbers.
+            most: How many at most.
+
+        """
+        found = self.ledger.request_page(states=states, before=before, most=most)
+        return tuple(map(self._with_approval, found))
+
     def _with_approval(self, request: ErasureRequest) -> ErasureRequest:
         """Say of a request that it has to be approved, where the settings say so and it was not yet."""
         open_ones = (RequestState.WAITING, RequestState.PAUSED)
@@ -671,6 +686,26 @@ class Federation:
                 "nothing was approved",
                 digest=present,
             )
+
+    def readmit(self, client: str, *, by: str, reason: str) -> None:
+        """Let somebody who was erased be a client again, under a new key: it consents again.
+
+        What it was forgotten for stays forgotten: its earlier slots are nobody's. Whoever holds the run is not
+        disturbed, and takes it for a newcomer.
+
+        Args:
+            client: Who returns.
+            by: Who decided it.
+            reason: Why.
+
+        Raises:
+            NotForgotten: It is in the run.
+            UnknownClient: It never was.
+            TextNamesClient: Name or reason contain the id of a client.
+
+        """
+        with Ledger.open(self.directory, shared=True, keys=self.keys) as ledger:
+            ledger.readmit(client, Decision(by, self.clock(), reason))
 
     def forecast_of(self, number: int, *, retrain: bool = True) -> Prospect:
         """Tell what answering a request would do now; its digest is what `approve` takes. Changes nothing.
@@ -1112,6 +1147,7 @@ class Federation:
             rounds=summaries,
             obstacle=self._obstacle(standing),
             engine=ledger.engine_choice(),
+            due=self.due(),
         )
 
     def claims(self, delta: float | None = None) -> tuple[Claim, ...]:
@@ -1204,12 +1240,13 @@ class Federation:
         finally:
             self.ledger = Ledger.open(self.directory, keys=self.keys)
 
-    def export(self, *, average: int = 1, anyway: bool = False) -> ExportedModel:
+    def export(self, *, average: int = 1, anyway: bool = False, to: str | None = None) -> ExportedModel:
         """Give the model that is served, or the mean of it and of those before it.
 
         Args:
             average: Of how many models to take the mean.
             anyway: Also while rounds that a rollback undid are still to be rebuilt.
+            to: Who receives it: recorded in the run, sealed, before it is given out; see `releases`.
 
         Returns:
             The model as a safetensors file, with its SHA-256.
@@ -1217,6 +1254,7 @@ class Federation:
         Raises:
             ModelNotReady: A rebuild is unfinished, or leavers are in the run again.
             ConfigError: Fewer rounds stand than are to be averaged.
+            TextNamesClient: The name of who receives it contains the id of a client.
 
         """
         ledger, open_work = self.ledger, self.unsettled()
@@ -1233,7 +1271,22 @@ class Federation:
         else:
             mean, mean_of = ledger.mean_model(average)
             data = to_safetensors(ledger.layout, mean)
-        return ExportedModel(data, digest_of(data), mean_of, newest, open_work)
+        made = ExportedModel(data, digest_of(data), mean_of, newest, open_work)
+        return made if to is None else replace(made, release=self._release(made, to))
+
+    def _release(self, model: ExportedModel, to: str) -> int:
+        after, averaged = (model.digest, 1) if model.mean_of is None else (model.mean_of[-1], len(model.mean_of))
+        with Ledger.open(self.directory, shared=True, keys=self.keys) as ledger:
+            return ledger.note_release(
+                digest=model.digest, newest=model.newest, after=after, averaged=averaged, to=to, at=self.clock()
+            )
+
+    def releases(self) -> tuple[Release, ...]:
+        """List the models that were exported for somebody, and which of them are superseded (GDPR Art. 19).
+
+        Without the keyring nobody is named.
+        """
+        return self.ledger.releases()
 
     def model(self, *, average: int = 1) -> nn.Module:
         """Build the network with the weights that are served.

@@ -216,6 +216,7 @@ class ExportedModel:
         mean_of: The digests that it is the mean of; None for the model that is served.
         newest: The newest round that it holds.
         unsettled: What is still to be done before the run serves its model.
+        release: The number under which it was recorded who receives it; None where nobody was named.
 
     """
 
@@ -224,3 +225,4 @@ class ExportedModel:
     mean_of: tuple[str, ...] | None
     newest: int
     unsettled: Unsettled
+    release: int | None = None

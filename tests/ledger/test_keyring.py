@@ -122,7 +122,10 @@ def test_nothing_of_whoever_was_forgotten_is_left_in_any_file(keyring: Keyring) 
     for client in rows:
         assert numbers_of_row(keyring, client) is None
     with closing(sqlite3.connect(keyring.folder / "clients.sqlite3")) as connection:
-        assert [row[1] for row in connection.execute("PRAGMA table_info(tombstones)")] == ["lookup"]
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(tombstones)")]
+        assert columns == ["lookup", "gone", "readmitted"]
+        kept = connection.execute("SELECT DISTINCT gone, readmitted FROM tombstones").fetchall()
+        assert kept == [(1, None)]
 
 
 def numbers_of_row(keyring: Keyring, client: str) -> tuple[int, int] | None:

@@ -52,8 +52,7 @@ def serve(
         str | None, typer.Option(metavar="URL", help="An OpenID Connect provider at which people log in.")
     ] = None,
     oidc_client: Annotated[
-        str, typer.Option(metavar="ID", help="What the provider calls this service; DISAVOW_OIDC_SECRET is its
-        secret.")
+        str, typer.Option(metavar="ID", help="Its name there; DISAVOW_OIDC_SECRET holds its secret.")
     ] = "disavow",
     oidc_claim: Annotated[
         str, typer.Option(metavar="NAME", help="The claim of the ID token that lists roles.")
@@ -98,9 +97,12 @@ def worker(
     state: StateFolder = None,
     keys: Keys = None,
     openings: Openings = None,
-    train: Annotated[bool, typer.Option("--train/--no-train", help="Also train runs that are not complete.")] =
-    True, once: Annotated[bool, typer.Option("--once", help="Stop once there is nothing left to do.")] = False,
-    with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False, json: Json = False,
+    train: Annotated[
+        bool, typer.Option("--train/--no-train", help="Also train runs that are not complete.")
+    ] = True,
+    once: Annotated[bool, typer.Option("--once", help="Stop once there is nothing left to do.")] = False,
+    with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
+    json: Json = False,
 ) -> None:
     """Answer requests and train the runs of a folder, beside a service that does not.
 

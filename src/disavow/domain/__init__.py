@@ -12,6 +12,7 @@ from disavow.domain.history import Deadline, Decision, EventKind, RequestEvent
 from disavow.domain.layout import VARIANCE_FLOOR, VARIANCE_SUFFIX, ConstantTensor, Layout, TensorSpec
 from disavow.domain.policy import Policy
 from disavow.domain.records import Exclusions
+from disavow.domain.release import Release
 from disavow.domain.request import Approval, Cost, ErasureRequest, RequestState
 from disavow.domain.round import Cluster, Evaluation, Member, Rebuilt, Round, Slot
 from disavow.domain.size_class import size_class
@@ -42,6 +43,7 @@ __all__ = [
     "Policy",
     "Rebuilt",
     "RebuiltEvidence",
+    "Release",
     "RequestEvent",
     "RequestState",
     "Round",

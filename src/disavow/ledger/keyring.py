@@ -7,7 +7,8 @@
 The run knows a client by pseudonyms that derive from its key (`pseudonyms`), and the table here has its id sealed
 under its keys. So whoever is to be forgotten is forgotten by overwriting 32 bytes: what is left of it, in the run,
 in its backups, in free pages and journals of the table, cannot be opened or linked any more. Its row is deleted.
-The keyed hash of its id stays, alone, as its *tombstone*: it makes out whoever comes back under the same id.
+The keyed hash of its id stays, alone, as its *tombstone*: it makes out whoever comes back under the same id. Where
+that is allowed, the client gets a new number, place and key, and the tombstone says who decided it.
 
 The keyring also notes how far its run has come (`run_state`), before the run commits to it: so the run is never
 newer than its keyring, and one that is older, or another copy of it, is noticed before it is written to.
@@ -66,7 +67,11 @@ CREATE TABLE clients (
     marked INTEGER NOT NULL DEFAULT 0  -- its key is being destroyed: a crash must not lose that
 );
 CREATE INDEX unfinished ON clients (number) WHERE marked = 1;
-CREATE TABLE tombstones (lookup BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE tombstones (
+    lookup BLOB PRIMARY KEY,
+    gone INTEGER NOT NULL DEFAULT 1,  -- 0 while its client is in again
+    readmitted BLOB  -- who decided that it may return, when and why, sealed; NULL where it never did
+) WITHOUT ROWID;
 """
 
 
@@ -392,10 +397,43 @@ class Keyring:
             _refuse_gone(connection, lookups)
             if len(_look_up(connection, lookups)) == len(wanted):
                 return _look_up(connection, lookups)
+        return self._add(wanted, lookups)
+
+    def readmit(self, client: str, decision: bytes) -> None:
+        """Let somebody who was forgotten be a client again, under a new key, durably: all of it, or nothing.
+
+        Args:
+            client: The client.
+            decision: Who decided it, when and why, with any earlier such decision; sealed.
+
+        Raises:
+            LedgerError: It is in already, or never was.
+
+        """
+        self.finish_forgetting()  # or else its old row may still be there
+        self._add([client], {client: self._lookup(client)}, decision)
+
+    def readmissions(self, client: str) -> bytes | None:
+        """What the tombstone of a client says of its return, sealed; None where it never returned."""
+        with self._reading() as connection:
+            query = "SELECT readmitted FROM tombstones WHERE lookup = ?"
+            found = connection.execute(query, [self._lookup(client)]).fetchone()
+        return None if found is None else found[0]
+
+    def _add(
+        self, wanted: Sequence[str], lookups: Mapping[str, bytes], readmitting: bytes | None = None
+    ) -> dict[str, int]:
+        """Give those of these clients keys and numbers who have none; those who were forgotten, by a decision."""
         with self._writing() as connection:  # a crash may leave keys of nobody: `finish_forgetting` looks for them
             connection.execute("UPDATE facts SET value = 1 WHERE name = 'registering'")
         with self._writing() as connection:
-            _refuse_gone(connection, lookups)
+            if readmitting is None:
+                _refuse_gone(connection, lookups)
+            elif _gone(connection, lookups) != set(wanted):
+                raise LedgerError("somebody is to be readmitted who is in, or never was; nothing was changed")
+            else:
+                change = "UPDATE tombstones SET gone = 0, readmitted = ? WHERE lookup = ?"
+                connection.executemany(change, [(readmitting, lookup) for lookup in lookups.values()])
             known = _look_up(connection, lookups)
             new = [client for client in wanted if client not in known]
             if new:
@@ -484,7 +522,7 @@ class Keyring:
     def tombstones(self) -> int:
         """How many clients were forgotten."""
         with self._reading() as connection:
-            return int(connection.execute("SELECT count(*) FROM tombstones").fetchone()[0])
+            return int(connection.execute("SELECT count(*) FROM tombstones WHERE gone = 1").fetchone()[0])
 
     def ask_openings(self, number: int, folder: str | None) -> None:
         """Keep the folder that was asked for a client's opening, sealed under its key; None: none is asked for."""
@@ -516,7 +554,10 @@ class Keyring:
             for number in numbers:
                 query = "SELECT lookup FROM clients WHERE number = ? AND marked = 0"
                 for row in connection.execute(query, [number]).fetchall():
-                    connection.execute("INSERT OR IGNORE INTO tombstones VALUES (?)", row)
+                    entered = (
+                        "INSERT INTO tombstones (lookup) VALUES (?) ON CONFLICT (lookup) DO UPDATE SET gone = 1"
+                    )
+                    connection.execute(entered, row)
                     change = "UPDATE clients SET marked = 1, sealed = NULL, openings = NULL WHERE number = ?"
                     connection.execute(change, [number])
                     marked += 1
@@ -636,6 +677,12 @@ class Keyring:
         found = (
             [] if self.count() == present else [f"it says that it has {self.count()} clients, and has {present}"]
         )
+        in_now = {row[2] for row in rows.values() if not row[4]}
+        for lookup, gone in connection.execute("SELECT lookup, gone FROM tombstones"):
+            if bool(gone) == (lookup in in_now):
+                found.append(
+                    f"a tombstone says that its client is {'gone' if gone else 'in again'}, which it is not"
+                )
         for place in range(1, len(files[0])):
             keys = tuple(file[place] for file in files)
             if place not in rows:
@@ -844,7 +891,7 @@ def _look_up(connection: sqlite3.Connection, lookups: Mapping[str, bytes]) -> di
 
 def _gone(connection: sqlite3.Connection, lookups: Mapping[str, bytes]) -> set[str]:
     """Those of these ids, by their hashes, whose clients were forgotten."""
-    query = "SELECT lookup FROM tombstones WHERE lookup"
+    query = "SELECT lookup FROM tombstones WHERE gone = 1 AND lookup"
     found = {lookup for (lookup,) in _among(connection, query, list(lookups.values()))}
     return {client for client, lookup in lookups.items() if lookup in found}
 

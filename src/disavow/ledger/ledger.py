@@ -43,6 +43,8 @@ from disavow.ledger.members import RoundKeys
 from disavow.ledger.models import Vector
 from disavow.ledger.proofs import ProofStore
 from disavow.ledger.reader import Reader, RunRecord
+from disavow.ledger.readmission import readmit
+from disavow.ledger.releases import note_release
 from disavow.ledger.requests import cancel, decide, give_up_forgotten, place, place_for_unknown
 from disavow.ledger.restored import Restored
 from disavow.ledger.rounds import NewRound
@@ -406,6 +408,25 @@ class Ledger(Reader):
         """Do to a request what somebody has decided; see `requests.decide`."""
         with self._begin() as connection:
             decide(connection, self.members, number, kind, decision, until=until)
+
+    def readmit(self, client: str, decision: Decision) -> None:
+        """Let somebody who was forgotten be a client again, under a new key; see `readmission.readmit`."""
+        with self._begin() as connection:
+            readmit(connection, self.keyring, client, decision)
+
+    def note_release(self, *, digest: str, newest: int, after: str, averaged: int, to: str, at: datetime) -> int:
+        """Write down that a model is given to somebody; the number of the release. See `releases.note_release`."""
+        with self._begin() as connection:
+            return note_release(
+                connection,
+                self.keyring,
+                digest=digest,
+                newest=newest,
+                after=after,
+                averaged=averaged,
+                to=to,
+                at=at,
+            )
 
     def rotate_keys(self) -> int:
         """Give every client a new key for the rounds recorded from now on; see `Keyring.rotate`.

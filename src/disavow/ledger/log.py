@@ -252,7 +252,9 @@ def page(connection: sa.Connection, *, before: int | None = None, most: int) -> 
         most: How many at most.
 
     """
-    query = sa.select(log.c.position, log.c.leaf, log.c.hash, log.c.head).order_by(log.c.position.desc()).limit(most)
+    query = (
+        sa.select(log.c.position, log.c.leaf, log.c.hash, log.c.head).order_by(log.c.position.desc()).limit(most)
+    )
     if before is not None:
         query = query.where(log.c.position < before)
     return tuple(LoggedLeaf(*row) for row in connection.execute(query))

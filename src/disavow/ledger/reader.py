@@ -18,11 +18,13 @@ import sqlalchemy as sa
 from disavow.domain import (
     Anchors,
     ClusterEvidence,
+    Decision,
     EngineChoice,
     ErasureRequest,
     Layout,
     Policy,
     RebuiltEvidence,
+    Release,
     RequestState,
     Round,
     TrainedBy,
@@ -33,6 +35,7 @@ from disavow.ledger import clients as registry
 from disavow.ledger import (
     journal,
     log,
+    releases,
     request_listing,
     requests,
     retention,
@@ -53,6 +56,7 @@ from disavow.ledger.members import UNKNOWN, Members
 from disavow.ledger.models import ModelStore, Vector, mean_of
 from disavow.ledger.odds import Odds, odds
 from disavow.ledger.pseudonyms import derive
+from disavow.ledger.readmission import readmissions
 from disavow.ledger.requests import JudgedRequest
 from disavow.ledger.restored import Restored, restored
 from disavow.ledger.retention import RoundModel
@@ -434,6 +438,14 @@ class Reader(ABC):
         """The requests about which something is still to be done."""
         with self._connect() as connection:
             return requests.listed(connection, self.members, requests.open_numbers(connection))
+
+    def releases(self) -> tuple[Release, ...]:
+        """The models that were given to somebody, in order."""
+        return self._read(releases.listed, self.keyring)
+
+    def readmissions(self, client: str) -> tuple[Decision, ...]:
+        """Who decided that a client who had left may return, when and why; nothing where it never did."""
+        return readmissions(self.keyring, client)
 
     def find_request(self, client: str) -> ErasureRequest | None:
         """The request of a client in the keyring, if it has asked before and not cancelled it."""

@@ -18,7 +18,7 @@ from disavow.errors import ConfigError
 from disavow.ledger.files import PRIVATE_FILE, write_durably
 
 KEY, CERTIFICATE = "opendsr.key", "opendsr.pem"
-_BITS = 3072
+_BITS = 2048
 _DAYS = 825
 
 

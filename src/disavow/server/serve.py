@@ -155,9 +155,10 @@ class Supervisor:
             code = self._process.wait()
             if self._stop.is_set():
                 return
-            wait = _RESTART_SECONDS if time.monotonic() - began > _LONGEST_RESTART else min(wait * 2,
-            _LONGEST_RESTART) logger.warning("the worker ended with %d; another one is started in %.0f s", code,
-            wait) self._stop.wait(wait)
+            healthy = time.monotonic() - began > _LONGEST_RESTART
+            wait = _RESTART_SECONDS if healthy else min(wait * 2, _LONGEST_RESTART)
+            logger.warning("the worker ended with %d; another one is started in %.0f s", code, wait)
+            self._stop.wait(wait)
 
     def _start_process(self) -> subprocess.Popen[bytes]:
         settings = self._settings

@@ -84,7 +84,8 @@ def round_page(name: str, federation: Federation, *, before: int | None, most: i
     page, more = shown[:most], len(shown) > most
     weakest = federation.ledger.weakest_clusters([each.number for each in page])
     told = [
-        {**each.to_json(), "weakest": asdict(weakest[each.number]) if each.number in weakest else None} for each in page
+        {**each.to_json(), "weakest": asdict(weakest[each.number]) if each.number in weakest else None}
+        for each in page
     ]
     metrics = sorted({metric for each in standing if each.evaluation for metric in each.evaluation.metrics})
     return finite(
@@ -146,15 +147,12 @@ def requests(
         BadRequest: A page of several runs.
 
     """
-    # read twice: whether a request has to be approved is for the settings of its run to say
     if before is not None and len(runs) != 1:
         raise BadRequest("`before` needs `run`: requests are numbered within a run")
     found = [
         (name, each)
         for name, federation in runs
-        for each in federation.requests(
-            [each.number for each in federation.ledger.request_page(states=states, before=before, most=most + 1)]
-        )
+        for each in federation.request_page(states=states, before=before, most=most + 1)
     ]
     found.sort(key=lambda pair: (pair[1].asked_at, pair[1].number), reverse=True)
     shown = found[:most]
@@ -211,11 +209,11 @@ def soonest(federation: Federation, most: int) -> tuple[ErasureRequest, ...]:
         most: How many at most.
 
     """
-    now, found, after = federation.clock(), list[ErasureRequest](), 0
+    now, found, after, at_once = federation.clock(), list[ErasureRequest](), 0, max(most, _AT_ONCE)
     while True:
-        some = federation.ledger.request_page(states=_OPEN, after=after, oldest_first=True, most=max(most, _AT_ONCE))
+        some = federation.ledger.request_page(states=_OPEN, after=after, oldest_first=True, most=at_once)
         found = sorted([*found, *some], key=lambda each: (each.deadline.left(now), each.number))[:most]
-        if len(some) < max(most, _AT_ONCE):
+        if len(some) < at_once:
             break
         after = some[-1].number
         if len(found) == most and found[-1].due <= Deadline.after(some[-1].asked_at, ()).due:
@@ -291,8 +289,8 @@ def account(name: str, federation: Federation) -> View:
 
 
 def releases(name: str, federation: Federation) -> View:
-    """Show which models were given to whom."""
-    return {"run": name, "releases": []}
+    """Show which models were given to whom, and which of them the run no longer stands by."""
+    return {"run": name, "releases": [each.to_json() for each in federation.releases()]}
 
 
 def checkpoint(name: str, federation: Federation) -> View:
@@ -391,12 +389,16 @@ def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def finite(value: Any) -> Any:
+def finite(view: View) -> View:
     """Put None in the place of numbers that JSON has no word for."""
+    return {key: _finite(each) for key, each in view.items()}
+
+
+def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: finite(each) for key, each in value.items()}
+        return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
+        return [_finite(each) for each in value]
     return value

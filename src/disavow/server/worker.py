@@ -201,7 +201,7 @@ class Worker:
 def stopping_on_signals() -> Iterator[None]:
     """Have SIGTERM and SIGINT end what is inside, at whatever step it is: every step is safe to interrupt."""
 
-    def stop(number: int, frame: object) -> None:
+    def stop(*_: object) -> None:
         raise Stopped
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -155,9 +155,9 @@ def _legend(series: Sequence[Series]) -> Markup:
     for i, each in enumerate(series):
         mark = _SHAPES[i % len(_SHAPES)](x, 10)
         parts.append(
-            Markup('<g class="series s{}"><g class="marks">{}</g></g><text class="label" x="{}" y="14">{}</text>').format(
-                i % len(_SHAPES), Markup(mark), f"{x + 9:.0f}", each.name
-            )
+            Markup(
+                '<g class="series s{}"><g class="marks">{}</g></g><text class="label" x="{}" y="14">{}</text>'
+            ).format(i % len(_SHAPES), Markup(mark), f"{x + 9:.0f}", each.name)
         )
         x += 24 + 7 * len(each.name)
     return Markup("").join(parts)
@@ -200,7 +200,10 @@ def _places(left: float, right: float, most: int) -> list[float]:
     if right <= left:
         return [left]
     step = max(round(_round_step((right - left) / most)), 1)
-    return [left, *(x for x in range(math.ceil(left / step) * step, math.floor(right) + 1, step) if x - left >= step)]
+    return [
+        left,
+        *(x for x in range(math.ceil(left / step) * step, math.floor(right) + 1, step) if x - left >= step),
+    ]
 
 
 def _figure(value: float, step: float, *, percent: bool) -> str:
@@ -224,5 +227,3 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
         stretch = points[start:end]
         kept |= {min(stretch, key=lambda p: p[1]), max(stretch, key=lambda p: p[1])} if stretch else set()
     return sorted(kept)
-
-

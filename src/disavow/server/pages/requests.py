@@ -150,7 +150,13 @@ def show_checks(call: Request, request: str) -> views.View:
     api.refuse_unanswered(found)
     proof = federation.proof(found)
     report = verification.verify(proof.data, services_of(call).settings.keys)
-    return {"id": request_id(name, found.number), "run": name, "as_of": proof.as_of, "newest": proof.newest, **report}
+    return {
+        "id": request_id(name, found.number),
+        "run": name,
+        "as_of": proof.as_of,
+        "newest": proof.newest,
+        **report,
+    }
 
 
 def _shown(call: Request, name: str, federation: Federation, found: ErasureRequest) -> views.View:
@@ -209,7 +215,9 @@ def _actions(found: ErasureRequest, identity: Identity) -> list[str]:
 
 
 @router.post("/requests/{request}/approval", response_model=None)
-def approve(call: Request, request: str, forecast: Annotated[str, Form(pattern="^[0-9a-f]{64}$")], reason: Text = "") -> Response:
+def approve(
+    call: Request, request: str, forecast: Annotated[str, Form(pattern="^[0-9a-f]{64}$")], reason: Text = ""
+) -> Response:
     """Approve a request, as it was forecast."""
 
     def act(federation: Federation, number: int, by: str) -> None:
@@ -233,7 +241,9 @@ def cancel(call: Request, request: str, reason: Text = "") -> Response:
 
 
 @router.post("/requests/{request}/extension", response_model=None)
-def extend(call: Request, request: str, until: Annotated[str, Form(max_length=10)] = "", reason: Text = "") -> Response:
+def extend(
+    call: Request, request: str, until: Annotated[str, Form(max_length=10)] = "", reason: Text = ""
+) -> Response:
     """Extend the deadline of a request; to the end of the day that was chosen, or as far as may be."""
 
     def act(federation: Federation, number: int, by: str) -> None:

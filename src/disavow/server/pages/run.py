@@ -30,9 +30,7 @@ def show_rounds(request: Request, run: Run, before: Before = None) -> views.View
 
 
 @page("/runs/{run}/departures", "departures.html")
-def show_departures(
-    request: Request, run: Run, skip: Annotated[int, Query(ge=0, le=10_000_000)] = 0
-) -> views.View:
+def show_departures(request: Request, run: Run, skip: Annotated[int, Query(ge=0, le=10_000_000)] = 0) -> views.View:
     """Show who could leave now."""
     federation = open_run(request, run)
     shown = views.departures(run, federation, identity_of(request), skip=skip, most=_CLIENTS)

@@ -20,7 +20,8 @@ from disavow.server.services import services_of
 def show_form(request: Request) -> views.View:
     """Show the form, and every check by number and name."""
     checks = [
-        {"number": number, "name": name, "passed": None, "detail": ""} for number, name in enumerate(CHECKS, start=1)
+        {"number": number, "name": name, "passed": None, "detail": ""}
+        for number, name in enumerate(CHECKS, start=1)
     ]
     return {"checks": checks, "valid": None, "code": None, "warnings": [], "notice": None, "own_key": True}
 
@@ -42,6 +43,9 @@ async def verify(
         report = await asyncio.to_thread(verification.verify, data, keys, given or None)
     except DisavowError as error:
         return render(
-            request, "verify.html", {**view, "notice": message_of(error), "code": error.code}, status=status_of(error)
+            request,
+            "verify.html",
+            {**view, "notice": message_of(error), "code": error.code},
+            status=status_of(error),
         )
     return render(request, "verify.html", {**view, **report, "own_key": not given})

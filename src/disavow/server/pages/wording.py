@@ -69,7 +69,9 @@ def verdict_of(told: Mapping[str, Any]) -> str:
     """
     if told["verdict"] == "rollback":
         return f"Retrain from round {told['rollback_to_round']}"
-    return {"deniable": "Model may stay", "never present": "Never took part", None: "Not decided yet"}[told["verdict"]]
+    return {"deniable": "Model may stay", "never present": "Never took part", None: "Not decided yet"}[
+        told["verdict"]
+    ]
 
 
 def meaning_of(told: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: bool = False) -> str:
@@ -111,7 +113,8 @@ def limits_of(told: Mapping[str, Any], policy: Mapping[str, Any]) -> list[str]:
         limits.insert(0, "It does not say that the client's data was not used: it says that nobody can tell.")
     if told["verdict"] == "rollback" and (told["rollback_to_round"] or 0) > 1:
         limits.insert(
-            0, "In the rounds before, it does not say that the client's data was not used: it says that nobody can tell."
+            0,
+            "In the rounds before, it does not say that the client's data was not used: it says that nobody can tell.",
         )
     if told.get("approximate"):
         limits.append("What was rebuilt is an approximation, and not what training again would have come to.")
