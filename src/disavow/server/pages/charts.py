@@ -23,10 +23,13 @@ _MARKED = 40
 """With more points than these, marks would hide the line."""
 
 _MARK = 3.5
-_SHAPES: tuple[Callable[[float, float], str], ...] = (
-    lambda x, y: f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{_MARK}"/>',
-    lambda x, y: f'<rect x="{x - _MARK:.1f}" y="{y - _MARK:.1f}" width="{2 * _MARK}" height="{2 * _MARK}"/>',
-    lambda x, y: f'<path d="M{x:.1f} {y - 4.5:.1f}l4.5 8h-9z"/>',
+_NOTHING = 1e-9
+_SHAPES: tuple[Callable[[float, float], Markup], ...] = (
+    lambda x, y: Markup('<circle cx="{:.1f}" cy="{:.1f}" r="{}"/>').format(x, y, _MARK),
+    lambda x, y: Markup('<rect x="{:.1f}" y="{:.1f}" width="{}" height="{}"/>').format(
+        x - _MARK, y - _MARK, 2 * _MARK, 2 * _MARK
+    ),
+    lambda x, y: Markup('<path d="M{:.1f} {:.1f}l4.5 8h-9z"/>').format(x, y - 4.5),
 )
 
 
@@ -132,21 +135,21 @@ def _drawn(
         Markup('<text class="label x" x="{}" y="{}">{}</text>').format(width - _RIGHT, _HEIGHT - 6, labels[0])
     )
     for i, each in enumerate(series):
-        parts.append(_line(frame, i, each, last=len(series) == 1))
+        parts.append(_line(frame, i, each))
     if len(series) > 1:
         parts.append(_legend(series))
     parts.append(Markup("</svg>"))
     return Markup("").join(parts)
 
 
-def _line(frame: _Frame, i: int, series: Series, *, last: bool) -> Markup:
+def _line(frame: _Frame, i: int, series: Series) -> Markup:
     shape = _SHAPES[i % len(_SHAPES)]
     places = [(frame.x(x), frame.y(y)) for x, y in series.points]
     line = "".join(f"{'L' if n else 'M'}{x:.1f} {y:.1f}" for n, (x, y) in enumerate(places))
     marked = places if len(places) <= _MARKED else [places[0], places[-1]]
-    marks = "".join(shape(x, y) for x, y in marked)
+    marks = Markup("").join(shape(x, y) for x, y in marked)
     return Markup('<g class="series s{}"><path class="line" d="{}"/><g class="marks">{}</g></g>').format(
-        i % len(_SHAPES), line, Markup(marks)
+        i % len(_SHAPES), line, marks
     )
 
 
@@ -157,7 +160,7 @@ def _legend(series: Sequence[Series]) -> Markup:
         parts.append(
             Markup(
                 '<g class="series s{}"><g class="marks">{}</g></g><text class="label" x="{}" y="14">{}</text>'
-            ).format(i % len(_SHAPES), Markup(mark), f"{x + 9:.0f}", each.name)
+            ).format(i % len(_SHAPES), mark, f"{x + 9:.0f}", each.name)
         )
         x += 24 + 7 * len(each.name)
     return Markup("").join(parts)
@@ -176,7 +179,7 @@ def _described(series: Sequence[Series], *, percent: bool) -> str:
 
 def _scale(low: float, high: float, *, percent: bool) -> tuple[float, float, float]:
     """Give round borders around some values, and a round distance between lines."""
-    if high - low < 1e-9:
+    if high - low < _NOTHING:
         low, high = low - 0.05 * (abs(low) or 1.0), high + 0.05 * (abs(high) or 1.0)
     step = _round_step((high - low) / 4)
     low, high = math.floor(low / step) * step, math.ceil(high / step) * step
@@ -192,7 +195,7 @@ def _round_step(step: float) -> float:
     [0.05, 1.0, 20.0]
     """
     power = 10.0 ** math.floor(math.log10(step))
-    return next(power * each for each in (1, 2, 5, 10) if power * each >= step * (1 - 1e-9))
+    return next(power * each for each in (1, 2, 5, 10) if power * each >= step * (1 - _NOTHING))
 
 
 def _places(left: float, right: float, most: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""The pages of requests: all of them, a new one with its forecast, one with its history, and the checks of its proof.
+"""The pages of requests: all of them, a new one with its forecast, one with its history, the checks of its proof.
 
 Forms send the browser on to the page of their request. What is refused is said there, and nothing is changed.
 """
@@ -269,7 +269,7 @@ def resume(call: Request, request: str, reason: Text = "") -> Response:
 
 def _act(call: Request, request: str, act: Callable[[Federation, int, str], object]) -> Response:
     """Do something about a request, and show what has become of it; or why it was refused."""
-    name, federation, found = open_request(call, request)
+    _, federation, found = open_request(call, request)
     try:
         act(federation, found.number, identity_of(call).name)
     except DisavowError as error:

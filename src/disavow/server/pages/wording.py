@@ -90,17 +90,18 @@ def meaning_of(told: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: 
         verb = "would stay" if foreseen else "stays"
         others = policy["x"]
         return (
-            f"The model {verb} as it is. In every round this client stood in a group of at least {policy['k']} clients, "
-            f"of whom {_drawn(policy)} drawn in secret. In each of these groups at least {others} others remain who "
-            "could have been drawn in its place, so nobody can tell from the model whether this client was."
+            f"The model {verb} as it is. In every round this client stood in a group of at least {policy['k']} "
+            f"clients, of whom {_drawn(policy)} drawn in secret. In each of these groups at least {others} others "
+            "remain who could have been drawn in its place, so nobody can tell from the model whether this client "
+            "was."
         )
     verb = "would be" if foreseen else "are" if told.get("state") in ("rebuilding", "deleting") else "were"
     first = told["rollback_to_round"]
     how = "rebuilt approximately" if told.get("approximate") else "trained again"
     return (
-        f"Too few others remain in this client's group in round {told['first_broken_round']}. All rounds from {first} on "
-        f"{verb} undone and {how} without this client. In rounds before {first}, if there are any, the model stays: "
-        "there enough others remain."
+        f"Too few others remain in this client's group in round {told['first_broken_round']}. All rounds from "
+        f"{first} on {verb} undone and {how} without this client."
+        + ("" if first == 1 else f" The rounds before {first} stay: there enough others remain.")
     )
 
 
@@ -110,11 +111,11 @@ def limits_of(told: Mapping[str, Any], policy: Mapping[str, Any]) -> list[str]:
     if told["verdict"] != "never present":
         limits.append("Copies of models that were given to others before are not called back: see the releases.")
     if told["verdict"] == "deniable":
-        limits.insert(0, "It does not say that the client's data was not used: it says that nobody can tell.")
+        limits.insert(0, "It does not say that the client's data was not used: only that nobody can tell.")
     if told["verdict"] == "rollback" and (told["rollback_to_round"] or 0) > 1:
         limits.insert(
             0,
-            "In the rounds before, it does not say that the client's data was not used: it says that nobody can tell.",
+            "In the rounds before, it does not say that the client's data was not used: only that nobody can tell.",
         )
     if told.get("approximate"):
         limits.append("What was rebuilt is an approximation, and not what training again would have come to.")
@@ -124,8 +125,8 @@ def limits_of(told: Mapping[str, Any], policy: Mapping[str, Any]) -> list[str]:
         limits.append("This run keeps what its clients returned. Nothing is deniable to whoever has its folder.")
     limits += [
         "Data that the client holds on its own machines is not touched: that is for the client to delete.",
-        "That the other members of a group are real, and that draws were honest, is on the operator's word. What was "
-        "recorded cannot be changed afterwards without its being seen.",
+        "That the other members of a group are real, and that draws were honest, is on the operator's word. What "
+        "was recorded cannot be changed afterwards without its being seen.",
     ]
     return limits
 
