@@ -60,7 +60,8 @@ def page(
 
 def counts(connection: sa.Connection) -> dict[RequestState, int]:
     """Count requests by their state."""
-    query = sa.select(_STATE.label("state"), sa.func.count()).select_from(_JOINED).group_by("state")
+    # not labelled "state": SQLite would group by the column of that name
+    query = sa.select(_STATE.label("of_request"), sa.func.count()).select_from(_JOINED).group_by("of_request")
     found = {RequestState(state): count for state, count in connection.execute(query)}
     return {state: found.get(state, 0) for state in RequestState}
 

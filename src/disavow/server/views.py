@@ -26,6 +26,9 @@ View = dict[str, Any]
 
 _DAY_SECONDS = 86_400.0
 _AT_ONCE = 50
+_MOST_CLUSTERS = 20_000
+"""With more clusters than these, the weakest is looked for only among the rounds that are shown."""
+
 _OPEN = (RequestState.WAITING, RequestState.PAUSED, RequestState.REBUILDING, RequestState.DELETING)
 
 
@@ -82,7 +85,9 @@ def round_page(name: str, federation: Federation, *, before: int | None, most: i
     standing = [each for each in summaries if each.standing]
     shown = [each for each in reversed(standing) if before is None or each.number < before][: most + 1]
     page, more = shown[:most], len(shown) > most
-    weakest = federation.ledger.weakest_clusters([each.number for each in page])
+    looked_at = standing if sum(each.clusters for each in standing) <= _MOST_CLUSTERS else page
+    weakest = federation.ledger.weakest_clusters([each.number for each in looked_at])
+    worst = min(weakest.items(), key=lambda pair: (pair[1].left, pair[0]), default=None)
     told = [
         {**each.to_json(), "weakest": asdict(weakest[each.number]) if each.number in weakest else None}
         for each in page
@@ -95,6 +100,8 @@ def round_page(name: str, federation: Federation, *, before: int | None, most: i
             "undone": len(summaries) - len(standing),
             "policy": asdict(federation.ledger.policy),
             "survivors_needed": federation.ledger.policy.survivors_needed,
+            "weakest": None if worst is None else {"round": worst[0], **asdict(worst[1])},
+            "weakest_of_all": looked_at is standing,
             "rounds": told,
             "before": page[-1].number if more else None,
             "curves": {

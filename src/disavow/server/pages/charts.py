@@ -205,7 +205,7 @@ def _places(left: float, right: float, most: int) -> list[float]:
     step = max(round(_round_step((right - left) / most)), 1)
     return [
         left,
-        *(x for x in range(math.ceil(left / step) * step, math.floor(right) + 1, step) if x - left >= step),
+        *(x for x in range(math.ceil(left / step) * step, math.floor(right) + 1, step) if x - left > step / 2),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _KIB = 1024
 
-ROLES_AT_WORK = {
+PHASES = {
     "training": "training",
     "rebuilding": "training again what was undone",
     "answering": "answering requests",
@@ -44,6 +44,12 @@ EVENTS: Mapping[str, str] = {
     "purged": "Last traces trained out of the model",
 }
 
+_VERDICTS: Mapping[str | None, str] = {
+    "deniable": "Model may stay",
+    "never present": "Never took part",
+    None: "Not decided yet",
+}
+
 LEAVES: Mapping[str, str] = {
     "run": "The run begins: what it promises",
     "round": "A round",
@@ -66,12 +72,13 @@ def verdict_of(told: Mapping[str, Any]) -> str:
 
     >>> verdict_of({"verdict": "rollback", "rollback_to_round": 4})
     'Retrain from round 4'
+    >>> verdict_of({"verdict": "rollback", "rollback_to_round": 4, "state": "answered"})
+    'Retrained from round 4'
     """
     if told["verdict"] == "rollback":
-        return f"Retrain from round {told['rollback_to_round']}"
-    return {"deniable": "Model may stay", "never present": "Never took part", None: "Not decided yet"}[
-        told["verdict"]
-    ]
+        done = told.get("state") == "answered"
+        return f"{'Retrained' if done else 'Retrain'} from round {told['rollback_to_round']}"
+    return _VERDICTS[told["verdict"]]
 
 
 def meaning_of(told: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: bool = False) -> str:
