@@ -60,8 +60,8 @@ def page(
 
 def counts(connection: sa.Connection) -> dict[RequestState, int]:
     """Count requests by their state."""
-    # not labelled "state": SQLite would group by the column of that name
-    query = sa.select(_STATE.label("of_request"), sa.func.count()).select_from(_JOINED).group_by("of_request")
+    # not called "state": grouping goes by a column of that name before it goes by what is selected
+    query = sa.select(_STATE.label("now"), sa.func.count()).select_from(_JOINED).group_by("now")
     found = {RequestState(state): count for state, count in connection.execute(query)}
     return {state: found.get(state, 0) for state in RequestState}
 
