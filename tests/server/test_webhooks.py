@@ -95,7 +95,9 @@ def test_a_removed_webhook_hears_nothing(service: Service) -> None:
         assert receiver.got == []
 
 
-@pytest.mark.parametrize("url", ["ftp://a.example/", "http://user:pw@a.example/", "nonsense", "http://", "http://[/"])
+@pytest.mark.parametrize(
+    "url", ["ftp://a.example/", "http://user:pw@a.example/", "nonsense", "http://", "http://[/"]
+)
 def test_a_url_that_cannot_be_called_is_refused(service: Service, url: str) -> None:
     answer = service.call("POST", "/v1/webhooks", json={"url": url})
     assert error_of(answer) == (422, "DSV-801")

@@ -9,7 +9,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
 from datetime import time as time_of_day
 from typing import Annotated
@@ -30,6 +30,9 @@ from disavow.server.services import services_of
 
 _MOST = 50
 _CONFLICT = 409
+_OFTEN, _SLOWLY = 2, 10
+"""Seconds between two looks at a request: while somebody works on it, and while somebody has to decide."""
+
 
 Text = Annotated[str, Form(max_length=2000)]
 Run = Annotated[str, Form(min_length=1, max_length=100)]
@@ -161,10 +164,12 @@ def show_checks(call: Request, request: str) -> views.View:
 
 def _shown(call: Request, name: str, federation: Federation, found: ErasureRequest) -> views.View:
     services, identity = services_of(call), identity_of(call)
+    foreseen, obstacle = _forecast(federation, found, identity)
+    if federation.settings.requests.approval == "rollback" and foreseen and foreseen["verdict"] != "rollback":
+        found = replace(found, approval=Approval.NOT_NEEDED)  # nobody knows before it is forecast
     told = views.request(name, found, identity)
     now = federation.clock()
     actions = _actions(found, identity)
-    foreseen, obstacle = _forecast(federation, found, identity)
     rebuild = federation.ledger.rebuilding() if found.state is RequestState.REBUILDING else None
     return {
         "request": told,
@@ -181,7 +186,7 @@ def _shown(call: Request, name: str, federation: Federation, found: ErasureReque
         else {"first": rebuild.first, "last": rebuild.target, "next": federation.ledger.last_round + 1},
         "progress": views.progress(name, services.state),
         "actions": actions,
-        "live": found.pending and not found.on_hold,
+        "poll_seconds": None if not found.pending else _SLOWLY if found.on_hold else _OFTEN,
         "version": f"{found.state.value}, {found.approval.value}",
         "notice": None,
         "code": None,
