@@ -24,7 +24,7 @@ from tests.conftest import SMALL
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
-RUNS = ("path", "keyboard", "plain", "looks")
+RUNS = ("path", "changed", "keyboard", "plain", "looks")
 """One for each test that changes one; they are served together."""
 
 SETTINGS: dict[str, Any] = {
@@ -70,6 +70,11 @@ class Served:
         found = disavow("token", "link", "--json", "--runs", self.folder / "runs", "--url", self.url)
         link: str = json.loads(found)["login"]
         return link
+
+    def opening(self, run: str, number: int) -> Path:
+        """Where the opening of an answered request lies."""
+        with Federation.open(self.folder / "runs" / run, keys=self.keys) as federation:
+            return federation.opening_of(number)
 
     def leavers(self, run: str) -> tuple[str, str]:
         """Two clients of one cluster: the first can leave, and then the second takes a rollback."""

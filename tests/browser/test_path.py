@@ -36,11 +36,15 @@ def download_and_verify(visit: Visit, served: Served, folder: Path) -> None:
         page.get_by_role("link", name="Download the proof").click()
     proof = folder / waiting.value.suggested_filename
     waiting.value.save_as(proof)
-    disavow("verify", proof, "--key", served.keys / "keys.json")
+    run, number = proof.name.removesuffix(".proof.json").rsplit("-", 1)
+    opening = served.opening(run, int(number))
+    disavow("verify", proof, "--key", served.keys / "keys.json", "--opening", opening)
     visit.goto("/verify")
     page.get_by_label("Proof").set_input_files(proof)
+    page.get_by_label("Public key").set_input_files(served.keys / "signing.pub")
     page.get_by_role("button", name="Verify").click()
     page.get_by_role("heading", name="Valid", exact=True).wait_for()
+    assert "against the key that you gave" in page.locator("main").inner_text()
     rows = page.locator(".checks tbody tr")
     assert rows.count() == CHECKS
     assert re.match(r"1\s+readable\s+Passed", rows.first.inner_text())
@@ -98,15 +102,15 @@ def test_the_whole_path(served: Served, visits: Visits, tmp_path: Path) -> None:
 def test_a_forecast_that_has_changed_is_shown_again_and_nothing_is_filed(
     served: Served, visits: Visits, cookies: object
 ) -> None:
-    first, second = served.leavers("looks")
+    first, second = served.leavers("changed")
     visit = visits(storage_state=cookies)
     page = visit.goto("/requests/new")
-    page.get_by_label("Run").select_option("looks")
+    page.get_by_label("Run").select_option("changed")
     page.get_by_label("Client").fill(second)
     page.get_by_role("button", name="Show the forecast").click()
     page.get_by_role("heading", name="What would happen").wait_for()
     other = visits(storage_state=cookies)
-    file_request(other, "looks", first, "Model may stay")
+    file_request(other, "changed", first, "Model may stay")
     other.state("Answered")
     page.get_by_role("button", name="File the request").click()
     page.get_by_role("alert").wait_for()
