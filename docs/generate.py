@@ -14,6 +14,7 @@ from disavow import errors
 from disavow.cli import INTERNAL, INTERNAL_CODE
 from disavow.cli.app import app
 from disavow.config import CHANGEABLE, Settings, allowed, meaning, sections
+from disavow.server import access
 
 HERE = Path(__file__).parent
 
@@ -171,7 +172,21 @@ def _text(kind: type) -> str:
     return " ".join((kind.__doc__ or "").split())
 
 
-PAGES = {"configuration.md": configuration, "commands.md": commands, "errors.md": error_codes, "api.md": api}
+def server() -> str:
+    """The page about the service, with its table of routes and roles."""
+    text = (HERE / "server.md").read_text(encoding="utf-8")
+    before, mark, rest = text.partition("<!-- routes -->\n")
+    _, end, after = rest.partition("<!-- end of routes -->")
+    return f"{before}{mark}{access.markdown()}{end}{after}"
+
+
+PAGES = {
+    "configuration.md": configuration,
+    "commands.md": commands,
+    "errors.md": error_codes,
+    "api.md": api,
+    "server.md": server,
+}
 
 if __name__ == "__main__":
     for page, make in PAGES.items():

@@ -9,21 +9,22 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "disavow"
 
 ORDINARY = """
-    accountants after aggregate alignment app attackers audit backend base batched batches batching before blobs
-    bounds broadcast bucket budget build by cache calibration canonical catalogue chain check checks choice cli
-    clustering commands commitment compiled config convnet copying creation cuda curves data database dataset
-    declarations decode demo difference digits distances domain dropout dry env envelope epsilon erase
-    errors escaping evidence factory federaser files findings fixed flower folder follow forecast forging
-    fsck fused game gaussian geometry graphs history hub id identity images init initial intervals journal
-    judge key keygen keyring keys kmeans layers layout leaves lenet5 level limitations lira loading local lock
-    log loss mdav members memory merkle messages migrations mini mlflow models network nodes noise notes
-    nvrtc objectives output parameters participation partition partitioners passphrase perturb pkcs8 plan
-    plot pool postgres power precision privacy progress protocol prove pseudonyms randomness reader record replies
-    report reproducibility resnet restored results retention retrain retraining roc roster rows run runs
-    samples sampling schema search secrets sequential settings sgd show signals simulated sqlite stack stacked state
-    statement status step sticky store strategies stream study subject summary table tensorboard theorem threads
-    tiling toml tracing tracker tracking train trained trainer training transaction user validation vectors
-    verify versions without work worker workload
+    access accountants after aggregate alignment api app attackers audit authentication backend base batched batches
+    batching before blobs bounds broadcast bucket budget build by cache calibration canonical catalogue chain check
+    checks choice cli clustering commands commitment compiled config convnet copying creation cuda curves data
+    database dataset declarations decode deliveries demo difference digits distances domain dropout dry env envelope
+    epsilon erase error errors escaping evidence factory federaser files filing findings fixed flower folder follow
+    forecast forging fsck fused game gaussian geometry graphs history hub id identity images init initial intervals
+    journal judge key keygen keyring keys kmeans layers layout leaves lenet5 level limitations lira listing loading
+    local lock log login loss mdav members memory merkle messages metrics migrations mini mlflow models network
+    nodes noise notes nvrtc objectives oidc open opendsr output overview pages parameters participation partition
+    partitioners passphrase perturb pkcs8 plan plot pool postgres power precision privacy progress protection
+    protocol prove pseudonyms randomness reader record rendering replies report reproducibility resnet responses
+    restored results retention retrain retraining roc roster rows run runs samples sampling schema search secrets
+    sequential serve server services settings sgd show signals simulated sqlite stack stacked state statement static
+    status step sticky store strategies stream study subject summary table tensorboard theorem threads tiling toml
+    tracing tracker tracking train trained trainer training transaction user validation vectors verification verify
+    versions views watching webhooks without work worker workload
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it
 

@@ -163,5 +163,5 @@ def test_charts_have_words_and_a_table(visits: Visits, cookies: Any) -> None:
     page = visits(storage_state=cookies).goto(f"/runs/{RUN}/rounds")
     chart = page.get_by_role("img", name="Accuracy of the model after each round")
     assert chart.count() == 1, "of the two drawings one is shown"
-    assert "from" in chart.locator("desc").text_content()  # type: ignore[operator]
+    assert "from" in chart.locator("desc").text_content()
     assert page.locator("tbody tr").count() == 6

@@ -90,7 +90,7 @@ def test_the_whole_path(served: Served, visits: Visits, tmp_path: Path) -> None:
     page.get_by_role("button", name="Verify").click()
     page.get_by_role("heading", name="Not valid").wait_for()
 
-    assert page.goto(link).status == 401  # type: ignore[union-attr]
+    assert page.goto(link).status == 401
     assert "used before" in page.locator("main").inner_text()
     for client in (first, second):
         assert not any(client in each for each in (*seen, *visit.requests)), "no address or title names a client"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -46,8 +47,6 @@ def receiving() -> Iterator[Receiver]:
 
 def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     """Wait until something is so."""
-    import time
-
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"

@@ -1,4 +1,4 @@
-"""The service in this process: its application, callers with any role, and a worker that works when it is told to."""
+"""The service in this process: its application, callers with any role, a worker that works when told to."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class Service:
         sent = dict(headers or {})
         if role is not None:
             sent["Authorization"] = f"Bearer {self.token(role)}"
-        return self.http.request(method, path, headers=sent, follow_redirects=False, **more)
+        answer: httpx.Response = self.http.request(method, path, headers=sent, follow_redirects=False, **more)
+        return answer
 
     def file(self, client: str, **more: Any) -> httpx.Response:
         """File a request as an operator."""
@@ -77,8 +78,9 @@ class Service:
     def undoing(self) -> tuple[str, str]:
         """Two clients of one cluster: the first can leave, and then the second takes a rollback."""
         with Federation.open(self.run, keys=self.settings.keys) as federation:
-            smallest = sorted(min(federation.ledger.membership(1), key=len))
-        return smallest[0], smallest[1]
+            groups = [sorted(group) for group in federation.ledger.membership(1)]
+        first, second, *_ = min(groups, key=len)
+        return first, second
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import httpx
 import pytest
@@ -23,16 +24,18 @@ def node(service: Service) -> Node:
     return made
 
 
-def post(service: Service, node: Node, path: str, body: bytes = BODY, **more: int | str) -> httpx.Response:
-    return service.http.post(path, content=body, headers=node.headers("POST", path, body, **more))  # type: ignore[arg-type]
+def post(service: Service, node: Node, path: str, body: bytes = BODY, **more: Any) -> httpx.Response:
+    answer: httpx.Response = service.http.post(path, content=body, headers=node.headers("POST", path, body, **more))
+    return answer
 
 
 def get(service: Service, node: Node, path: str) -> httpx.Response:
-    return service.http.get(path, headers=node.headers("GET", path))
+    answer: httpx.Response = service.http.get(path, headers=node.headers("GET", path))
+    return answer
 
 
 def test_a_client_asks_for_itself_and_sees_its_own_request_alone(service: Service, node: Node) -> None:
-    service.file(service.clients()[0])
+    service.file(service.clients()[-1])
     filed = post(service, node, "/v1/requests")
     assert filed.status_code == 202
     assert filed.json()["number"] == 2
@@ -45,7 +48,7 @@ def test_a_client_asks_for_itself_and_sees_its_own_request_alone(service: Servic
 
 
 def test_a_client_may_not_ask_for_another(service: Service, node: Node) -> None:
-    body = json.dumps({"run": RUN, "client": service.clients()[0]}).encode()
+    body = json.dumps({"run": RUN, "client": service.clients()[-1]}).encode()
     assert error_of(post(service, node, "/v1/requests", body)) == (403, "DSV-803")
     assert error_of(post(service, Node.new(), "/v1/requests")) == (404, "DSV-301")
 

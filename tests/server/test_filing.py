@@ -123,7 +123,7 @@ def test_a_rollback_waits_for_an_approval_of_its_forecast(service: Service) -> N
 def test_refused_paused_extended_cancelled(service: Service) -> None:
     request, _ = rollback(service)
     path = f"/v1/requests/{request}"
-    why = {"json": {"reason": "is it them?"}}
+    why: dict[str, Any] = {"json": {"reason": "is it them?"}}
     assert service.call("POST", f"{path}/pause", **why).json()["state"] == "paused"
     assert error_of(service.call("POST", f"{path}/pause", **why)) == (409, "DSV-312")
     assert service.call("POST", f"{path}/resumption", **why).json()["state"] == "waiting"

@@ -1,4 +1,4 @@
-"""OpenDSR as its specification has it: discovery, requests with signed receipts, status, cancellation, callbacks."""
+"""OpenDSR as its specification has it: discovery, requests, signed receipts, status, cancellation, callbacks."""
 
 from __future__ import annotations
 
@@ -67,9 +67,10 @@ def test_a_request_from_discovery_to_completion(service: Service, controller: di
         check_signature(service, status.headers, status.content)
         assert status.json()["request_status"] == "pending"
         service.work()
-        until(lambda: len(receiver.got) == 2)
+        until(lambda: b"completed" in receiver.got[-1][1])
     callbacks = [json.loads(content) for _, content in receiver.got]
-    assert [each["request_status"] for each in callbacks] == ["pending", "completed"]
+    statuses = [each["request_status"] for each in callbacks if each["request_status"] != "in_progress"]
+    assert statuses == ["pending", "completed"]
     for headers, content in receiver.got:
         check_signature(service, headers, content)
         assert json.loads(content)["status_callback_url"] == receiver.url

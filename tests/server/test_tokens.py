@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from disavow.errors import NotAuthenticated
@@ -29,16 +30,17 @@ def test_a_token_expires_and_can_be_revoked(service: Service) -> None:
     assert error_of(call(service, good)) == (401, "DSV-802")
 
 
-def call(service: Service, token: str, path: str = "/v1/runs") -> object:
-    return service.http.get(path, headers={"Authorization": f"Bearer {token}"})
+def call(service: Service, token: str, path: str = "/v1/runs") -> httpx.Response:
+    answer: httpx.Response = service.http.get(path, headers={"Authorization": f"Bearer {token}"})
+    return answer
 
 
 def test_a_token_is_good_for_its_own_runs_alone(service: Service) -> None:
     own, other = (service.token(Role.OPERATOR, runs=[name]) for name in (RUN, "another"))
     for path in ("/v1/runs/first", "/v1/requests?run=first", "/v1/runs/first/rounds"):
-        assert call(service, own, path).status_code == 200  # type: ignore[attr-defined]
-        assert error_of(call(service, other, path)) == (404, "DSV-804")  # type: ignore[arg-type]
-    assert call(service, other).json()["runs"] == []  # type: ignore[attr-defined]
+        assert call(service, own, path).status_code == 200
+        assert error_of(call(service, other, path)) == (404, "DSV-804")
+    assert call(service, other).json()["runs"] == []
     headers = {"Authorization": f"Bearer {other}"}
     body = {"run": RUN, "client": service.clients()[0]}
     assert error_of(service.http.post("/v1/requests", json=body, headers=headers)) == (404, "DSV-804")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -77,12 +78,24 @@ def serve(
     if supervisor is not None:
         supervisor.start()
     try:
+        server = uvicorn.Server(config)
+        _stop_on_signals(server)
         on_start(_started(settings, host, port))
-        uvicorn.Server(config).run(sockets=[listening])
+        server.run(sockets=[listening])
     finally:
         if supervisor is not None:
             supervisor.close()
         listening.close()
+
+
+def _stop_on_signals(server: uvicorn.Server) -> None:
+    """Have a signal end the service and not the process: uvicorn, once it has stopped, raises it once more."""
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -1,0 +1,196 @@
+"""The service on loopback: requests filed by 50 clients at once while the run trains, and answers on a large run.
+
+python -m benchmarks server
+
+Filing: 1,000 clients of a run are filed for by 50 connections at once; the worker trains that run all the while. Each
+filing is durable before it is answered. Pages: a run with 1,000 rounds and 10,000 requests; the median and the slowest
+of ten calls, over a connection that is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import torch
+from torch.utils.data import TensorDataset
+
+import disavow
+from benchmarks import scale
+from disavow import config
+from disavow.federation import Federation
+from disavow.ledger.rows import time_to_text
+from disavow.proof.keys import generate
+from disavow.rounds.options import now
+from disavow.server import tokens
+from disavow.server.access import Role
+from disavow.server.state import State
+
+CLIENTS, CONNECTIONS = 1000, 50
+ROUNDS, REQUESTS, CALLS = 1000, 10_000, 10
+PAGES = (
+    "/",
+    "/index.json",
+    "/v1/requests?run=run",
+    "/v1/requests?run=run&state=waiting&before=5000",
+    "/v1/requests/run-5000",
+    "/v1/runs/run",
+    "/v1/runs/run/rounds",
+    "/v1/runs/run/departures",
+    "/v1/runs/run/log/checkpoint",
+    "/metrics",
+)
+_ROOT = Path(__file__).parents[1]
+
+
+def build() -> disavow.Task:
+    """Make a task of many small clients, so that it is the service and not the training that is measured."""
+    generator = torch.Generator().manual_seed(1)
+    made = {}
+    for number in range(CLIENTS):
+        inputs = torch.randn(8, 4, generator=generator)
+        made[f"client-{number:04d}"] = TensorDataset(inputs, (inputs.sum(1) > 0).long())
+    return disavow.task(model=torch.nn.Linear(4, 2), clients=made)
+
+
+def main() -> None:
+    """Print what was measured, one line for filing and one for each page."""
+    with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps(_filing(Path(folder))), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for line in _pages(Path(folder)):
+            print(json.dumps(line), flush=True)
+
+
+def _filing(folder: Path) -> dict[str, object]:
+    generate(folder / "keys", name="benchmarks", passphrase=None, at=time_to_text(now()))
+    settings = config.from_values(
+        {
+            "rounds": 100_000,
+            "task": {"factory": "benchmarks.server:build", "path": str(_ROOT)},
+            "training": {"fraction": 0.1, "epochs": 1},
+            "requests": {"approval": "always"},
+        },
+        source="benchmark",
+    )
+    with Federation.create(folder / "runs" / "run", settings, keys=folder / "keys") as federation:
+        federation.train(rounds=1)
+        clients = federation.clients()
+    with _served(folder, worker=True) as (url, headers):
+        _wait_for_training(url, headers)
+        begun = _rounds(url, headers)
+        start = time.perf_counter()
+        taken = asyncio.run(_file_all(url, headers, clients))
+        seconds = time.perf_counter() - start
+        trained = _rounds(url, headers) - begun
+        counts = httpx.get(f"{url}/v1/runs/run", headers=headers, timeout=60).json()["requests"]
+    numbers = [number for number, _ in taken]
+    times = sorted(each for _, each in taken)
+    return {
+        "requests": len(clients),
+        "connections": CONNECTIONS,
+        "lost": len(clients) - sum(counts.values()),
+        "doubled": len(numbers) - len(set(numbers)),
+        "seconds": seconds,
+        "rounds_meanwhile": trained,
+        "p50_ms": 1000 * times[len(times) // 2],
+        "p99_ms": 1000 * times[int(len(times) * 0.99)],
+        "slowest_ms": 1000 * times[-1],
+    }
+
+
+async def _file_all(url: str, headers: dict[str, str], clients: tuple[str, ...]) -> list[tuple[int, float]]:
+    waiting, taken = list(clients), []
+
+    async def file_some() -> None:
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as http:
+            await http.get("/healthz")  # the connection is there before it counts
+            while waiting:
+                client = waiting.pop()
+                start = time.perf_counter()
+                answer = await http.post(
+                    "/v1/requests", json={"run": "run", "client": client}, headers={"Idempotency-Key": client}
+                )
+                seconds = time.perf_counter() - start
+                taken.append((answer.raise_for_status().json()["number"], seconds))
+
+    await asyncio.gather(*(file_some() for _ in range(CONNECTIONS)))
+    return taken
+
+
+def _rounds(url: str, headers: dict[str, str]) -> int:
+    told = httpx.get(f"{url}/index.json", headers=headers, timeout=60).json()
+    rounds: int = told["runs"][0]["rounds"]
+    return rounds
+
+
+def _wait_for_training(url: str, headers: dict[str, str]) -> None:
+    begun = _rounds(url, headers)
+    while _rounds(url, headers) < begun + 2:
+        time.sleep(0.2)
+
+
+def _pages(folder: Path) -> Iterator[dict[str, object]]:
+    scale.build(folder, REQUESTS + 2000, ROUNDS, 2)
+    (folder / "runs").mkdir()
+    (folder / "run").rename(folder / "runs" / "run")
+    with Federation.open(folder / "runs" / "run", keys=folder / "keys") as federation:
+        clients = federation.clients()[:REQUESTS]
+        for start in range(0, REQUESTS, 1000):
+            federation.place(clients[start : start + 1000], by="benchmarks")
+    with (
+        _served(folder, worker=False) as (url, headers),
+        httpx.Client(base_url=url, headers=headers, timeout=600) as http,
+    ):
+        for page in PAGES:
+            times = []
+            for _ in range(CALLS + 1):
+                start = time.perf_counter()
+                http.get(page).raise_for_status()
+                times.append(1000 * (time.perf_counter() - start))
+            told = {"page": page, "rounds": ROUNDS + 1, "requests": REQUESTS}
+            yield {
+                **told,
+                "p50_ms": statistics.median(times[1:]),
+                "slowest_ms": max(times[1:]),
+                "first_ms": times[0],
+            }
+
+
+@contextmanager
+def _served(folder: Path, *, worker: bool) -> Iterator[tuple[str, dict[str, str]]]:
+    """Serve the runs of a folder in processes of their own; where, and a token for it."""
+    state = State(folder / "state")
+    roles = frozenset({Role.OPERATOR, Role.VIEWER})
+    token, _ = tokens.create(state, name="benchmarks", roles=roles, runs=None, now=time.time(), expires_at=None)
+    state.close()
+    places = ("--runs", folder / "runs", "--keys", folder / "keys", "--state", folder / "state")
+    command = [sys.executable, "-m", "disavow", "serve", "--json", "--port", "0", *map(str, places)]
+    process = subprocess.Popen(
+        command + ([] if worker else ["--no-worker"]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=_ROOT,
+    )
+    assert process.stdout is not None
+    try:
+        told = json.loads("".join(process.stdout.readline() for _ in range(4)))
+        yield told["url"], {"Authorization": f"Bearer {token}"}
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+if __name__ == "__main__":
+    main()
