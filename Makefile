@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-fast test-flower test-postgres check format torture bench clean
+.PHONY: help demo test test-fast test-flower test-postgres test-browser check format torture bench clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -25,11 +25,15 @@ $(VENV)/.flower: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[dev,flower]'
 	@touch $@ $(VENV)/.dev $(VENV)/.train
 
+$(VENV)/.browser: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[browser]'
+	@touch $@ $(VENV)/.dev $(VENV)/.train
+
 demo: $(VENV)/.train  ## Train a federation of 20 clients on handwritten digits
 	$(BIN)/disavow demo
 
 test: $(VENV)/.dev  ## Run the test suite (about 17 minutes on two cores)
-	$(BIN)/python -m pytest -m 'not torture and not flower and not postgres' --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest -m 'not torture and not flower and not postgres and not browser' --numprocesses 2 --dist worksteal
 
 test-fast: $(VENV)/.dev  ## Run the quick tests of the core: settings, clustering, judge, ledger, proofs (43 seconds on two cores)
 	$(BIN)/python -m pytest -m 'not torture and not flower and not kill' --numprocesses 2 --dist worksteal \
@@ -48,6 +52,10 @@ test-postgres: $(VENV)/.flower  ## Run the tests of ledgers in PostgreSQL, with 
 		tests/ledger/test_copying.py tests/ledger/test_retention.py tests/ledger/test_lock.py \
 		tests/erasure/test_erase.py tests/erasure/test_erase_interrupted.py tests/erasure/test_erase_traces.py tests/erasure/test_purge.py \
 		tests/kill/test_erasure_kills.py tests/kill/test_training_kills.py tests/flower/test_strategy.py
+
+test-browser: $(VENV)/.browser  ## Run the tests of the pages in Chromium (about two minutes); needs `apt-get install chromium`
+	@command -v chromium >/dev/null || { echo "make test-browser needs Chromium: apt-get install chromium" >&2; exit 1; }
+	$(BIN)/python -m pytest -m browser tests/browser --numprocesses 0
 
 check: $(VENV)/.dev  ## Lint, format, types, layers
 	$(BIN)/ruff check .

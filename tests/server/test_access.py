@@ -23,6 +23,7 @@ VALUES = {
     "subject_request_id": "a7551968-d5d6-44b2-9831-815ac9017798",
     "webhook": "1",
     "delivery": "1",
+    "token": "1",
     "name": "htmx.min.js",
 }
 

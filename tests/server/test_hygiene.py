@@ -50,6 +50,8 @@ def session(service: Service) -> dict[str, str]:
     [
         ({"Sec-Fetch-Site": "same-origin"}, 202),
         ({"Origin": "http://testserver"}, 202),
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "null"}, 202),  # a form of a page with no-referrer
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "null"}, 403),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
         ({"Sec-Fetch-Site": "same-site"}, 403),
         ({"Origin": "https://evil.example"}, 403),

@@ -88,6 +88,24 @@ class LogSize:
     event_bytes: int
 
 
+@dataclass(frozen=True)
+class LoggedLeaf:
+    """A leaf of the log as a list shows it.
+
+    Args:
+        place: From 0.
+        leaf: What it says, as it is hashed: canonical JSON.
+        hash: Its leaf hash (RFC 6962).
+        head: The checkpoint that was signed when it was the last leaf; None if none was.
+
+    """
+
+    place: int
+    leaf: str
+    hash: bytes
+    head: str | None
+
+
 # -- appending -----------------------------------------------------------------------------------------------------
 
 
@@ -257,6 +275,23 @@ def signed_head(connection: sa.Connection) -> str | None:
 def leaves_of(connection: sa.Connection) -> list[Leaf]:
     """Read all leaves."""
     return [_decoded(text) for text in connection.execute(sa.select(log.c.leaf).order_by(log.c.position)).scalars()]
+
+
+def page(connection: sa.Connection, *, before: int | None = None, most: int) -> tuple[LoggedLeaf, ...]:
+    """List leaves, the newest first.
+
+    Args:
+        connection: To read through.
+        before: Only those at lower places.
+        most: How many at most.
+
+    """
+    query = (
+        sa.select(log.c.position, log.c.leaf, log.c.hash, log.c.head).order_by(log.c.position.desc()).limit(most)
+    )
+    if before is not None:
+        query = query.where(log.c.position < before)
+    return tuple(LoggedLeaf(*row) for row in connection.execute(query))
 
 
 def _rounds_logged(connection: sa.Connection) -> int:

@@ -52,7 +52,7 @@ from disavow.ledger.client_secrets import ClientSecrets
 from disavow.ledger.evidence import evidence
 from disavow.ledger.journal import Purge, Rebuilding, Unpurged, Waiting
 from disavow.ledger.keyring import Keyring
-from disavow.ledger.log import LoggedRound, LoggedSlot, LogSize
+from disavow.ledger.log import LoggedLeaf, LoggedRound, LoggedSlot, LogSize
 from disavow.ledger.members import UNKNOWN, Members
 from disavow.ledger.models import ModelStore, Vector, mean_of
 from disavow.ledger.odds import Odds, odds
@@ -61,7 +61,7 @@ from disavow.ledger.readmission import readmissions
 from disavow.ledger.requests import JudgedRequest
 from disavow.ledger.restored import Restored, restored
 from disavow.ledger.retention import RoundModel
-from disavow.ledger.rounds import ClientRound, RoundSummary, StoredCluster
+from disavow.ledger.rounds import ClientRound, RoundSummary, StoredCluster, WeakestCluster
 from disavow.ledger.run_state import state_of
 from disavow.ledger.schema import models, run
 from disavow.ledger.updates import KeptRound, UpdateStore
@@ -207,6 +207,10 @@ class Reader(ABC):
     def summaries(self) -> tuple[RoundSummary, ...]:
         """All recorded rounds, superseded ones too, one line each, in the order in which they were recorded."""
         return self._read(rounds.summaries)
+
+    def weakest_clusters(self, numbers: Sequence[int]) -> dict[int, WeakestCluster]:
+        """The cluster of each standing round that has the fewest members left."""
+        return self._read(rounds.weakest_clusters, numbers)
 
     def summary(self, number: int) -> RoundSummary:
         """A standing round in one line."""
@@ -394,10 +398,25 @@ class Reader(ABC):
         *,
         states: Collection[RequestState] | None = None,
         before: int | None = None,
+        after: int | None = None,
+        oldest_first: bool = False,
         most: int,
     ) -> tuple[ErasureRequest, ...]:
         """Some erasure requests, the newest first; see `request_listing.page`."""
-        return self._read(request_listing.page, self.members, states=states, before=before, most=most)
+        return self._read(
+            request_listing.page,
+            self.members,
+            states=states,
+            before=before,
+            after=after,
+            oldest_first=oldest_first,
+            most=most,
+        )
+
+    def last_changed_requests(self, most: int) -> tuple[ErasureRequest, ...]:
+        """The requests to which something happened last, at most so many, in the order of their numbers."""
+        with self._connect() as connection:
+            return requests.listed(connection, self.members, request_listing.last_changed(connection, most))
 
     def request_counts(self) -> dict[RequestState, int]:
         """How many requests there are in each state."""
@@ -590,6 +609,10 @@ class Reader(ABC):
     def log_hashes(self) -> list[bytes]:
         """The leaf hashes of the whole log."""
         return self._read(log.hashes_of)
+
+    def log_page(self, *, before: int | None = None, most: int) -> tuple[LoggedLeaf, ...]:
+        """Some leaves of the log, the newest first; see `log.page`."""
+        return self._read(log.page, before=before, most=most)
 
     def log_length(self) -> int:
         """How many leaves the log has."""

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from disavow.domain import ErasureRequest, RequestState
 from disavow.ledger.members import Members
 from disavow.ledger.requests import listed
-from disavow.ledger.schema import erasures, requests
+from disavow.ledger.schema import erasures, request_events, requests
 
 _STATE = sa.case(
     (requests.c.cancelled_at.is_not(None), RequestState.CANCELLED.value),
@@ -29,25 +29,33 @@ def page(
     *,
     states: Collection[RequestState] | None = None,
     before: int | None = None,
+    after: int | None = None,
+    oldest_first: bool = False,
     most: int,
 ) -> tuple[ErasureRequest, ...]:
-    """List requests, the newest first.
+    """List requests, the newest first, or the oldest.
 
     Args:
         connection: To read through.
         members: Who the clients are.
         states: Only those in one of these states; None for all.
         before: Only those with lower numbers.
+        after: Only those with higher numbers.
+        oldest_first: Begin with the oldest.
         most: How many at most.
 
     """
-    query = sa.select(requests.c.id).select_from(_JOINED).order_by(requests.c.id.desc()).limit(most)
+    order = requests.c.id.asc() if oldest_first else requests.c.id.desc()
+    query = sa.select(requests.c.id).select_from(_JOINED).order_by(order).limit(most)
     if states is not None:
         query = query.where(_STATE.in_([state.value for state in states]))
     if before is not None:
         query = query.where(requests.c.id < before)
+    if after is not None:
+        query = query.where(requests.c.id > after)
     numbers: Sequence[int] = connection.execute(query).scalars().all()
-    return tuple(reversed(listed(connection, members, numbers)))
+    found = listed(connection, members, numbers)
+    return found if oldest_first else tuple(reversed(found))
 
 
 def counts(connection: sa.Connection) -> dict[RequestState, int]:
@@ -56,6 +64,12 @@ def counts(connection: sa.Connection) -> dict[RequestState, int]:
     query = sa.select(_STATE.label("now"), sa.func.count()).select_from(_JOINED).group_by("now")
     found = {RequestState(state): count for state, count in connection.execute(query)}
     return {state: found.get(state, 0) for state in RequestState}
+
+
+def last_changed(connection: sa.Connection, most: int) -> list[int]:
+    """Give the numbers of the requests to which something happened last, at most so many, in no order."""
+    last = sa.select(request_events.c.request).order_by(request_events.c.id.desc()).limit(most)
+    return sorted(set(connection.execute(last).scalars()))
 
 
 def newest(connection: sa.Connection) -> int:

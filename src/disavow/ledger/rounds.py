@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -169,6 +169,22 @@ class RoundSummary:
         }
 
 
+@dataclass(frozen=True)
+class WeakestCluster:
+    """The cluster of a round that has the fewest members left: the one that breaks first.
+
+    Args:
+        size: How many slots it has.
+        left: How many of their members have not left.
+        spread: How far two members' updates lie apart at most.
+
+    """
+
+    size: int
+    left: int
+    spread: float
+
+
 _SUMMARIES = (
     sa.select(rounds, evaluations.c.metrics)
     .outerjoin(evaluations, evaluations.c.round_id == rounds.c.id)
@@ -316,6 +332,33 @@ def cluster_at(connection: sa.Connection, round_id: int, slot: int) -> StoredClu
         spread=row.spread,
         commitments=tuple(connection.execute(mine.order_by(slots.c.slot)).scalars()),
     )
+
+
+def weakest_clusters(connection: sa.Connection, numbers: Sequence[int]) -> dict[int, WeakestCluster]:
+    """Find the weakest cluster of standing rounds, by their numbers; of the alike, the one of the largest spread.
+
+    Args:
+        connection: To read through.
+        numbers: Which rounds; a rebuilt one has no clusters.
+
+    """
+    withdrawn = (
+        sa.select(sa.func.count())
+        .where(
+            withdrawals.c.round_id == clusters.c.round_id,
+            withdrawals.c.slot >= clusters.c.first_slot,
+            withdrawals.c.slot < clusters.c.first_slot + clusters.c.size,
+        )
+        .scalar_subquery()
+    )
+    left = (clusters.c.size - withdrawn).label("left")
+    query = (
+        sa.select(rounds.c.number, clusters.c.size, left, clusters.c.spread)
+        .join(clusters, clusters.c.round_id == rounds.c.id)
+        .where(rounds.c.standing, rounds.c.number.in_(numbers))
+        .order_by(sa.desc("left"), clusters.c.spread)
+    )
+    return {row.number: WeakestCluster(row.size, row.left, row.spread) for row in connection.execute(query)}
 
 
 def commitments(connection: sa.Connection, round_id: int) -> list[bytes]:

@@ -415,7 +415,19 @@ def trusted_keys(path: Path) -> list[TrustedKey]:
 
     The file is read once: it may be a pipe.
     """
-    data, where = _read(path), str(path)
+    return keys_in(_read(path), str(path))
+
+
+def keys_in(data: bytes, where: str) -> list[TrustedKey]:
+    """Read the keys that a verifier was given: one public key, or a list with dates.
+
+    Args:
+        data: Anything.
+        where: What it is called where it is refused.
+
+    """
+    if len(data) > _LARGEST:
+        raise Unreadable(f"{where} is too large to be a key")
     return _keys(data, where) if data.lstrip(_SPACE)[:1] == b"{" else [TrustedKey(_public(data, where))]
 
 

@@ -63,6 +63,11 @@ class Rule:
     about: str
 
 
+def _page(path: str, roles: frozenset[Role] | None, about: str) -> tuple[Rule, Rule]:
+    """A page and its JSON."""
+    return Rule("GET", path, roles, about), Rule("GET", f"{path}.json", roles, f"{about}, as JSON")
+
+
 RULES: tuple[Rule, ...] = (
     Rule("GET", "/healthz", PUBLIC, "the process answers"),
     Rule("GET", "/readyz", PUBLIC, "its database and its runs can be read"),
@@ -112,7 +117,30 @@ RULES: tuple[Rule, ...] = (
     Rule("POST", "/logout", STAFF, "end the session"),
     Rule("GET", "/static/{name}", PUBLIC, "htmx and the style sheet"),
     Rule("GET", "/", STAFF, "the overview"),
-    Rule("GET", "/index.json", STAFF, "the overview as JSON"),
+    Rule("GET", "/index.json", STAFF, "the overview, as JSON"),
+    *_page("/requests", STAFF, "all requests"),
+    *_page("/requests/new", _OPERATOR, "the form for a new request"),
+    Rule("POST", "/requests/new", _OPERATOR, "forecast a new request, in that form"),
+    Rule("POST", "/requests", _OPERATOR, "file a request, from that form"),
+    *_page("/requests/{request}", STAFF, "a request: history, forecast, verdict, proof"),
+    *_page("/requests/{request}/checks", _PROOFS - _OWN, "the checks of its proof"),
+    Rule("POST", "/requests/{request}/approval", _APPROVER, "approve it, from its page"),
+    Rule("POST", "/requests/{request}/denial", _APPROVER, "refuse it, from its page"),
+    Rule("POST", "/requests/{request}/cancellation", _OPERATOR, "cancel it, from its page"),
+    Rule("POST", "/requests/{request}/extension", _OPERATOR, "move its deadline, from its page"),
+    Rule("POST", "/requests/{request}/pause", _OPERATOR, "pause it, from its page"),
+    Rule("POST", "/requests/{request}/resumption", _OPERATOR, "end the pause, from its page"),
+    *_page("/runs/{run}", STAFF, "a run in figures"),
+    *_page("/runs/{run}/rounds", STAFF, "its rounds: accuracy, clusters, the weakest one"),
+    *_page("/runs/{run}/departures", STAFF, "who could leave now; named to who sees clients"),
+    *_page("/runs/{run}/log", STAFF, "its log: leaves, heads, key"),
+    *_page("/runs/{run}/account", STAFF, "its privacy account"),
+    *_page("/runs/{run}/releases", STAFF, "models that were given to somebody"),
+    *_page("/verify", STAFF, "the form to verify a proof, and the list of checks"),
+    Rule("POST", "/verify", STAFF, "verify a proof, from that form"),
+    *_page("/tokens", _RECORDS, "API tokens and roles"),
+    Rule("POST", "/tokens", _OPERATOR, "make a token with roles of one's own"),
+    Rule("POST", "/tokens/{token}/revocation", _OPERATOR, "revoke a token"),
 )
 """Every route. Pages are below what they show: their JSON is at the same address with `.json`."""
 

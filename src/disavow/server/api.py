@@ -130,7 +130,7 @@ def list_departures(
     most: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = 20,
 ) -> views.View:
     """Show who could leave now."""
-    return views.departures(run, open_run(request, run), skip=skip, most=most)
+    return views.departures(run, open_run(request, run), identity_of(request), skip=skip, most=most)
 
 
 # -- the log -----------------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def resume_request(request: str, call: Request, body: Reason) -> views.View:
 def show_proof(request: str, call: Request) -> Response:
     """Give the proof of an answered request."""
     _, federation, found = open_request(call, request)
-    _refuse_unanswered(found)
+    refuse_unanswered(found)
     proof = federation.proof(found)
     return Response(proof.data, media_type="application/json", headers=_as_file(f"{request}.proof.json"))
 
@@ -325,7 +325,7 @@ def show_proof(request: str, call: Request) -> Response:
 def show_evidence(request: str, call: Request) -> Response:
     """Give proof, checkpoint and public keys of an answered request as one archive; never the opening."""
     name, federation, found = open_request(call, request)
-    _refuse_unanswered(found)
+    refuse_unanswered(found)
     told = views.request(name, found, Identity("nobody", frozenset({Role.AUDITOR})))
     head = federation.ledger.signed_head()
     files = {
@@ -451,7 +451,8 @@ def _utc(moment: datetime) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def _refuse_unanswered(found: ErasureRequest) -> None:
+def refuse_unanswered(found: ErasureRequest) -> None:
+    """Refuse a request that has no proof yet."""
     if found.state is not RequestState.ANSWERED:
         raise NotFound(f"this request has no proof yet: it is {found.state.value}")
 
@@ -468,4 +469,4 @@ def _archive(files: dict[str, bytes]) -> bytes:
     return stream.getvalue()
 
 
-__all__ = ["file", "open_request", "open_run", "router"]
+__all__ = ["file", "open_request", "open_run", "refuse_unanswered", "router"]

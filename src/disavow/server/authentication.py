@@ -95,6 +95,8 @@ async def identify(services: Services, request: Request) -> Identity:
     if scheme.lower() == "bearer":
         return tokens.identify(services.state, rest.strip(), now=now)
     if scheme.lower() == SCHEME.lower():
+        if "form" in request.headers.get("content-type", ""):
+            raise NotAuthenticated(f"{SCHEME} does not sign forms; send JSON to /v1")  # its body is read already
         return _identify_node(services.state, request, rest, await request.body(), now)
     if scheme:
         raise NotAuthenticated(f"this way to log in is not known; known: Bearer, {SCHEME}")

@@ -62,6 +62,13 @@ CREATE TABLE idempotency (
     number INTEGER NOT NULL,
     created_at REAL NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE forecasts (
+    run TEXT NOT NULL,  -- its id
+    number INTEGER NOT NULL,
+    told TEXT NOT NULL,  -- JSON, of the forecast that the request was filed or approved by; it names no client
+    seen_at REAL NOT NULL,
+    PRIMARY KEY (run, number)
+) WITHOUT ROWID;
 CREATE TABLE webhooks (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     url TEXT NOT NULL,

@@ -17,7 +17,7 @@ from typing import Any
 
 from disavow.errors import BadRequest, DisavowError, NotFound, TooLarge, TooManyRequests
 from disavow.proof.envelope import LARGEST
-from disavow.proof.keys import LIST, PUBLIC, child_environment, trusted_keys
+from disavow.proof.keys import LIST, PUBLIC, child_environment, keys_in, trusted_keys
 from disavow.proof.verify import Asked, examine
 
 LONGEST_SECONDS = 20
@@ -26,12 +26,13 @@ _AT_ONCE = threading.BoundedSemaphore(4)
 """How many are verified at once; more are refused and not left waiting."""
 
 
-def verify(proof: bytes, keys: Path) -> dict[str, Any]:
-    """Verify a proof against the public keys of a folder.
+def verify(proof: bytes, keys: Path, key: bytes | None = None) -> dict[str, Any]:
+    """Verify a proof against the public keys of a folder, or against a key that came with it.
 
     Args:
         proof: Anything.
         keys: The folder of the operator's keys.
+        key: Anything: a public key, or a list of them, to verify against in place of those.
 
     Returns:
         Whether it holds, and what became of every check.
@@ -48,8 +49,8 @@ def verify(proof: bytes, keys: Path) -> dict[str, Any]:
         raise TooManyRequests("too many proofs are being verified; try again")
     try:
         done = subprocess.run(  # noqa: S603 - ourselves, and a path that the operator gave
-            [sys.executable, "-m", __name__, str(_keys_file(keys))],
-            input=proof,
+            [sys.executable, "-m", __name__, *([str(_keys_file(keys))] if key is None else ["-", str(len(key))])],
+            input=(key or b"") + proof,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=child_environment(),
@@ -85,16 +86,25 @@ def _main() -> None:
     """Verify what comes on standard input, and print what became of it."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (LONGEST_SECONDS, LONGEST_SECONDS))
+    key = sys.stdin.buffer.read(int(sys.argv[2])) if sys.argv[1] == "-" else None
     data = sys.stdin.buffer.read(LARGEST + 1)
     now = datetime.now(UTC).isoformat(timespec="microseconds")
     try:
-        report = examine(Asked(proof=data, trusted=trusted_keys(Path(sys.argv[1])), now=now))
+        trusted = trusted_keys(Path(sys.argv[1])) if key is None else keys_in(key, "the key")
+        report = examine(Asked(proof=data, trusted=trusted, now=now))
     except DisavowError as error:
-        told: dict[str, Any] = {"valid": False, "code": error.code, "checks": []}
+        told: dict[str, Any] = {
+            "valid": False,
+            "code": error.code,
+            "message": str(error),
+            "checks": [],
+            "warnings": [],
+        }
     else:
         told = {
             "valid": report.valid,
             "code": report.failure.code if report.failure else None,
+            "message": str(report.failure) if report.failure else None,
             "checks": [
                 {"number": each.number, "name": each.name, "passed": each.passed, "detail": each.detail}
                 for each in report.results

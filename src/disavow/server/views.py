@@ -5,13 +5,14 @@ One function for each thing to look at, called by `api` and by `pages`, so that 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from disavow.domain import ErasureRequest, RequestState
+from disavow.domain import Deadline, ErasureRequest, RequestState
 from disavow.errors import BadRequest, MissingExtra, how_to_install
 from disavow.federation import Federation
 from disavow.proof.merkle import consistency_of, path_to
@@ -24,6 +25,11 @@ from disavow.server.state import State
 View = dict[str, Any]
 
 _DAY_SECONDS = 86_400.0
+_AT_ONCE = 50
+_MOST_CLUSTERS = 20_000
+"""With more clusters than these, the weakest is looked for only among the rounds that are shown."""
+
+_OPEN = (RequestState.WAITING, RequestState.PAUSED, RequestState.REBUILDING, RequestState.DELETING)
 
 
 def overview(runs: OpenRuns, state: State, identity: Identity) -> View:
@@ -63,6 +69,51 @@ def rounds(name: str, federation: Federation, *, standing: bool = False) -> View
     """Show the rounds of a run, superseded ones too unless only those that stand are asked for."""
     found = [each.to_json() for each in federation.ledger.summaries() if each.standing or not standing]
     return finite({"run": name, "rounds": found})
+
+
+def round_page(name: str, federation: Federation, *, before: int | None, most: int) -> View:
+    """Show some standing rounds, the newest first, each with its weakest cluster; and the measurements of all.
+
+    Args:
+        name: The run.
+        federation: The same, opened.
+        before: Only rounds with lower numbers.
+        most: How many at most.
+
+    """
+    summaries = federation.ledger.summaries()
+    standing = [each for each in summaries if each.standing]
+    shown = [each for each in reversed(standing) if before is None or each.number < before][: most + 1]
+    page, more = shown[:most], len(shown) > most
+    looked_at = standing if sum(each.clusters for each in standing) <= _MOST_CLUSTERS else page
+    weakest = federation.ledger.weakest_clusters([each.number for each in looked_at])
+    worst = min(weakest.items(), key=lambda pair: (pair[1].left, pair[0]), default=None)
+    told = [
+        {**each.to_json(), "weakest": asdict(weakest[each.number]) if each.number in weakest else None}
+        for each in page
+    ]
+    metrics = sorted({metric for each in standing if each.evaluation for metric in each.evaluation.metrics})
+    return finite(
+        {
+            "run": name,
+            "standing": len(standing),
+            "undone": len(summaries) - len(standing),
+            "policy": asdict(federation.ledger.policy),
+            "survivors_needed": federation.ledger.policy.survivors_needed,
+            "weakest": None if worst is None else {"round": worst[0], **asdict(worst[1])},
+            "weakest_of_all": looked_at is standing,
+            "rounds": told,
+            "before": page[-1].number if more else None,
+            "curves": {
+                metric: [
+                    [each.number, each.evaluation.metrics[metric]]
+                    for each in standing
+                    if each.evaluation and math.isfinite(each.evaluation.metrics.get(metric, math.nan))
+                ]
+                for metric in metrics
+            },
+        }
+    )
 
 
 def progress(name: str, state: State) -> View | None:
@@ -146,18 +197,61 @@ def forecast(prospect: Prospect) -> View:
 
 def days_to_deadline(federation: Federation) -> float | None:
     """Count the days to the nearest deadline of an open request, negative once it has passed; None without one."""
-    due = federation.due()
-    if not due:
-        return None
-    left = min(each.request.deadline.left(federation.clock()) for each in due)
-    return left.total_seconds() / _DAY_SECONDS
+    return next((days_left(each, federation.clock()) for each in soonest(federation, 1)), None)
+
+
+def days_left(found: ErasureRequest, now: datetime) -> float:
+    """Count the days until a request is due, negative once it is overdue; they stand still during a pause."""
+    return found.deadline.left(now).total_seconds() / _DAY_SECONDS
+
+
+def soonest(federation: Federation, most: int) -> tuple[ErasureRequest, ...]:
+    """Give the open requests that are due first, the first of them first.
+
+    Requests are numbered in the order in which they were received, and pauses and extensions only make a deadline
+    later: so the oldest ones are read, until no younger one can be due before them.
+
+    Args:
+        federation: The run.
+        most: How many at most.
+
+    """
+    now, found, after, at_once = federation.clock(), list[ErasureRequest](), 0, max(most, _AT_ONCE)
+    while True:
+        some = federation.ledger.request_page(states=_OPEN, after=after, oldest_first=True, most=at_once)
+        found = sorted([*found, *some], key=lambda each: (each.deadline.left(now), each.number))[:most]
+        if len(some) < at_once:
+            break
+        after = some[-1].number
+        if len(found) == most and found[-1].due <= Deadline.after(some[-1].asked_at, ()).due:
+            break
+    approval = {each.number: each for each in federation.requests([each.number for each in found])}
+    return tuple(approval[each.number] for each in found)
+
+
+def due_soon(name: str, federation: Federation, identity: Identity, *, most: int) -> list[View]:
+    """Show the open requests that are due first."""
+    now = federation.clock()
+    return [
+        {**request(name, each, identity), "days_left": days_left(each, now)} for each in soonest(federation, most)
+    ]
+
+
+def activity(name: str, federation: Federation, *, most: int) -> list[View]:
+    """Show what happened to requests last, the newest first; not by whom, nor why."""
+    events = [
+        {"request": request_id(name, each.number), "kind": event.kind.value, "at": event.at.isoformat()}
+        for each in federation.ledger.last_changed_requests(most)
+        for event in each.history
+    ]
+    return sorted(events, key=lambda event: event["at"], reverse=True)[:most]
 
 
 # -- the rest of a run -------------------------------------------------------------------------------------------
 
 
-def departures(name: str, federation: Federation, *, skip: int, most: int) -> View:
-    """Show who could leave now, with the verdict that each would get alone."""
+def departures(name: str, federation: Federation, identity: Identity, *, skip: int, most: int) -> View:
+    """Show who could leave now, with the verdict that each would get alone; named to whoever sees clients."""
     found = federation.departures(skip=skip, most=most)
     total = federation.ledger.count_clients() or 0
     return {
@@ -166,8 +260,14 @@ def departures(name: str, federation: Federation, *, skip: int, most: int) -> Vi
         "skip": skip,
         "next": skip + most if skip + most < total else None,
         "departures": [
-            {"client": client, "verdict": verdict.kind.value, "rollback_to_round": verdict.undoes}
-            for client, verdict in found
+            {
+                "number": number,
+                "client": client if identity.sees_clients else None,
+                "verdict": verdict.kind.value,
+                "first_broken_round": verdict.round,
+                "rollback_to_round": verdict.undoes,
+            }
+            for number, (client, verdict) in enumerate(found, start=skip + 1)
         ],
     }
 
@@ -210,6 +310,28 @@ def checkpoint(name: str, federation: Federation) -> View:
         "root": head.root.hex(),
         "checkpoint": ledger.signed_head(),
         "key": None if key is None else {"id": key.id, "name": key.name},
+    }
+
+
+def log_page(name: str, federation: Federation, *, before: int | None, most: int) -> View:
+    """Show some leaves of the log, the newest first, below its head."""
+    leaves = federation.ledger.log_page(before=before, most=most + 1)
+    shown = leaves[:most]
+    return {
+        **checkpoint(name, federation),
+        "witnesses": [],
+        "leaves": [
+            {
+                "place": each.place,
+                "type": (content := json.loads(each.leaf)).get("type"),
+                "round": content.get("number", content.get("to")),
+                "hash": each.hash.hex(),
+                "signed": each.head is not None,
+                "leaf": content,
+            }
+            for each in shown
+        ],
+        "before": shown[-1].place if len(leaves) > most else None,
     }
 
 

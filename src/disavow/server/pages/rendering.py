@@ -11,7 +11,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from disavow.server.access import NOBODY
+from disavow.server.access import NOBODY, TABLE
+from disavow.server.pages import charts, wording
 
 _P = ParamSpec("_P")
 _SEE_OTHER, _UNAUTHORIZED = 303, 401
@@ -25,6 +26,15 @@ templates = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+templates.filters |= {
+    "moment": wording.moment,
+    "day": wording.day,
+    "days": wording.days,
+    "duration": wording.duration,
+    "number": wording.number,
+    "size": wording.size,
+}
+templates.globals |= {"line_chart": charts.line_chart, "words": wording}
 
 
 def page(path: str, template: str) -> Callable[[Callable[_P, dict[str, Any]]], Callable[_P, dict[str, Any]]]:
@@ -41,8 +51,7 @@ def page(path: str, template: str) -> Callable[[Callable[_P, dict[str, Any]]], C
     def serve(view: Callable[_P, dict[str, Any]]) -> Callable[_P, dict[str, Any]]:
         @wraps(view)
         def as_html(*args: _P.args, **kwargs: _P.kwargs) -> HTMLResponse:
-            request = kwargs["request"]
-            assert isinstance(request, Request)  # noqa: S101 - a page takes it
+            request = next(each for each in kwargs.values() if isinstance(each, Request))
             return render(request, template, view(*args, **kwargs))
 
         @wraps(view)
@@ -51,8 +60,9 @@ def page(path: str, template: str) -> Callable[[Callable[_P, dict[str, Any]]], C
 
         for made in (as_html, as_json):  # FastAPI would take the view's own type for that of the answer
             made.__annotations__ = {**view.__annotations__, "return": None}
-        router.add_api_route(path, as_html, methods=["GET"], response_class=HTMLResponse, response_model=None)
+        # the JSON first: the parameter at the end of a path would take `.json` for a part of its value
         router.add_api_route(json_path(path), as_json, methods=["GET"], response_model=None)
+        router.add_api_route(path, as_html, methods=["GET"], response_class=HTMLResponse, response_model=None)
         return view
 
     return serve
@@ -66,18 +76,44 @@ def json_path(path: str) -> str:
 def render(request: Request, template: str, view: Mapping[str, Any], *, status: int = 200) -> HTMLResponse:
     """Render a view.
 
-    Templates also get `identity`, who is looking, and `path`, where they are.
+    Templates also get `identity`, who is looking; `path`, where they are; `may`, which says whether they may open
+    the page of a route; and `query`, which gives the present address with other parameters.
 
     Args:
         request: What was asked.
         template: The file in `templates`.
-        view: What is shown.
+        view: What is shown. Where it has a `version`, a page that shows another one loads itself anew.
         status: Of the answer.
 
     """
     identity = getattr(request.state, "identity", NOBODY)
-    text = templates.get_template(template).render(view=view, identity=identity, path=request.url.path)
-    return HTMLResponse(text, status)
+
+    def may(path: str, method: str = "GET") -> bool:
+        rule = TABLE[method, path]
+        return rule.roles is None or bool(rule.roles & identity.roles)
+
+    def query(**changed: Any) -> str:
+        kept = {**request.query_params, **changed}
+        return str(request.url.replace_query_params(**{k: v for k, v in kept.items() if v is not None}).query)
+
+    text = templates.get_template(template).render(
+        view=view,
+        identity=identity,
+        path=request.url.path,
+        may=may,
+        query=query,
+        json_path=json_path(request.url.path) if request.method == "GET" else None,
+    )
+    response = HTMLResponse(text, status)
+    seen = request.query_params.get("seen")
+    if seen is not None and "hx-request" in request.headers and seen != view.get("version", seen):
+        response.headers["HX-Refresh"] = "true"  # what may be done has changed, not only how far it is
+    return response
+
+
+def see_other(path: str) -> RedirectResponse:
+    """Send a browser on after a form."""
+    return RedirectResponse(path, _SEE_OTHER)
 
 
 def show_refusal(request: Request, refusal: JSONResponse, view: Mapping[str, Any]) -> Response:

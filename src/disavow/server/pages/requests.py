@@ -1,0 +1,309 @@
+"""The pages of requests: all of them, a new one with its forecast, one with its history, the checks of its proof.
+
+Forms send the browser on to the page of their request. What is refused is said there, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from datetime import UTC, date, datetime
+from datetime import time as time_of_day
+from typing import Annotated
+
+from fastapi import Form, Query, Request, Response
+
+from disavow.domain import Approval, ErasureRequest, RequestState
+from disavow.errors import BadRequest, DisavowError, ForecastChanged
+from disavow.federation import Federation
+from disavow.server import api, forecasts, verification, views
+from disavow.server.access import Identity, Role
+from disavow.server.api import open_request, open_run
+from disavow.server.authentication import identity_of
+from disavow.server.error_responses import message_of, status_of
+from disavow.server.open_runs import request_id
+from disavow.server.pages.rendering import page, render, router, see_other
+from disavow.server.services import services_of
+
+_MOST = 50
+_CONFLICT = 409
+_OFTEN, _SLOWLY = 2, 10
+"""Seconds between two looks at a request: while somebody works on it, and while somebody has to decide."""
+
+
+Text = Annotated[str, Form(max_length=2000)]
+Run = Annotated[str, Form(min_length=1, max_length=100)]
+Client = Annotated[str, Form(max_length=1024)]
+
+
+@page("/requests", "requests.html")
+def list_requests(
+    request: Request,
+    run: Annotated[str | None, Query(max_length=100)] = None,
+    state: Annotated[RequestState | None, Query()] = None,
+    before: Annotated[int | None, Query(ge=1, le=2**31)] = None,
+) -> views.View:
+    """List requests, the newest first."""
+    names = _runs(request)
+    chosen = [run] if run else names
+    runs = [(name, open_run(request, name)) for name in chosen]
+    states = None if state is None else [state]
+    shown = views.requests(runs, identity_of(request), states=states, before=before, most=_MOST)
+    now = datetime.now(UTC)
+    for each in shown["requests"]:
+        each["days_left"] = _days_left(each, now)
+    return {
+        **shown,
+        "runs": names,
+        "run": run,
+        "state": state.value if state else None,
+        "states": [each.value for each in RequestState],
+        "most": _MOST,
+    }
+
+
+# -- a new request -------------------------------------------------------------------------------------------------
+
+
+@page("/requests/new", "new_request.html")
+def new_request(request: Request) -> views.View:
+    """Show the form for a new request."""
+    return _new_request(request)
+
+
+@router.post("/requests/new", response_model=None)
+def forecast_new_request(request: Request, run: Run, client: Client) -> Response:
+    """Show what a new request would come to, with the button that files it."""
+    return _with_forecast(request, run, client.strip())
+
+
+@router.post("/requests", response_model=None)
+async def file_request(
+    request: Request,
+    run: Run,
+    client: Client,
+    key: Annotated[str, Form(min_length=1, max_length=100)],
+    forecast: Annotated[str, Form(max_length=64)] = "",
+) -> Response:
+    """File a request as it was forecast; is the forecast another one now, it is shown first."""
+    services, identity = services_of(request), identity_of(request)
+    try:
+        federation = open_run(request, run)
+        foreseen = await asyncio.to_thread(lambda: views.forecast(federation.forecast(client, try_loading=False)))
+        if foreseen["digest"] is not None and foreseen["digest"] != forecast:
+            return _with_forecast(request, run, client, changed=bool(forecast))
+        number = await api.file(services, identity, run, client, key)
+    except DisavowError as error:
+        return _refused_new(request, run, client, error)
+    if foreseen["digest"] is not None:
+        forecasts.keep(services.state, federation.ledger.run_id, number, foreseen, now=time.time())
+    return see_other(f"/requests/{request_id(run, number)}")
+
+
+def _with_forecast(request: Request, run: str, client: str, *, changed: bool = False) -> Response:
+    try:
+        federation = open_run(request, run)
+        foreseen = views.forecast(federation.forecast(client, try_loading=False))
+    except DisavowError as error:
+        return _refused_new(request, run, client, error)
+    notice = "The forecast has changed since you saw it. Nothing was filed: look at it again." if changed else None
+    view = {
+        **_new_request(request, run, client),
+        "forecast": foreseen,
+        "policy": asdict(federation.ledger.policy),
+        "notice": notice,
+    }
+    return render(request, "new_request.html", view, status=_CONFLICT if changed else 200)
+
+
+def _refused_new(request: Request, run: str, client: str, error: DisavowError) -> Response:
+    view = {**_new_request(request, run, client), "notice": message_of(error), "code": error.code}
+    return render(request, "new_request.html", view, status=status_of(error))
+
+
+def _new_request(request: Request, run: str | None = None, client: str = "") -> views.View:
+    return {
+        "runs": _runs(request),
+        "run": run,
+        "client": client,
+        "key": secrets.token_urlsafe(16),
+        "forecast": None,
+        "policy": None,
+        "notice": None,
+        "code": None,
+    }
+
+
+# -- one request ---------------------------------------------------------------------------------------------------
+
+
+@page("/requests/{request}", "request.html")
+def show_request(call: Request, request: str) -> views.View:
+    """Show a request: history, forecast, verdict, what may be done about it, proof."""
+    return _shown(call, *open_request(call, request))
+
+
+@page("/requests/{request}/checks", "checks.html")
+def show_checks(call: Request, request: str) -> views.View:
+    """Verify the proof of a request, and show every check."""
+    name, federation, found = open_request(call, request)
+    api.refuse_unanswered(found)
+    proof = federation.proof(found)
+    report = verification.verify(proof.data, services_of(call).settings.keys)
+    return {
+        "id": request_id(name, found.number),
+        "run": name,
+        "as_of": proof.as_of,
+        "newest": proof.newest,
+        **report,
+    }
+
+
+def _shown(call: Request, name: str, federation: Federation, found: ErasureRequest) -> views.View:
+    services, identity = services_of(call), identity_of(call)
+    foreseen, obstacle = _forecast(federation, found, identity)
+    if federation.settings.requests.approval == "rollback" and foreseen and foreseen["verdict"] != "rollback":
+        found = replace(found, approval=Approval.NOT_NEEDED)  # nobody knows before it is forecast
+    told = views.request(name, found, identity)
+    now = federation.clock()
+    actions = _actions(found, identity)
+    rebuild = federation.ledger.rebuilding() if found.state is RequestState.REBUILDING else None
+    return {
+        "request": told,
+        "run": name,
+        "policy": asdict(federation.ledger.policy),
+        "approval_needed": federation.settings.requests.approval,
+        "days_left": views.days_left(found, now) if found.pending else None,
+        "latest_extension": found.deadline.latest.isoformat(),
+        "forecast": foreseen,
+        "forecast_refused": obstacle,
+        "seen_forecast": forecasts.kept(services.state, federation.ledger.run_id, found.number),
+        "rebuild": None
+        if rebuild is None
+        else {"first": rebuild.first, "last": rebuild.target, "next": federation.ledger.last_round + 1},
+        "progress": views.progress(name, services.state),
+        "actions": actions,
+        "poll_seconds": None if not found.pending else _SLOWLY if found.on_hold else _OFTEN,
+        "version": f"{found.state.value}, {found.approval.value}",
+        "notice": None,
+        "code": None,
+    }
+
+
+def _forecast(
+    federation: Federation, found: ErasureRequest, identity: Identity
+) -> tuple[views.View | None, str | None]:
+    """What a request would come to now, or why nobody can say, to whoever may ask."""
+    if found.judged or not found.pending or not identity.roles & {Role.OPERATOR, Role.APPROVER}:
+        return None, None
+    try:
+        return views.forecast(federation.forecast_of(found.number)), None
+    except DisavowError as error:
+        return None, message_of(error)
+
+
+def _actions(found: ErasureRequest, identity: Identity) -> list[str]:
+    """What whoever looks may do about a request now."""
+    waiting, paused = found.state is RequestState.WAITING, found.state is RequestState.PAUSED
+    may: dict[str, tuple[bool, Role]] = {
+        "approval": (waiting and found.approval is Approval.AWAITED, Role.APPROVER),
+        "denial": (waiting or paused, Role.APPROVER),
+        "resumption": (paused, Role.OPERATOR),
+        "pause": (waiting, Role.OPERATOR),
+        "extension": (waiting and found.extended_until is None, Role.OPERATOR),
+        "cancellation": (waiting or paused, Role.OPERATOR),
+    }
+    return [name for name, (possible, role) in may.items() if possible and role in identity.roles]
+
+
+@router.post("/requests/{request}/approval", response_model=None)
+def approve(
+    call: Request, request: str, forecast: Annotated[str, Form(pattern="^[0-9a-f]{64}$")], reason: Text = ""
+) -> Response:
+    """Approve a request, as it was forecast."""
+
+    def act(federation: Federation, number: int, by: str) -> None:
+        foreseen = views.forecast(federation.forecast_of(number))
+        federation.approve(number, by=by, reason=reason, forecast_digest=forecast)
+        forecasts.keep(services_of(call).state, federation.ledger.run_id, number, foreseen, now=time.time())
+
+    return _act(call, request, act)
+
+
+@router.post("/requests/{request}/denial", response_model=None)
+def deny(call: Request, request: str, reason: Text = "") -> Response:
+    """Refuse a request."""
+    return _act(call, request, lambda run, number, by: run.refuse(number, by=by, reason=reason))
+
+
+@router.post("/requests/{request}/cancellation", response_model=None)
+def cancel(call: Request, request: str, reason: Text = "") -> Response:
+    """Cancel a request."""
+    return _act(call, request, lambda run, number, by: run.cancel(number, by=by, reason=reason))
+
+
+@router.post("/requests/{request}/extension", response_model=None)
+def extend(
+    call: Request, request: str, until: Annotated[str, Form(max_length=10)] = "", reason: Text = ""
+) -> Response:
+    """Extend the deadline of a request; to the end of the day that was chosen, or as far as may be."""
+
+    def act(federation: Federation, number: int, by: str) -> None:
+        found = federation.request(number)
+        chosen = None if not until else datetime.combine(_day(until), time_of_day.max.replace(microsecond=0), UTC)
+        latest = found.deadline.latest
+        federation.extend(number, by=by, reason=reason, until=None if chosen is None else min(chosen, latest))
+
+    return _act(call, request, act)
+
+
+@router.post("/requests/{request}/pause", response_model=None)
+def pause(call: Request, request: str, reason: Text = "") -> Response:
+    """Pause a request."""
+    return _act(call, request, lambda run, number, by: run.pause(number, by=by, reason=reason))
+
+
+@router.post("/requests/{request}/resumption", response_model=None)
+def resume(call: Request, request: str, reason: Text = "") -> Response:
+    """End the pause of a request."""
+    return _act(call, request, lambda run, number, by: run.resume_request(number, by=by, reason=reason))
+
+
+def _act(call: Request, request: str, act: Callable[[Federation, int, str], object]) -> Response:
+    """Do something about a request, and show what has become of it; or why it was refused."""
+    _, federation, found = open_request(call, request)
+    try:
+        act(federation, found.number, identity_of(call).name)
+    except DisavowError as error:
+        notice = message_of(error)
+        if isinstance(error, ForecastChanged):
+            notice = "The forecast has changed since you saw it. Nothing was approved: look at it again."
+        view = {**_shown(call, *open_request(call, request)), "notice": notice, "code": error.code}
+        return render(call, "request.html", view, status=status_of(error))
+    return see_other(f"/requests/{request}")
+
+
+# -- what they share -----------------------------------------------------------------------------------------------
+
+
+def _runs(request: Request) -> list[str]:
+    identity = identity_of(request)
+    return [name for name in services_of(request).runs.names() if identity.may_use(name)]
+
+
+def _days_left(told: views.View, now: datetime) -> float | None:
+    """Count the days until a request is due that is still open."""
+    if told["state"] not in ("waiting", "paused", "rebuilding", "deleting"):
+        return None
+    since = now if told["paused_since"] is None else datetime.fromisoformat(told["paused_since"])
+    return (datetime.fromisoformat(told["due"]) - since).total_seconds() / 86_400
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise BadRequest("the new deadline is no day; allowed: YYYY-MM-DD") from None
