@@ -69,6 +69,8 @@ def test_the_architecture_names_files_and_functions_that_exist() -> None:
         assert (package / file).exists() or (ROOT / file).exists(), file
     for file, name in re.findall(r"`([\w/]+\.py)`, `([\w.]+)`", text):
         source = (package / file).read_text(encoding="utf-8")
-        assert all(re.search(rf"^ *(?:def|class) {each}\b", source, re.MULTILINE) for each in name.split(".")), name
+        assert all(
+            re.search(rf"^ *(?:async def|def|class) {each}\b", source, re.MULTILINE) for each in name.split(".")
+        ), name
     for folder in re.findall(r"`(\w+(?:/\w+)*/)`", text):
         assert (package / folder).is_dir() or (ROOT / folder).is_dir(), folder

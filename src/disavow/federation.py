@@ -78,7 +78,7 @@ from disavow.proof.leaves import log_size
 from disavow.proof.notes import Signer
 from disavow.proof.statement import decode_statement
 from disavow.record_requests import Asked, Clients, checked, what_is_asked
-from disavow.register import DueRequest, Register, due_first
+from disavow.request_register import DueRequest, Register, due_first
 from disavow.results import (
     Answer,
     ExportedModel,
@@ -663,7 +663,12 @@ class Federation:
         return foresee_purge(self.ledger, self.options, self.mechanism)
 
     def purge_outlook(self) -> PurgeOutlook:
-        """Tell who may still be in the model that is served, until when they must be out, and whether they can."""
+        """Tell who may still be in the model that is served, until when they must be out, and whether they can.
+
+        Returns:
+            The deadlines, and what a purge would do now.
+
+        """
         unpurged = self.ledger.requests(list(self.ledger.unpurged().rounds))
         promised = self.settings.deniability.purge == "deadline"
         return PurgeOutlook(
@@ -776,6 +781,9 @@ class Federation:
         Args:
             number: Its number.
 
+        Returns:
+            The request as it stands now.
+
         Raises:
             UnknownRequest: There is none.
 
@@ -791,6 +799,9 @@ class Federation:
             states: Only those in one of these states; None for all.
             before: Only those with lower numbers.
             most: How many at most.
+
+        Returns:
+            The requests.
 
         """
         found = self.ledger.request_page(states=states, before=before, most=most)
@@ -813,6 +824,9 @@ class Federation:
         Args:
             now: The moment to count from; the present one by default.
 
+        Returns:
+            The requests, each with its days left and whether it is at risk.
+
         """
         now, open_ones = now or self.clock(), self.ledger.open_requests()
         outlook = self._outlook()
@@ -826,6 +840,10 @@ class Federation:
         """Give the register of all requests: refused, cancelled and repeated ones too (GDPR Art. 30).
 
         Clients, actors and reasons are in it only where the keyring is.
+
+        Returns:
+            The register, which writes itself as JSON and CSV.
+
         """
         return Register(
             str(self.directory),
@@ -1433,6 +1451,9 @@ class Federation:
         Args:
             delta: That of the claims; what the settings say by default.
 
+        Returns:
+            One claim for each way of accounting that applies.
+
         """
         from disavow.privacy.accountants import account
 
@@ -1562,6 +1583,10 @@ class Federation:
         """List the models that were exported for somebody, and which of them are superseded (GDPR Art. 19).
 
         Without the keyring nobody is named.
+
+        Returns:
+            The releases, in the order in which they were made.
+
         """
         return self.ledger.releases()
 

@@ -16,7 +16,7 @@ from disavow.ledger import RoundSummary
 from disavow.ledger.journal import Purge, Rebuilding
 from disavow.ledger.odds import Odds
 from disavow.ledger.restored import Restored
-from disavow.register import DueRequest
+from disavow.request_register import DueRequest
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,11 @@ class Purged:
     left: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The same for machines."""
+        """The same for machines.
+
+        Returns:
+            Values that `json.dumps` takes.
+        """
         purge = self.purge
         return {
             "run": self.run,
@@ -128,6 +132,9 @@ class PurgeOutlook:
         Args:
             request: The number of the request.
 
+        Returns:
+            The reason, in words.
+
         """
         due = self.deadlines.get(request)
         if due is None:
@@ -139,7 +146,11 @@ class PurgeOutlook:
         return None
 
     def to_json(self) -> dict[str, Any]:
-        """The same for machines."""
+        """The same for machines.
+
+        Returns:
+            Values that `json.dumps` takes.
+        """
         return {
             "unpurged": self.unpurged,
             "due": self.due.isoformat() if self.due else None,
@@ -190,7 +201,11 @@ class Unsettled:
         return text or None
 
     def to_json(self) -> dict[str, Any]:
-        """The same for machines."""
+        """The same for machines.
+
+        Returns:
+            Values that `json.dumps` takes.
+        """
         rebuild = self.rebuild
         return {
             "rebuild": None
@@ -250,6 +265,7 @@ class Status:
         budget: What is spent of the privacy budget, where there is one.
         odds: What a leaver would have to expect, where that can be told.
         rounds: All rounds, superseded ones too.
+        purge: Who may still be in the model that is served; None where the keyring is not at hand.
     """
 
     run: str

@@ -355,6 +355,8 @@ def figures(statement: Object) -> None:
     predicate = statement["predicate"]
     leaves, clusters = opened(predicate), predicate["clusters"]
     drawn = leaves[0]["policy"]["representatives"]
+    if not all(cluster["size"] for cluster in clusters):
+        return  # of nobody there are no bounds
     for cluster in clusters:
         ratio = second.ratio_of(cluster, float(leaves[cluster["leaf"]]["tau"]), drawn)
         cluster["displacement"] = second.figure_of(second.displacement_of(cluster, drawn))

@@ -15,6 +15,7 @@ from disavow.proof.verify import CHECKS, Asked, Report, TrustedKey, examine, ver
 from tests.cli.process import disavow
 from tests.proof import second_verifier
 from tests.proof.vectors.hostile.clusters import all_gone
+from tests.proof.vectors.records import few_records
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
 from tests.proof.world import NEXT, SERVER, STRANGER, Made, World, moment
 from tests.refusals import refuses
@@ -36,6 +37,7 @@ NAMES = (
     "opening",
     "receipts",
     "model",
+    "word",
 )
 
 
@@ -79,10 +81,11 @@ FAILING: dict[str, Callable[[], Asked]] = {
     "opening": lambda: proof_of_leaver().asked(opening=somebody_elses_opening()),
     "receipts": lambda: proof_of_leaver().asked(receipts=[World("else").train(1).receipt(LEAVER, 1)]),
     "model": wrong_subject,
+    "word": lambda: few_records().proof(LEAVER).asked(word=few_records().word(LEAVER).encode()),
 }
 
 
-def test_there_are_sixteen_checks_with_these_names() -> None:
+def test_there_are_seventeen_checks_with_these_names() -> None:
     assert CHECKS == NAMES
     assert FAILING.keys() == set(NAMES)
 
@@ -106,8 +109,8 @@ def test_verify_raises_with_number_and_name(name: str) -> None:
 
 
 def test_a_good_proof_passes_every_check() -> None:
-    world = deniable()
-    asked = world.proof(LEAVER).asked(
+    world = few_records()
+    asked = world.proof(LEAVER, world.word(LEAVER)).asked(
         receipts=[world.receipt(LEAVER, 1)], checkpoint=world.checkpoint(2), model=world.model
     )
     report = verify(asked)
@@ -122,7 +125,7 @@ def test_a_good_proof_passes_every_check() -> None:
 def test_what_is_not_given_is_not_checked_and_not_called_passed() -> None:
     report = verify(proof_of_leaver().asked(opening=None))
     unchecked = {result.name for result in report.results if result.passed is None}
-    assert unchecked == {"history", "opening", "receipts", "model"}
+    assert unchecked == {"history", "opening", "receipts", "model", "word"}
     assert not report.named
 
 

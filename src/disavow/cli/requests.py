@@ -19,7 +19,7 @@ from disavow.errors import ConfigError, DisavowError
 from disavow.federation import Federation
 from disavow.ledger.keys import refuse_inside
 from disavow.proof.summary import count_records
-from disavow.register import DueRequest
+from disavow.request_register import DueRequest
 
 OVERDUE = 23
 """Exit code of `disavow due` where a request is overdue."""

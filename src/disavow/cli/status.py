@@ -16,7 +16,7 @@ from disavow.ledger import RoundSummary
 from disavow.ledger.odds import Odds
 from disavow.proof.bounds import as_odds, noise_in_words
 from disavow.proof.summary import EXCLUDES_NOBODY, rebuilt_in_words
-from disavow.register import DueRequest
+from disavow.request_register import DueRequest
 from disavow.results import KeptModels, PurgeOutlook, Spending, Status
 
 

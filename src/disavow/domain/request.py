@@ -147,11 +147,27 @@ class ErasureRequest:
         return tuple(event.at for event in self.history if event.kind is EventKind.DUPLICATE)
 
     def days_left(self, now: datetime) -> int:
-        """Whole days until it is due; negative once it is overdue. They stand still during a pause."""
+        """Count whole days until it is due. They stand still during a pause.
+
+        Args:
+            now: The moment to count from.
+
+        Returns:
+            The days; negative once it is overdue.
+
+        """
         return self.deadline.left(now) // timedelta(days=1)
 
     def overdue(self, now: datetime) -> bool:
-        """Say whether it should have been answered, and is not."""
+        """Say whether it should have been answered, and is not.
+
+        Args:
+            now: The moment to look at it.
+
+        Returns:
+            Whether its deadline has passed while it is pending.
+
+        """
         return self.pending and self.deadline.left(now) < timedelta()
 
     @property

@@ -9,7 +9,7 @@ goes on with the step that was interrupted: no request is lost, none is applied 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,7 +77,7 @@ def answer_requests(
         answered += delete(ledger, options, mechanism, openings, on_opening)
     answered += delete(ledger, options, mechanism, openings, on_opening)
     prove_purged(ledger, at=options.clock())
-    return ledger.requests([request.number for request in answered])
+    return _as_they_stand(ledger, answered)
 
 
 def _refuse_unfit(ledger: Ledger, engine: Engine, options: RoundOptions, mechanism: Mechanism) -> None:
@@ -141,7 +141,13 @@ def answer_without_training(
     _finish_unless_trainable(ledger, options, mechanism, remark)
     answered = delete(ledger, options, mechanism, openings, on_opening)
     prove_purged(ledger, at=options.clock())
-    return ledger.requests([request.number for request in answered])
+    return _as_they_stand(ledger, answered)
+
+
+def _as_they_stand(ledger: Ledger, answered: Sequence[ErasureRequest]) -> tuple[ErasureRequest, ...]:
+    """Read requests again that were answered, in the order in which they were: some may be purged by now."""
+    found = {request.number: request for request in ledger.requests([each.number for each in answered])}
+    return tuple(found[request.number] for request in answered)
 
 
 def training_due(ledger: Ledger, options: RoundOptions) -> bool:

@@ -54,7 +54,11 @@ class PurgeForecast:
         return self.first is not None
 
     def to_json(self) -> dict[str, Any]:
-        """The same for machines."""
+        """The same for machines.
+
+        Returns:
+            Values that `json.dumps` takes.
+        """
         return {
             "requests": list(self.requests),
             "first_round": self.first,
