@@ -1112,8 +1112,13 @@ class Federation:
             further = f"`disavow resume {self.directory}` goes on"
         return replace(found, remedy=further) if found else found
 
-    def status(self) -> Status:
-        """Tell what the run holds, without touching it."""
+    def status(self, *, due: bool = True) -> Status:
+        """Tell what the run holds, without touching it.
+
+        Args:
+            due: Also list the requests that are open, however many there are.
+
+        """
         ledger, settings = self.ledger, self.settings
         models, leaves, key = ledger.round_models(), ledger.log_length(), ledger.log_key()
         summaries = ledger.summaries()
@@ -1147,7 +1152,7 @@ class Federation:
             rounds=summaries,
             obstacle=self._obstacle(standing),
             engine=ledger.engine_choice(),
-            due=self.due(),
+            due=self.due() if due else (),
         )
 
     def claims(self, delta: float | None = None) -> tuple[Claim, ...]:
