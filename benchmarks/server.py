@@ -2,9 +2,9 @@
 
 python -m benchmarks server
 
-Filing: 1,000 clients of a run are filed for by 50 connections at once; the worker trains that run all the while. Each
-filing is durable before it is answered. Pages: a run with 1,000 rounds and 10,000 requests; the median and the slowest
-of ten calls, over a connection that is kept.
+Filing: 1,000 clients of a run are filed for by 50 connections at once; the worker trains that run all the while.
+Each filing is durable before it is answered. Pages: a run with 1,000 rounds and 10,000 requests; the median and the
+slowest of ten calls, over a connection that is kept.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ def build() -> disavow.Task:
     for number in range(CLIENTS):
         inputs = torch.randn(8, 4, generator=generator)
         made[f"client-{number:04d}"] = TensorDataset(inputs, (inputs.sum(1) > 0).long())
-    return disavow.task(model=torch.nn.Linear(4, 2), clients=made)
+    model = torch.nn.Linear(4, 2)
+    torch.nn.init.zeros_(model.weight)  # the worker must build the same
+    torch.nn.init.zeros_(model.bias)
+    return disavow.task(model=model, clients=made)
 
 
 def main() -> None:
@@ -145,6 +148,9 @@ def _rounds(url: str, headers: dict[str, str]) -> int:
 def _wait_for_training(url: str, headers: dict[str, str]) -> None:
     begun = _rounds(url, headers)
     while _rounds(url, headers) < begun + 2:
+        told = httpx.get(f"{url}/index.json", headers=headers, timeout=60).json()["runs"][0]["progress"]
+        if told is not None and told["phase"] == "refused":
+            sys.exit(f"the worker does not train: {told['detail']}")
         time.sleep(0.2)
 
 
@@ -154,8 +160,8 @@ def _pages(folder: Path) -> Iterator[dict[str, object]]:
     (folder / "run").rename(folder / "runs" / "run")
     with Federation.open(folder / "runs" / "run", keys=folder / "keys") as federation:
         clients = federation.clients()[:REQUESTS]
-        for start in range(0, REQUESTS, 1000):
-            federation.place(clients[start : start + 1000], by="benchmarks")
+        for first in range(0, REQUESTS, 1000):
+            federation.place(clients[first : first + 1000], by="benchmarks")
     with (
         _served(folder, worker=False) as (url, headers),
         httpx.Client(base_url=url, headers=headers, timeout=600) as http,

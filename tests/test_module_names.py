@@ -19,12 +19,12 @@ ORDINARY = """
     local lock log login loss mdav members memory merkle messages metrics migrations mini mlflow models network
     nodes noise notes nvrtc objectives oidc open opendsr output overview pages parameters participation partition
     partitioners passphrase perturb pkcs8 plan plot pool postgres power precision privacy progress protection
-    protocol prove pseudonyms randomness reader record rendering replies report reproducibility resnet responses
-    restored results retention retrain retraining roc roster rows run runs samples sampling schema search secrets
-    sequential serve server services settings sgd show signals simulated sqlite stack stacked state statement static
-    status step sticky store strategies stream study subject summary table tensorboard theorem threads tiling toml
-    tracing tracker tracking train trained trainer training transaction user validation vectors verification verify
-    versions views watching webhooks without work worker workload
+    protocol prove pseudonyms randomness reader record records rendering replies report reproducibility resnet
+    responses restored results retention retrain retraining roc roster rows run runs samples sampling schema sealed
+    search secrets sequential serve server services settings sgd show signals simulated sqlite stack stacked state
+    statement static status step sticky store strategies stream study subject summary table tensorboard texts
+    theorem threads tiling toml tracing tracker tracking train trained trainer training transaction user validation
+    vectors verification verify versions views watching webhooks without work worker workload written
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it
 

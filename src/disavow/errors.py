@@ -14,7 +14,6 @@ exit code of the command that met it::
     ├── StrategyError       17   a registered strategy failed, or returned what cannot be used
     ├── UnknownClient        7   a client that this run does not have
     │   └── AlreadyForgotten 7   a client who has left this run: there is nothing left to erase
-    ├── UnknownRequest       7   a request that this run does not have
     ├── StorageError        14   the disk, or a limit of the system, refused; the run stays at its last good state
     │   ├── StorageFull      8   no room to write
     │   ├── BucketRefused   14   the bucket with a run's models is not there, or may not be used
@@ -27,6 +26,7 @@ exit code of the command that met it::
     │   ├── ModelNotReady   11   the model it serves now is not the one that it will serve
     │   ├── NotConfirmed    12   a rollback that nobody has confirmed; nothing was placed
     │   ├── ProofTooLarge   15   a proof that no verifier would read; nothing was deleted
+    │   ├── UnknownRequest   2   a request that this run does not have
     │   ├── RequestNotOpen   2   a request that is not in a state in which this can be done to it
     │   ├── DeadlineRefused  2   a deadline that may not be set: in the past, too far, or a second time
     │   ├── NotForgotten     2   somebody who is to be readmitted, and is in
@@ -152,13 +152,6 @@ class AlreadyForgotten(UnknownClient):
     code = "DSV-303"
 
 
-class UnknownRequest(DisavowError):
-    """A request that this run does not have. Nothing was changed."""
-
-    code = "DSV-311"
-    exit_code = 7
-
-
 class StorageError(DisavowError):
     """The disk or a limit of the system refused to read or write. The run stays at its last good state."""
 
@@ -254,6 +247,12 @@ class RunOutdated(RunError):
     """
 
     code = "DSV-209"
+
+
+class UnknownRequest(RunError):
+    """A request that this run does not have. Nothing was changed."""
+
+    code = "DSV-311"
 
 
 class RequestNotOpen(RunError):

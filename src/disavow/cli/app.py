@@ -10,6 +10,9 @@ import typer
 from disavow.cli import run_commands
 
 # isort: split
+from disavow.cli import request_commands
+
+# isort: split
 from disavow.cli import keyring_commands
 
 # isort: split
@@ -27,6 +30,7 @@ __all__ = [
     "app_for",
     "keyring_commands",
     "proof_commands",
+    "request_commands",
     "run_commands",
     "server_commands",
     "study_commands",

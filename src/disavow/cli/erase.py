@@ -16,13 +16,13 @@ import typer
 from disavow.audit.work import default_work, remove_work
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
-from disavow.cli.requests import sentence
+from disavow.cli.requests import login_name, sentence
 from disavow.cli.rounds import Watch, verdict_line
 from disavow.domain import EngineChoice, RequestState, Verdict, escaped, model_name
 from disavow.erasure.dry_run import Forecast
 from disavow.erasure.mechanisms import DECLINED
 from disavow.erasure.proof_files import proof_path, unsigned_path
-from disavow.errors import CannotRetrain, NotConfirmed
+from disavow.errors import ApprovalAwaited, CannotRetrain, NotConfirmed
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger
 from disavow.ledger.files import kind_of
@@ -51,6 +51,7 @@ def erase(
     openings: Path | None,
     as_json: bool,
     task: str | None = None,
+    by: str | None = None,
 ) -> None:
     """Honour the wish of these clients to be forgotten."""
     if dry_run:
@@ -74,6 +75,7 @@ def erase(
                 retrain=retrain,
                 confirm=None if yes else lambda prospect: _confirm(federation, clients, prospect),
                 callbacks=shown.callbacks,
+                by=_who_asks(federation) if by is None else by,
             )
         except KeyboardInterrupt:
             told = f"`disavow resume {directory}` completes the erasure" if shown.placed else "nothing was changed"
@@ -86,6 +88,18 @@ def erase(
         _show(federation, answer, shown.engine, as_json=as_json)
     if answer.refusal is not None:
         raise _not_here(answer)
+    if held := [request for request in answer.requests.values() if request.on_hold]:
+        numbers = ", ".join(str(request.number) for request in held)
+        raise ApprovalAwaited(
+            f"request {numbers} is placed, and waits until it is approved or its pause ends; "
+            f"`disavow request approve {directory} {held[0].number}`"
+        )
+
+
+def _who_asks(federation: Federation) -> str:
+    """The login name, for the history of the request; nobody's where it is the id of a client."""
+    name = login_name()
+    return "" if federation.ledger.known_among([name]) else name
 
 
 def _show(federation: Federation, answer: Answer, engine: EngineChoice | None, *, as_json: bool) -> None:
@@ -120,6 +134,12 @@ def _show(federation: Federation, answer: Answer, engine: EngineChoice | None, *
             "The model has changed: export it again, and take out of service what was exported before, which "
             "contains the leavers."
         )
+        out = sum(release.superseded for release in federation.releases())
+        if out:
+            results().print(
+                f"{out} releases are superseded: `disavow releases {federation.directory} --notices FOLDER` writes "
+                "to whoever received them."
+            )
 
 
 def _not_here(answer: Answer) -> CannotRetrain:

@@ -131,6 +131,12 @@ def export(
             min=1, max=MOST_ROUNDS, metavar="N", help="Write the mean of the models after the last N rounds."
         ),
     ] = 1,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Record who receives it, for `disavow releases`; sealed, no client's id."
+        ),
+    ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Also while rounds that a rollback undid are still to be rebuilt.")
     ] = False,
@@ -147,10 +153,12 @@ def export(
     **Example:** `disavow export runs/first -o model.safetensors`
 
     **Example:** `disavow export runs/first -o steady.safetensors --average 5`
+
+    **Example:** `disavow export runs/first -o model.safetensors --to "Ministry of Health"`
     """
     with needs("ledger"):
         from disavow.cli import prove as command
-    command.export(run, output, average=average, anyway=anyway, force=force, as_json=json)
+    command.export(run, output, average=average, anyway=anyway, force=force, as_json=json, to=to)
 
 
 @app.command(rich_help_panel="Proofs")

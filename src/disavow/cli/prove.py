@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from disavow.cli.output import print_json, results
 from disavow.cli.passphrase import ask_passphrase
+from disavow.cli.written import refuse_other, write_file
 from disavow.domain import ErasureRequest, escaped
 from disavow.erasure.proof_files import check_openings, default_openings
 from disavow.errors import ConfigError, LedgerError
 from disavow.federation import Federation
-from disavow.ledger.files import remove_temporaries, write_durably
+from disavow.ledger.files import remove_temporaries
 
 
 def prove(
@@ -47,7 +47,7 @@ def _erasure(
 ) -> tuple[dict[str, Any], str]:
     """Write the proof of an answered request, for the present head if it can be signed."""
     proof = federation.proof(request)
-    _write(output, proof.data, force=force)
+    write_file(output, proof.data, force=force)
     told = {
         "kind": "erasure",
         "request": request.number,
@@ -71,7 +71,7 @@ def _what_if(federation: Federation, client: str, output: Path, *, force: bool) 
     directory = federation.directory
     folder = check_openings(federation.openings or default_openings(directory), directory)
     sealed, proof = federation.what_if(client)
-    _write(output, sealed, force=force)
+    write_file(output, sealed, force=force)
     opening = federation.write_what_if_opening(client, proof)
     told = {"kind": "what-if", "request": None, "proof": str(output), "opening": str(opening)}
     words = f"what-if about {escaped(client)} written to {output}, its opening to {opening}; nothing was erased"
@@ -89,25 +89,6 @@ def _request(federation: Federation, number: int) -> ErasureRequest:
     return found[0]
 
 
-def _write(output: Path, data: bytes, *, force: bool, mode: int = 0o644) -> None:
-    """Write a file that somebody asked for; one that is there and says something else is kept unless forced."""
-    try:
-        if _refuse_other(output, data, force=force):
-            return
-        write_durably(output, data, mode=mode)
-    except OSError as error:
-        raise ConfigError(f"{output} cannot be written: {error.strerror}") from None
-
-
-def _refuse_other(output: Path, data: bytes, *, force: bool) -> bool:
-    """Whether a file is there and holds just this; one that holds something else is refused unless forced."""
-    if force or not os.path.lexists(output):
-        return False
-    if output.is_file() and output.stat().st_size == len(data) and output.read_bytes() == data:
-        return True
-    raise ConfigError(f"{output} exists and is not overwritten; --force replaces it")
-
-
 def receipt(directory: Path, client: str, folder: Path, number: int | None, *, force: bool, as_json: bool) -> None:
     """Write a client's receipts."""
     check_openings(folder, directory)
@@ -115,11 +96,11 @@ def receipt(directory: Path, client: str, folder: Path, number: int | None, *, f
         made = federation.receipts(client, number)
     written = {folder / f"receipt-{round_number}.json": data for round_number, data in made.items()}
     for path, data in written.items():
-        _refuse_other(path, data, force=force)
+        refuse_other(path, data, force=force)
     remove_temporaries(folder, r"receipt-[0-9]+\.json")
     for path, data in written.items():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(path, data, force=force, mode=0o600)
+        write_file(path, data, force=force, mode=0o600)
     if as_json:
         print_json({"run": str(directory), "client": client, "receipts": [str(path) for path in written]})
     else:
@@ -133,19 +114,25 @@ def checkpoint(directory: Path, output: Path | None, *, force: bool) -> None:
     if output is None:
         print(head, end="")
     else:
-        _write(output, head.encode(), force=force)
+        write_file(output, head.encode(), force=force)
 
 
-def export(directory: Path, output: Path, *, average: int, anyway: bool, force: bool, as_json: bool) -> None:
+def export(
+    directory: Path, output: Path, *, average: int, anyway: bool, force: bool, as_json: bool, to: str | None = None
+) -> None:
     """Write the model that is served, or the mean of it and of those before it."""
     with Federation.open(directory) as federation:
-        model = federation.export(average=average, anyway=anyway)
-    _write(output, model.data, force=force)
+        if to is not None and output.exists():  # what cannot be written is not recorded as given out
+            refuse_other(output, federation.export(average=average, anyway=anyway).data, force=force)
+        model = federation.export(average=average, anyway=anyway, to=to)
+    write_file(output, model.data, force=force)
     if as_json:
         told = {"model": model.digest, "file": str(output), "mean_of": model.mean_of, **model.unsettled.to_json()}
-        print_json({"run": str(directory), **told})
+        print_json({"run": str(directory), **told, "release": model.release})
         return
     results().print(f"model {model.digest} written to {output}")
+    if model.release is not None:
+        results().print(f"release {model.release}: `disavow releases {directory}` says when it is superseded")
     if (reason := model.unsettled.reason) is not None:
         results().print(f"It is not the model that this run will serve: {reason}")
     if model.mean_of:

@@ -184,6 +184,12 @@ def erase(
     ] = False,
     task: TaskFactory = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Roll back without asking, as scripts need it.")] = False,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHO", help="Who places it, for its history. [default: the login name of this account]"
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Honour the wish of clients to be forgotten: at once where it is deniable, by retraining where it is not.
@@ -194,6 +200,7 @@ def erase(
     Asking twice gives the first answer. A run that is being trained honours the request between two rounds. What is
     deniable needs no data. What has to be retrained and cannot be here waits (exit 10); nothing is undone for it.
     A proof of each answer is kept with the run; its opening, which says whom it is about, is written outside it.
+    Where `requests.approval` wants it, the request waits until somebody approves it (exit 22; docs/requests.md).
 
     **Example:** `disavow erase runs/first client-07 --dry-run`
 
@@ -211,6 +218,7 @@ def erase(
         yes=yes,
         openings=openings,
         task=task,
+        by=by,
         as_json=json,
     )
 
@@ -234,7 +242,7 @@ def cancel(
 
 @app.command(rich_help_panel="Runs and erasures")
 def requests(run: RunDirectory, json: Json = False) -> None:
-    """List all erasure requests: state, verdict, cost, time taken.
+    """List all erasure requests: deadline, state, verdict, cost, time taken.
 
     **Example:** `disavow requests runs/first`
     """

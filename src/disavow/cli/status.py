@@ -16,6 +16,7 @@ from disavow.ledger import RoundSummary
 from disavow.ledger.odds import Odds
 from disavow.proof.bounds import as_odds, noise_in_words
 from disavow.proof.summary import EXCLUDES_NOBODY, rebuilt_in_words
+from disavow.register import DueRequest
 from disavow.results import KeptModels, Spending, Status
 
 
@@ -96,6 +97,7 @@ def _facts(found: Status) -> dict[str, str | None]:
         "rounds": f"{len(standing)} of {wanted}; {state}"
         + (f"; {superseded} superseded" if superseded else "")
         + (f"; {rebuilt_in_words(rebuilt)}" if rebuilt else ""),
+        "requests": _requests(found.due),
         "rebuild": found.unsettled.unfinished,
         "restored": found.unsettled.forgotten,
         "engine": _engine(found),
@@ -105,6 +107,16 @@ def _facts(found: Status) -> dict[str, str | None]:
         "models": _models(found.models),
         "model": found.model,
     }
+
+
+def _requests(due: Sequence[DueRequest]) -> str | None:
+    """How many requests are open, and when the first of them is due."""
+    if not due:
+        return None
+    overdue = sum(each.overdue for each in due)
+    first = due[0].request
+    late = f"; {overdue} overdue" if overdue else ""
+    return f"{len(due)} open{late}; request {first.number} is due {first.due:%Y-%m-%d %H:%M} UTC"
 
 
 def _engine(found: Status) -> str | None:

@@ -88,11 +88,13 @@ def request_opened_for(reader: Reader, openings: Path, client: str) -> int | Non
         The number of the request; None where its opening is not there any more.
 
     """
-    for path in sorted(openings.glob(f"request-*-{reader.run_id[:8]}.json")):
-        number = path.name.split("-")[1]
-        if number.isdecimal() and names_asker(reader, path, int(number), client):
-            return int(number)
-    return None
+    found = {
+        int(number): path
+        for path in openings.glob(f"request-*-{reader.run_id[:8]}.json")
+        if (number := path.name.split("-")[1]).isdecimal()
+    }
+    newest_first = sorted(found, reverse=True)  # whoever returned and left again has several
+    return next((each for each in newest_first if names_asker(reader, found[each], each, client)), None)
 
 
 def names_asker(reader: Reader, path: Path, number: int, client: str) -> bool:

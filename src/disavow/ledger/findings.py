@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from disavow.domain import Layout, Policy
+from disavow.ledger.backend import backend_of
 from disavow.ledger.members import Members
 from disavow.ledger.models import ModelStore
 from disavow.ledger.schema import clusters, slots
@@ -76,3 +77,11 @@ def gaps(present: Collection[object], numbers: range) -> list[int]:
 def name_of(header: sa.Row[Any]) -> str:
     """What people call a recorded round."""
     return f"round {header.number}" + (f", attempt {header.attempt}" if header.attempt != 1 else "")
+
+
+def missing_rows(checked: Checked, table: sa.Table) -> Iterator[Finding]:
+    """Rows of this table are numbered and never deleted: a number that was given and is not there is a fault."""
+    given = backend_of(checked.connection).last_number(checked.connection, table)
+    ids = set(checked.connection.execute(sa.select(table.c.id)).scalars())
+    for missing in gaps(ids, range(1, given + 1)):
+        yield Finding(f"table {table.name}", f"the row with id {missing} is missing")

@@ -21,10 +21,11 @@ from disavow.ledger import database, rows, updates
 from disavow.ledger.backend import Objects, backend_of
 from disavow.ledger.blobs import LOCATION, location_of
 from disavow.ledger.creation import CONFIG
-from disavow.ledger.findings import Checked, Finding, gaps, name_of
+from disavow.ledger.findings import Checked, Finding, gaps, missing_rows, name_of
 from disavow.ledger.fsck_log import check_kept_head, check_log, check_round_leaf, read_kept_head
 from disavow.ledger.fsck_proofs import check_proofs
 from disavow.ledger.fsck_rebuilt import check_interval, check_kept_rounds, check_rebuilt, check_updates
+from disavow.ledger.fsck_requests import check_histories, check_releases, check_returns
 from disavow.ledger.fsck_rounds import check_anchors, check_round
 from disavow.ledger.keyring import Keyring, KeyringView
 from disavow.ledger.keys import default_folder
@@ -113,7 +114,10 @@ def _check(
     found += _readable("table rounds", partial(_chain, checked))
     found += _readable("table models", partial(_kept, checked, present))
     found += _readable("table erasures", partial(_erasures, checked))
+    found += _readable("table request_events", partial(check_histories, checked))
+    found += _readable("table releases", partial(check_releases, checked))
     found += _readable("table run", partial(_keyring, checked))
+    found += _readable("keyring", partial(check_returns, checked))
     found += _readable("table anchors", partial(check_anchors, checked))
     found += _readable("table log", partial(check_log, checked))
     if kept_head is not None:
@@ -265,18 +269,10 @@ def _model(checked: Checked, digest: str, stored_bytes: int) -> Iterator[Finding
         yield Finding(where, f"its file has {size} bytes, recorded were {stored_bytes}")
 
 
-def _missing_rows(checked: Checked, table: sa.Table) -> Iterator[Finding]:
-    """Rows of this table are numbered and never deleted: a number that was given and is not there is a fault."""
-    given = backend_of(checked.connection).last_number(checked.connection, table)
-    ids = set(checked.connection.execute(sa.select(table.c.id)).scalars())
-    for missing in gaps(ids, range(1, given + 1)):
-        yield Finding(f"table {table.name}", f"the row with id {missing} is missing")
-
-
 def _erasures(checked: Checked) -> Iterator[Finding]:
     """Every undone round was undone by an erasure, and every request is either waiting or part of one."""
-    yield from _missing_rows(checked, erasures)
-    yield from _missing_rows(checked, requests)
+    yield from missing_rows(checked, erasures)
+    yield from missing_rows(checked, requests)
     journal = checked.connection.execute(sa.select(erasures)).all()
     targets = {row.id: row.rollback_to for row in journal}
     states = {row.id: row.state for row in journal}
@@ -296,9 +292,10 @@ def _erasures(checked: Checked) -> Iterator[Finding]:
             yield Finding(f"request {row.id}", "is not what was recorded: it has another checksum")
         if states.get(row.erasure) == RequestState.ANSWERED and row.client is not None:
             yield Finding(f"request {row.id}", "is answered, though its client has not been forgotten")
-        if row.cancelled_at is not None and (row.erasure is not None or row.verdict is not None):
-            yield Finding(f"request {row.id}", "is cancelled, yet was judged")
-        waiting = row.erasure is None and row.cancelled_at is None
+        closed = row.cancelled_at is not None or row.refused_at is not None
+        if closed and (row.erasure is not None or row.verdict is not None):
+            yield Finding(f"request {row.id}", "is cancelled or refused, yet was judged")
+        waiting = row.erasure is None and not closed
         if waiting and (row.client is None or row.verdict is not None):
             yield Finding(f"request {row.id}", "is waiting, yet has no client or has a verdict")
         if row.erasure is not None and row.verdict not in set(VerdictKind):
@@ -314,7 +311,7 @@ def _still_present(checked: Checked, digest: str) -> bool:
 
 def _chain(checked: Checked) -> Iterator[Finding]:
     """Rounds are numbered without gaps, and each starts from the model that the one before it produced."""
-    yield from _missing_rows(checked, rounds)
+    yield from missing_rows(checked, rounds)
     attempts: defaultdict[int, list[int]] = defaultdict(list)
     for header in checked.rounds:
         attempts[header.number].append(header.attempt)

@@ -420,6 +420,15 @@ class Keyring:
             found = connection.execute(query, [self._lookup(client)]).fetchone()
         return None if found is None else found[0]
 
+    def all_readmissions(self) -> dict[bytes, bytes]:
+        """What tombstones say of returns, sealed, by the keyed hashes of ids."""
+        with self._reading() as connection:
+            return dict(connection.execute("SELECT lookup, readmitted FROM tombstones WHERE readmitted NOT NULL"))
+
+    def keyed_hash(self, client: str) -> bytes:
+        """Compute what an id is found by: its hash, keyed with the secret."""
+        return self._lookup(client)
+
     def _add(
         self, wanted: Sequence[str], lookups: Mapping[str, bytes], readmitting: bytes | None = None
     ) -> dict[str, int]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from disavow.domain import Decision
-from disavow.errors import NotForgotten, UnknownClient
+from disavow.errors import IntegrityError, NotForgotten, UnknownClient
 from disavow.ledger.clients import note_generation
 from disavow.ledger.keyring import Keyring
-from disavow.ledger.pseudonyms import derive
 from disavow.ledger.requests import refuse_broken_text
 from disavow.ledger.rows import time_to_text
 from disavow.ledger.sealed_texts import LONGEST_NAME, LONGEST_REASON, open_texts, refuse_text, seal_texts
@@ -42,7 +42,7 @@ def readmit(connection: sa.Connection, keyring: Keyring, client: str, decision: 
     refuse_text(keyring, "the reason", decision.reason, longest=LONGEST_REASON)
     told = [*readmissions(keyring, client), decision]
     texts = [text for each in told for text in (time_to_text(each.at), each.by, each.reason)]
-    keyring.readmit(client, seal_texts(keyring, _place(keyring, client), *texts))
+    keyring.readmit(client, seal_texts(keyring, _place(keyring.keyed_hash(client)), *texts))
     note_generation(connection, keyring)
 
 
@@ -56,10 +56,19 @@ def readmissions(keyring: Keyring, client: str) -> tuple[Decision, ...]:
     sealed = keyring.readmissions(client)
     if sealed is None:
         return ()
-    texts = iter(open_texts(keyring, _place(keyring, client), sealed))
+    texts = iter(open_texts(keyring, _place(keyring.keyed_hash(client)), sealed))
     each_three = zip(*[texts] * _FIELDS, strict=True)
     return tuple(Decision(by, datetime.fromisoformat(at), reason) for at, by, reason in each_three)
 
 
-def _place(keyring: Keyring, client: str) -> str:
-    return f"readmissions of {derive(keyring.secret, 'readmitted', client.encode()).hex()}"
+def check_readmissions(keyring: Keyring) -> Iterator[str]:
+    """What tombstones say of returns that is not what was recorded, one sentence each; for fsck."""
+    for lookup, sealed in keyring.all_readmissions().items():
+        try:
+            open_texts(keyring, _place(lookup), sealed)
+        except IntegrityError as error:
+            yield f"a tombstone is damaged: {error}"
+
+
+def _place(lookup: bytes) -> str:
+    return f"readmissions of {lookup.hex()}"

@@ -34,10 +34,10 @@ def login(
 @router.get("/login/oidc", response_model=None)
 async def begin_oidc(request: Request) -> RedirectResponse:
     """Go to the OpenID Connect provider."""
-    from disavow.server import oidc
+    from disavow.server.oidc import begin
 
     services = services_of(request)
-    return await oidc.begin(request, _provider(services), services)
+    return await begin(request, _provider(services), services)
 
 
 @router.get("/login/oidc/callback", response_model=None)
@@ -47,10 +47,10 @@ async def finish_oidc(
     code: Annotated[str, Query(max_length=4000)],
 ) -> RedirectResponse:
     """Come back from the OpenID Connect provider."""
-    from disavow.server import oidc
+    from disavow.server.oidc import finish
 
     services = services_of(request)
-    name, roles = await oidc.finish(request, _provider(services), services, state=state, code=code)
+    name, roles = await finish(request, _provider(services), services, state=state, code=code)
     return begin_session(request, services, name=name, roles=roles)
 
 
