@@ -1398,11 +1398,15 @@ class Federation:
             further = f"`disavow resume {self.directory}` goes on"
         return replace(found, remedy=further) if found else found
 
-    def status(self) -> Status:
+    def status(self, *, due: bool = True) -> Status:
         """Tell what the run holds, without touching it.
+
+        Args:
+            due: Also list the requests that are open, however many there are, and who is yet to be purged.
 
         Returns:
             The state of the run, of which `to_json` gives a form for machines.
+
         """
         ledger, settings = self.ledger, self.settings
         models, leaves, key = ledger.round_models(), ledger.log_length(), ledger.log_key()
@@ -1437,8 +1441,8 @@ class Federation:
             rounds=summaries,
             obstacle=self._obstacle(standing),
             engine=ledger.engine_choice(),
-            due=self.due(),
-            purge=self._outlook(),
+            due=self.due() if due else (),
+            purge=self._outlook() if due else None,
         )
 
     def _outlook(self) -> PurgeOutlook | None:

@@ -155,6 +155,15 @@ class Visit:
         assert answer is not None
         return self.page
 
+    def see(self, text: str) -> None:
+        """Load the page anew until it shows something that is being made."""
+        for _ in range(PATIENCE // 500):
+            if text in self.page.locator("main").inner_text():
+                return
+            self.page.wait_for_timeout(500)
+            self.page.goto(self.page.url)
+        raise AssertionError(f"there is no {text}")
+
     def state(self, name: str, *, reload: bool = False) -> None:
         """Wait until the page of a request says so: by itself, or by loading it anew."""
         from playwright.sync_api import expect

@@ -146,6 +146,7 @@ def test_without_javascript(served: Served, visits: Visits, cookies: object, tmp
     visit.state("Answered", reload=True)
     file_request(visit, "plain", second, "Retrain from round 1")
     visit.state("Waits for approval", reload=True)
+    visit.see("Approve as forecast")
     visit.page.get_by_role("button", name="Approve as forecast").click()
     visit.state("Answered", reload=True)
     address = visit.page.url

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from disavow.ledger import Ledger
 from disavow.server import tokens, views
 from disavow.server.access import RULES, SEE_CLIENTS, STAFF, Role
 from disavow.server.authentication import COOKIE
+from disavow.server.forecasting import Forecasting
 from disavow.server.pages import charts
 from tests.server.service import RUN, Service
 
@@ -218,3 +220,27 @@ def test_a_chart_of_many_points_keeps_their_extremes() -> None:
     assert "<b>" not in text
     assert Outline(str(text)).open == []
     assert charts.line_chart("a", "none", [("x", [])], x_label="round", y_label="share") == ""
+
+
+def test_a_forecast_that_takes_long_is_shown_once_it_is_made() -> None:
+    forecasting = Forecasting()
+    going_on = threading.Event()
+
+    def make(name: str) -> dict[str, object]:
+        going_on.wait(10)
+        return {"digest": name}
+
+    def ask(changes: int, name: str, patience: float) -> tuple[object, bool]:
+        return forecasting.ask("run", 1, changes, lambda: make(name), patience=patience)
+
+    assert ask(1, "first", 0.01) == (None, True)
+    going_on.set()
+    assert ask(1, "first", 10) == ({"digest": "first"}, False)
+    going_on.clear()
+    assert ask(2, "second", 0.01) == ({"digest": "first"}, True), "the last one, meanwhile"
+    going_on.set()
+    assert ask(2, "second", 10) == ({"digest": "second"}, False)
+    with pytest.raises(ZeroDivisionError):
+        forecasting.ask("run", 2, 1, lambda: {"digest": 1 // 0}, patience=10)
+    assert forecasting.ask("run", 2, 1, lambda: {"digest": "third"}, patience=10) == ({"digest": "third"}, False)
+    forecasting.close()

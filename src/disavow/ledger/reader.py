@@ -430,9 +430,9 @@ class Reader(ABC):
         """How many erasures undid rounds."""
         return self._read(request_listing.rollbacks)
 
-    def newest_request(self) -> int:
-        """The number of the newest request; 0 before the first."""
-        return self._read(request_listing.newest)
+    def request_states(self, first: int) -> dict[int, RequestState]:
+        """The states of the requests from a number on."""
+        return self._read(request_listing.states_from, first)
 
     def changes(self) -> int:
         """Count the changes of the log and of the requests so far: alike, where nothing happened in between."""

@@ -72,9 +72,16 @@ def last_changed(connection: sa.Connection, most: int) -> list[int]:
     return sorted(set(connection.execute(last).scalars()))
 
 
-def newest(connection: sa.Connection) -> int:
-    """Give the number of the newest request; 0 before the first."""
-    return connection.execute(sa.select(sa.func.max(requests.c.id))).scalar() or 0
+def states_from(connection: sa.Connection, first: int) -> dict[int, RequestState]:
+    """Give the states of the requests from a number on, and nothing else of them: that is quick.
+
+    Args:
+        connection: To read through.
+        first: The lowest number.
+
+    """
+    query = sa.select(requests.c.id, _STATE).select_from(_JOINED).where(requests.c.id >= first)
+    return {number: RequestState(state) for number, state in connection.execute(query)}
 
 
 def verdicts(connection: sa.Connection) -> dict[str, int]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from disavow.domain import ErasureRequest, RequestState
@@ -26,6 +27,7 @@ from disavow.server.services import Services, services_of
 router = APIRouter(prefix="/v1")
 
 MOST_SHOWN = 200
+_ACCEPTED = 202
 _LONGEST_ID = 1024
 _LONGEST_REASON = 2000
 
@@ -183,22 +185,20 @@ def make_forecast(request: Request, body: Named) -> views.View:
 @router.post("/requests", status_code=202)
 async def file_request(
     request: Request,
-    response: Response,
     body: NewRequest,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=256)] = None,
-) -> views.View:
+) -> JSONResponse:
     """File a request to be forgotten, which a worker answers. The same `Idempotency-Key` gives the same answer."""
     services, identity = services_of(request), identity_of(request)
-    federation = open_run(request, body.run)
+    open_run(request, body.run)
     client = _who_asks(identity, body.client)
-    number = await file(services, identity, body.run, client, idempotency_key)
-    response.headers["Location"] = f"/v1/requests/{request_id(body.run, number)}"
-    found = await asyncio.to_thread(federation.request, number)
-    return views.request(body.run, found, identity)
+    found = await file(services, identity, body.run, client, idempotency_key)
+    headers = {"Location": f"/v1/requests/{request_id(body.run, found.number)}"}
+    return JSONResponse(views.request(body.run, found, identity), _ACCEPTED, headers)
 
 
-async def file(services: Services, identity: Identity, run: str, client: str, key: str | None) -> int:
-    """Have a request placed; its number.
+async def file(services: Services, identity: Identity, run: str, client: str, key: str | None) -> ErasureRequest:
+    """Have a request placed; the request.
 
     Args:
         services: What the application has.

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from disavow.domain import ErasureRequest
 from disavow.errors import DisavowError, KeyReused, StorageError
 from disavow.federation import Federation
 from disavow.server.state import State
@@ -31,7 +32,7 @@ class Filed:
         actor: Who files it.
         key: What makes a repetition of the call out; None where it is never repeated.
         fingerprint: Of what was asked, under the service's key.
-        done: Told the number of the request, or why it is refused.
+        done: Told the request as it was placed, or why it is refused.
 
     """
 
@@ -39,7 +40,7 @@ class Filed:
     actor: str
     key: bytes | None = None
     fingerprint: bytes = b""
-    done: Future[int] = field(default_factory=Future)
+    done: Future[ErasureRequest] = field(default_factory=Future)
 
 
 OpenRun = Callable[[str], Federation]
@@ -61,8 +62,8 @@ class Filing:
         self._threads: list[threading.Thread] = []
         self._closed = False
 
-    def file(self, run: str, filed: Filed) -> Future[int]:
-        """Have a request placed; its number, once it is durable.
+    def file(self, run: str, filed: Filed) -> Future[ErasureRequest]:
+        """Have a request placed; the request, once it is durable.
 
         Args:
             run: The run.
@@ -113,29 +114,36 @@ class Filing:
 
     def _file_together(self, run: str, batch: Sequence[Filed]) -> None:
         try:
-            fresh = [filed for filed in batch if not self._repeats(filed)]
+            repeated = self._repeated(batch)
+            fresh = [filed for filed in batch if filed not in repeated and not filed.done.done()]
             placed = self._place(run, fresh)
             self._note_keys(run, placed)
+            numbers = {**dict(placed), **repeated}
+            # all of them by one query: a caller by caller one takes longer than placing them
+            found = {each.number: each for each in self._open_run(run).requests(list(numbers.values()))}
         except Exception as error:  # whoever waits must hear of it, whatever it is
             for filed in batch:
                 if not filed.done.done():
                     filed.done.set_exception(error)
             return
-        for filed, number in placed:
-            filed.done.set_result(number)
+        for filed, number in numbers.items():
+            filed.done.set_result(found[number])
 
-    def _repeats(self, filed: Filed) -> bool:
-        """Answer a call that was answered before in the same way."""
-        if filed.key is None:
-            return False
-        row = self._state.row("SELECT number, fingerprint FROM idempotency WHERE hash = ?", (filed.key,))
-        if row is None:
-            return False
-        if row["fingerprint"] != filed.fingerprint:
-            filed.done.set_exception(KeyReused("this Idempotency-Key was used for another request; use a new one"))
-        else:
-            filed.done.set_result(row["number"])
-        return True
+    def _repeated(self, batch: Sequence[Filed]) -> dict[Filed, int]:
+        """Find the calls that were answered before, with the numbers they were given; refuse reused keys."""
+        numbers = {}
+        for filed in batch:
+            if filed.key is None:
+                continue
+            row = self._state.row("SELECT number, fingerprint FROM idempotency WHERE hash = ?", (filed.key,))
+            if row is None:
+                continue
+            if row["fingerprint"] == filed.fingerprint:
+                numbers[filed] = row["number"]
+            else:
+                refusal = KeyReused("this Idempotency-Key was used for another request; use a new one")
+                filed.done.set_exception(refusal)
+        return numbers
 
     def _place(self, run: str, batch: Sequence[Filed]) -> list[tuple[Filed, int]]:
         """Place requests together; where one of them is refused, one by one."""

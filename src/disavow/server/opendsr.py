@@ -8,7 +8,6 @@ forgotten.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import sqlite3
@@ -97,9 +96,8 @@ async def create(request: Request) -> Response:
             webhooks.check_url(url, private=services.settings.private_callbacks)
         client = _client(asked)
         run = _run(services, identity, asked)
-        federation = open_run(request, run)
-        row = await _file(services, identity, asked, run, client)
-        found = await asyncio.to_thread(federation.request, row["number"])
+        open_run(request, run)
+        row, found = await _file(services, identity, asked, run, client)
     except ValidationError as error:
         return _refused([(".".join(map(str, each["loc"])), each["type"]) for each in error.errors()])
     except DisavowError as error:
@@ -192,17 +190,19 @@ def status_of_request(request: ErasureRequest) -> str:
     return _STATUS.get(request.state, "pending" if request.pending else "cancelled")
 
 
-async def _file(services: Services, identity: Identity, asked: _NewRequest, run: str, client: str) -> Any:
-    """Place a request once, however often it is sent; its row in the service's database."""
+async def _file(
+    services: Services, identity: Identity, asked: _NewRequest, run: str, client: str
+) -> tuple[Any, ErasureRequest]:
+    """Place a request once, however often it is sent; its row in the service's database, and the request."""
     state, key = services.state, str(asked.subject_request_id)
     fingerprint = state.keyed_hash("opendsr", run.encode(), client.encode("utf-8", "surrogatepass"))
-    number = await file(services, identity, run, client, f"opendsr {key}")
+    found = await file(services, identity, run, client, f"opendsr {key}")
     values = (
         key,
         identity.key,
         fingerprint,
         run,
-        number,
+        found.number,
         time.time(),
         json.dumps(list(dict.fromkeys(asked.status_callback_urls))),
     )
@@ -213,9 +213,8 @@ async def _file(services: Services, identity: Identity, asked: _NewRequest, run:
             raise BadRequest("this subject_request_id was used for another request")
         if row["status"] == "":
             connection.execute("UPDATE opendsr SET status = 'pending' WHERE id = ?", (key,))
-            found = services.runs.federation(run).request(number)
             _tell_callbacks(connection, row, found, "pending", now=time.time())
-    return row
+    return row, found
 
 
 def _find(request: Request, key: UUID) -> tuple[Services, Any, Federation, ErasureRequest]:

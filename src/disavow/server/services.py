@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastapi import Request
 
 from disavow.server.filing import Filing
+from disavow.server.forecasting import Forecasting
 from disavow.server.open_runs import OpenRuns
 from disavow.server.protection import Rates
 from disavow.server.receipts import ReceiptSigner
@@ -25,6 +26,7 @@ class Services:
         filing: Places requests.
         signer: Signs receipts of OpenDSR and callbacks.
         failures: Counts failed log-ins by address.
+        forecasting: Makes forecasts for pages.
 
     """
 
@@ -34,10 +36,12 @@ class Services:
     filing: Filing
     signer: ReceiptSigner
     failures: Rates
+    forecasting: Forecasting = field(default_factory=Forecasting)
 
     def close(self) -> None:
         """Let go of all of it."""
         self.filing.close()
+        self.forecasting.close()
         self.runs.close()
         self.state.close()
 

@@ -59,9 +59,9 @@ def run_in_short(name: str, federation: Federation, state: State) -> View:
 
 def run(name: str, federation: Federation, state: State) -> View:
     """Show a run: what it promises, what it holds, what it costs."""
-    told = federation.status().to_json()
-    told.pop("rounds")
-    told.pop("run")  # a path of this machine
+    told = federation.status(due=False).to_json()
+    for each in ("rounds", "run", "open_requests", "next_due"):  # shorter below; a path; not looked for
+        told.pop(each)
     return finite({**run_in_short(name, federation, state), **told, "rounds": federation.ledger.last_round})
 
 

@@ -10,9 +10,9 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from disavow.domain import ErasureRequest
+from disavow.domain import ErasureRequest, RequestState
 from disavow.errors import DisavowError
 from disavow.federation import Federation
 from disavow.server import opendsr, views, webhooks
@@ -25,6 +25,7 @@ logger = logging.getLogger("disavow.server")
 _TIDY_SECONDS = 600.0
 _KEPT_SECONDS = 7 * 86_400.0
 _AT_ONCE = 500
+_CLOSED = (RequestState.ANSWERED, RequestState.CANCELLED, RequestState.REFUSED)
 
 
 class Watcher:
@@ -77,40 +78,57 @@ class Watcher:
             self._tidied = now
 
     def _note_changes(self, run: str, federation: Federation, now: float) -> None:
+        """Note the states that are new, and what is to be sent of them."""
         state = self._services.state
         mark = state.row("SELECT newest FROM watermarks WHERE run = ?", (run,))
-        newest = federation.ledger.newest_request()
-        first = 0 if mark is None else mark["newest"]
-        watched = [row["number"] for row in state.rows("SELECT number FROM watched WHERE run = ?", (run,))]
-        numbers = [*watched, *range(first + 1, newest + 1)]
-        for start in range(0, len(numbers), _AT_ONCE):
-            found = federation.requests(numbers[start : start + _AT_ONCE])
+        first = 1 if mark is None else mark["newest"] + 1
+        watched = {
+            row["number"]: row["state"]
+            for row in state.rows("SELECT number, state FROM watched WHERE run = ?", (run,))
+        }
+        states = federation.ledger.request_states(min([first, *watched]))
+        changed = [
+            number
+            for number, found in states.items()
+            if (number >= first or number in watched) and watched.get(number) != found
+        ]
+        for start in range(0, len(changed), _AT_ONCE):
+            some = changed[start : start + _AT_ONCE]
+            told = federation.requests(self._to_be_told(run, some))
             with state.writing() as connection:
-                self._note(connection, run, found, now)
-        with state.writing() as connection:
-            connection.execute("INSERT OR REPLACE INTO watermarks VALUES (?, ?)", (run, newest))
+                self._note(connection, run, {number: states[number] for number in some}, told, now)
         self._sender.wake()
 
-    def _note(self, connection: sqlite3.Connection, run: str, found: Sequence[ErasureRequest], now: float) -> None:
-        for request in found:
-            row = connection.execute(
-                "SELECT state FROM watched WHERE run = ? AND number = ?", (run, request.number)
-            ).fetchone()
-            state = request.state.value
-            if row is not None and row["state"] == state:
-                continue
-            told = views.request(run, request, NOBODY)
-            event = "request.received" if row is None and request.pending else f"request.{state}"
-            webhooks.enqueue(connection, event, {"request": told}, now=now)
+    def _to_be_told(self, run: str, numbers: Sequence[int]) -> list[int]:
+        """Choose the requests of which something is to be sent: to read them all takes longer than all the rest."""
+        state = self._services.state
+        if state.row("SELECT 1 FROM webhooks WHERE removed_at IS NULL") is not None:
+            return list(numbers)
+        asked = {row["number"] for row in state.rows("SELECT number FROM opendsr WHERE run = ?", (run,))}
+        return [number for number in numbers if number in asked]
+
+    def _note(
+        self,
+        connection: sqlite3.Connection,
+        run: str,
+        states: Mapping[int, RequestState],
+        told: Sequence[ErasureRequest],
+        now: float,
+    ) -> None:
+        known = "SELECT 1 FROM watched WHERE run = ? AND number = ?"
+        for request in told:
+            new = connection.execute(known, (run, request.number)).fetchone() is None
+            event = "request.received" if new and request.pending else f"request.{request.state.value}"
+            webhooks.enqueue(connection, event, {"request": views.request(run, request, NOBODY)}, now=now)
             opendsr.note_status(connection, run, request, now=now)
-            if request.pending:
-                connection.execute("INSERT OR REPLACE INTO watched VALUES (?, ?, ?)", (run, request.number, state))
+        # of what is told, what was told: it may have changed since its state was read
+        found = {**states, **{request.number: request.state for request in told}}
+        for number, state in found.items():
+            if state in _CLOSED:
+                connection.execute("DELETE FROM watched WHERE run = ? AND number = ?", (run, number))
             else:
-                connection.execute("DELETE FROM watched WHERE run = ? AND number = ?", (run, request.number))
-        # a crash here repeats nothing: what was noted is no change any more
-        numbers = [request.number for request in found]
-        if numbers:
-            connection.execute(
-                "INSERT INTO watermarks VALUES (?1, ?2) ON CONFLICT (run) DO UPDATE SET newest = max(newest, ?2)",
-                (run, max(numbers)),
-            )
+                connection.execute("INSERT OR REPLACE INTO watched VALUES (?, ?, ?)", (run, number, state.value))
+        connection.execute(
+            "INSERT INTO watermarks VALUES (?1, ?2) ON CONFLICT (run) DO UPDATE SET newest = max(newest, ?2)",
+            (run, max(found)),
+        )

@@ -24,12 +24,16 @@ from disavow.server.access import Identity, Role
 from disavow.server.api import open_request, open_run
 from disavow.server.authentication import identity_of
 from disavow.server.error_responses import message_of, status_of
+from disavow.server.forecasting import Forecasting
 from disavow.server.open_runs import request_id
 from disavow.server.pages.rendering import page, render, router, see_other
 from disavow.server.services import services_of
 
 _MOST = 50
 _CONFLICT = 409
+_PATIENCE_SECONDS = 3.0
+"""How long a form waits for a forecast before it says that it is being made."""
+
 _OFTEN, _SLOWLY = 2, 10
 """Seconds between two looks at a request: while somebody works on it, and while somebody has to decide."""
 
@@ -92,9 +96,9 @@ async def file_request(
     services, identity = services_of(request), identity_of(request)
     try:
         federation = open_run(request, run)
-        foreseen = await asyncio.to_thread(lambda: views.forecast(federation.forecast(client, try_loading=False)))
-        if foreseen["digest"] is not None and foreseen["digest"] != forecast:
-            return _with_forecast(request, run, client, changed=bool(forecast))
+        foreseen, _ = await asyncio.to_thread(_forecast_new, request, run, client)
+        if foreseen is None or (foreseen["digest"] is not None and foreseen["digest"] != forecast):
+            return await asyncio.to_thread(_with_forecast, request, run, client, changed=bool(forecast))
         number = await api.file(services, identity, run, client, key)
     except DisavowError as error:
         return _refused_new(request, run, client, error)
@@ -105,18 +109,30 @@ async def file_request(
 
 def _with_forecast(request: Request, run: str, client: str, *, changed: bool = False) -> Response:
     try:
-        federation = open_run(request, run)
-        foreseen = views.forecast(federation.forecast(client, try_loading=False))
+        foreseen, coming = _forecast_new(request, run, client)
     except DisavowError as error:
         return _refused_new(request, run, client, error)
     notice = "The forecast has changed since you saw it. Nothing was filed: look at it again." if changed else None
     view = {
         **_new_request(request, run, client),
         "forecast": foreseen,
-        "policy": asdict(federation.ledger.policy),
+        "forecast_coming": coming and foreseen is None,
+        "policy": asdict(open_run(request, run).ledger.policy),
         "notice": notice,
     }
     return render(request, "new_request.html", view, status=_CONFLICT if changed else 200)
+
+
+def _forecast_new(request: Request, run: str, client: str) -> tuple[views.View | None, bool]:
+    """What a new request would come to, and whether that is still being made."""
+    services, federation = services_of(request), open_run(request, run)
+    return services.forecasting.ask(
+        federation.ledger.run_id,
+        services.state.keyed_hash("forecast", client.encode("utf-8", "surrogatepass")),
+        federation.ledger.changes(),
+        lambda: views.forecast(federation.forecast(client, try_loading=False)),
+        patience=_PATIENCE_SECONDS,
+    )
 
 
 def _refused_new(request: Request, run: str, client: str, error: DisavowError) -> Response:
@@ -131,6 +147,7 @@ def _new_request(request: Request, run: str | None = None, client: str = "") -> 
         "client": client,
         "key": secrets.token_urlsafe(16),
         "forecast": None,
+        "forecast_coming": False,
         "policy": None,
         "notice": None,
         "code": None,
@@ -164,7 +181,7 @@ def show_checks(call: Request, request: str) -> views.View:
 
 def _shown(call: Request, name: str, federation: Federation, found: ErasureRequest) -> views.View:
     services, identity = services_of(call), identity_of(call)
-    foreseen, obstacle = _forecast(federation, found, identity)
+    foreseen, obstacle, coming = _forecast(services.forecasting, federation, found, identity)
     if federation.settings.requests.approval == "rollback" and foreseen and foreseen["verdict"] != "rollback":
         found = replace(found, approval=Approval.NOT_NEEDED)  # nobody knows before it is forecast
     told = views.request(name, found, identity)
@@ -180,29 +197,36 @@ def _shown(call: Request, name: str, federation: Federation, found: ErasureReque
         "latest_extension": found.deadline.latest.isoformat(),
         "forecast": foreseen,
         "forecast_refused": obstacle,
+        "forecast_coming": coming,
         "seen_forecast": forecasts.kept(services.state, federation.ledger.run_id, found.number),
         "rebuild": None
         if rebuild is None
         else {"first": rebuild.first, "last": rebuild.target, "next": federation.ledger.last_round + 1},
         "progress": views.progress(name, services.state),
         "actions": actions,
-        "poll_seconds": None if not found.pending else _SLOWLY if found.on_hold else _OFTEN,
-        "version": f"{found.state.value}, {found.approval.value}",
+        "poll_seconds": None if not found.pending else _SLOWLY if found.on_hold and not coming else _OFTEN,
+        "version": f"{found.state.value}, {found.approval.value}, {foreseen['digest'] if foreseen else obstacle}",
         "notice": None,
         "code": None,
     }
 
 
 def _forecast(
-    federation: Federation, found: ErasureRequest, identity: Identity
-) -> tuple[views.View | None, str | None]:
-    """What a request would come to now, or why nobody can say, to whoever may ask."""
+    forecasting: Forecasting, federation: Federation, found: ErasureRequest, identity: Identity
+) -> tuple[views.View | None, str | None, bool]:
+    """What a request would come to, why nobody can say, and whether that is still being made; for who may ask."""
     if found.judged or not found.pending or not identity.roles & {Role.OPERATOR, Role.APPROVER}:
-        return None, None
+        return None, None, False
     try:
-        return views.forecast(federation.forecast_of(found.number)), None
+        made, coming = forecasting.ask(
+            federation.ledger.run_id,
+            found.number,
+            federation.ledger.changes(),
+            lambda: views.forecast(federation.forecast_of(found.number)),
+        )
     except DisavowError as error:
-        return None, message_of(error)
+        return None, message_of(error), False
+    return made, None, coming
 
 
 def _actions(found: ErasureRequest, identity: Identity) -> list[str]:
@@ -224,11 +248,13 @@ def approve(
     call: Request, request: str, forecast: Annotated[str, Form(pattern="^[0-9a-f]{64}$")], reason: Text = ""
 ) -> Response:
     """Approve a request, as it was forecast."""
+    services, identity = services_of(call), identity_of(call)
 
     def act(federation: Federation, number: int, by: str) -> None:
-        foreseen = views.forecast(federation.forecast_of(number))
+        seen, _, _ = _forecast(services.forecasting, federation, federation.request(number), identity)
         federation.approve(number, by=by, reason=reason, forecast_digest=forecast)
-        forecasts.keep(services_of(call).state, federation.ledger.run_id, number, foreseen, now=time.time())
+        if seen is not None and seen["digest"] == forecast:
+            forecasts.keep(services.state, federation.ledger.run_id, number, seen, now=time.time())
 
     return _act(call, request, act)
 

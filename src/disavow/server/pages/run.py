@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import Query, Request
@@ -19,8 +20,17 @@ Before = Annotated[int | None, Query(ge=1, le=2**31)]
 
 @page("/runs/{run}", "run.html")
 def show_run(request: Request, run: Run) -> views.View:
-    """Show a run in figures."""
-    return views.run(run, open_run(request, run), services_of(request).state)
+    """Show a run in figures: those that are had at once. `GET /v1/runs/RUN` has all."""
+    federation = open_run(request, run)
+    ledger = federation.ledger
+    key = ledger.log_key()
+    return {
+        **views.run_in_short(run, federation, services_of(request).state),
+        "policy": asdict(ledger.policy),
+        "created_by": ledger.created_by,
+        "model": ledger.served_model_digest(),
+        "key": None if key is None else {"id": key.id, "name": key.name},
+    }
 
 
 @page("/runs/{run}/rounds", "rounds.html")
