@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from disavow.domain import ErasureRequest, RequestState
@@ -144,13 +144,26 @@ def forecast(prospect: Prospect) -> View:
     return finite({**told, "digest": prospect.digest})
 
 
+_NEAREST: dict[str, tuple[int, datetime | None, timedelta | None]] = {}
+"""By run: its count of changes, the nearest deadline, and the least time left of a request that is paused."""
+
+
 def days_to_deadline(federation: Federation) -> float | None:
-    """Count the days to the nearest deadline of an open request, negative once it has passed; None without one."""
-    due = federation.due()
-    if not due:
-        return None
-    left = min(each.request.deadline.left(federation.clock()) for each in due)
-    return left.total_seconds() / _DAY_SECONDS
+    """Count the days to the nearest deadline of an open request, negative once it has passed; None without one.
+
+    All open requests are read only after something has changed: with thousands of them that takes a while.
+    """
+    ledger, now = federation.ledger, federation.clock()
+    changes = ledger.changes()
+    kept = _NEAREST.get(ledger.run_id)
+    if kept is None or kept[0] != changes:
+        open_ones = [each.request for each in federation.due(now)]
+        running = [each.due for each in open_ones if not each.paused]
+        paused = [each.deadline.left(now) for each in open_ones if each.paused]
+        kept = _NEAREST[ledger.run_id] = changes, min(running, default=None), min(paused, default=None)
+    _, due, left = kept
+    least = [each for each in (None if due is None else due - now, left) if each is not None]
+    return min(least).total_seconds() / _DAY_SECONDS if least else None
 
 
 # -- the rest of a run -------------------------------------------------------------------------------------------
