@@ -30,7 +30,7 @@ from benchmarks import scale
 from disavow import config
 from disavow.federation import Federation
 from disavow.ledger.rows import time_to_text
-from disavow.proof.keys import generate
+from disavow.proof.keys import child_environment, generate
 from disavow.rounds.options import now
 from disavow.server import tokens
 from disavow.server.access import Role
@@ -196,6 +196,7 @@ def _served(folder: Path, *, worker: bool) -> Iterator[tuple[str, dict[str, str]
         stderr=subprocess.DEVNULL,
         text=True,
         cwd=_ROOT,
+        env=child_environment(),
     )
     assert process.stdout is not None
     try:
