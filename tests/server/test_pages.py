@@ -200,7 +200,7 @@ def test_the_soonest_deadline_is_found_however_many_there_are(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(views, "_AT_ONCE", 2)
-    start = datetime.now(UTC)
+    start = datetime.now(UTC) - timedelta(days=2)
     clients = service.clients()
     with Ledger.open(service.run, shared=True, keys=service.settings.keys) as ledger:
         for i, client in enumerate(clients):
@@ -208,9 +208,10 @@ def test_the_soonest_deadline_is_found_however_many_there_are(
         later = Decision("o", start + timedelta(days=1), "many")
         for number in (1, 2):
             ledger.decide_request(number, EventKind.EXTENDED, later, until=start + timedelta(days=80))
+        ledger.decide_request(3, EventKind.PAUSED, later)  # its time stands still: others are due before it
     with Federation.open(service.run, keys=service.settings.keys) as federation:
         expected = [each.request.number for each in federation.due()]
-        assert expected[-2:] == [1, 2]
+        assert expected[-3:] == [3, 1, 2]
         for most in range(1, len(clients) + 1):
             assert [each.number for each in views.soonest(federation, most)] == expected[:most]
 
@@ -249,3 +250,12 @@ def test_a_forecast_that_takes_long_is_shown_once_it_is_made() -> None:
         forecasting.ask("run", 2, 1, lambda: {"digest": 1 // 0}, patience=10)
     assert forecasting.ask("run", 2, 1, lambda: {"digest": "third"}, patience=10) == ({"digest": "third"}, False)
     forecasting.close()
+
+
+def test_releases_are_shown_with_who_has_them(service: Service) -> None:
+    with Federation.open(service.run, keys=service.settings.keys) as federation:
+        federation.export(to="the hospital of Basel")
+    for role in sorted(STAFF):
+        page = browse(service, role).get(f"/runs/{RUN}/releases")
+        assert page.status_code == 200
+        assert "the hospital of Basel" in page.text

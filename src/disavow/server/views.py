@@ -223,7 +223,8 @@ def soonest(federation: Federation, most: int) -> tuple[ErasureRequest, ...]:
         if len(some) < at_once:
             break
         after = some[-1].number
-        if len(found) == most and found[-1].due <= Deadline.after(some[-1].asked_at, ()).due:
+        younger = Deadline.after(some[-1].asked_at, ()).left(now)
+        if len(found) == most and found[-1].deadline.left(now) <= younger:
             break
     approval = {each.number: each for each in federation.requests([each.number for each in found])}
     return tuple(approval[each.number] for each in found)
