@@ -892,9 +892,8 @@ class Keyring:
         found = (
             [] if self.count() == present else [f"it says that it has {self.count()} clients, and has {present}"]
         )
-        in_now = {row[2] for row in rows.values() if not row[4]}
         for lookup, gone in connection.execute("SELECT lookup, gone FROM tombstones"):
-            if bool(gone) == (lookup in in_now):
+            if bool(gone) == (lookup in in_use):
                 found.append(
                     f"a tombstone says that its client is {'gone' if gone else 'in again'}, which it is not"
                 )

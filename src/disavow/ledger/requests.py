@@ -387,13 +387,22 @@ def decide(
         until=until,
         forecast=forecast,
     )
-    if kind in (EventKind.CANCELLED, EventKind.REFUSED):
-        _drop_asked(connection, keyring, number)
 
 
-def _drop_asked(connection: sa.Connection, keyring: Keyring, number: int) -> None:
-    """Delete what a request that is given up asked for: its records, and the folder unless another one waits."""
+def drop_asked(connection: sa.Connection, keyring: Keyring, number: int) -> None:
+    """Delete what a request that was given up asked for: its records, and the folder unless another one waits.
+
+    Only once it is committed that the request was given up: a request that still waits must not lose what it names.
+
+    Args:
+        connection: The ledger, for writing, so that nobody places a request meanwhile.
+        keyring: The run's keyring.
+        number: The request; one that is in force, or whose client is forgotten, is left alone.
+
+    """
     row = connection.execute(sa.select(requests).where(requests.c.id == number)).one()
+    if row.client is None or (row.cancelled_at is None and row.refused_at is None):
+        return
     if row.records is not None:
         keyring.forget_asked(row.nonce)
     others = sa.select(requests.c.id).where(requests.c.client == row.client, _in_force())
