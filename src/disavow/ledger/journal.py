@@ -326,9 +326,10 @@ def purged(connection: sa.Connection) -> frozenset[int]:
 def to_be_purged(connection: sa.Connection) -> tuple[int, ...]:
     """The numbers of the answered requests that are yet to be noted as purged: none of their rounds stands.
 
-    None while rounds are to be rebuilt: no model is served then that a proof could be of.
+    None while rounds are to be rebuilt: no model is served then that a proof could be of. And none while one stands
+    that was rebuilt approximately: it was made from updates that were trained on models with the leavers in them.
     """
-    if rebuilding(connection) is not None:
+    if rebuilding(connection) is not None or rebuilt_stands(connection):
         return ()
     query = (
         sa.select(requests.c.id)
@@ -341,6 +342,12 @@ def to_be_purged(connection: sa.Connection) -> tuple[int, ...]:
         )
     )
     return tuple(connection.execute(query.order_by(requests.c.id)).scalars())
+
+
+def rebuilt_stands(connection: sa.Connection) -> bool:
+    """Say whether a round stands that was rebuilt approximately."""
+    query = sa.select(rebuilt.c.round_id).join(rounds, rounds.c.id == rebuilt.c.round_id).where(rounds.c.standing)
+    return connection.execute(query.limit(1)).first() is not None
 
 
 def note_purged(connection: sa.Connection, keyring: Keyring, numbers: Sequence[int], *, at: datetime) -> None:
