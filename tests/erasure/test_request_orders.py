@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -172,6 +173,31 @@ def test_a_request_between_a_verdict_and_the_new_key_is_of_the_new_key(
     assert not fsck(run)
 
 
+@pytest.mark.parametrize("back", [True, False])
+def test_interrupted_before_the_new_key_is_in_use_the_same_process_completes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    """As by Ctrl-C in a notebook, or a full disk: the run stays open, and is asked to answer again."""
+    run = trained(tmp_path, **(ALWAYS_BACK if back else {}))
+    ask_for_record(run)
+
+    def interrupted(*_: object) -> None:
+        raise Killed
+
+    with Federation.open(run, TASK, write=True) as federation:
+        federation.load()
+        with monkeypatch.context() as patched:
+            patched.setattr(Keyring, "put_in_place_of", interrupted)
+            with pytest.raises(Killed):
+                federation.answer()
+        federation.answer()
+        assert [request.state for request in federation.requests()] == [RequestState.ANSWERED]
+        assert "site-3" in federation.clients()
+        assert federation.ledger.exclusions()["site-3"].excludes(RECORD)
+        assert federation.ledger.rounds_with("site-3") == ((1, 2, 3) if back else ())
+    assert not fsck(run)
+
+
 @pytest.mark.parametrize("fraction", [1.0, 0.7])
 def test_a_client_leaves_and_returns_while_rounds_are_rebuilt_without_its_record(
     tmp_path: Path, fraction: float
@@ -192,6 +218,32 @@ def test_a_client_leaves_and_returns_while_rounds_are_rebuilt_without_its_record
         assert {request.state for request in federation.requests()} == {RequestState.ANSWERED}
         assert federation.ledger.exclusions()["site-3"].excludes(RECORD)
         assert "site-3" in federation.clients()
+    assert not fsck(run)
+
+
+def test_a_run_from_before_keeps_what_its_client_asks_for_under_another_key(tmp_path: Path) -> None:
+    """One request was answered since the backup, and the others went on waiting under the client's new key."""
+    run = trained(tmp_path, requests={"approval": "always"})
+    other = next(key for key in TASK.record_keys("site-3") if key != RECORD)
+    answered, of_record, of_client = ask_for_record(run), ask_for_record(run, record=other), ask_to_leave(run)
+    shutil.copytree(run, tmp_path / "backup")
+    with Federation.open(run, TASK) as federation:
+        federation.approve(answered, by="dpo")
+        assert [request.number for request in federation.answer()] == [answered]
+    shutil.rmtree(run)
+    shutil.copytree(tmp_path / "backup", run)
+    Ledger.accept(run)
+    with Federation.open(run, TASK) as federation:
+        federation.answer()
+        states = {request.number: request.state for request in federation.requests()}
+        assert states[answered] is RequestState.CANCELLED
+        assert (states[of_record], states[of_client]) == (RequestState.WAITING, RequestState.WAITING)
+        federation.approve(of_record, by="dpo")
+        federation.answer()
+        assert federation.ledger.exclusions()["site-3"].excludes(other)
+        federation.approve(of_client, by="dpo")
+        federation.answer()
+        assert federation.ledger.has_left("site-3")
     assert not fsck(run)
 
 

@@ -276,12 +276,20 @@ def is_waiting(connection: sa.Connection, client: int) -> bool:
 
 
 def give_up_forgotten(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> None:
-    """Cancel requests of clients who were forgotten since: the run was restored from a backup made before."""
+    """Cancel requests of clients who were forgotten since: the run was restored from a backup made before.
+
+    Whoever is still in, under another key because of records that were erased since, goes on asking.
+    """
     query = sa.select(requests).where(requests.c.erasure.is_(None), _in_force())
     waiting = connection.execute(query.where(requests.c.client != UNKNOWN)).all()
     known = keyring.by_number([row.client for row in waiting])
-    for row in waiting:
-        if row.client not in known:
+    lost = [row for row in waiting if row.client not in known]
+    moved = keyring.asked_by([row.nonce for row in lost])
+    for row in lost:
+        if row.nonce in moved:
+            changed = requests.update().where(requests.c.id == row.id)
+            connection.execute(changed.values(client=moved[row.nonce], word=None))
+        else:
             note_event(
                 connection, keyring, row.id, EventKind.CANCELLED, at=at, reason=RESTORED, client=None, note=RESTORED
             )
@@ -403,8 +411,7 @@ def drop_asked(connection: sa.Connection, keyring: Keyring, number: int) -> None
     row = connection.execute(sa.select(requests).where(requests.c.id == number)).one()
     if row.client is None or (row.cancelled_at is None and row.refused_at is None):
         return
-    if row.records is not None:
-        keyring.forget_asked(row.nonce)
+    keyring.forget_asked(row.nonce)
     others = sa.select(requests.c.id).where(requests.c.client == row.client, _in_force())
     if connection.execute(others).first() is None:
         keyring.ask_openings(row.client, None)  # whoever asks again asks for its own folder

@@ -529,8 +529,8 @@ def _check_purge(said: Predicate, history: History) -> None:
     """That leaf, behind the withdrawal, undid the last round with the leaver in it.
 
     The rounds of the leaver are those that its withdrawal committed to: all of them are shown or superseded. And of
-    those that stand, the replay has put all from the purge on behind it: they were trained after it. What is rebuilt
-    approximately is not trained: it is made from updates to models that the leaver may be in.
+    those that stand, the replay has put all from the purge on behind it: they were trained after it. What is
+    rebuilt approximately is not trained: it is made from updates to models that the leaver may be in.
     """
     if history.rebuilt:
         raise VerificationError("a round that stands was rebuilt approximately: nobody was purged")
