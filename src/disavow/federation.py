@@ -710,7 +710,7 @@ class Federation:
     def _purge(self, callbacks: Callbacks) -> Purged:
         from disavow.erasure.purge import purge
 
-        ledger, before = self.ledger, self.ledger.purged()
+        ledger, before, begun = self.ledger, self.ledger.purged(), len(self.ledger.purges())
         told = self.forecast_purge()
         if not told or told.obstacle is not None:
             self._answer(callbacks)  # and whatever was interrupted, an earlier purge too
@@ -733,8 +733,8 @@ class Federation:
             )
             _tell_answered(callbacks, answered)
         purged = self.requests(sorted(ledger.purged() - before))
-        done = ledger.purges()[-1] if told else None
-        return Purged(str(self.directory), purged, done, len(ledger.unpurged().rounds))
+        done = ledger.purges()[begun:]  # none where a rollback of whoever waited has undone all that there was
+        return Purged(str(self.directory), purged, done[-1] if done else None, len(ledger.unpurged().rounds))
 
     def _purge_in_time(self, callbacks: Callbacks) -> None:
         """Purge where the settings ask for it and the first request that it is for is due soon.
@@ -885,7 +885,8 @@ class Federation:
     def _refuse_other_forecast(self, ledger: Ledger, request: ErasureRequest, seen: str) -> None:
         if request.judged or not request.pending or request.client is None:
             return  # it cannot be approved at all, which is said next
-        present = foresee(ledger, [request.client], self.options, self.mechanism).digest
+        leaving, staying = ([request.client], []) if request.records is None else ([], [request.client])
+        present = foresee(ledger, leaving, self.options, self.mechanism, records_of=staying).digest
         if present != seen:
             raise ForecastChanged(
                 f"what is forecast for request {request.number} has changed since it was seen: look at it again; "

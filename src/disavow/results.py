@@ -65,7 +65,8 @@ class Purged:
     Args:
         run: The run.
         requests: The requests whose clients are out of the model now, each with `purged_at`.
-        purge: The purge with its cost; None where there was nothing to purge.
+        purge: The purge with its cost; None where there was nothing to purge, or a rollback of whoever
+            waited did it.
         left: How many requests there are whose clients' updates may be in the model: they came meanwhile.
 
     """

@@ -19,7 +19,7 @@ from disavow.errors import ConfigError, PurgeRefused
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import fsck
 from disavow.ledger.proofs import ProofStore
-from disavow.proof.envelope import Envelope
+from disavow.proof.envelope import Envelope, seal
 from disavow.proof.leaves import PurgeLeaf
 from disavow.proof.statement import Statement, decode_statement
 from disavow.proof.verify import Asked, TrustedKey, examine
@@ -224,6 +224,31 @@ def test_a_rollback_of_others_that_undoes_the_last_round_of_a_leaver_purges_it(t
             assert said.predicate.purge is not None
             assert not second_proof_path(run.directory, number).exists()
             assert run.requests([number])[0].purged_at is not None
+    assert fsck(tmp_path / "run") == []
+
+
+def test_what_is_rebuilt_approximately_purges_nobody(tmp_path: Path) -> None:
+    """It is made from updates to models that the leavers were in."""
+    settings = toy_settings(mechanism={"name": "federaser"})
+    with start_toy(tmp_path / "run", settings, signer=SIGNER) as run:
+        run.train()
+        alone, *pair = sorted(run.ledger.membership(1)[0])
+        leave(run, alone)
+        for request in leave(run, *pair):
+            assert request.approximate
+            said = decode_statement(
+                Envelope.decode(proof_path(run.directory, request.number).read_bytes()).statement
+            )
+            assert isinstance(said, Statement)
+            assert said.predicate.rounds is not None
+            assert said.predicate.purge is None
+        assert [request.purged_at for request in run.requests()] == [None, None, None]
+        assert not second_proof_path(run.directory, 1).exists()
+        back = run.ledger.undone_at(said.predicate.rounds.superseded)
+        claimed = replace(said, predicate=replace(said.predicate, purge=back))
+        report = examine(Asked(seal(claimed.encode(), SIGNER), [TrustedKey(SIGNER.public)]))
+        assert report.failed is not None
+        assert report.failed.name == "verdict"
     assert fsck(tmp_path / "run") == []
 
 

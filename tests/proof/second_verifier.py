@@ -1402,6 +1402,8 @@ class Verification:
         require(rounds_commitment(unbase64(opened["salt"]), took_part) == expected, "the rounds are others")
         require((kind == "never present") == (not took_part), "present or not")
         if "purge" in predicate:
+            stand = [self.leaves[at]["type"] for at in self.standing]
+            require("rebuilt" not in stand, "a round that stands was rebuilt approximately")
             require(not self.clusters and bool(superseded), "a slot of the leaver stands")
             last = max(self.undone_at[at] for at in superseded)
             require(predicate["purge"] == last and last > place, "another leaf undid its last round")

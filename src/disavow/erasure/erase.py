@@ -189,6 +189,7 @@ def judge_waiting(
         among: The only requests to look at; None for all.
 
     """
+    ledger.complete_record_requests()  # an interruption that this process outlived may have left that undone
     judge_some = partial(_judge_some, ledger, options, mechanism, on_verdict, training=training, among=among)
     after, most = 0, 1 if apart else MOST_REQUESTS
     while last := judge_some(after=after, most=most, approved=options.approved):

@@ -492,9 +492,10 @@ def _prove(reader: Reader, standing: Sequence[tuple[int, int, int]], answer: _An
 def _purge_of(reader: Reader, answer: _Answer) -> int | None:
     """The place of the leaf that undid the last round of a leaver none of whose rounds stands.
 
-    None where it was in none, or where they had been undone before it left.
+    None where it was in none, or where they had been undone before it left. Nor is it out of the model while a
+    round stands that was rebuilt approximately.
     """
-    if answer.rounds is None or answer.withdrawal is None:
+    if answer.rounds is None or answer.withdrawal is None or reader.rebuilt_stands():
         return None
     place = reader.undone_at(answer.rounds.superseded)
     return place if place is not None and place > answer.withdrawal else None

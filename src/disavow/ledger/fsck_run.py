@@ -314,13 +314,15 @@ def _records(checked: Checked, row: sa.Row[Any]) -> Iterator[Finding]:
         yield Finding(where, f"names {row.records} records")
     if row.successor is not None and (row.client is None or row.erasure is None):
         yield Finding(where, "has a key to go on with for a client that was not withdrawn, or is forgotten already")
-    if row.records is None or row.client is None or row.cancelled_at is not None or not checked.identified:
+    closed = row.cancelled_at is not None or row.refused_at is not None
+    if row.records is None or row.client is None or closed or not checked.identified:
         return
     named = keyring.asked_records(row.client, row.nonce)
     known = keyring.by_number([row.client]).get(row.client)
     if known is not None and len(named) != row.records:
         yield Finding(where, f"names {row.records} records, and the keyring has {len(named)} of them")
-    if row.successor is not None and not keyring.by_number([row.successor]):
+    left = known is not None and keyring.has_left(known.id)  # then its next key may be destroyed before its old one
+    if row.successor is not None and not left and not keyring.by_number([row.successor]):
         yield Finding(where, "has a client to go on with another key, which is not in the keyring")
     if row.erasure is not None and known is not None:
         excluded = keyring.exclusions([known.id])[known.id]

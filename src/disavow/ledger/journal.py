@@ -55,6 +55,9 @@ from disavow.ledger.schema import (
 from disavow.proof.commitment import SALT_BYTES
 from disavow.proof.leaves import MOST_REQUESTS
 
+CLIENT_LEAVES = "its client leaves, with all its records"
+"""Why a request is cancelled that was on hold when its client's request to be forgotten was judged."""
+
 
 @dataclass(frozen=True)
 class Waiting:
@@ -189,6 +192,7 @@ def never_present(connection: sa.Connection, members: Members, leavers: Sequence
     return {leaver for leaver in leavers if not members.tokens(connection, leaver)}
 
 
+_IN_FORCE = sa.and_(requests.c.cancelled_at.is_(None), requests.c.refused_at.is_(None))
 _FILLED = sa.select(memberships.c.round_id, memberships.c.slot).where(has_tokens())
 
 
@@ -237,9 +241,20 @@ def open_erasure(
             connection.execute(mine.values(first_round=first))
     for client, successor in successors.items():  # what else they ask for goes on waiting, under other salts
         others = requests.update().where(requests.c.client == client, requests.c.erasure.is_(None))
-        in_force = sa.and_(requests.c.cancelled_at.is_(None), requests.c.refused_at.is_(None))
-        connection.execute(others.where(in_force).values(client=successor, word=None))
+        connection.execute(others.where(_IN_FORCE).values(client=successor, word=None))
+    _give_up_others(connection, members.keyring, requested.leaving, at=at)
     return erasure
+
+
+def _give_up_others(connection: sa.Connection, keyring: Keyring, leaving: Sequence[int], *, at: datetime) -> None:
+    """Cancel what clients who leave ask for besides, and nobody has approved or somebody has paused.
+
+    Whoever is withdrawn is withdrawn once, and nothing that a request names can be opened once its client is gone.
+    """
+    for some in batches(leaving):
+        others = sa.select(requests.c.id).where(requests.c.client.in_(some), requests.c.erasure.is_(None))
+        for number in connection.execute(others.where(_IN_FORCE).order_by(requests.c.id)).scalars().all():
+            note_event(connection, keyring, number, EventKind.CANCELLED, at=at, reason=CLIENT_LEAVES)
 
 
 def open_purge(connection: sa.Connection, first: int, back_to: int, *, mechanism: str, at: datetime) -> int:
@@ -311,9 +326,10 @@ def purged(connection: sa.Connection) -> frozenset[int]:
 def to_be_purged(connection: sa.Connection) -> tuple[int, ...]:
     """The numbers of the answered requests that are yet to be noted as purged: none of their rounds stands.
 
-    None while rounds are to be rebuilt: no model is served then that a proof could be of.
+    None while rounds are to be rebuilt: no model is served then that a proof could be of. And none while one stands
+    that was rebuilt approximately: it was made from updates that were trained on models with the leavers in them.
     """
-    if rebuilding(connection) is not None:
+    if rebuilding(connection) is not None or rebuilt_stands(connection):
         return ()
     query = (
         sa.select(requests.c.id)
@@ -326,6 +342,12 @@ def to_be_purged(connection: sa.Connection) -> tuple[int, ...]:
         )
     )
     return tuple(connection.execute(query.order_by(requests.c.id)).scalars())
+
+
+def rebuilt_stands(connection: sa.Connection) -> bool:
+    """Say whether a round stands that was rebuilt approximately."""
+    query = sa.select(rebuilt.c.round_id).join(rounds, rounds.c.id == rebuilt.c.round_id).where(rounds.c.standing)
+    return connection.execute(query.limit(1)).first() is not None
 
 
 def note_purged(connection: sa.Connection, keyring: Keyring, numbers: Sequence[int], *, at: datetime) -> None:
@@ -505,6 +527,8 @@ def finish(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> tupl
     connection.execute(
         requests.update().where(requests.c.client.in_(gone)).values(client=None, successor=None)
     )  # cancelled ones too
+    # whoever leaves while its records are being erased: its old key is not destroyed yet, and leads to nobody
+    connection.execute(requests.update().where(requests.c.successor.in_(gone)).values(successor=None))
     for erasure in done:
         answered = {"state": RequestState.ANSWERED.value, "finished_at": time_to_text(at)}
         connection.execute(erasures.update().where(erasures.c.id == erasure).values(answered))

@@ -85,7 +85,7 @@ CREATE TABLE tombstones (
 CREATE TABLE asked (
     request BLOB PRIMARY KEY,  -- drawn for the request; the run has it, too
     client INTEGER NOT NULL,  -- its number
-    sealed BLOB NOT NULL  -- the records that it names, sealed under the client's first key
+    sealed BLOB NOT NULL  -- the records that it names, if any, sealed under the client's first key
 ) WITHOUT ROWID;
 CREATE INDEX asked_by ON asked (client);
 CREATE TABLE excluded (
@@ -621,6 +621,19 @@ class Keyring:
         opened = self._open_sealed(known[0].first, number, f"asked/{request.hex()}", found[0])
         return tuple(json.loads(opened))
 
+    def asked_by(self, requests: Sequence[bytes]) -> dict[bytes, int]:
+        """Whose these requests are: of those that name records, or went on waiting under a client's next key.
+
+        Args:
+            requests: What was drawn for each.
+
+        Returns:
+            The numbers of the clients, by request.
+
+        """
+        with self._reading() as connection:
+            return dict(_among(connection, "SELECT request, client FROM asked WHERE request", requests))
+
     def forget_asked(self, request: bytes) -> None:
         """Delete which records a request names: it was cancelled."""
         with self._writing() as connection:
@@ -733,10 +746,11 @@ class Keyring:
         for request in asked:
             where = f"asked/{request.hex()}"
             query = "SELECT sealed FROM asked WHERE request = ? AND client = ?"
-            for (sealed,) in connection.execute(query, [request, number]).fetchall():
-                text = self._open_sealed(old.first, number, where, sealed)
-                moved = [successor, self._seal(new.first, successor, where, text), request]
-                connection.execute("UPDATE asked SET client = ?, sealed = ? WHERE request = ?", moved)
+            found = connection.execute(query, [request, number]).fetchone()
+            # one of a whole client names none: its row tells a run that is restored whose it is by now
+            text = json.dumps([]) if found is None else self._open_sealed(old.first, number, where, found[0])
+            moved = [request, successor, self._seal(new.first, successor, where, text)]
+            connection.execute("INSERT OR REPLACE INTO asked VALUES (?, ?, ?)", moved)
         [folder] = connection.execute("SELECT openings FROM clients WHERE number = ?", [number]).fetchone()
         if folder is not None:
             text = self._open_sealed(old.first, number, "openings", folder)
@@ -892,9 +906,8 @@ class Keyring:
         found = (
             [] if self.count() == present else [f"it says that it has {self.count()} clients, and has {present}"]
         )
-        in_now = {row[2] for row in rows.values() if not row[4]}
         for lookup, gone in connection.execute("SELECT lookup, gone FROM tombstones"):
-            if bool(gone) == (lookup in in_now):
+            if bool(gone) == (lookup in in_use):
                 found.append(
                     f"a tombstone says that its client is {'gone' if gone else 'in again'}, which it is not"
                 )

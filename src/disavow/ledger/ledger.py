@@ -48,6 +48,7 @@ from disavow.ledger.releases import note_release
 from disavow.ledger.requests import (
     cancel,
     decide,
+    drop_asked,
     give_up_forgotten,
     note_word,
     place,
@@ -453,7 +454,9 @@ class Ledger(Reader):
         """Cancel the request of a client that waits; its number. See `requests.cancel`."""
         with self._begin() as connection:
             journal.complete_record_requests(connection, self.members)
-            return cancel(connection, self.members, client, Decision(by, at, reason))
+            number = cancel(connection, self.members, client, Decision(by, at, reason))
+        self._drop_asked(number)
+        return number
 
     def decide_request(
         self, number: int, kind: EventKind, decision: Decision, *, until: datetime | None = None
@@ -461,6 +464,12 @@ class Ledger(Reader):
         """Do to a request what somebody has decided; see `requests.decide`."""
         with self._begin() as connection:
             decide(connection, self.members, number, kind, decision, until=until)
+        if kind in (EventKind.CANCELLED, EventKind.REFUSED):
+            self._drop_asked(number)
+
+    def _drop_asked(self, number: int) -> None:
+        with self._begin() as connection:
+            drop_asked(connection, self.keyring, number)
 
     def readmit(self, client: str, decision: Decision) -> None:
         """Let somebody who was forgotten be a client again, under a new key; see `readmission.readmit`."""

@@ -184,6 +184,11 @@ def commit_asked_records(members: Members, request: sa.Row[Any], salts: RequestS
     if request.records is None:
         return None
     records = members.keyring.asked_records(request.client, request.nonce)
+    if len(records) != request.records:
+        raise IntegrityError(
+            f"request {request.id} names {request.records} records, and the keyring has {len(records)} of them; "
+            "nothing was changed: restore the keyring, or cancel the request"
+        )
     closed = close_records(salt=salts.records, records=records)
     return commit_records(run_id=members.run_id, count=request.records, closed=closed)
 
@@ -191,10 +196,10 @@ def commit_asked_records(members: Members, request: sa.Row[Any], salts: RequestS
 def records_commitment(connection: sa.Connection, members: Members, number: int) -> bytes | None:
     """The commitment to the records of a request: in the log, or as it will be there; None of a whole client.
 
-    Nor is there one of a request that was cancelled.
+    Nor is there one of a request that was cancelled or refused.
     """
     row = connection.execute(sa.select(requests).where(requests.c.id == number)).one_or_none()
-    if row is None or row.records is None or row.cancelled_at is not None:
+    if row is None or row.records is None or row.cancelled_at is not None or row.refused_at is not None:
         return None
     if row.erasure is not None:
         return _logged_request(connection, row.erasure, number).records

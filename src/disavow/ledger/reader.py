@@ -563,6 +563,10 @@ class Reader(ABC):
         """The numbers of the requests that are yet to be noted as purged; see `journal.to_be_purged`."""
         return self._read(journal.to_be_purged)
 
+    def rebuilt_stands(self) -> bool:
+        """Say whether a round stands that was rebuilt approximately."""
+        return self._read(journal.rebuilt_stands)
+
     def purges(self) -> tuple[Purge, ...]:
         """All purges, in the order in which they were begun."""
         return self._read(journal.purges)

@@ -276,12 +276,20 @@ def is_waiting(connection: sa.Connection, client: int) -> bool:
 
 
 def give_up_forgotten(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> None:
-    """Cancel requests of clients who were forgotten since: the run was restored from a backup made before."""
+    """Cancel requests of clients who were forgotten since: the run was restored from a backup made before.
+
+    Whoever is still in, under another key because of records that were erased since, goes on asking.
+    """
     query = sa.select(requests).where(requests.c.erasure.is_(None), _in_force())
     waiting = connection.execute(query.where(requests.c.client != UNKNOWN)).all()
     known = keyring.by_number([row.client for row in waiting])
-    for row in waiting:
-        if row.client not in known:
+    lost = [row for row in waiting if row.client not in known]
+    moved = keyring.asked_by([row.nonce for row in lost])
+    for row in lost:
+        if row.nonce in moved:
+            changed = requests.update().where(requests.c.id == row.id)
+            connection.execute(changed.values(client=moved[row.nonce], word=None))
+        else:
             note_event(
                 connection, keyring, row.id, EventKind.CANCELLED, at=at, reason=RESTORED, client=None, note=RESTORED
             )
@@ -387,15 +395,23 @@ def decide(
         until=until,
         forecast=forecast,
     )
-    if kind in (EventKind.CANCELLED, EventKind.REFUSED):
-        _drop_asked(connection, keyring, number)
 
 
-def _drop_asked(connection: sa.Connection, keyring: Keyring, number: int) -> None:
-    """Delete what a request that is given up asked for: its records, and the folder unless another one waits."""
+def drop_asked(connection: sa.Connection, keyring: Keyring, number: int) -> None:
+    """Delete what a request that was given up asked for: its records, and the folder unless another one waits.
+
+    Only once it is committed that the request was given up: a request that still waits must not lose what it names.
+
+    Args:
+        connection: The ledger, for writing, so that nobody places a request meanwhile.
+        keyring: The run's keyring.
+        number: The request; one that is in force, or whose client is forgotten, is left alone.
+
+    """
     row = connection.execute(sa.select(requests).where(requests.c.id == number)).one()
-    if row.records is not None:
-        keyring.forget_asked(row.nonce)
+    if row.client is None or (row.cancelled_at is None and row.refused_at is None):
+        return
+    keyring.forget_asked(row.nonce)
     others = sa.select(requests.c.id).where(requests.c.client == row.client, _in_force())
     if connection.execute(others).first() is None:
         keyring.ask_openings(row.client, None)  # whoever asks again asks for its own folder

@@ -98,6 +98,7 @@ class Transaction(Snapshot):
     def place_request(self, client: str, *, at: datetime, openings: Path | None = None, by: str = "") -> int:
         """Make the request of a client wait; its number. See `requests.place`."""
         folder = None if openings is None else str(openings.absolute())
+        journal.complete_record_requests(self._connection, self.members)  # its client may have another number then
         [number] = place(self._connection, self.keyring, [client], at=at, openings=folder, by=by)
         return number
 

@@ -529,8 +529,11 @@ def _check_purge(said: Predicate, history: History) -> None:
     """That leaf, behind the withdrawal, undid the last round with the leaver in it.
 
     The rounds of the leaver are those that its withdrawal committed to: all of them are shown or superseded. And of
-    those that stand, the replay has put all from the purge on behind it: they were trained after it.
+    those that stand, the replay has put all from the purge on behind it: they were trained after it. What is
+    rebuilt approximately is not trained: it is made from updates to models that the leaver may be in.
     """
+    if history.rebuilt:
+        raise VerificationError("a round that stands was rebuilt approximately: nobody was purged")
     superseded = () if said.rounds is None else said.rounds.superseded
     if said.clusters or not superseded:
         raise VerificationError("a slot of the leaver stands, or it was in no round: nothing was purged")
