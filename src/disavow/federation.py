@@ -196,6 +196,8 @@ class Federation:
     _follower: Follower | None = None
     _left_out: Mapping[str, Exclusions] = field(default_factory=dict, repr=False)
     """The erased records that the engine was built without, as far as this federation has looked."""
+    _bound: frozenset[str] = frozenset()
+    """The clients whose data was compared with what the run knows of it, as far as this federation has looked."""
     _not_purged: str = ""
     """Why a purge that is due could not be done, as it was last noted."""
 
@@ -391,6 +393,7 @@ class Federation:
         """
         if self._prepared is None:
             self._left_out = self.ledger.exclusions()  # before: what is erased meanwhile is left out later
+            self._bound = frozenset(self.ledger.clients())
             with self.loading() as on_progress:
                 self._prepared = runs.prepare_again(
                     self.ledger, self.settings, task=self.task, on_progress=on_progress
@@ -413,11 +416,15 @@ class Federation:
         return CurrentEngine(self._current_engine)
 
     def _current_engine(self) -> Engine:
-        """The engine of the task without what was erased by now; built again where that has become more."""
-        prepared, erased = self.prepared, self.ledger.exclusions()
-        if erased != self._left_out:
+        """The engine of the task without what was erased by now; built again where that has become more.
+
+        Whoever has come in since, readmitted by another process, is compared with what the run knows of its data.
+        """
+        prepared, erased, clients = self.prepared, self.ledger.exclusions(), frozenset(self.ledger.clients())
+        if erased != self._left_out or not clients <= self._bound:
             self._prepared = prepared = runs.prepare_without_erased(self.ledger, self.settings, prepared)
             self._left_out = erased
+        self._bound = clients  # who has left is compared again if it returns
         return prepared.engine
 
     def record_keys_of(self, client: str) -> tuple[str, ...] | None:
@@ -1004,6 +1011,9 @@ class Federation:
     def extend(self, number: int, *, by: str, reason: str, until: datetime | None = None) -> ErasureRequest:
         """Extend the deadline of a request, once and before it is due (GDPR Art. 12(3)).
 
+        Where the settings promise a purge, also that of an answered request whose client is yet to be purged: the
+        purge begins as much later.
+
         Args:
             number: The request.
             by: Who extends it.
@@ -1026,7 +1036,13 @@ class Federation:
         self, number: int, kind: EventKind, by: str, reason: str, *, until: datetime | None = None
     ) -> ErasureRequest:
         with Ledger.open(self.directory, shared=True, keys=self.keys) as ledger:
-            ledger.decide_request(number, kind, Decision(by, self.clock(), reason), until=until)
+            ledger.decide_request(
+                number,
+                kind,
+                Decision(by, self.clock(), reason),
+                until=until,
+                interim=self.settings.deniability.purge == "deadline",
+            )
             return self._with_approval(ledger.request(number))
 
     def cancel(self, client: str | int, *, by: str = "", reason: str = "") -> ErasureRequest:

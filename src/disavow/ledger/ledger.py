@@ -456,11 +456,17 @@ class Ledger(Reader):
             return cancel(connection, self.members, client, Decision(by, at, reason))
 
     def decide_request(
-        self, number: int, kind: EventKind, decision: Decision, *, until: datetime | None = None
+        self,
+        number: int,
+        kind: EventKind,
+        decision: Decision,
+        *,
+        until: datetime | None = None,
+        interim: bool = False,
     ) -> None:
         """Do to a request what somebody has decided; see `requests.decide`."""
         with self._begin() as connection:
-            decide(connection, self.members, number, kind, decision, until=until)
+            decide(connection, self.members, number, kind, decision, until=until, interim=interim)
 
     def readmit(self, client: str, decision: Decision) -> None:
         """Let somebody who was forgotten be a client again, under a new key; see `readmission.readmit`."""

@@ -338,6 +338,7 @@ def decide(
     *,
     until: datetime | None = None,
     forecast: str | None = None,
+    interim: bool = False,
 ) -> None:
     """Do to a request what somebody has decided: approve, refuse, cancel, pause, resume or extend it.
 
@@ -349,6 +350,7 @@ def decide(
         decision: Who decided, when and why.
         until: Where to extend the deadline to; None: as far as it may be.
         forecast: The digest of the forecast that was approved.
+        interim: Whether the run promises a purge: until then an answer is an interim one, and may be extended.
 
     Raises:
         UnknownRequest: There is no such request.
@@ -362,12 +364,13 @@ def decide(
     refuse_text(keyring, "the name of who decided", decision.by, longest=LONGEST_NAME, needed=named)
     refuse_text(keyring, "the reason", decision.reason, longest=LONGEST_REASON, needed=reasoned)
     request = numbered(connection, members, number)
-    if request.state not in _MAY[kind]:
+    row = connection.execute(sa.select(requests).where(requests.c.id == number)).one()
+    to_purge = interim and request.state is RequestState.ANSWERED and row.first_round is not None
+    if request.state not in _MAY[kind] and not (kind is EventKind.EXTENDED and to_purge):
         raise RequestNotOpen(
             f"request {number} is {request.state.value}: it cannot be {kind.value}; nothing was changed"
         )
-    client = connection.execute(sa.select(requests.c.client).where(requests.c.id == number)).scalar_one()
-    if client == UNKNOWN:
+    if row.client == UNKNOWN:
         raise RequestNotOpen(
             f"request {number} is for clients who were forgotten before the run was restored: nobody decides about "
             "it, it is answered before anything else; nothing was changed"
