@@ -49,6 +49,7 @@ from disavow.ledger.requests import (
     cancel,
     decide,
     give_up_forgotten,
+    note_not_held,
     note_word,
     place,
     place_for_records,
@@ -496,6 +497,11 @@ class Ledger(Reader):
         """
         with self._connect() as connection, database.room_to_write(self.directory):
             return journal.complete_record_requests(connection, self.members)
+
+    def note_not_held(self, request: int, said: Decision) -> None:
+        """Note, once, that a client holds no such records as a request names; see `requests.note_not_held`."""
+        with self._begin() as connection:
+            note_not_held(connection, self.members, request, said)
 
     def note_word(self, request: int, word: bytes) -> None:
         """Note a client's signed word that it removed the records of a request: its digest, which names nobody.

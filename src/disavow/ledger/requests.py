@@ -264,6 +264,26 @@ def note_word(connection: sa.Connection, members: Members, number: int, word: Si
     connection.execute(requests.update().where(requests.c.id == number).values(word=word.digest))
 
 
+def note_not_held(connection: sa.Connection, members: Members, number: int, said: Decision) -> None:
+    """Note, once, that a client holds no such records as a judged request names; `said` by its node.
+
+    Raises:
+        UnknownRequest: There is no such request.
+        RunError: It is none for records, or waits: nobody was told to leave them out.
+        TextNamesClient: Name or reason contain the id of a client.
+
+    """
+    refuse_text(members.keyring, "the name of who says so", said.by, longest=LONGEST_NAME)
+    refuse_text(members.keyring, "the reason", said.reason, longest=LONGEST_REASON)
+    request = numbered(connection, members, number)
+    if request.records is None or not request.judged:
+        raise RunError(f"request {number} is none for records that were excluded; nothing was changed")
+    if any(event.kind is EventKind.NOT_HELD for event in request.history):
+        return
+    told: dict[str, Any] = {"at": said.at, "by": said.by, "reason": said.reason}
+    note_event(connection, members.keyring, number, EventKind.NOT_HELD, **told)
+
+
 def place_for_unknown(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> int:
     """Make one request wait for all who were forgotten and are in a run that was restored from a backup."""
     waiting = connection.execute(_request_of(UNKNOWN)).scalar()
