@@ -527,5 +527,5 @@ def test_the_data_of_whoever_returns_is_bound_again_on_first_use(tmp_path: Path,
     with disavow.Federation.open(trained) as federation:
         assert federation.ledger.data_digests() == before
     other = {f"clinic-{i}": rows(i if i != 1 else 77) for i in range(6)}
-    with disavow.Federation.open(trained, own_task(clients=other)) as federation, refuses(CannotRetrain, "clinic-1"):
-        federation.train(rounds=5)
+    with disavow.Federation.open(trained, own_task(clients=other)) as changed, refuses(CannotRetrain, "clinic-1"):
+        changed.train(rounds=5)

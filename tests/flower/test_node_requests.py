@@ -286,7 +286,7 @@ def test_and_after_a_rollback_that_undoes_its_last_round(hospitals: Hospitals) -
         gone.extend(i for i in hospitals.keys if hospitals.client(i) in mates and i != LEAVER)
         leaving(hospitals, LEAVER)()
 
-    hospitals.train(4, {1: leave_one_after_the_other, 2: lambda: leaving(hospitals, gone[0])()})
+    hospitals.train(4, {1: leave_one_after_the_other, 2: lambda: leaving(hospitals, *gone[:1])()})  # noqa: PLW0108 - nobody is known yet
     first, second = hospitals.requests()
     assert first.verdict is not None
     assert second.verdict is not None

@@ -289,9 +289,7 @@ class Delivery:
         while due:
             now = {node: (key, opened) for key, opened, node in reversed(due)}
             due = [(key, opened, node) for key, opened, node in due if now[node][0] != key]
-            configs = {
-                node: config for node, each in now.items() if (config := self._proof_of(*each)) is not None
-            }
+            configs = {node: config for node, each in now.items() if (config := self._proof_of(*each)) is not None}
             replies = self._send(configs, _SECONDS)
             for node in configs:
                 key, _ = now[node]

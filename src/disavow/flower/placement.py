@@ -3,7 +3,8 @@
 A node's reply brings them (`node_requests`). Each is checked before anything is placed: it names this run and the
 client that the node is known as, it is not older than a month, and it is signed with that client's key, unless the
 strategy was told to do without. It is kept beside the openings as evidence of who asked: outside the run, which
-names nobody. The request's history says that the node has asked, and has the digest of that file. Its nonce is in the name of that file, so that the same request counts once, also after a restart.
+names nobody. The request's history says that the node has asked, and has the digest of that file. Its nonce is in
+the name of the file, so that the same request counts once, also after a restart.
 """
 
 from __future__ import annotations
