@@ -596,8 +596,9 @@ class Federation:
         if self.ledger.writable:
             return
         signer = load_signer(self.keys, self.ask)
-        self.ledger.close()
+        reading = self.ledger
         self.ledger = Ledger.open(self.directory, write=True, signer=signer, keys=self.keys)
+        reading.close()
         runs.refuse_changed(self.ledger, self.settings)
 
     def answer(self, callbacks: Callbacks = _NOBODY) -> tuple[ErasureRequest, ...]:
@@ -686,14 +687,20 @@ class Federation:
         )
 
     def purge(
-        self, *, confirm: Callable[[PurgeForecast], None] | None = None, callbacks: Callbacks = _NOBODY
+        self,
+        *,
+        wait: float = 60.0,
+        confirm: Callable[[PurgeForecast], None] | None = None,
+        callbacks: Callbacks = _NOBODY,
     ) -> Purged:
         """Remove all leavers so far from the model, by one exact retraining of the rounds that they were in.
 
         Requests that wait are judged first, and purged with the others. Killed at any instant, whoever opens the
-        run for training completes it. Each leaver gets a second proof.
+        run for training completes it. Each leaver gets a second proof. Another process that holds the run is waited
+        for; where the settings promise a purge, that process purges by itself in time.
 
         Args:
+            wait: Seconds to wait for another process that holds the run.
             confirm: Sees what would happen before anything is undone, and may end it by an exception.
             callbacks: Who hears how far it is.
 
@@ -704,20 +711,49 @@ class Federation:
             ConfigError: The run's mechanism does not retrain exactly.
             PurgeRefused: Not all rounds could be retrained; nothing was undone.
             CannotRetrain: What trained the run is not to be had here; nothing was undone.
-            RunInUse: Another process holds the run.
+            RunInUse: Another process holds the run, and has neither let go of it nor purged in time.
 
         """
         refuse_approximate(self.mechanism)
-        told = self.forecast_purge()
+        told, before = self.forecast_purge(), self.ledger.purged()
         if confirm is not None and told:
             confirm(told)
-        self._take_lock()
-        return self._purge(self._tracked(callbacks))
+        if self._waits_to_purge(callbacks, needed=bool(told), deadline=time.monotonic() + wait):
+            return self._purge(self._tracked(callbacks), before)
+        return Purged(str(self.directory), self.requests(sorted(self.ledger.purged() - before)), None, 0)
 
-    def _purge(self, callbacks: Callbacks) -> Purged:
+    def _waits_to_purge(self, callbacks: Callbacks, *, needed: bool, deadline: float) -> bool:
+        """Take the run's lock as soon as whoever holds it lets go of it; False once that has purged where it is
+        `needed`, and nothing is left to purge.
+        """
+        told = False
+        while True:
+            try:
+                self._take_lock()
+            except RunInUse as error:
+                if needed and not self.forecast_purge():
+                    return False
+                if time.monotonic() >= deadline:
+                    raise RunInUse(f"{error}. Nothing was purged here: {self._who_purges()}") from None
+                if not told:
+                    callbacks.on_wait(f"{error}; waiting for it, {self._who_purges()}")
+                    told = True
+                time.sleep(_POLL_SECONDS)
+            else:
+                return True
+
+    def _who_purges(self) -> str:
+        """Say whether the process that holds the run purges by itself."""
+        due = self.purge_outlook().due
+        if due is not None:
+            return f"that process does it by itself between its rounds, by {due:%Y-%m-%d %H:%M} UTC"
+        return 'that process does it by itself only with deniability.purge = "deadline"'
+
+    def _purge(self, callbacks: Callbacks, before: frozenset[int] | None = None) -> Purged:
+        """Purge, holding the lock; `before` are the requests that were purged when it was asked for."""
         from disavow.erasure.purge import purge
 
-        ledger, before = self.ledger, self.ledger.purged()
+        ledger, before = self.ledger, self.ledger.purged() if before is None else before
         told = self.forecast_purge()
         if not told or told.obstacle is not None:
             self._answer(callbacks)  # and whatever was interrupted, an earlier purge too
