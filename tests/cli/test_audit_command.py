@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.audit_table import table
 from disavow import config
 from disavow.audit.attackers import ATTACKERS
 from disavow.audit.audit import Effort, worlds_to_detect
@@ -267,3 +268,6 @@ def test_a_purge_is_audited_beside_the_answer_before_it(run: Path, tmp_path: Pat
         assert found["answered_minus_retrained"]["interval"] != found["served_minus_retrained"]["interval"]
     assert told["clean"] == all(found["served_minus_retrained"]["contains_zero"] for found in told["attackers"])
     assert "Until the purge, after the answer alone, " in told["conclusion"]
+    lines = list(table(told))
+    assert len(lines) == 2 + len(told["attackers"])
+    assert all(line.count("|") == 8 for line in lines)
