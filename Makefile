@@ -48,10 +48,10 @@ test-postgres: $(VENV)/.flower  ## Run the tests of ledgers in PostgreSQL, with 
 	$(BIN)/python -m pytest -m 'postgres and not torture' --numprocesses 2 --dist loadfile tests/postgres
 	$(BIN)/python -m pytest -m 'not torture' --numprocesses 2 --dist worksteal --database postgres \
 		tests/ledger/test_ledger.py tests/ledger/test_reader.py tests/ledger/test_journal.py tests/ledger/test_requests.py \
-		tests/ledger/test_fsck.py tests/ledger/test_fsck_proofs.py \
+		tests/ledger/test_request_events.py tests/ledger/test_fsck.py tests/ledger/test_fsck_proofs.py \
 		tests/ledger/test_copying.py tests/ledger/test_retention.py tests/ledger/test_lock.py \
 		tests/erasure/test_erase.py tests/erasure/test_erase_interrupted.py tests/erasure/test_erase_traces.py tests/erasure/test_purge.py \
-		tests/kill/test_erasure_kills.py tests/kill/test_training_kills.py tests/flower/test_strategy.py
+		tests/erasure/test_record_requests.py tests/kill/test_purge_kills.py tests/kill/test_erasure_kills.py tests/kill/test_training_kills.py tests/flower/test_strategy.py
 
 test-browser: $(VENV)/.browser  ## Run the tests of the pages in Chromium (about two minutes); needs `apt-get install chromium`
 	@command -v chromium >/dev/null || { echo "make test-browser needs Chromium: apt-get install chromium" >&2; exit 1; }

@@ -100,9 +100,12 @@ def _run(asked: Asked, made: dict[str, Artefact], kept: Results, console: Consol
         report = work.measure(_PAPER, epochs=_EPOCHS, streams=asked.streams, seed=1)
         work_report.write(kept.work_file, report)
     if PURGE_WORK in made:
-        found = purge_work.measure(_PAPER, epochs=_EPOCHS, streams=asked.streams, seed=1)
-        table = purge_work.markdown(_PAPER, found, epochs=_EPOCHS, streams=asked.streams)
-        write_durably(kept.purge_work_file, table.encode())
+        tables = []
+        for during in (False, True):
+            found = purge_work.measure(_PAPER, epochs=_EPOCHS, streams=asked.streams, seed=1, during=during)
+            told = purge_work.markdown(_PAPER, found, epochs=_EPOCHS, streams=asked.streams, during=during)
+            tables.append(told)
+        write_durably(kept.purge_work_file, "\n".join(tables).encode())
     if ODDS in made:
         _run_odds(asked, kept, workroom, console)
 

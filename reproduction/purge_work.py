@@ -4,6 +4,9 @@ A model of the paper's federation is in use, and in one month 30 of its 50 clien
 the other. FedAvg trains all rounds again at each request. The plain method does so only where too few survivors
 remain, and leaves deniable leavers in the model; with a purge, one more retraining at the end of the month removes
 them all.
+
+The same where the model is still being trained: the requests come after as many of its rounds, drawn at random, and
+the purge after the last round. Retraining at a request then takes fewer rounds, and so less is saved.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ class MonthlyWork:
     high: float
 
 
-def measure(federation: Federation, *, epochs: int, streams: int, seed: int) -> list[MonthlyWork]:
+def measure(
+    federation: Federation, *, epochs: int, streams: int, seed: int, during: bool = False
+) -> list[MonthlyWork]:
     """Judge every request of every stream, for FedAvg and for both ways of clustering, without and with a purge.
 
     Args:
@@ -47,14 +52,16 @@ def measure(federation: Federation, *, epochs: int, streams: int, seed: int) -> 
         epochs: Local epochs of a round.
         streams: How many months.
         seed: Of everything.
+        during: Requests come while the model is trained, and not after that.
 
     """
-    plain = _outcomes(federation, 1, 1, "fresh", streams, seed)
+    asked_after = _rounds_asked(federation, streams, seed, during=during)
+    plain = _outcomes(federation, 1, 1, "fresh", asked_after, seed)
     drawn = np.random.default_rng(seed).integers(streams, size=(_RESAMPLES, streams))
     base = plain.retrained_clients.astype(np.float64) * epochs
     found = [_row("FedAvg, retrained at each request", "", plain, base, base, drawn)]
     for clustering in CLUSTERINGS:
-        outcomes = _outcomes(federation, K, X, clustering, streams, seed)
+        outcomes = _outcomes(federation, K, X, clustering, asked_after, seed)
         work = outcomes.retrained_clients.astype(np.float64) * epochs
         purge = outcomes.purged_clients.astype(np.float64) * epochs
         found.append(_row("answered at once, never purged", clustering, outcomes, work, base, drawn))
@@ -62,9 +69,19 @@ def measure(federation: Federation, *, epochs: int, streams: int, seed: int) -> 
     return found
 
 
-def _outcomes(federation: Federation, k: int, x: int, clustering: str, streams: int, seed: int) -> Outcomes:
-    requests = np.full(streams, REQUESTS, dtype=np.int32)
-    asked_after = np.full((streams, REQUESTS), federation.rounds, dtype=np.int32)
+def _rounds_asked(federation: Federation, streams: int, seed: int, *, during: bool) -> npt.NDArray[np.int32]:
+    """After which round each request comes, one stream a row: the last, or as many of all rounds as there are."""
+    if not during:
+        return np.full((streams, REQUESTS), federation.rounds, dtype=np.int32)
+    every = np.tile(np.arange(1, federation.rounds + 1, dtype=np.int32), (streams, 1))
+    drawn = np.random.default_rng([seed, REQUESTS]).permuted(every, axis=1)[:, :REQUESTS]
+    return np.sort(drawn, axis=1)
+
+
+def _outcomes(
+    federation: Federation, k: int, x: int, clustering: str, asked_after: npt.NDArray[np.int32], seed: int
+) -> Outcomes:
+    requests = np.full(len(asked_after), REQUESTS, dtype=np.int32)
     once = Federation(federation.clients, federation.rounds, 0.0, purge_every=federation.rounds)
     rng = np.random.default_rng(seed)
     return live_through(once, requests, asked_after, k=k, x=x, clustering=clustering, rng=rng)
@@ -84,7 +101,9 @@ def _row(
     return MonthlyWork(method, clusters, rollbacks, mean, float(base.mean()) / mean, low, high)
 
 
-def markdown(federation: Federation, found: list[MonthlyWork], *, epochs: int, streams: int) -> str:
+def markdown(
+    federation: Federation, found: list[MonthlyWork], *, epochs: int, streams: int, during: bool = False
+) -> str:
     """Write the table.
 
     Args:
@@ -92,12 +111,14 @@ def markdown(federation: Federation, found: list[MonthlyWork], *, epochs: int, s
         found: Its rows.
         epochs: Local epochs of a round.
         streams: Over how many months.
+        during: As for `measure`.
 
     """
     headings = ("", "clusters", "rollbacks", "client-epochs", "times less (95 %)")
     lines = aligned(headings, list(_cells(found)))
     about = (
-        f"{REQUESTS} requests in a month, after {federation.rounds} rounds of {federation.clients} clients with "
+        f"{REQUESTS} requests in a month, {'spread over' if during else 'after'} {federation.rounds} rounds of "
+        f"{federation.clients} clients with "
         f"{epochs} local epochs (k = {K}, x = {X}); means over {streams:,} streams"
     )
     return "\n".join([about, "", *lines, ""])

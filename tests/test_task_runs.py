@@ -500,3 +500,32 @@ def test_tcga_brca_trains_where_its_data_is_at_hand(tmp_path: Path, keys: Path) 
         assert len(federation.clients()) == 6
     assert last.evaluation is not None
     assert last.evaluation.metrics["concordance"] > 0.5
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_the_data_of_whoever_returns_is_bound_again_on_first_use(tmp_path: Path, keys: Path, held: bool) -> None:
+    """By the next process that loads the task, and by one that has loaded it before."""
+    trained = tmp_path / "returns"
+
+    def readmit(summary: object = None) -> None:
+        with disavow.Federation.open(trained) as other:
+            if "clinic-1" not in other.clients():
+                other.readmit("clinic-1", by="officer", reason="consents again")
+
+    with disavow.Federation.create(trained, own_task(), policy=POLICY, rounds=2) as federation:
+        federation.train()
+        before = federation.ledger.data_digests()
+        federation.erase("clinic-1")
+        assert "clinic-1" not in federation.ledger.data_digests()
+        if held:
+            federation.train(Callbacks(on_round=readmit), rounds=4)
+            assert federation.ledger.rounds_with("clinic-1") == (4,)
+    if not held:
+        readmit()
+        with disavow.Federation.open(trained, own_task()) as federation:
+            federation.train(rounds=3)
+    with disavow.Federation.open(trained) as federation:
+        assert federation.ledger.data_digests() == before
+    other = {f"clinic-{i}": rows(i if i != 1 else 77) for i in range(6)}
+    with disavow.Federation.open(trained, own_task(clients=other)) as changed, refuses(CannotRetrain, "clinic-1"):
+        changed.train(rounds=5)

@@ -196,6 +196,8 @@ class Federation:
     _follower: Follower | None = None
     _left_out: Mapping[str, Exclusions] = field(default_factory=dict, repr=False)
     """The erased records that the engine was built without, as far as this federation has looked."""
+    _bound: frozenset[str] = frozenset()
+    """The clients whose data was compared with what the run knows of it, as far as this federation has looked."""
     _not_purged: str = ""
     """Why a purge that is due could not be done, as it was last noted."""
 
@@ -391,6 +393,7 @@ class Federation:
         """
         if self._prepared is None:
             self._left_out = self.ledger.exclusions()  # before: what is erased meanwhile is left out later
+            self._bound = frozenset(self.ledger.clients())
             with self.loading() as on_progress:
                 self._prepared = runs.prepare_again(
                     self.ledger, self.settings, task=self.task, on_progress=on_progress
@@ -413,11 +416,15 @@ class Federation:
         return CurrentEngine(self._current_engine)
 
     def _current_engine(self) -> Engine:
-        """The engine of the task without what was erased by now; built again where that has become more."""
-        prepared, erased = self.prepared, self.ledger.exclusions()
-        if erased != self._left_out:
+        """The engine of the task without what was erased by now; built again where that has become more.
+
+        Whoever has come in since, readmitted by another process, is compared with what the run knows of its data.
+        """
+        prepared, erased, clients = self.prepared, self.ledger.exclusions(), frozenset(self.ledger.clients())
+        if erased != self._left_out or not clients <= self._bound:
             self._prepared = prepared = runs.prepare_without_erased(self.ledger, self.settings, prepared)
             self._left_out = erased
+        self._bound = clients  # who has left is compared again if it returns
         return prepared.engine
 
     def record_keys_of(self, client: str) -> tuple[str, ...] | None:
@@ -589,8 +596,9 @@ class Federation:
         if self.ledger.writable:
             return
         signer = load_signer(self.keys, self.ask)
-        self.ledger.close()
+        reading = self.ledger
         self.ledger = Ledger.open(self.directory, write=True, signer=signer, keys=self.keys)
+        reading.close()
         runs.refuse_changed(self.ledger, self.settings)
 
     def answer(self, callbacks: Callbacks = _NOBODY) -> tuple[ErasureRequest, ...]:
@@ -679,14 +687,20 @@ class Federation:
         )
 
     def purge(
-        self, *, confirm: Callable[[PurgeForecast], None] | None = None, callbacks: Callbacks = _NOBODY
+        self,
+        *,
+        wait: float = 60.0,
+        confirm: Callable[[PurgeForecast], None] | None = None,
+        callbacks: Callbacks = _NOBODY,
     ) -> Purged:
         """Remove all leavers so far from the model, by one exact retraining of the rounds that they were in.
 
         Requests that wait are judged first, and purged with the others. Killed at any instant, whoever opens the
-        run for training completes it. Each leaver gets a second proof.
+        run for training completes it. Each leaver gets a second proof. Another process that holds the run is waited
+        for; where the settings promise a purge, that process purges by itself in time.
 
         Args:
+            wait: Seconds to wait for another process that holds the run.
             confirm: Sees what would happen before anything is undone, and may end it by an exception.
             callbacks: Who hears how far it is.
 
@@ -697,20 +711,50 @@ class Federation:
             ConfigError: The run's mechanism does not retrain exactly.
             PurgeRefused: Not all rounds could be retrained; nothing was undone.
             CannotRetrain: What trained the run is not to be had here; nothing was undone.
-            RunInUse: Another process holds the run.
+            RunInUse: Another process holds the run, and has neither let go of it nor purged in time.
 
         """
         refuse_approximate(self.mechanism)
-        told = self.forecast_purge()
+        told, before = self.forecast_purge(), self.ledger.purged()
         if confirm is not None and told:
             confirm(told)
-        self._take_lock()
-        return self._purge(self._tracked(callbacks))
+        if self._waits_to_purge(callbacks, needed=bool(told), deadline=time.monotonic() + wait):
+            return self._purge(self._tracked(callbacks), before)
+        return Purged(str(self.directory), self.requests(sorted(self.ledger.purged() - before)), None, 0)
 
-    def _purge(self, callbacks: Callbacks) -> Purged:
+    def _waits_to_purge(self, callbacks: Callbacks, *, needed: bool, deadline: float) -> bool:
+        """Take the run's lock as soon as whoever holds it lets go of it; False once that has purged where it is
+        `needed`, and nothing is left to purge.
+        """
+        told = False
+        while True:
+            try:
+                self._take_lock()
+            except RunInUse as error:
+                if needed and not self.forecast_purge():
+                    return False
+                if time.monotonic() >= deadline:
+                    raise RunInUse(f"{error}. Nothing was purged here: {self._who_purges()}") from None
+                if not told:
+                    callbacks.on_wait(f"{error}; waiting for it, {self._who_purges()}")
+                    told = True
+                time.sleep(_POLL_SECONDS)
+            else:
+                return True
+
+    def _who_purges(self) -> str:
+        """Say whether the process that holds the run purges by itself."""
+        due = self.purge_outlook().due
+        if due is not None:
+            return f"that process does it by itself between its rounds, by {due:%Y-%m-%d %H:%M} UTC"
+        return 'that process does it by itself only with deniability.purge = "deadline"'
+
+    def _purge(self, callbacks: Callbacks, before: frozenset[int] | None = None) -> Purged:
+        """Purge, holding the lock; `before` are the requests that were purged when it was asked for."""
         from disavow.erasure.purge import purge
 
-        ledger, before, begun = self.ledger, self.ledger.purged(), len(self.ledger.purges())
+        ledger, before = self.ledger, self.ledger.purged() if before is None else before
+        begun = len(ledger.purges())
         told = self.forecast_purge()
         if not told or told.obstacle is not None:
             self._answer(callbacks)  # and whatever was interrupted, an earlier purge too
@@ -1005,6 +1049,9 @@ class Federation:
     def extend(self, number: int, *, by: str, reason: str, until: datetime | None = None) -> ErasureRequest:
         """Extend the deadline of a request, once and before it is due (GDPR Art. 12(3)).
 
+        Where the settings promise a purge, also that of an answered request whose client is yet to be purged: the
+        purge begins as much later.
+
         Args:
             number: The request.
             by: Who extends it.
@@ -1027,7 +1074,13 @@ class Federation:
         self, number: int, kind: EventKind, by: str, reason: str, *, until: datetime | None = None
     ) -> ErasureRequest:
         with Ledger.open(self.directory, shared=True, keys=self.keys) as ledger:
-            ledger.decide_request(number, kind, Decision(by, self.clock(), reason), until=until)
+            ledger.decide_request(
+                number,
+                kind,
+                Decision(by, self.clock(), reason),
+                until=until,
+                interim=self.settings.deniability.purge == "deadline",
+            )
             return self._with_approval(ledger.request(number))
 
     def cancel(self, client: str | int, *, by: str = "", reason: str = "") -> ErasureRequest:

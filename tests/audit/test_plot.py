@@ -38,7 +38,7 @@ def test_each_attacker_has_a_panel_with_its_stages_and_their_auc() -> None:
         legend = axes.get_legend()
         assert legend is not None
         labels = [text.get_text() for text in legend.get_texts()]
-        assert labels == [*(f"{stage}: AUC {auc(stages[stage])}" for stage in Stage), "chance"]
+        assert labels == [*(f"{stage}: AUC {auc(stages[stage])}" for stage in Stage if stage in stages), "chance"]
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
         assert axes.get_xlim() == (1 / 160, 1)
         assert [text.get_text() for text in axes.texts] == ["too few absent units to say"]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.audit_table import table
 from disavow import config
 from disavow.audit.attackers import ATTACKERS
 from disavow.audit.audit import Effort, worlds_to_detect
@@ -244,3 +245,29 @@ def test_an_erasure_removes_what_an_interrupted_audit_left_and_its_client_cannot
 
 def test_no_run_no_audit(tmp_path: Path) -> None:
     assert_refused(disavow("audit", tmp_path / "none", "--client", "client-01"), RunMissing, tmp_path / "none")
+
+
+def test_a_purge_is_audited_beside_the_answer_before_it(run: Path, tmp_path: Path) -> None:
+    """Somebody in the large cluster is deniable: the model stays until the purge, which retrains all of it."""
+    with Ledger.open(run) as ledger:
+        deniable = max(ledger.membership(1), key=len)[0]
+    before = files_of(run)
+    plot = tmp_path / "roc.svg"
+    done = disavow("audit", run, "--client", deniable, *QUICK, "--purge", "--json", "--plot", plot)
+    assert done.returncode in (0, 1), done.stderr
+    assert files_of(run) == before
+    assert "answered: AUC" in plot.read_text()
+    told = json.loads(done.stdout)
+    assert (told["purged"], told["effort"]["purge"], told["verdicts"]) == (True, True, {"deniable": 16})
+    assert told["rehearsed"]["moved"] > 0
+    for found in told["attackers"]:
+        assert list(found["stages"]) == ["before", "answered", "served", "retrained"]
+        # the answer alone changes nothing, so whoever sees the model sees what it saw before
+        assert found["stages"]["answered"] == found["stages"]["before"]
+        assert found["stages"]["served"] != found["stages"]["before"]
+        assert found["answered_minus_retrained"]["interval"] != found["served_minus_retrained"]["interval"]
+    assert told["clean"] == all(found["served_minus_retrained"]["contains_zero"] for found in told["attackers"])
+    assert "Until the purge, after the answer alone, " in told["conclusion"]
+    lines = list(table(told))
+    assert len(lines) == 2 + len(told["attackers"])
+    assert all(line.count("|") == 8 for line in lines)

@@ -419,3 +419,20 @@ def test_one_of_several_requests_is_cancelled_by_its_number(tmp_path: Path) -> N
         assert federation.answer() == ()
         assert federation.ledger.exclusions() == {}
     assert not fsck(run)
+
+
+def test_updates_that_were_kept_of_a_client_that_stays_are_neither_forecast_nor_used(tmp_path: Path) -> None:
+    settings = settings_of(11, rounds=4, mechanism={"name": "federaser", "interval": 1})
+    x = settings.policy.k  # nobody can be spared: whoever is withdrawn takes the run back to round 1
+    settings = settings.model_copy(update={"deniability": settings.deniability.model_copy(update={"x": x})})
+    task = RandomTask(11, clients=9)
+    run = trained(tmp_path / "run", task, settings)
+    asked = {"site-1": [task.record_keys("site-1")[0]]}
+    with Federation.open(run, task) as federation:
+        foretold = federation.forecast(asked).forecast
+        [answered] = federation.erase(asked).requests.values()
+    assert foretold is not None
+    assert answered.cost is not None
+    assert (foretold.verdict.undoes, answered.cost.rounds) == (1, 4)
+    assert foretold.cost.client_epochs == answered.cost.client_epochs == 3 * 8  # nine clients, and one of them new
+    assert foretold.cost.exchanged_bytes == answered.cost.exchanged_bytes

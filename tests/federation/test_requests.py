@@ -7,6 +7,8 @@ import io
 import re
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,8 +17,16 @@ import pytest
 
 from disavow import config
 from disavow.domain import Approval, EventKind, RequestState, VerdictKind
-from disavow.errors import ForecastChanged, RequestNotOpen, TextNamesClient, UnknownRequest
-from disavow.federation import Federation
+from disavow.erasure.erase import judgement_due
+from disavow.errors import (
+    DeadlineRefused,
+    ForecastChanged,
+    RequestNotOpen,
+    RunInUse,
+    TextNamesClient,
+    UnknownRequest,
+)
+from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, database
 from tests.federation.making import PASSPHRASE, pair
 from tests.refusals import refuses
@@ -255,3 +265,96 @@ assert "torch" not in sys.modules
 def test_every_allowed_value_of_the_setting_is_the_ones_documented() -> None:
     for value in ("never", "rollback", "always"):
         assert config.from_values({"requests": {"approval": value}}, source="tests").requests.approval == value
+
+
+def test_an_interim_answer_is_extended_where_a_purge_is_promised(run: Path) -> None:
+    clock = Clock()
+    with opened(run, clock=clock) as federation:
+        federation.erase(["client-03"])
+        with refuses(RequestNotOpen):
+            federation.extend(1, by="officer", reason="a purge takes long")  # nobody promised one
+        promised = federation.settings.deniability.model_copy(update={"purge": "deadline"})
+        federation.settings = federation.settings.model_copy(update={"deniability": promised})
+        [before] = federation.due()
+        assert (before.to_purge, before.request.due) == (True, datetime(2027, 2, 28, 12, tzinfo=UTC))
+        extended = federation.extend(1, by="officer", reason="a purge takes long")
+        assert (extended.state, extended.in_time) == (RequestState.ANSWERED, True)
+        assert extended.history[-1].kind is EventKind.EXTENDED
+        [after] = federation.due()
+        assert after.request.due == datetime(2027, 4, 30, 12, tzinfo=UTC)
+        assert federation.purge_outlook().due == after.request.due
+        clock.now = before.request.due
+        assert not federation.purge_outlook().begins
+        federation.answer()
+        assert federation.request(1).purged_at is None
+        with refuses(DeadlineRefused):
+            federation.extend(1, by="officer", reason="and longer")  # once
+        clock.now = after.request.due
+        federation.answer()
+        assert federation.request(1).purged_at is not None
+        with refuses(RequestNotOpen):
+            federation.extend(1, by="officer", reason="what for")
+    assert not any(finding.fault for finding in Federation.open(run).check())
+
+
+def test_requests_that_nobody_has_approved_are_not_due_to_be_judged(run: Path, rollback: list[str]) -> None:
+    first, second = rollback
+
+    def due(federation: Federation) -> bool:
+        return judgement_due(federation.ledger, federation.options, federation.mechanism)
+
+    with opened(run, "always") as federation:
+        assert not due(federation)
+        federation.erase([first])
+        assert not due(federation)
+    with opened(run, "never") as federation:
+        assert due(federation)
+        federation.pause(1, by="officer", reason="whose?")
+        assert not due(federation)
+        federation.resume_request(1, by="officer", reason="seen")
+    with opened(run, "rollback") as federation:
+        assert due(federation)  # it is deniable, which nobody has to approve
+        federation.erase([second])
+        assert federation.request(2).on_hold
+        assert not due(federation)
+        federation.approve(2, by="officer")
+        assert due(federation)
+
+
+def test_a_purge_waits_for_whoever_holds_the_run_and_says_whether_that_purges(run: Path) -> None:
+    with opened(run) as federation:
+        federation.erase(["client-03"])
+        told: list[str] = []
+        with database.lock(run):
+            with refuses(RunInUse, "only with deniability.purge"):
+                federation.purge(wait=0.3, callbacks=Callbacks(on_wait=told.append))
+            promised = federation.settings.deniability.model_copy(update={"purge": "deadline"})
+            federation.settings = federation.settings.model_copy(update={"deniability": promised})
+            with refuses(RunInUse, "does it by itself between its rounds, by 2027-02-28 12:00 UTC"):
+                federation.purge(wait=0, callbacks=Callbacks(on_wait=told.append))
+        assert len(told) == 1
+        holding = threading.Event()
+
+        def hold() -> None:
+            with database.lock(run):
+                holding.set()
+                time.sleep(0.5)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        assert holding.wait(10)
+        assert [request.number for request in federation.purge().requests] == [1]
+        holder.join()
+
+
+def test_it_ends_once_whoever_holds_the_run_has_purged(run: Path) -> None:
+    with opened(run) as federation:
+        federation.erase(["client-03"])
+    with opened(run) as waiting, opened(run) as holder:
+        holder.train(rounds=2)  # it takes the lock, and keeps it
+
+        def meanwhile(why: str) -> None:
+            holder.purge()
+
+        done = waiting.purge(callbacks=Callbacks(on_wait=meanwhile))
+        assert ([request.number for request in done.requests], done.left) == ([1], 0)

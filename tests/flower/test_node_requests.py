@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -14,13 +15,15 @@ pytest.importorskip("flwr")
 
 from flwr.app import ConfigRecord
 
-from disavow.domain import RequestState
+from disavow.domain import EventKind, RequestState
 from disavow.errors import ConfigError
 from disavow.flower.client import ask_erasure
 from disavow.flower.node_keys import NodeSigner
 from disavow.flower.node_requests import SignedRequest
+from disavow.ledger import Ledger
 from tests.flower.builders import rounds_asked, strategy
 from tests.flower.hospitals import Hospitals
+from tests.rounds.builders import MOMENT
 
 pytestmark = pytest.mark.flower
 
@@ -203,3 +206,101 @@ def test_what_is_no_key_of_a_node_is_refused(tmp_path: Path, content: bytes) -> 
 def test_which_requests_are_taken_must_be_a_known_word(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         strategy(tmp_path / "run", accept_node_requests="maybe")
+
+
+def test_the_history_says_that_the_node_asked_and_what_it_signed(hospitals: Hospitals) -> None:
+    hospitals.train(3, {1: lambda: ask_erasure(hospitals.evidence(LEAVER), node_key=hospitals.keys[LEAVER])})
+    [kept] = hospitals.run.with_name("run.openings").glob("asked-1-*.json")
+    [request] = hospitals.requests()
+    received = request.history[0]
+    assert (received.kind, received.actor) == (EventKind.RECEIVED, "the node itself")
+    assert received.reason is not None
+    assert received.reason.startswith("signed with its key; ")
+    assert hashlib.sha256(kept.read_bytes()).hexdigest() in received.reason
+    assert hospitals.client(LEAVER).removeprefix("SHA256:") not in received.reason
+
+
+def test_a_client_called_as_the_history_would_call_it_is_heard_all_the_same(hospitals: Hospitals) -> None:
+    hospitals.grid.nodes[LEAVER] = hospitals.node(LEAVER, **{"client-id": "node"})
+    ask = lambda: ask_erasure(hospitals.evidence(LEAVER))  # noqa: E731
+    hospitals.train(3, {1: ask}, identity="client-id", accept_node_requests="unsigned")
+    [request] = hospitals.requests()
+    assert request.state is RequestState.ANSWERED
+    assert (request.history[0].actor, request.history[0].reason) == ("", "")
+
+
+# -- second proofs ---------------------------------------------------------------------------------------------
+
+
+def leaving(hospitals: Hospitals, *nodes: int) -> Callable[[], None]:
+    def place() -> None:
+        with Ledger.open(hospitals.run, shared=True, keys=hospitals.folder / "keys") as ledger:
+            ledger.place_requests([hospitals.client(i) for i in nodes], at=MOMENT)
+
+    return place
+
+
+def verifications(hospitals: Hospitals, i: int) -> dict[str, bool]:
+    """The proofs that a node has verified, and whether they hold."""
+    found = sorted(hospitals.kept(i).rglob("verification*.txt"))
+    return {str(p.relative_to(hospitals.kept(i))): p.read_text().startswith("the proof holds\n") for p in found}
+
+
+PURGES: dict[str, Any] = {"settings": {"deniability": {"purge": "deadline"}}}
+"""Requests of `MOMENT` are overdue, and so purged as soon as they are answered."""
+
+
+def test_a_second_proof_is_handed_to_the_leaver_after_a_purge(hospitals: Hospitals) -> None:
+    hospitals.train(4, {2: leaving(hospitals, LEAVER)}, **PURGES)
+    [request] = hospitals.requests()
+    assert request.purged_at is not None
+    assert verifications(hospitals, LEAVER) == {"verification.purged.txt": True, "verification.txt": True}
+    kept = hospitals.kept(LEAVER)
+    second = hospitals.run / "proofs" / "request-1.purged.json"
+    assert (kept / "proof.purged.json").read_bytes() == second.read_bytes()
+    assert (kept / "proof.json").read_bytes() != second.read_bytes()
+    assert not (kept / "complaints.txt").exists()
+    assert 3 not in rounds_asked(hospitals.grid.nodes[LEAVER])
+
+
+def test_of_records_too_whose_client_goes_on(hospitals: Hospitals) -> None:
+    def place() -> None:
+        with Ledger.open(hospitals.run, shared=True, keys=hospitals.folder / "keys") as ledger:
+            ledger.place_record_requests({hospitals.client(LEAVER): [f"record-{LEAVER}-1"]}, at=MOMENT)
+
+    hospitals.train(4, {2: place}, **PURGES)
+    assert verifications(hospitals, LEAVER) == {
+        "request-1/verification.purged.txt": True,
+        "request-1/verification.txt": True,
+    }
+    assert not (hospitals.kept(LEAVER) / "complaints.txt").exists()
+    assert rounds_asked(hospitals.grid.nodes[LEAVER]) == [1, 2, 1, 2, 3, 4]
+
+
+def test_and_after_a_rollback_that_undoes_its_last_round(hospitals: Hospitals) -> None:
+    gone: list[int] = []
+
+    def leave_one_after_the_other() -> None:
+        with Ledger.open(hospitals.run, keys=hospitals.folder / "keys") as ledger:
+            [mates] = [cluster for cluster in ledger.membership(1) if hospitals.client(LEAVER) in cluster]
+        gone.extend(i for i in hospitals.keys if hospitals.client(i) in mates and i != LEAVER)
+        leaving(hospitals, LEAVER)()
+
+    hospitals.train(4, {1: leave_one_after_the_other, 2: lambda: leaving(hospitals, *gone[:1])()})  # noqa: PLW0108 - nobody is known yet
+    first, second = hospitals.requests()
+    assert first.verdict is not None
+    assert second.verdict is not None
+    assert (str(first.verdict), second.verdict.undoes) == ("deniable", 1)
+    assert verifications(hospitals, LEAVER) == {"verification.purged.txt": True, "verification.txt": True}
+    assert verifications(hospitals, gone[0]) == {"verification.txt": True}  # none of its rounds stood at the answer
+
+
+def test_a_node_that_was_away_gets_both(hospitals: Hospitals) -> None:
+    hospitals.train(2)
+    node = hospitals.grid.nodes.pop(LEAVER)
+    leaving(hospitals, LEAVER)()
+    hospitals.train(3, **PURGES)
+    assert verifications(hospitals, LEAVER) == {}
+    hospitals.grid.nodes[LEAVER] = node
+    hospitals.train(4, **PURGES)
+    assert verifications(hospitals, LEAVER) == {"verification.purged.txt": True, "verification.txt": True}

@@ -14,14 +14,14 @@ pytest.importorskip("flwr")
 
 from flwr.app import ConfigRecord, Message
 
-from disavow.domain import RequestState, VerdictKind
+from disavow.domain import EventKind, RequestState, VerdictKind
 from disavow.errors import ConfigError
 from disavow.federation import Federation
 from disavow.flower.client import ask_erasure
 from disavow.flower.node_keys import NodeSigner
 from disavow.flower.opened_requests import OpenedRequests
 from disavow.flower.removal_words import RemovalWords
-from disavow.ledger import Ledger
+from disavow.ledger import Ledger, fsck
 from disavow.proof.envelope import Envelope
 from disavow.proof.notes import PublicKey
 from disavow.proof.statement import Predicate, decode_statement
@@ -208,8 +208,20 @@ def _logged(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_record_that_the_node_does_not_have_is_said_once(
     hospitals: Hospitals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hospitals.train(4, {1: placing_records(hospitals, "misspelt")})
+    hospitals.train(4, {1: placing_records(hospitals, "misspelt", RECORD)})
     assert len([text for text in warnings_of(caplog) if "misspelt, or were removed" in text]) == 1
+    [request] = hospitals.requests()
+    [said] = [event for event in request.history if event.kind is EventKind.NOT_HELD]
+    told = "its node has none of 1 of 2 records: misspelt, or removed before"
+    assert (said.actor, said.reason) == ("the node itself", told)
+    assert not any(finding.fault for finding in fsck(hospitals.run, keys=hospitals.folder / "keys"))
+
+
+def test_it_is_noted_also_where_rounds_are_retrained_and_of_its_own_request_alone(hospitals: Hospitals) -> None:
+    asked = {2: placing_records(hospitals, RECORD), 3: placing_records(hospitals, "misspelt")}
+    hospitals.train(4, asked, **ROLLS_BACK)
+    kinds = [[event.kind for event in request.history] for request in hospitals.requests()]
+    assert [each.count(EventKind.NOT_HELD) for each in kinds] == [0, 1]
 
 
 @pytest.mark.usefixtures("_logged")

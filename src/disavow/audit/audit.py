@@ -58,7 +58,8 @@ MOST = 100_000
 class Effort:
     """How much is tried. `worlds` are half with the client, half without; as many as half are retrained.
 
-    `detect` is the advantage that the audit is to see if there is one; None: whatever these worlds show.
+    `detect` is the advantage that the audit is to see if there is one; None: whatever these worlds show. With
+    `purge` the erasure is followed by a purge, and the model after that is the one that is served.
     """
 
     worlds: int = 64
@@ -66,6 +67,7 @@ class Effort:
     forgings: int = 10
     seed: int = 1
     detect: float | None = None
+    purge: bool = False
 
     def __post_init__(self) -> None:
         _require_even("worlds", self.worlds, FEWEST_WORLDS, "half of them with the client, half without")
@@ -223,18 +225,20 @@ def _audit(
 ) -> Audit:
     began = time.monotonic()
     attackers = able(subject)  # before hours of work
-    with rehearse(subject, folder, keys=keys, mechanism=mechanism) as rehearsal:
+    with rehearse(subject, folder, keys=keys, mechanism=mechanism, purged=effort.purge) as rehearsal:
         forgery = forge(rehearsal.ledger, recompute(rehearsal.engine), forgings=effort.forgings, seed=effort.seed)
         models = (rehearsal.before, rehearsal.served)
         before, served = (confidences(subject, model) for model in models)
+        interim = None if rehearsal.answered is None else confidences(subject, rehearsal.answered)
         superseding = np.stack([client_losses(subject, model) for model in models])
-        _refuse_overflow(superseding, before.own, before.held_out, served.own, served.held_out)
+        scored = [each for each in (before, served, interim) if each is not None]
+        _refuse_overflow(superseding, *(part for each in scored for part in (each.own, each.held_out)))
         served_weights = weights(rehearsal.served)
         moved = float((rehearsal.served.vector.double() - rehearsal.before.vector.double()).norm())
         departed = sum(request.judged for request in rehearsal.ledger.requests()) - 1
     subject = replace(subject, rounds=rehearsal.rounds)  # a run that is being trained goes on
     worlds = _worlds(subject, effort, folder, mechanism, rehearsal.participation, on_round)
-    handed = hand_out(subject, before, served, worlds, effort.seed)
+    handed = hand_out(subject, before, served, worlds, effort.seed, interim)
     found = tuple(attack(attacker, handed) for attacker in attackers)
     retrained = handed[Stage.RETRAINED]
     answers = {
@@ -269,6 +273,7 @@ def _audit(
         detect=effort.detect,
         needed=effort.needed,
         departed=departed,
+        purged=effort.purge,
         bound=bound,
         seconds=time.monotonic() - began,
     )
@@ -291,6 +296,7 @@ def _worlds(
             mechanism=mechanism,
             seed=effort.seed,
             participation=participation,
+            purged=effort.purge,
             on_round=on_round,
         )
 
@@ -307,6 +313,7 @@ def _identity(subject: Subject, effort: Effort, mechanism: Mechanism) -> str:
         "seed": effort.seed,
         "records": subject.records.tolist(),
         "unit": "record" if subject.erased else "client",
+        "purge": effort.purge,
         "policy": asdict(subject.policy),
     }
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
@@ -319,7 +326,12 @@ def _refuse_overflow(*signals: Floats) -> None:
 
 
 def hand_out(
-    subject: Subject, before: Records, served: Records, worlds: dict[Kind, list[World]], seed: int
+    subject: Subject,
+    before: Records,
+    served: Records,
+    worlds: dict[Kind, list[World]],
+    seed: int,
+    interim: Records | None = None,
 ) -> dict[Stage, list[Handed]]:
     """④ Hand out what attackers get at each stage; the stage *retrained* comes once for each retraining.
 
@@ -329,6 +341,7 @@ def hand_out(
         served: Those of the model after it.
         worlds: All worlds.
         seed: That of the audit.
+        interim: Signals of the model between the answer and a purge, where that is audited.
 
     Returns:
         What is handed out at each stage.
@@ -339,13 +352,14 @@ def hand_out(
         held=np.array([held_by(subject, world.key, seed) for world in worlds[Kind.SHADOW]], dtype=np.bool_),
     )
     absent = _as_worlds(worlds[Kind.WITHOUT], Stage.RETRAINED)
-    present = {stage: _as_worlds(worlds[Kind.WITH], stage) for stage in (Stage.BEFORE, Stage.SERVED)}
+    signals = {Stage.BEFORE: before, Stage.ANSWERED: interim, Stage.SERVED: served}
+    told = {stage: records for stage, records in signals.items() if records is not None}
+    present = {stage: _as_worlds(worlds[Kind.WITH], stage) for stage in told}
     never = _as_worlds(worlds[Kind.RETRAINED], Stage.RETRAINED)
     seen = Handed(before, shadows, present[Stage.BEFORE], absent, present[Stage.BEFORE], never)
     retrained = replace(seen, present=never)
     return {
-        Stage.BEFORE: [seen],
-        Stage.SERVED: [replace(seen, records=served, present=present[Stage.SERVED])],
+        **{stage: [replace(seen, records=told[stage], present=present[stage])] for stage in told},
         Stage.RETRAINED: [
             replace(retrained, records=world.seen[Stage.RETRAINED].records) for world in worlds[Kind.RETRAINED]
         ],
@@ -380,17 +394,16 @@ def attack(attacker: Attacker, handed: dict[Stage, list[Handed]]) -> Found:
     if attacker.unit == "world":
         retrainings = retrainings[:1]  # every retraining is in it already, as a world
     retrained = [attacker.scores(each) for each in retrainings]
-    scores = {
-        Stage.BEFORE: attacker.scores(handed[Stage.BEFORE][0]),
-        Stage.SERVED: attacker.scores(handed[Stage.SERVED][0]),
-        Stage.RETRAINED: median([(_estimate(each), each) for each in retrained]),
-    }
+    scores = {stage: attacker.scores(each[0]) for stage, each in handed.items() if stage is not Stage.RETRAINED}
+    scores[Stage.RETRAINED] = median([(_estimate(each), each) for each in retrained])
+    level, interim = simultaneous(LEVEL, len(ATTACKERS)), scores.get(Stage.ANSWERED)
     return Found(
         attacker=attacker.name,
         unit=attacker.unit,
         stages={stage: measure(each) for stage, each in scores.items()},
         retrainings=len(retrained),
-        difference=difference(scores[Stage.SERVED], retrained, simultaneous(LEVEL, len(ATTACKERS))),
+        difference=difference(scores[Stage.SERVED], retrained, level),
+        interim=None if interim is None else difference(interim, retrained, level),
     )
 
 

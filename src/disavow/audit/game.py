@@ -34,9 +34,10 @@ hold other records in the client's place.
 
 
 class Stage(StrEnum):
-    """Which model an attacker is handed."""
+    """Which model an attacker is handed. `answered` is there where a purge is audited: served until that."""
 
     BEFORE = "before"
+    ANSWERED = "answered"
     SERVED = "served"
     RETRAINED = "retrained"
 

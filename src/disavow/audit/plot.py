@@ -24,10 +24,11 @@ Curves = Mapping[str, Mapping[Stage, Scores] | Mapping[str, Scores]]
 """For each attacker, its scores at each stage."""
 
 _ABREAST = 3
-# vermillion, black and blue of Okabe and Ito's palette, three strokes and three widths: told apart by everyone, and
+# vermillion, green, black and blue of Okabe and Ito's palette, four strokes and widths: told apart by everyone, and
 # in grey; the widest is drawn first, so that curves that coincide still show
 _LOOKS: dict[Stage, dict[str, Any]] = {
     Stage.BEFORE: {"color": "#D55E00", "linestyle": (0, (1, 1.2)), "linewidth": 2.4, "zorder": 3},
+    Stage.ANSWERED: {"color": "#009E73", "linestyle": (0, (3, 1, 1, 1)), "linewidth": 2.1, "zorder": 3.5},
     Stage.RETRAINED: {"color": "#000000", "linestyle": "-", "linewidth": 1.1, "zorder": 4},
     Stage.SERVED: {"color": "#0072B2", "linestyle": (0, (5, 2)), "linewidth": 1.9, "zorder": 5},
 }

@@ -17,6 +17,7 @@ from disavow.audit.subject import Subject
 from disavow.domain import ErasureRequest
 from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms import Mechanism
+from disavow.erasure.purge import purge
 from disavow.errors import ConfigError
 from disavow.ledger import Ledger
 from disavow.ledger.copying import copy_run
@@ -33,6 +34,7 @@ class Rehearsal:
     """What the client's erasure came to, the models served before it and after it, and the copy that it left.
 
     `rounds` stood before it: a run that is being trained may have gone on since the subject was looked up.
+    `answered` is what is served between the answer and a purge, where one is rehearsed too; None where none is.
     `participation` says who takes part in which round, where that is secret.
     """
 
@@ -43,10 +45,13 @@ class Rehearsal:
     ledger: Ledger
     engine: Engine
     participation: SecretOrder | None
+    answered: Model | None = None
 
 
 @contextmanager
-def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism) -> Iterator[Rehearsal]:
+def rehearse(
+    subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism, purged: bool = False
+) -> Iterator[Rehearsal]:
     """Erase the client, or the records, in a copy, as `disavow erase` would in the run; then delete the copy.
 
     The copy's log and proof are signed with a key that exists nowhere else: a rehearsal answers for nobody.
@@ -56,12 +61,15 @@ def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism
         folder: Where the copy is made.
         keys: The folder of the operator's keys.
         mechanism: How rounds are rebuilt.
+        purged: Purge the copy after that, as `disavow purge` would.
 
     Returns:
         The copy after the erasure, and what became of it.
 
     Raises:
-        ConfigError: Somebody has asked to be forgotten since the audit began.
+        ConfigError: Somebody has asked to be forgotten since the audit began; or the mechanism does not retrain
+            exactly, and it is to be purged.
+        PurgeRefused: It cannot be purged.
 
     """
     scratch = folder / "rehearsal"
@@ -82,7 +90,10 @@ def rehearse(subject: Subject, folder: Path, *, keys: Path, mechanism: Mechanism
             options = replace(runs.round_options(subject.settings, participation=participation), retention=None)
             place_request(subject, ledger, options.clock())
             [answer] = answer_requests(ledger, engine, options, mechanism, openings=scratch / "openings")
-            yield Rehearsal(rounds, answer, before, _served(ledger), ledger, engine, participation)
+            answered = _served(ledger) if purged else None
+            if purged:
+                purge(ledger, engine, options, mechanism, openings=scratch / "openings")
+            yield Rehearsal(rounds, answer, before, _served(ledger), ledger, engine, participation, answered)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

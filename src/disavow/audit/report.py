@@ -36,7 +36,8 @@ class Attacked:
 @dataclass(frozen=True, eq=False)
 class Found:
     """One attacker: its success on each stage, and how much better it does on the served model than on retrained
-    ones. The stage *retrained* shows the median of `retrainings`.
+    ones. The stage *retrained* shows the median of `retrainings`. `interim` is the same difference for the model
+    that is served between the answer and a purge; None where none is audited.
     """
 
     attacker: str
@@ -44,6 +45,7 @@ class Found:
     stages: dict[Stage, Attacked]
     retrainings: int
     difference: Difference
+    interim: Difference | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +69,7 @@ class Audit:
     """The whole of it. `skipped` are attackers who lack something that the task does not have, and what; `classes`
     says that held-out records have the labels of the client's. `detect` is the advantage that was to be seen, and
     `needed` how many worlds that takes. `erased` are the records that were audited; where there are none, the whole
-    client was.
+    client was. `purged`: the served model is the one after a purge, which followed the erasure.
     """
 
     client: str
@@ -93,6 +95,7 @@ class Audit:
     skipped: Mapping[str, str] = field(default_factory=dict)
     classes: bool = True
     erased: tuple[str, ...] = ()
+    purged: bool = False
 
     @property
     def unit(self) -> str:
@@ -154,8 +157,9 @@ class Audit:
             intervals = ", ".join(f"{found.attacker} {_interval(found)}" for found in self.found)
             return (
                 f"Served minus retrained, in AUC, contains 0 for all {number} attackers ({intervals}): none of "
-                f"them tells the model served after {what} {'are' if len(self.erased) > 1 else 'is'} erased from "
-                f"models retrained without {self._it}.",
+                f"them tells the model served after {what} {'are' if len(self.erased) > 1 else 'is'} "
+                f"{'purged' if self.purged else 'erased'} from models retrained without {self._it}.",
+                *self._until_purged(),
                 *self._sight(),
                 *self._left_out(),
             )
@@ -166,7 +170,9 @@ class Audit:
             intervals = ", ".join(f"{found.attacker} {_interval(found)}" for found in same)
             sentences.append(f"{len(same)} of {number} attackers see no difference: 0 is in {intervals}.")
         verdict = self.answer.verdict
-        if verdict is not None and verdict.kind is VerdictKind.DENIABLE:
+        if self.purged:
+            sentences += self._until_purged()
+        elif verdict is not None and verdict.kind is VerdictKind.DENIABLE:
             sentences.append(
                 "The verdict is deniable: the model was kept, because in every round others could have been drawn "
                 "instead. Deniability is not deletion; with a larger x, fewer departures are deniable."
@@ -177,6 +183,17 @@ class Audit:
                 "client is deniable, not deleted."
             )
         return (*sentences, *self._left_out())
+
+    def _until_purged(self) -> Iterator[str]:
+        """What remains in the model between the answer and the purge."""
+        if not self.purged:
+            return
+        seeing = [found for found in self.found if found.interim is not None and not found.interim.contains_zero]
+        names = f" ({', '.join(found.attacker for found in seeing)})" if seeing else ""
+        yield (
+            f"Until the purge, after the answer alone, {len(seeing)} of {len(self.found)} attackers tell the model "
+            f"from retrained ones{names}."
+        )
 
     def _left_out(self) -> Iterator[str]:
         """Who could not attack."""

@@ -32,6 +32,7 @@ from disavow.engines.trainer import Trainer, VectorisedEngine
 from disavow.engines.workload import Workload
 from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms import Mechanism
+from disavow.erasure.purge import purge
 from disavow.ledger import Ledger
 from disavow.ledger.database import LOCAL
 from disavow.ledger.files import write_durably
@@ -136,6 +137,7 @@ def train_worlds(
     mechanism: Mechanism,
     seed: int,
     participation: SecretOrder | None = None,
+    purged: bool = False,
     on_round: OnRound,
 ) -> dict[Kind, list[World]]:
     """Train worlds, or find them in `folder` from an earlier call.
@@ -150,6 +152,7 @@ def train_worlds(
         mechanism: How rounds are rebuilt.
         seed: That of the audit.
         participation: The run's secret order of clients, where it has one.
+        purged: Purge worlds with the client, once its request is answered.
         on_round: Called with how many more rounds are done.
 
     Returns:
@@ -160,12 +163,13 @@ def train_worlds(
         runs.round_options(subject.settings, participation=participation), budget=None, retention=None
     )
     folder.mkdir(parents=True, exist_ok=True)
-    found = {key: _read(subject, key, folder) for key in wanted}
+    found = {key: _read(subject, key, folder, purged=purged) for key in wanted}
     missing = [key for key, kept in found.items() if kept is None]
     on_round((len(wanted) - len(missing)) * subject.rounds)
     for start in range(0, len(missing), _TOGETHER):
         some = missing[start : start + _TOGETHER]
-        with closing(_train_some(subject, some, folder, trainer, mechanism, seed, options, on_round)) as trained:
+        training = _train_some(subject, some, folder, trainer, mechanism, seed, options, on_round, purged=purged)
+        with closing(training) as trained:
             for world in trained:
                 write_durably(_path(folder, world.key), json.dumps(_to_json(world)).encode())
                 found[world.key] = world
@@ -181,6 +185,8 @@ def _train_some(
     seed: int,
     options: RoundOptions,
     on_round: OnRound,
+    *,
+    purged: bool,
 ) -> Generator[World, None, None]:
     scratch = folder / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)  # what an interruption left
@@ -191,7 +197,7 @@ def _train_some(
             run_rounds(worlds)
             on_round(len(worlds))
         for key, world in zip(wanted, worlds, strict=True):
-            yield _look(subject, key, world, mechanism, scratch)
+            yield _look(subject, key, world, mechanism, scratch, purged=purged)
 
 
 def _begin(
@@ -249,8 +255,12 @@ def secret_seed(subject: Subject, key: WorldKey, seed: int) -> int:
     return int.from_bytes(derive("audit", seed, str(key), subject.client), "big")
 
 
-def _look(subject: Subject, key: WorldKey, world: BatchedRun, mechanism: Mechanism, scratch: Path) -> World:
-    """What can be seen of a world; one with the client, or the records, erases them and is looked at again."""
+def _look(
+    subject: Subject, key: WorldKey, world: BatchedRun, mechanism: Mechanism, scratch: Path, *, purged: bool
+) -> World:
+    """What can be seen of a world; one with the client, or the records, erases them and is looked at again, and
+    once more where it is purged after that.
+    """
     trainer, ledger = world.engine.trainer, world.ledger
     if key.kind is not Kind.WITH:
         return World(key, {Stage.RETRAINED: _see(subject, trainer, ledger)})
@@ -260,7 +270,11 @@ def _look(subject: Subject, key: WorldKey, world: BatchedRun, mechanism: Mechani
     # no world is released, so none has to keep to the run's privacy budget; its erasure does as the run's would
     options = replace(world.options, budget=runs.budget_of(subject.settings))
     [answered] = answer_requests(ledger, engine, options, mechanism, openings=scratch / "openings")
-    return World(key, {Stage.BEFORE: before, Stage.SERVED: _see(subject, trainer, ledger)}, str(answered.verdict))
+    seen = {Stage.BEFORE: before, Stage.SERVED: _see(subject, trainer, ledger)}
+    if purged:
+        purge(ledger, engine, options, mechanism, openings=scratch / "openings")
+        seen = {**seen, Stage.ANSWERED: seen[Stage.SERVED], Stage.SERVED: _see(subject, trainer, ledger)}
+    return World(key, seen, str(answered.verdict))
 
 
 def _see(subject: Subject, trainer: Trainer, ledger: Ledger) -> Seen:
@@ -298,7 +312,7 @@ def _to_json(world: World) -> dict[str, Any]:
     return {"seen": seen, "verdict": world.verdict}
 
 
-def _read(subject: Subject, key: WorldKey, folder: Path) -> World | None:
+def _read(subject: Subject, key: WorldKey, folder: Path, *, purged: bool) -> World | None:
     """A world that an earlier call has kept; None where there is none, or none that can be used."""
     path = _path(folder, key)
     try:
@@ -308,7 +322,8 @@ def _read(subject: Subject, key: WorldKey, folder: Path) -> World | None:
     except (ValueError, KeyError, TypeError, AttributeError):
         _log.warning("%s is damaged; this world is trained again", path)
         return None
-    stages = {Stage.BEFORE, Stage.SERVED} if key.kind is Kind.WITH else {Stage.RETRAINED}
+    with_it = {Stage.BEFORE, Stage.SERVED, *([Stage.ANSWERED] if purged else [])}
+    stages = with_it if key.kind is Kind.WITH else {Stage.RETRAINED}
     shapes = {_shapes(each) for each in world.seen.values()}
     kept = (min(subject.layout.size, MOST_WEIGHTS),)
     scored = ((0,), (0,)) if "record losses" in subject.lacking else (subject.own.shape, subject.held_out.shape)

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from disavow.audit.audit import Effort, audit
+from disavow.audit.difference import Difference
 from disavow.audit.epsilon import LEVEL as EPSILON_LEVEL
 from disavow.audit.epsilon import EpsilonBound
 from disavow.audit.forging import Histories
@@ -141,6 +142,9 @@ def lines(report: Audit, directory: Path) -> Iterator[str]:
     if report.departed:
         yield f"  earlier leavers    {report.departed}; their standing rounds are in the model, but in no world"
     yield ""
+    if report.purged:
+        yield "  purge              rehearsed after it; answered: the model until then, served: the one after it"
+        yield ""
     yield from _table(report, "AUC [95 % interval]", lambda attacked: attacked.auc)
     yield ""
     yield from _table(report, "advantage", lambda attacked: attacked.advantage)
@@ -148,14 +152,10 @@ def lines(report: Audit, directory: Path) -> Iterator[str]:
     for place, rate in enumerate(RATES):
         yield from _rates(report, place, rate)
     yield ""
-    yield f"{'served minus retrained':24}{'AUC':>8}   interval, {100 * LEVEL:g} % for all attackers together"
-    for found in report.found:
-        interval = found.difference.interval
-        verdict = "contains 0" if found.difference.contains_zero else "does not contain 0"
-        yield (
-            f"{_name(found):24}{found.difference.estimate:+8.3f}   [{interval.low:+.3f}, {interval.high:+.3f}]   "
-            f"{verdict}"
-        )
+    if report.purged:
+        yield from _differences(report, "answered minus retrained", lambda found: found.interim)
+        yield ""
+    yield from _differences(report, "served minus retrained", lambda found: found.difference)
     yield ""
     yield from _forging(report)
     yield ""
@@ -169,15 +169,27 @@ def lines(report: Audit, directory: Path) -> Iterator[str]:
     yield from report.conclusion()
 
 
+def _differences(report: Audit, what: str, difference: Callable[[Found], Difference | None]) -> Iterator[str]:
+    """How much better attackers do than on retrained models."""
+    yield f"{what:24}{'AUC':>8}   interval, {100 * LEVEL:g} % for all attackers together"
+    for found in report.found:
+        told = difference(found)
+        if told is not None:
+            verdict = "contains 0" if told.contains_zero else "does not contain 0"
+            interval = f"[{told.interval.low:+.3f}, {told.interval.high:+.3f}]"
+            yield f"{_name(found):24}{told.estimate:+8.3f}   {interval}   {verdict}"
+
+
 def _plural(report: Audit) -> str:
     return "s" if len(report.erased) > 1 else ""
 
 
 def _table(report: Audit, what: str, measure: Callable[[Attacked], Measure]) -> Iterator[str]:
     """One measure of every attacker that can be estimated, stage by stage."""
-    yield f"{what:24}" + "".join(f"{stage.value:>20}" for stage in Stage)
+    stages = [stage for stage in Stage if stage is not Stage.ANSWERED or report.purged]
+    yield f"{what:24}" + "".join(f"{stage.value:>20}" for stage in stages)
     for found in report.found:
-        cells = [measure(found.stages[stage]) for stage in Stage]
+        cells = [measure(found.stages[stage]) for stage in stages]
         if any(cell.estimable for cell in cells):
             yield f"{_name(found):24}" + "".join(f"{_cell(cell):>20}" for cell in cells)
 
@@ -303,6 +315,7 @@ def to_json(report: Audit, directory: Path, effort: Effort) -> dict[str, Any]:
             "remark": answer.remark,
             "moved": report.moved,
         },
+        "purged": report.purged,
         "verdicts": report.verdicts,
         "records": {"own": report.own, "held_out": report.held_out},
         "level": LEVEL,
@@ -337,12 +350,15 @@ def to_json(report: Audit, directory: Path, effort: Effort) -> dict[str, Any]:
 
 
 def _found(found: Found) -> dict[str, Any]:
-    difference = found.difference
+    difference, interim = found.difference, found.interim
     return {
         "attacker": found.attacker,
         "unit": found.unit,
         "retrainings": found.retrainings,
         "stages": {stage.value: _attacked(attacked) for stage, attacked in found.stages.items()},
+        "answered_minus_retrained": None
+        if interim is None
+        else {**asdict(interim), "contains_zero": interim.contains_zero},
         "served_minus_retrained": {**asdict(difference), "contains_zero": difference.contains_zero},
     }
 

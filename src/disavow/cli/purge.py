@@ -21,7 +21,7 @@ from disavow.results import Purged, PurgeOutlook
 _INTERRUPTED = 130
 
 
-def purge(directory: Path, *, dry_run: bool, yes: bool, task: str | None, as_json: bool) -> None:
+def purge(directory: Path, *, dry_run: bool, wait: float, yes: bool, task: str | None, as_json: bool) -> None:
     """Remove all leavers so far from the model."""
     if dry_run:
         with Federation.open(directory, task) as federation:
@@ -34,7 +34,7 @@ def purge(directory: Path, *, dry_run: bool, yes: bool, task: str | None, as_jso
     ):
         shown.ledger = federation.ledger
         try:
-            done = federation.purge(confirm=None if yes else _confirm, callbacks=shown.callbacks)
+            done = federation.purge(wait=wait, confirm=None if yes else _confirm, callbacks=shown.callbacks)
         except KeyboardInterrupt:
             print(f"interrupted; `disavow resume {directory}` goes on", file=sys.stderr)
             raise typer.Exit(_INTERRUPTED) from None

@@ -253,6 +253,15 @@ def erase(
 def purge(
     run: RunDirectory,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost; change nothing.")] = False,
+    wait: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=LONGEST_WAIT,
+            callback=a_number,
+            help="Seconds to wait for another process that holds the run.",
+        ),
+    ] = 60,
     task: TaskFactory = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Purge without asking, as scripts need it.")] = False,
     json: Json = False,
@@ -261,7 +270,8 @@ def purge(
 
     A leaver whose departure is deniable is answered at once, and its updates may stay in the model. A purge takes
     them out, and each leaver gets a second proof that says so. What cannot be retrained is not undone (exit 24).
-    What it would undo is shown and has to be confirmed: on a terminal by an answer, elsewhere by `--yes`.
+    What it would undo is shown and has to be confirmed: on a terminal by an answer, elsewhere by `--yes`. A process
+    that trains the run is waited for; with `deniability.purge = "deadline"` it purges by itself, in time.
 
     **Example:** `disavow purge runs/first --dry-run`
 
@@ -269,7 +279,7 @@ def purge(
     """
     with needs("ledger"):
         from disavow.cli import purge as command
-    command.purge(run, dry_run=dry_run, yes=yes, task=task, as_json=json)
+    command.purge(run, dry_run=dry_run, wait=wait, yes=yes, task=task, as_json=json)
 
 
 @app.command(rich_help_panel="Runs and erasures")

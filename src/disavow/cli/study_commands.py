@@ -159,6 +159,10 @@ def audit(
     seed: Annotated[
         int, typer.Option(min=0, max=LARGEST_SEED, help="Draws the held-out records, shadows and worlds.")
     ] = 1,
+    purge: Annotated[
+        bool,
+        typer.Option("--purge", help="Purge the copy after the erasure: the model that is served then is audited."),
+    ] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also draw the ROC curves; .png, .pdf or .svg.")
     ] = None,
@@ -175,7 +179,8 @@ def audit(
     it is called again. Exit 1: an attacker tells the served model from retrained ones. Exit 16: none does, and the
     advantage of `--detect` could not have been seen with so few worlds.
 
-    With `--record` or `--records` the client takes part everywhere, with these records or without them.
+    With `--record` or `--records` the client takes part everywhere, with these records or without them. With
+    `--purge` the report also has the model that is served between the answer and the purge.
 
     **Example:** `disavow audit runs/first --client client-07`
 
@@ -184,6 +189,8 @@ def audit(
     **Example:** `disavow audit runs/first --client client-07 --detect 0.2`
 
     **Example:** `disavow audit runs/first --client hospital-3 --record patient-17`
+
+    **Example:** `disavow audit runs/first --client client-07 --purge`
     """
     from disavow.cli.files import read_lines
 
@@ -192,7 +199,7 @@ def audit(
         from disavow.cli import audit as command
     if worlds is None:
         worlds = Effort.worlds if detect is None else worlds_to_detect(detect)
-    effort = Effort(worlds=worlds, shadows=shadows, forgings=forgings, seed=seed, detect=detect)
+    effort = Effort(worlds=worlds, shadows=shadows, forgings=forgings, seed=seed, detect=detect, purge=purge)
     asked = list(dict.fromkeys([*(record or ()), *(read_lines(records) if records else ())]))
     if records is not None and not asked:
         raise ConfigError(f"--records is {records}, which names none; allowed: the key of one record at least")

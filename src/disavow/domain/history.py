@@ -14,7 +14,9 @@ MONTHS, MOST_MONTHS = 1, 3
 
 
 class EventKind(StrEnum):
-    """What changed a request, or was asked about it again."""
+    """What changed a request, or was said about it: that it was asked again, or that a client's node does not hold
+    a record that it names.
+    """
 
     RECEIVED = "received"
     PAUSED = "paused"
@@ -24,6 +26,7 @@ class EventKind(StrEnum):
     REFUSED = "refused"
     CANCELLED = "cancelled"
     DUPLICATE = "duplicate"
+    NOT_HELD = "not held"
     JUDGED = "judged"
     ANSWERED = "answered"
     PURGED = "purged"

@@ -164,6 +164,31 @@ def training_due(ledger: Ledger, options: RoundOptions) -> bool:
         return bool(snapshot.waiting(approved=options.approved).clients) or snapshot.rebuilding() is not None
 
 
+def judgement_due(ledger: Ledger, options: RoundOptions, mechanism: Mechanism) -> bool:
+    """Say whether requests wait that `judge_waiting` would judge now. Changes nothing.
+
+    Paused ones do not count, nor those that somebody has yet to approve.
+
+    Args:
+        ledger: The run.
+        options: How its rounds are run.
+        mechanism: How undone rounds are rebuilt.
+
+    """
+    with ledger.snapshot() as snapshot:
+        if snapshot.waiting(approved=options.approved).clients:
+            return True
+        after = 0
+        while options.approval == "rollback":  # each of the others by itself, as `judge_waiting` does
+            alone = snapshot.waiting(after=after, most=1, approved=False)
+            if not alone.clients:
+                return False
+            if judged(snapshot, alone.leavers, mechanism).undoes is None:
+                return True
+            after = alone.last
+    return False
+
+
 def judge_waiting(
     ledger: Ledger,
     options: RoundOptions,

@@ -90,14 +90,16 @@ def work_after(
 
     Args:
         reader: The ledger.
-        requested: The requests; whoever only has records erased takes part in what is rebuilt.
+        requested: The requests; whoever only has records erased takes part in what is retrained, though not with
+            updates that were kept.
         verdict: The verdict on them.
         options: How rounds are run.
         mechanism: How undone rounds are rebuilt.
 
     """
     first, last = undone_by(reader, verdict)
-    return mechanism.ahead(reader, options, first=first, last=last, leavers=reader.names_of(requested.leaving))
+    leaving, staying = reader.names_of(requested.leaving), reader.names_of(requested.staying)
+    return mechanism.ahead(reader, options, first=first, last=last, leavers=leaving, renewed=staying)
 
 
 def undone_by(reader: Reader, verdict: Verdict) -> tuple[int, int]:

@@ -38,6 +38,7 @@ from disavow.flower.protocol import (
     REQUESTS_ANSWERED,
     ROUND,
     RUN,
+    SECOND,
     VERIFIED,
 )
 from disavow.proof.envelope import Envelope
@@ -51,6 +52,9 @@ from disavow.proof.word import SignedWord
 _CLIENT, _KEY, _SINCE, _ASKED = "client.txt", "server.pub", "since.txt", "asked.txt"
 _UPDATES, _RECEIPTS, _DISPUTED = "updates/", "receipts/", "disputed/"
 _ROUNDS, _COMPLAINTS, _VERIFICATION = "rounds.txt", "complaints.txt", "verification.txt"
+_SECOND = ".purged"
+"""In the names of the files of a second proof, beside the first."""
+
 _WORDS, _RENEWALS = "words/", "renewals.txt"
 _OF_ROUND = re.compile(r"[a-z]+/round-([0-9]+)-attempt-([0-9]+)-(?:leaf-[0-9]+\.json|([0-9a-f]{64})\.txt)")
 """Names of files that belong to a round: an update that was returned, by its digest; a receipt, by its leaf."""
@@ -333,17 +337,17 @@ class Evidence:
         self.take(config)
         number = config.get(NUMBER)
         folder = f"request-{number}/" if _positive(number) and _is_for_records(opening) else ""
-        return self._judge(run, proof, opening, pinned, folder)
+        return self._judge(run, proof, opening, pinned, folder, _SECOND if config.get(SECOND) is True else "")
 
     def _judge(
-        self, run: str, proof: bytes, opening: bytes, pinned: str | None, folder: str
+        self, run: str, proof: bytes, opening: bytes, pinned: str | None, folder: str, second: str
     ) -> dict[str, bool | str]:
         """Verify the proof with its opening and every receipt kept, that it is about this client, and that it shows
         the updates which this client returned.
         """
-        self._store.write(run, f"{folder}proof.json", proof)
+        self._store.write(run, f"{folder}proof{second}.json", proof)
         self._store.write(run, f"{folder}opening.json", opening)
-        verification = f"{folder}{_VERIFICATION}"
+        verification = f"{folder}{_VERIFICATION.replace('.', f'{second}.')}"
         try:
             trusted = [TrustedKey(self._trusted(run))]
             span = self._span(run, proof, opening)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -32,6 +33,7 @@ from disavow.flower.protocol import (
     REQUESTS_ANSWERED,
     ROUND,
     RUN,
+    SECOND,
     SEED,
     VERIFIED,
 )
@@ -233,10 +235,19 @@ class MessageConfigs:
         return next(receipts(self._ledger, client, self._ledger.signer, before[-1]))[1] if before else None
 
 
+@dataclass(frozen=True)
+class ProofKey:
+    """Which proof of a request: the one that was made with its answer, or the second one, after it was purged."""
+
+    number: int
+    purged: bool
+
+
 class Delivery:
     """Sends the evidence that no train message brings: proofs to leavers, the last receipts to who stays.
 
-    Each proof is handed over once in the life of the server app; a node that is away gets it when it is back.
+    Each proof is handed over once in the life of the server app, a second one like the first; a node that is away
+    gets it when it is back.
 
     Args:
         grid: Flower's grid.
@@ -259,8 +270,8 @@ class Delivery:
     ) -> None:
         self._grid, self._ledger, self._roster = grid, ledger, roster
         self._configs, self._node_requests, self.opened = configs, requests, opened
-        self._settled: set[int] = set()
-        self._tries: Counter[tuple[int, int]] = Counter()
+        self._settled: set[ProofKey] = set()
+        self._tries: Counter[tuple[ProofKey, int]] = Counter()
 
     def send_proofs(self) -> None:
         """Hand proofs and openings to the leavers who are here, and to clients of whom records were erased; those
@@ -269,45 +280,45 @@ class Delivery:
         An opening says whom a proof is about: it goes to a node only where somebody else than the node itself says
         who it is. A node gets its proofs in the order of its requests: the later ones begin where the earlier end.
         """
-        due = [(opened, reached) for opened in self.opened.all() if (reached := self._due(opened)) is not None]
+        due = [
+            (key, opened, reached)
+            for opened in self.opened.all()
+            for key in (ProofKey(opened.number, False), ProofKey(opened.number, True))
+            if (reached := self._due(key, opened)) is not None
+        ]
         while due:
-            now = {node: opened for opened, node in reversed(due)}
-            due = [(opened, node) for opened, node in due if now[node] != opened]
-            configs = {
-                node: config for node, opened in now.items() if (config := self._proof_of(opened)) is not None
-            }
+            now = {node: (key, opened) for key, opened, node in reversed(due)}
+            due = [(key, opened, node) for key, opened, node in due if now[node][0] != key]
+            configs = {node: config for node, each in now.items() if (config := self._proof_of(*each)) is not None}
             replies = self._send(configs, _SECONDS)
             for node in configs:
-                number = now[node].number
-                self._tries[number, node] += 1
-                self._report(number, node, replies.get(node))
+                key, _ = now[node]
+                self._tries[key, node] += 1
+                self._report(key, node, replies.get(node))
 
-    def _due(self, opened: OpenedRequest) -> int | None:
+    def _due(self, key: ProofKey, opened: OpenedRequest) -> int | None:
         """The node that is to get a proof now; None for none."""
-        if opened.number in self._settled:
+        if key in self._settled:
             return None
         reached = self._roster.reach(opened.client)
         if reached is None:
             return None
         node, known = reached
         has_left = opened.client in self._roster.leavers
-        if (
-            not known.vouched
-            or not (has_left or opened.for_records)
-            or self._tries[opened.number, node] >= _MOST_TRIES
-        ):
+        if not known.vouched or not (has_left or opened.for_records) or self._tries[key, node] >= _MOST_TRIES:
             return None
         return node
 
-    def _proof_of(self, opened: OpenedRequest) -> ConfigValues | None:
-        """The proof of a request and its opening; None while it is not signed."""
-        proof = ProofStore(self._ledger.directory).read(opened.number)
+    def _proof_of(self, key: ProofKey, opened: OpenedRequest) -> ConfigValues | None:
+        """A proof of a request and its opening; None while there is none, or it is not signed."""
+        proof = ProofStore(self._ledger.directory).read(key.number, purged=key.purged)
         if proof is None or not opened.path.exists():
             return None
         config: ConfigValues = {
             CLIENT: opened.client,
             RUN: self._ledger.run_id,
             NUMBER: opened.number,
+            SECOND: key.purged,
             PROOF: proof,
             OPENING: opened.path.read_bytes(),
         }
@@ -343,25 +354,28 @@ class Delivery:
         ]
         return exchange(self._grid, messages, timeout=timeout)
 
-    def _report(self, request: int, node: int, reply: Message | None) -> None:
+    def _report(self, key: ProofKey, node: int, reply: Message | None) -> None:
         """Log what became of a proof; it is settled once an app has answered, or can never answer."""
+        which = "second proof" if key.purged else "proof"
         if reply is None or reply.has_error():
             why = "no answer" if reply is None else reply.error.reason.strip()
-            tries = self._tries[request, node]
+            tries = self._tries[key, node]
             if lacks_query(reply):
-                self._settled.add(request)
+                self._settled.add(key)
                 after = "its app takes none"
             elif tries < _MOST_TRIES:
                 after = f"try {tries} of {_MOST_TRIES}, the next follows between two later rounds"
             else:
                 after = f"try {tries} of {_MOST_TRIES}, the last until the server app is started again"
-            warn(f"the proof of request {request} could not be handed over ({why}; {after}); it lies in the run")
+            told = f"could not be handed over ({why}; {after}); it lies in the run"
+            warn(f"the {which} of request {key.number} {told}")
             return
-        self._settled.add(request)
+        self._settled.add(key)
         record = reply.content.get(RECORD)
         verified = isinstance(record, ConfigRecord) and record.get(VERIFIED) is True
         reason = record.get(REASON) if isinstance(record, ConfigRecord) else None
         if verified:
-            inform(f"the client of request {request} has verified its proof{f'; {reason}' if reason else ''}")
+            inform(f"the client of request {key.number} has verified its {which}{f'; {reason}' if reason else ''}")
         else:
-            warn(f"the client of request {request} does not accept its proof: {reason or 'it does not say why'}")
+            why = reason or "it does not say why"
+            warn(f"the client of request {key.number} does not accept its {which}: {why}")

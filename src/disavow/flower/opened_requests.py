@@ -20,6 +20,7 @@ class OpenedRequest:
         client: Whose it was.
         for_records: Whether it was for some of the client's records, and not for the whole client.
         path: Where the opening lies.
+        records: The keys of those records.
 
     """
 
@@ -27,6 +28,7 @@ class OpenedRequest:
     client: str
     for_records: bool
     path: Path
+    records: tuple[str, ...] = ()
 
 
 class OpenedRequests:
@@ -68,4 +70,5 @@ class OpenedRequests:
             return None
         if not names_asker(self._ledger, path, number, opening.client):
             return None
-        return OpenedRequest(number, opening.client, opening.records is not None, path)
+        records = () if opening.records is None else opening.records.keys
+        return OpenedRequest(number, opening.client, opening.records is not None, path, records)

@@ -3,11 +3,13 @@
 A node's reply brings them (`node_requests`). Each is checked before anything is placed: it names this run and the
 client that the node is known as, it is not older than a month, and it is signed with that client's key, unless the
 strategy was told to do without. It is kept beside the openings as evidence of who asked: outside the run, which
-names nobody. Its nonce is in the name of that file, so that the same request counts once, also after a restart.
+names nobody. The request's history says that the node has asked, and has the digest of that file. Its nonce is in
+the name of the file, so that the same request counts once, also after a restart.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -17,11 +19,11 @@ from typing import Literal
 from flwr.app import ConfigRecord, Message
 
 from disavow.domain import ErasureRequest, RequestState
-from disavow.errors import ConfigError, DisavowError, VerificationError
+from disavow.errors import ConfigError, DisavowError, TextNamesClient, VerificationError
 from disavow.federation import Federation
 from disavow.flower.log import inform, warn
 from disavow.flower.node_requests import MOST_AT_ONCE, NodeRequest, RequestAnswer, SignedRequest
-from disavow.flower.protocol import RECORD, REQUESTS
+from disavow.flower.protocol import NODE, RECORD, REQUESTS
 from disavow.ledger.files import write_durably
 
 AcceptRequests = Literal["signed", "unsigned", "never"]
@@ -122,22 +124,28 @@ class NodeRequests:
         self._refuse(client, signed, request)
         kept = self._keep(signed, request.nonce)  # before it is placed, so that no request is without its evidence
         try:
-            return self._place_kept(kept, client, request)
+            return self._place_kept(kept, client, signed, request)
         except DisavowError:
             kept.unlink()
             raise
 
-    def _place_kept(self, kept: Path, client: str, request: NodeRequest) -> int:
+    def _place_kept(self, kept: Path, client: str, signed: SignedRequest, request: NodeRequest) -> int:
         """Place a request that is kept, unless it was before; its number, by which the file is named then."""
-        ledger, at = self._federation.ledger, self._federation.clock()
-        if request.unit == "record":
-            number = ledger.place_record_requests({client: request.records}, at=at)[client]
-        else:
-            [number] = ledger.place_requests([client], at=at)
+        try:
+            number = self._number(client, request, by=NODE, reason=_evidence(signed))
+        except TextNamesClient:  # somebody is called by a word of these
+            number = self._number(client, request)
         kept.replace(self._name(request.nonce, number))
         self._placed[request.nonce] = number
         asked = f"{len(request.records)} of its records be erased" if request.records else "it be forgotten"
         inform(f"the node of {client} asks that {asked}: request {number}")
+        return number
+
+    def _number(self, client: str, request: NodeRequest, **said: str) -> int:
+        ledger, at = self._federation.ledger, self._federation.clock()
+        if request.unit == "record":
+            return ledger.place_record_requests({client: request.records}, at=at, **said)[client]
+        [number] = ledger.place_requests([client], at=at, **said)
         return number
 
     def _refuse(self, client: str, signed: SignedRequest, request: NodeRequest) -> None:
@@ -167,8 +175,9 @@ class NodeRequests:
         self._completed = True
         for path in self._openings.glob(f"asked-{self._federation.ledger.run_id[:8]}-*.json"):
             try:
-                request = SignedRequest.decode(path.read_bytes()).request
-                self._place_kept(path, request.client, request)
+                signed = SignedRequest.decode(path.read_bytes())
+                request = signed.request
+                self._place_kept(path, request.client, signed, request)
             except DisavowError as wrong:
                 warn(f"a request of a node that was kept in {path} is not placed: {wrong}")
 
@@ -196,9 +205,15 @@ _LONGEST = 1000
 """Characters of what a node is told of one request."""
 
 
+def _evidence(signed: SignedRequest) -> str:
+    """What a request's history says of who asked: that it was signed, and which file shows it. It names no key."""
+    how = "not signed" if signed.signature is None else "signed with its key"
+    return f"{how}; SHA-256 of what it sent: {hashlib.sha256(signed.encode()).hexdigest()}"
+
+
 def _describe(request: ErasureRequest) -> str:
     """What became of a request, in a sentence."""
     told = f"request {request.number}: {request.state}"
     if request.state is RequestState.ANSWERED:
-        told += f", {request.verdict}"
+        told += f", {request.verdict}{', purged' if request.purged_at is not None else ''}"
     return f"{told}; {request.remark}" if request.remark else told

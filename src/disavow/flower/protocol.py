@@ -52,6 +52,9 @@ QUERY = "query.disavow"
 RECORD = "disavow"
 """The name of the record in such messages, and of ours in a reply."""
 
+NODE = "the node itself"
+"""Who says what a node says, in the history of a request. It is sealed, and yet names no key: no text may."""
+
 CLIENT_ID = "client-id"
 """The key of the node config that says who a node is; and what the server asks for."""
 
@@ -60,6 +63,6 @@ KEY_PREFIX, NUMBER_PREFIX = "SHA256:", "node-"
 
 ASK, EVIDENCE = "ask", "evidence"
 REQUESTS, WORDS, UNKNOWN = "requests", "words", "unknown"
-NUMBER = "request"
+NUMBER, SECOND = "request", "second"
 PROOF, OPENING = "proof", "opening"
 VERIFIED, REASON = "verified", "reason"

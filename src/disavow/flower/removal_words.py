@@ -13,13 +13,14 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from flwr.app import ConfigRecord
 
+from disavow.domain import Decision
 from disavow.erasure.proof_files import word_path
-from disavow.errors import DisavowError, VerificationError
+from disavow.errors import DisavowError, TextNamesClient, VerificationError
 from disavow.federation import Federation
 from disavow.flower.log import inform, warn
 from disavow.flower.node_keys import fingerprint
 from disavow.flower.opened_requests import OpenedRequests
-from disavow.flower.protocol import UNKNOWN, WORDS
+from disavow.flower.protocol import NODE, UNKNOWN, WORDS
 from disavow.proof.word import SignedWord
 
 
@@ -37,6 +38,7 @@ class RemovalWords:
         self._federation, self._ledger = federation, federation.ledger
         self._opened, self._openings = opened, openings
         self._warned: set[str] = set()
+        self._not_held: set[int] = set()
 
     def wanted(self, client: str) -> dict[bytes, int]:
         """Find the requests for records of a client that it has not given its word on.
@@ -66,7 +68,8 @@ class RemovalWords:
         return word_path(self._openings, self._ledger.run_id, number).exists()
 
     def take(self, client: str, told: ConfigRecord) -> None:
-        """Keep the words in a reply, checked; and say in the log which records its node does not have.
+        """Keep the words in a reply, checked; and say in the log, and in the history of the request, that its node
+        does not have some records.
 
         Args:
             client: Whose node it is from.
@@ -75,6 +78,7 @@ class RemovalWords:
         """
         unknown, words = told.get(UNKNOWN), told.get(WORDS)
         if isinstance(unknown, list) and unknown:
+            self._note_not_held(client, {each for each in unknown if isinstance(each, bytes)})
             self._warn_once(
                 f"{client}: its node has no records of {len(unknown)} keys that were excluded: they are misspelt, "
                 "or were removed before"
@@ -84,6 +88,29 @@ class RemovalWords:
                 self._note(client, data if isinstance(data, bytes) else b"")
             except DisavowError as wrong:
                 self._warn_once(f"a word of {client} that it removed records is not taken: {wrong}")
+
+    def _note_not_held(self, client: str, unknown: set[bytes]) -> None:
+        """Note in the histories of a client's requests for records which of them its node does not have."""
+        excluded = self._ledger.exclusions([client])[client]
+        for number, records in self._records_of(client).items():
+            missing = sum(excluded.hash_of(record) in unknown for record in records)
+            if missing and number not in self._not_held:
+                held = f"its node has none of {missing} of {len(records)} records: misspelt, or removed before"
+                try:
+                    self._ledger.note_not_held(number, Decision(NODE, self._federation.clock(), held))
+                except TextNamesClient:  # somebody is called by a word of these: it stays a warning
+                    continue
+                finally:
+                    self._not_held.add(number)
+
+    def _records_of(self, client: str) -> dict[int, tuple[str, ...]]:
+        """The keys of the records that a client's judged requests name, as far as they can be known here."""
+        open_ones = self._ledger.requests(list(self._ledger.words_wanted(client)))
+        found = {each.number: self._ledger.records_asked(each.number) for each in open_ones if each.judged}
+        for opened in self._opened.all():
+            if opened.client == client and opened.for_records and opened.number not in found:
+                found[opened.number] = opened.records
+        return found
 
     def _note(self, client: str, data: bytes) -> None:
         word = SignedWord.decode(data)

@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from disavow.config import Settings
 from disavow.domain import ErasureRequest
+from disavow.erasure.erase import judgement_due
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.proof_files import check_openings, default_openings
 from disavow.errors import BudgetSpent, ConfigError
@@ -252,9 +253,7 @@ class KIPFedAvg(FedAvg):
         )
         training.requests.place()
         while True:
-            with federation.ledger.snapshot() as snapshot:
-                waiting = bool(snapshot.waiting().clients)
-            if waiting:
+            if judgement_due(federation.ledger, federation.options, federation.mechanism):
                 training.roster.refresh()
                 delivery.send_receipts(training.evidence_clients, before_erasure=True)
             federation.answer(callbacks)

@@ -50,6 +50,7 @@ from disavow.ledger.requests import (
     decide,
     drop_asked,
     give_up_forgotten,
+    note_not_held,
     note_word,
     place,
     place_for_records,
@@ -459,11 +460,17 @@ class Ledger(Reader):
         return number
 
     def decide_request(
-        self, number: int, kind: EventKind, decision: Decision, *, until: datetime | None = None
+        self,
+        number: int,
+        kind: EventKind,
+        decision: Decision,
+        *,
+        until: datetime | None = None,
+        interim: bool = False,
     ) -> None:
         """Do to a request what somebody has decided; see `requests.decide`."""
         with self._begin() as connection:
-            decide(connection, self.members, number, kind, decision, until=until)
+            decide(connection, self.members, number, kind, decision, until=until, interim=interim)
         if kind in (EventKind.CANCELLED, EventKind.REFUSED):
             self._drop_asked(number)
 
@@ -499,6 +506,11 @@ class Ledger(Reader):
         """
         with self._connect() as connection, database.room_to_write(self.directory):
             return journal.complete_record_requests(connection, self.members)
+
+    def note_not_held(self, request: int, said: Decision) -> None:
+        """Note, once, that a client holds no such records as a request names; see `requests.note_not_held`."""
+        with self._begin() as connection:
+            note_not_held(connection, self.members, request, said)
 
     def note_word(self, request: int, word: bytes) -> None:
         """Note a client's signed word that it removed the records of a request: its digest, which names nobody.

@@ -264,6 +264,26 @@ def note_word(connection: sa.Connection, members: Members, number: int, word: Si
     connection.execute(requests.update().where(requests.c.id == number).values(word=word.digest))
 
 
+def note_not_held(connection: sa.Connection, members: Members, number: int, said: Decision) -> None:
+    """Note, once, that a client holds no such records as a judged request names; `said` by its node.
+
+    Raises:
+        UnknownRequest: There is no such request.
+        RunError: It is none for records, or waits: nobody was told to leave them out.
+        TextNamesClient: Name or reason contain the id of a client.
+
+    """
+    refuse_text(members.keyring, "the name of who says so", said.by, longest=LONGEST_NAME)
+    refuse_text(members.keyring, "the reason", said.reason, longest=LONGEST_REASON)
+    request = numbered(connection, members, number)
+    if request.records is None or not request.judged:
+        raise RunError(f"request {number} is none for records that were excluded; nothing was changed")
+    if any(event.kind is EventKind.NOT_HELD for event in request.history):
+        return
+    told: dict[str, Any] = {"at": said.at, "by": said.by, "reason": said.reason}
+    note_event(connection, members.keyring, number, EventKind.NOT_HELD, **told)
+
+
 def place_for_unknown(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> int:
     """Make one request wait for all who were forgotten and are in a run that was restored from a backup."""
     waiting = connection.execute(_request_of(UNKNOWN)).scalar()
@@ -346,6 +366,7 @@ def decide(
     *,
     until: datetime | None = None,
     forecast: str | None = None,
+    interim: bool = False,
 ) -> None:
     """Do to a request what somebody has decided: approve, refuse, cancel, pause, resume or extend it.
 
@@ -357,6 +378,7 @@ def decide(
         decision: Who decided, when and why.
         until: Where to extend the deadline to; None: as far as it may be.
         forecast: The digest of the forecast that was approved.
+        interim: Whether the run promises a purge: until then an answer is an interim one, and may be extended.
 
     Raises:
         UnknownRequest: There is no such request.
@@ -370,12 +392,13 @@ def decide(
     refuse_text(keyring, "the name of who decided", decision.by, longest=LONGEST_NAME, needed=named)
     refuse_text(keyring, "the reason", decision.reason, longest=LONGEST_REASON, needed=reasoned)
     request = numbered(connection, members, number)
-    if request.state not in _MAY[kind]:
+    row = connection.execute(sa.select(requests).where(requests.c.id == number)).one()
+    to_purge = interim and request.state is RequestState.ANSWERED and row.first_round is not None
+    if request.state not in _MAY[kind] and not (kind is EventKind.EXTENDED and to_purge):
         raise RequestNotOpen(
             f"request {number} is {request.state.value}: it cannot be {kind.value}; nothing was changed"
         )
-    client = connection.execute(sa.select(requests.c.client).where(requests.c.id == number)).scalar_one()
-    if client == UNKNOWN:
+    if row.client == UNKNOWN:
         raise RequestNotOpen(
             f"request {number} is for clients who were forgotten before the run was restored: nobody decides about "
             "it, it is answered before anything else; nothing was changed"

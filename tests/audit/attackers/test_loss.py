@@ -34,4 +34,4 @@ def test_its_auc_is_that_of_two_gaussians() -> None:
 
 
 def test_stages_have_the_names_of_reports() -> None:
-    assert [str(stage) for stage in Stage] == ["before", "served", "retrained"]
+    assert [str(stage) for stage in Stage] == ["before", "answered", "served", "retrained"]

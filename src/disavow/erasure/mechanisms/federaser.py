@@ -60,6 +60,7 @@ class FedEraser(Mechanism):
         first: int,
         last: int,
         leavers: Collection[str] = (),
+        renewed: Collection[str] = (),
         most: int | None = None,
     ) -> Work:
         """One round for each that was kept, up to the first that too few survivors are left of."""
@@ -74,8 +75,9 @@ class FedEraser(Mechanism):
         if fresh and not kept:
             return Work(obstacle=f"no updates are kept of rounds {first} to {last}")
         steps: list[Step] = []
+        withdrawn = {*leavers, *renewed}
         for each in kept[:most]:
-            left = [member for member in each.members if member.client not in leavers]
+            left = [member for member in each.members if member.client not in withdrawn]
             if len(left) < reader.policy.k:
                 few = f"updates of {len(left)} survivors are kept of round {each.number}"
                 return Work(tuple(steps), f"{few}, fewer than k = {reader.policy.k}")

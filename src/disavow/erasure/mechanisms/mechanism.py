@@ -70,6 +70,7 @@ class Mechanism(MechanismSpec, ABC):
         first: int,
         last: int,
         leavers: Collection[str] = (),
+        renewed: Collection[str] = (),
         most: int | None = None,
     ) -> Work:
         """What it does to rebuild the rounds from `first` to `last` once these have left; at most so many steps.
@@ -82,6 +83,7 @@ class Mechanism(MechanismSpec, ABC):
             first: The first round to rebuild.
             last: The last one.
             leavers: Ids of those who have left by then.
+            renewed: Ids of those who go on without some records, and whose updates so far are withdrawn.
             most: How many steps at the most; None for all.
 
         Returns:

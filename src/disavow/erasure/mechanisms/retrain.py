@@ -33,11 +33,13 @@ class Retrain(Mechanism):
         first: int,
         last: int,
         leavers: Collection[str] = (),
+        renewed: Collection[str] = (),
         most: int | None = None,
     ) -> Work:
         """All those rounds again. Fewer than k participants make no cluster, and fixed clusters that everybody left
         no round. Every round that is run again is released again, and costs what it cost the first time, or more.
         """
+        del renewed  # they take part
         wanted = last - first + 1 if most is None else min(most, last - first + 1)
         if wanted < 1:
             return Work()

@@ -45,10 +45,11 @@ class WithoutRetraining(Mechanism):
         first: int,
         last: int,
         leavers: Collection[str] = (),
+        renewed: Collection[str] = (),
         most: int | None = None,
     ) -> Work:
         """Nothing."""
-        del reader, options, leavers, most
+        del reader, options, leavers, renewed, most
         return Work(obstacle=DECLINED if first <= last else None)
 
     def rebuild_next(self, ledger: Ledger, engine: Engine, options: RoundOptions) -> None:

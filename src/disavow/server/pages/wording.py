@@ -39,6 +39,7 @@ EVENTS: Mapping[str, str] = {
     "refused": "Refused",
     "cancelled": "Cancelled",
     "duplicate": "Asked again",
+    "not held": "The client holds no such record",
     "judged": "Decided what has to be done",
     "answered": "Answered: client forgotten, proof written",
     "purged": "Last traces trained out of the model",
