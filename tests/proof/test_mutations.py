@@ -13,12 +13,13 @@ import pytest
 from disavow.proof import canonical
 from disavow.proof.envelope import seal
 from disavow.proof.verify import examine
+from tests.proof.made_proofs import NEXT, SERVER, Made, client
 from tests.proof.mutating import byte_mutations, mutations, survivors
 from tests.proof.vectors.records import few_records
 from tests.proof.vectors.short import among_others, purged, short
 from tests.proof.vectors.short import rolled_back as undone_among_others
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
-from tests.proof.world import NEXT, SERVER, Made, World, client
+from tests.proof.world import World
 
 PROOFS: dict[str, Callable[[], Made]] = {
     "deniable": lambda: deniable().proof(LEAVER),
