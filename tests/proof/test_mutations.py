@@ -46,9 +46,9 @@ PROOFS: dict[str, Callable[[], Made]] = {
 }
 
 SOME_OR_ALL = pytest.mark.parametrize(
-    "every", [pytest.param(15, id="some"), pytest.param(1, id="all", marks=pytest.mark.torture)]
+    "every", [pytest.param(30, id="some"), pytest.param(1, id="all", marks=pytest.mark.torture)]
 )
-"""One change in fifteen, of each of the fifteen proofs others: the proofs share nearly all their fields."""
+"""One change in thirty, of each of the proofs others: the proofs share nearly all their fields."""
 
 ONLY_THE_OPENING_KNOWS = re.compile(r"predicate\.clusters\.\d+\.slot (set to|as) .*")
 """Which of the slots withdrawn from a cluster (for a what-if: of those still in it) is the leaver's. A proof names

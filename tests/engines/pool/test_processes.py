@@ -71,7 +71,6 @@ from disavow.engines.pool import PoolTrainer
 from disavow.ledger.lock import Lock
 from tests.engines.contract import a_case
 from tests.engines.pool.builders import *
-from tests.engines.pool.forked_workers import ForkedWorker
 """
 
 
