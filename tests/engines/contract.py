@@ -40,6 +40,8 @@ BY_HAND = 1e-5
 
 SETTINGS = TrainingSettings(epochs=2, batch_size=4, learning_rate=0.1)
 
+NETWORKS = ["convnet", "lenet5", "resnet-mini"]
+
 
 @dataclass(frozen=True, eq=False)
 class Case(Workload):
@@ -159,7 +161,7 @@ class EngineContract(ABC):
         torch.testing.assert_close(row, by_hand, rtol=0.0, atol=BY_HAND)
 
     # LeNet-5 is what the tests without this fixture train
-    @pytest.fixture(params=some_of(["convnet", "lenet5", "resnet-mini"], ["convnet", "resnet-mini"]))
+    @pytest.fixture(params=some_of(NETWORKS, ["convnet", "resnet-mini"]))
     def case(self, request: pytest.FixtureRequest) -> Case:
         return a_case(request.param)
 
@@ -426,7 +428,7 @@ class AttributesContract(ABC):
     def make(self, case: Case) -> Engine:
         """The engine under test."""
 
-    @pytest.fixture(params=some_of(["convnet", "lenet5", "resnet-mini"], ["lenet5", "resnet-mini"]))
+    @pytest.fixture(params=some_of(NETWORKS, ["lenet5", "resnet-mini"]))
     def labelled(self, request: pytest.FixtureRequest) -> Case:
         return with_attributes(a_case(request.param))
 

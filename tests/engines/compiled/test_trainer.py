@@ -19,7 +19,7 @@ from disavow.engines.workload import Workload
 from disavow.errors import TaskError
 from disavow.rounds.local_training import Engine
 from disavow.rounds.vectors import Model
-from tests.engines.contract import PARTS, SHAPE, Case, EngineContract, a_case, with_attributes
+from tests.engines.contract import NETWORKS, PARTS, SHAPE, Case, EngineContract, a_case, with_attributes
 from tests.engines.contract import SETTINGS as CONTRACT_SETTINGS
 from tests.selection import some_of
 
@@ -36,6 +36,10 @@ def compiled(case: Workload, threads: int | None = None) -> VectorisedEngine:
 
 class TestCompiled(EngineContract):
     """Chains in the kernels; the network that is none with the reference, so that the suite is whole."""
+
+    @pytest.fixture(params=some_of(NETWORKS, ["convnet"]))
+    def case(self, request: pytest.FixtureRequest) -> Case:
+        return a_case(request.param)
 
     def make(self, case: Case) -> Engine:
         try:

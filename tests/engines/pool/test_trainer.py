@@ -20,7 +20,7 @@ from disavow.errors import ConfigError
 from disavow.models import build
 from disavow.rounds.local_training import Engine
 from disavow.rounds.vectors import Model
-from tests.engines.contract import CLASSES, PARTS, AttributesContract, Case, EngineContract, a_case
+from tests.engines.contract import CLASSES, NETWORKS, PARTS, AttributesContract, Case, EngineContract, a_case
 from tests.engines.pool.builders import (
     PRECISIONS,
     OverwritesInput,
@@ -41,6 +41,11 @@ from tests.selection import some_of
 
 class TestPool(EngineContract, AttributesContract):
     """The same bits as the reference, so the same tolerance: none."""
+
+    # workers train with the code of the reference, which takes part with more networks
+    @pytest.fixture(params=some_of(NETWORKS, ["resnet-mini"]))
+    def case(self, request: pytest.FixtureRequest) -> Case:
+        return a_case(request.param)
 
     @pytest.fixture(autouse=True)
     def _pool(self, trainer: PoolTrainer) -> None:
