@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sqlite3
 import sys
 from contextlib import closing
@@ -71,14 +72,26 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of three rounds of that task, made in Python, and with its keys."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DISAVOW_KEYS", str(folder / "keys"))
+        generate(folder / "keys", name="test", passphrase=None, at=time_to_text(now()))
+        with disavow.Federation.create(
+            folder / "run", own_task(), policy=replace(POLICY, x=2), rounds=3
+        ) as federation:
+            federation.train()
+    return folder
+
+
 @pytest.fixture
-def trained(tmp_path: Path, keys: Path) -> Path:
-    """A run of three rounds of that task, made in Python."""
-    with disavow.Federation.create(
-        tmp_path / "run", own_task(), policy=replace(POLICY, x=2), rounds=3
-    ) as federation:
-        federation.train()
-    return tmp_path / "run"
+def trained(tmp_path: Path, keys: Path, trained_once: Path) -> Path:
+    """A copy of that run, with its keys in the place of those that everything uses."""
+    shutil.rmtree(keys)
+    shutil.copytree(trained_once / "keys", keys)
+    return Path(shutil.copytree(trained_once / "run", tmp_path / "run"))
 
 
 def test_a_deniable_erasure_is_proved_and_verified_without_the_task(tmp_path: Path, keys: Path) -> None:

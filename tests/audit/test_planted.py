@@ -37,6 +37,7 @@ from disavow.audit.worlds import World, WorldKey
 from disavow.domain import Layout, VerdictKind
 from disavow.rounds.vectors import Model, Updates
 from tests.audit import planted
+from tests.selection import some_of
 
 FOUND = ("old dense layers", "20 % blend", "full share added back", WARM)
 """The leaks that an audit must see."""
@@ -100,7 +101,7 @@ def test_an_exact_retraining_is_no_nearer_to_others_than_they_are_to_each_other(
     assert all(0.5 < each.retrained < 1 for each in histories.alike)
 
 
-@pytest.mark.parametrize("leak", ["old dense layers", "20 % blend"])
+@pytest.mark.parametrize("leak", some_of(["old dense layers", "20 % blend"], ["20 % blend"]))
 def test_what_is_put_back_into_the_served_model_is_found_in_its_parameters(clean: Clean, leak: str) -> None:
     """The server's change, made to each honestly retrained world of the clean audit."""
     [served] = clean.handed[Stage.SERVED]
@@ -154,6 +155,7 @@ def test_a_backdoor_that_a_deniable_erasure_leaves_behind_is_caught(
     assert not list((tmp_path / "work").iterdir())
 
 
+@pytest.mark.torture
 def test_a_deniable_client_behind_enough_noise_is_not_accused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

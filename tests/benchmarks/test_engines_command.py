@@ -107,6 +107,7 @@ def run_engines(*arguments: str | Path, cwd: Path | None = None) -> subprocess.C
         return forked.module("benchmarks", "engines", "--clients=2", "--samples=20", *arguments, cwd=cwd)
 
 
+@pytest.mark.torture
 def test_a_small_benchmark_from_end_to_end(tmp_path: Path, cache: Path) -> None:
     result = run_engines(
         "--passes=1", "--rounds=1", "--peers=plain", "--engines=sequential", "--cache", cache, "--json",

@@ -124,7 +124,13 @@ SOUGHT = Asked(rounds=1, clients=50, k=10, epsilon=4.0, parameters=9)
 
 
 @pytest.mark.parametrize(
-    ("question", "name"), [(BRIEF, "a.png"), (SOUGHT, "a.PDF"), (BRIEF, "a.svg")], ids=["png", "pdf", "svg"]
+    ("question", "name"),
+    [
+        (BRIEF, "a.png"),
+        pytest.param(SOUGHT, "a.PDF", marks=pytest.mark.torture),
+        pytest.param(BRIEF, "a.svg", marks=pytest.mark.torture),
+    ],
+    ids=["png", "pdf", "svg"],
 )
 def test_a_plot_is_written_beside_the_table(
     question: Asked, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

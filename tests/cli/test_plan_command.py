@@ -15,6 +15,7 @@ from disavow.cli.plan import HEADER, plan
 from disavow.errors import ConfigError
 from tests.cli.process import assert_refused, disavow
 from tests.refusals import refuses
+from tests.selection import some_of
 
 ASKED: dict[str, Any] = {
     "clients": 20,
@@ -115,7 +116,10 @@ def test_with_several_representatives_x_is_needed_beside_the_others(capsys: pyte
         asked(ks=[4], xs=[1], representatives=4)
 
 
-@pytest.mark.parametrize(("name", "start"), [("a.png", EXPECTED_PNG), ("a.PDF", b"%PDF"), ("a.svg", b"<?xml")])
+@pytest.mark.parametrize(
+    ("name", "start"),
+    some_of([("a.png", EXPECTED_PNG), ("a.PDF", b"%PDF"), ("a.svg", b"<?xml")], lambda each: each[0] == "a.PDF"),
+)
 def test_a_plot_is_written_beside_the_table(
     name: str, start: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

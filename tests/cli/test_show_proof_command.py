@@ -14,8 +14,8 @@ from tests.cli import process
 from tests.cli.forked import disavow
 from tests.cli.process import assert_refused
 from tests.cli.signed_run import LEAVER, World, tampered
+from tests.proof.made_proofs import SERVER
 from tests.proof.vectors.build import FOLDER as VECTORS
-from tests.proof.world import SERVER
 
 
 def test_show_proof_says_in_words_what_the_proof_says(world: World) -> None:

@@ -27,6 +27,8 @@ from disavow.tasks import ImageTask, image_task
 from disavow.tasks.loading import LoadedTask, load
 from tests.engines.fused.emulator import COMPILER, Emulator
 from tests.engines.pool.builders import with_workers_ready
+from tests.engines.pool.forked_workers import forked_pool
+from tests.selection import some_of
 from tests.tasks.recorded import ERASED, EXCLUSIONS, KINDS, loaded, never_held
 
 SEED = 5
@@ -44,9 +46,8 @@ GPU = torch.cuda.is_available()
 @pytest.fixture(scope="module")
 def workers() -> Iterator[PoolTrainer]:
     """Two worker processes, up and running."""
-    trainer = PoolTrainer(2, start_after=0.0)
-    yield with_workers_ready(trainer)
-    trainer.close()
+    with forked_pool() as trainer:
+        yield with_workers_ready(trainer)
 
 
 @pytest.fixture(scope="module")
@@ -119,13 +120,18 @@ def trainer_of(kind: str, known: Workload, request: pytest.FixtureRequest) -> Tr
 
 
 CASES = [
-    *((kind, engine) for kind in (*sorted(KINDS), "images") for engine in ("sequential", "pool")),
+    *((kind, "sequential") for kind in (*sorted(KINDS), "images")),
+    *((kind, "pool") for kind in (*sorted(KINDS), "images")),
     *((kind, "stacked") for kind in (*sorted(KINDS), "images") if kind not in UNSTACKABLE),
     *((kind, engine) for kind in ("plain", "images") for engine in ("compiled", "fused")),
 ]
 
 
-@pytest.mark.parametrize(("kind", "name"), CASES, ids=[f"{kind}-{engine}" for kind, engine in CASES])
+SENT = {"arrays", "images", "loop"}
+"""Kinds that `make test` trains in worker processes too, with the code of the reference; `make torture`, all."""
+
+
+@pytest.mark.parametrize(("kind", "name"), some_of(CASES, lambda case: case[1] != "pool" or case[0] in SENT))
 def test_without_records_every_engine_trains_what_a_task_trains_that_never_held_them(
     kind: str, name: str, request: pytest.FixtureRequest
 ) -> None:

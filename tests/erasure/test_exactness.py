@@ -29,6 +29,7 @@ from disavow.rounds.randomness import Secrets, Stream
 from disavow.rounds.training import train
 from disavow.rounds.vectors import Model, Updates
 from tests.erasure.oracle import Oracle, same_bits
+from tests.selection import some_of
 
 TRAINING = {"epochs": 1, "batch_size": 64, "learning_rate": 0.3}
 
@@ -100,12 +101,12 @@ def run_that_never_had(leavers: set[str], settings: Settings, directory: Path, a
     ("representatives", "sticky", "method", "fraction", "noise", "engine"),
     [
         (1, True, "mdav", 1.0, "paper", "sequential"),
-        (2, False, "mdav", 1.0, "paper", "vectorised"),
+        pytest.param(2, False, "mdav", 1.0, "paper", "vectorised", marks=pytest.mark.torture),
         (2, True, "mdav", 0.8, "paper", "vectorised"),
         (1, False, "constrained-kmeans", 1.0, "paper", "vectorised"),
-        (1, False, "fixed", 1.0, "none", "vectorised"),
+        pytest.param(1, False, "fixed", 1.0, "none", "vectorised", marks=pytest.mark.torture),
         (2, False, "fixed", 0.5, "paper", "vectorised"),
-        (1, True, "mdav", 1.0, "paper", "vectorised"),
+        pytest.param(1, True, "mdav", 1.0, "paper", "vectorised", marks=pytest.mark.torture),
     ],
 )
 def test_from_round_1_it_is_the_run_that_never_had_the_leavers(
@@ -189,6 +190,9 @@ FURTHER = {(20, 1), (21, 1)}
 SHORT, LONG = (3, 5, 6, 6), (3, 5, 8, 8, 8)
 """After which rounds somebody asks to leave."""
 
+DIFFERENT = {(scenario, 1) for scenario in (0, 5, 7, 8, 10, 11, 16, 19)} | LATER | FURTHER
+"""Every method of clustering, noise and rollback once, for `make test`; `make torture` has them all."""
+
 STAGES = {(3, 8): LONG, (20, 1): LONG, (12, 1): (2, 3, 3)}
 """Where it takes all rounds to get there; and fewer for the network that takes four times as long."""
 
@@ -224,7 +228,10 @@ def checkpoints_kept(ledger: Ledger) -> set[int]:
         return {each.round for each in round_models(connection) if each.kept}
 
 
-@pytest.mark.parametrize(("scenario", "seed"), sorted({(i, 1) for i in range(len(SCENARIOS))} | LATER | FURTHER))
+@pytest.mark.parametrize(
+    ("scenario", "seed"),
+    some_of(sorted({(i, 1) for i in range(len(SCENARIOS))} | LATER | FURTHER), DIFFERENT),
+)
 def test_any_history_of_leavers_ends_in_the_bits_of_the_naive_federation(
     tmp_path: Path, scenario: int, seed: int
 ) -> None:

@@ -30,6 +30,7 @@ from disavow.erasure.plan import (
     simulate,
 )
 from tests.rounds.builders import FEW
+from tests.selection import some_of
 
 # ---- exact enumeration: every partition, every request, with its probability ----------------------------------
 
@@ -210,7 +211,10 @@ def within(estimate: Estimate, exact: Fraction) -> bool:
 @pytest.mark.parametrize("clustering", CLUSTERINGS)
 @pytest.mark.parametrize(
     ("clients", "rounds", "rate", "k", "x", "unit"),
-    [*((*case, "client") for case in CASES), *((*case, "record") for case in RECORD_CASES)],
+    [
+        *some_of([(*case, "client") for case in CASES], [(*case, "client") for case in CASES[::2]]),
+        *some_of([(*case, "record") for case in RECORD_CASES], [(*case, "record") for case in RECORD_CASES[::2]]),
+    ],
 )
 def test_the_simulation_agrees_with_exact_enumeration(
     clients: int, rounds: int, rate: Fraction, k: int, x: int, unit: Unit, clustering: Clustering

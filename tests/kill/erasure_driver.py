@@ -172,7 +172,8 @@ def _warm_up() -> None:
     """Only imports: no tensor is touched before a fork, and no thread is running at one."""
     for name in (
         *("alembic.command", "sklearn.datasets", "dp_accounting", "typer.rich_utils"),
-        *("matplotlib.backends.backend_agg", "matplotlib.figure"),
+        *("matplotlib.backends.backend_agg", "matplotlib.figure", "safetensors.numpy"),
+        "torch._dynamo",  # the first step of an optimizer of PyTorch imports it, which takes a second
         *("disavow.cli.app", "disavow.cli.run_commands", "disavow.audit.audit", "disavow.federation"),
         *("tests.erasure.mechanisms.contract", "tests.erasure.random_task"),
     ):

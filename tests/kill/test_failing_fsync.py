@@ -47,7 +47,7 @@ def check(told: Any) -> None:
 
 
 def test_whichever_fsync_fails_no_run_is_broken(tmp_path: Path) -> None:
-    check(failing(tmp_path, training=2, erasure=8))
+    check(failing(tmp_path, training=5, erasure=16))
 
 
 @pytest.mark.torture

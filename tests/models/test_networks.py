@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from torch import nn
 from disavow.engines.state import model_of
 from disavow.models import NETWORKS, build
 from tests.rounds.builders import PROPERTY
+from tests.selection import some_of
 
 SIZES = {"convnet": 186_692, "lenet5": 51_902, "resnet-mini": 17_986}
 
@@ -41,9 +44,12 @@ def test_networks_take_images_of_any_shape(name: str, channels: int, height: int
 
 
 @pytest.mark.parametrize(
-    "shape", [(1, 1, 1), (1, 2, 2), (1, 4, 5), (1, 5, 4), (1, 11, 12), (3, 32, 32), (3, 109, 89)]
+    ("name", "shape"),
+    some_of(
+        product(NETWORKS, [(1, 1, 1), (1, 2, 2), (1, 4, 5), (1, 5, 4), (1, 11, 12), (3, 32, 32), (3, 109, 89)]),
+        lambda each: each[1] in [(1, 1, 1), (1, 4, 5), (3, 109, 89)],
+    ),
 )
-@pytest.mark.parametrize("name", NETWORKS)
 def test_networks_learn_on_the_smallest_and_the_largest_shapes(name: str, shape: tuple[int, int, int]) -> None:
     network = build(name, shape, 2, seed=1)
     images = torch.rand(4, *shape, generator=torch.Generator().manual_seed(1))

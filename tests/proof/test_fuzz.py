@@ -22,11 +22,12 @@ from disavow.proof.receipt import decode_receipt
 from disavow.proof.statement import decode_statement
 from disavow.proof.validation import to_base64
 from disavow.proof.verify import Asked, TrustedKey, examine, verify
+from tests.proof.made_proofs import SERVER, Made, client, moment, resign
 from tests.proof.mutating import KINDS, changed, places
 from tests.proof.vectors.short import among_others
 from tests.proof.vectors.short import rolled_back as undone_among_others
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
-from tests.proof.world import SERVER, Made, World, client, moment, resign
+from tests.proof.world import World
 
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=300, print_blob=False)
 PARTS = 10

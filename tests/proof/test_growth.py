@@ -16,9 +16,10 @@ import pytest
 
 from disavow.proof import canonical
 from disavow.proof.verify import Asked, TrustedKey, verify
+from tests.proof.made_proofs import SERVER, client, signer_named
 from tests.proof.vectors.short import short
 from tests.proof.vectors.valid import LEAVER
-from tests.proof.world import SERVER, World, client, signer_named
+from tests.proof.world import World
 
 
 class Counted(int):

@@ -13,12 +13,13 @@ import pytest
 from disavow.proof import canonical
 from disavow.proof.envelope import seal
 from disavow.proof.verify import examine
+from tests.proof.made_proofs import NEXT, SERVER, Made, client
 from tests.proof.mutating import byte_mutations, mutations, survivors
 from tests.proof.vectors.records import few_records
 from tests.proof.vectors.short import among_others, purged, short
 from tests.proof.vectors.short import rolled_back as undone_among_others
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
-from tests.proof.world import NEXT, SERVER, Made, World, client
+from tests.proof.world import World
 
 PROOFS: dict[str, Callable[[], Made]] = {
     "deniable": lambda: deniable().proof(LEAVER),
@@ -45,9 +46,9 @@ PROOFS: dict[str, Callable[[], Made]] = {
 }
 
 SOME_OR_ALL = pytest.mark.parametrize(
-    "every", [pytest.param(15, id="some"), pytest.param(1, id="all", marks=pytest.mark.torture)]
+    "every", [pytest.param(30, id="some"), pytest.param(1, id="all", marks=pytest.mark.torture)]
 )
-"""One change in fifteen, of each of the fifteen proofs others: the proofs share nearly all their fields."""
+"""One change in thirty, of each of the proofs others: the proofs share nearly all their fields."""
 
 ONLY_THE_OPENING_KNOWS = re.compile(r"predicate\.clusters\.\d+\.slot (set to|as) .*")
 """Which of the slots withdrawn from a cluster (for a what-if: of those still in it) is the leaver's. A proof names

@@ -14,10 +14,11 @@ from disavow.proof.envelope import seal
 from disavow.proof.verify import CHECKS, Asked, Report, TrustedKey, examine, verify
 from tests.cli.process import disavow
 from tests.proof import second_verifier
+from tests.proof.made_proofs import NEXT, SERVER, STRANGER, Made, moment
 from tests.proof.vectors.hostile.clusters import all_gone
 from tests.proof.vectors.records import few_records
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
-from tests.proof.world import NEXT, SERVER, STRANGER, Made, World, moment
+from tests.proof.world import World
 from tests.refusals import refuses
 
 NAMES = (

@@ -8,7 +8,7 @@ import pytest
 
 from disavow.errors import VerificationError
 from disavow.proof.withdrawal_slots import WithdrawnFrom, read_slots, write_slots
-from tests.proof.world import digest_of
+from tests.proof.made_proofs import digest_of
 
 
 def slots_of(seed: int, count: int, largest: int) -> list[WithdrawnFrom]:

@@ -84,6 +84,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.torture  # `test_records` and `test_campaign` go on from every half-written line
 def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
     with start(tmp_path) as started:
         assert started.stderr is not None

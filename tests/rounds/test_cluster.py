@@ -25,6 +25,7 @@ from tests.rounds.builders import (
     layout_of_size,
     updates_of,
 )
+from tests.selection import some_of
 
 METHODS = ["mdav", "constrained-kmeans", "fixed"]
 METRICS = ["l2", "cosine", "published"]
@@ -100,8 +101,13 @@ def rounds(draw: st.DrawFn) -> tuple[int, Updates]:
 
 @settings(PROPERTY, max_examples=60)
 @given(rounds())
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "metric"),
+    some_of(
+        [(method, metric) for method in METHODS for metric in METRICS],
+        lambda each: each[0] != "constrained-kmeans" or each[1] == "l2",
+    ),
+)
 def test_every_method_and_metric_keeps_the_promise(method: str, metric: str, case: tuple[int, Updates]) -> None:
     k, updates = case
     policy = replace(POLICY, k=k, clustering=method, metric=metric, sticky=False)
@@ -110,8 +116,13 @@ def test_every_method_and_metric_keeps_the_promise(method: str, metric: str, cas
 
 @settings(PROPERTY, max_examples=60)
 @given(rounds(), st.data())
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("method", ["mdav", "constrained-kmeans"])
+@pytest.mark.parametrize(
+    ("method", "metric"),
+    some_of(
+        [(method, metric) for method in ["mdav", "constrained-kmeans"] for metric in METRICS],
+        [("mdav", "l2"), ("mdav", "published"), ("constrained-kmeans", "cosine")],
+    ),
+)
 def test_sticky_clusters_keep_the_promise_when_clients_come_and_go(
     method: str, metric: str, case: tuple[int, Updates], data: st.DataObject
 ) -> None:

@@ -9,7 +9,12 @@ import multiprocessing
 import os
 import socket
 import subprocess
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from disavow.engines.pool import PoolTrainer
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["disavow.engines.pool.worker", "tests.engines.pool.builders"])
@@ -34,6 +39,14 @@ class ForkedWorker:
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired("worker", seconds or 0.0)
         return self._process.exitcode
+
+
+@contextmanager
+def forked_pool() -> Iterator[PoolTrainer]:
+    """A pool of two workers; whatever pool starts workers meanwhile forks them too."""
+    with pytest.MonkeyPatch.context() as patch, closing(PoolTrainer(2, start_after=0.0)) as trainer:
+        patch.setattr("disavow.engines.pool.trainer._launch", ForkedWorker)
+        yield trainer
 
 
 def _serve(theirs: socket.socket) -> None:

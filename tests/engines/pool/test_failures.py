@@ -31,7 +31,7 @@ from tests.engines.pool.builders import (
     with_workers_ready,
     without_process,
 )
-from tests.engines.pool.forked_workers import ForkedWorker
+from tests.engines.pool.forked_workers import forked_pool
 from tests.refusals import refuses
 
 LAUNCH = pool_trainer._launch
@@ -40,8 +40,7 @@ LAUNCH = pool_trainer._launch
 @pytest.fixture(scope="module")
 def shared_trainer() -> Iterator[PoolTrainer]:
     """Most tests here cost both workers, so they are forked."""
-    with pytest.MonkeyPatch.context() as patch, closing(PoolTrainer(2, start_after=0.0)) as trainer:
-        patch.setattr("disavow.engines.pool.trainer._launch", ForkedWorker)
+    with forked_pool() as trainer:
         yield trainer
 
 

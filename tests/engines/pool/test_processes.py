@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import warnings
 from pathlib import Path
 
 import pytest
@@ -18,17 +17,14 @@ from disavow.ledger.lock import Lock
 from tests.engines.pool.builders import (
     ROOT,
     TIMEOUT,
-    ReportsProcess,
-    a_workload,
-    an_ask,
     children,
     on_linux,
-    processes,
     running,
     trained_by,
     wait_until,
     with_workers_ready,
 )
+from tests.engines.pool.forked_workers import ForkedWorker
 
 # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -50,10 +46,11 @@ def test_from_the_first_client_trained_in_this_process_to_the_end_of_the_workers
 
 
 @on_linux
-def test_a_trainer_that_is_garbage_collected_ends_its_workers() -> None:
-    before = children(os.getpid())
+def test_a_trainer_that_is_garbage_collected_ends_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("disavow.engines.pool.trainer._launch", ForkedWorker)
     fresh = with_workers_ready(PoolTrainer(2, start_after=0.0))
-    workers = children(os.getpid()) - before
+    workers = {process for _ in range(5) for process in trained_by(fresh)}
+    assert all(running(worker) for worker in workers)
     del fresh
     gc.collect()
     assert not any(running(worker) for worker in workers)
@@ -111,6 +108,7 @@ def test_a_script_needs_no_guard_and_need_not_close_and_its_output_is_its_own(tm
     assert not ended.stderr.replace("said in a worker", "").strip()
 
 
+@pytest.mark.torture  # it starts five processes
 @on_linux
 def test_a_fork_has_workers_of_its_own(tmp_path: Path) -> None:
     command = script(
@@ -150,19 +148,6 @@ def test_a_network_defined_in_the_script_trains_in_its_process_with_a_warning(tm
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "True set()\n"
     assert ended.stderr.count("Mine is defined in the script itself") == 1
-
-
-def test_a_network_that_cannot_be_pickled_trains_in_this_process_with_a_warning(trainer: PoolTrainer) -> None:
-    class Local(ReportsProcess):
-        pass
-
-    ask = an_ask(a_workload(Local()))
-    with pytest.warns(UserWarning, match="Local trains in this process alone, not in worker processes: .*Local"):
-        (updates,) = trainer.train([ask])
-    assert processes(updates, ask) == {os.getpid()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        trainer.train([ask])
 
 
 ENDLESS_SCRIPT = """
@@ -216,6 +201,7 @@ def test_when_the_parent_is_killed_workers_end_and_nothing_stays_behind(tmp_path
     assert process.communicate() == ("", "")
 
 
+@pytest.mark.torture
 @pytest.mark.kill
 @on_linux
 def test_when_the_parent_is_killed_workers_end_even_while_they_start(tmp_path: Path) -> None:
@@ -241,6 +227,7 @@ def test_when_the_parent_is_killed_workers_end_even_while_they_start(tmp_path: P
     wait_until(lambda: not any(running(worker) for worker in workers))
 
 
+@pytest.mark.torture
 @pytest.mark.kill
 @on_linux
 def test_an_interruption_from_the_keyboard_ends_the_workers_without_output(tmp_path: Path) -> None:

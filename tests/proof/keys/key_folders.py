@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from disavow.proof.keys import generate
 from disavow.proof.notes import PublicKey
 from disavow.proof.pkcs8 import ITERATIONS, iterations_of
-from tests.proof.world import SERVER
+from tests.proof.made_proofs import SERVER
 
 THEN = "2026-01-01T00:00:00.000000+00:00"
 LATER = "2026-02-01T00:00:00.000000+00:00"

@@ -10,9 +10,9 @@ from pathlib import Path
 from disavow.errors import Unreadable
 from disavow.proof import canonical
 from disavow.proof.verify import CHECKS, Asked, TrustedKey, examine
+from tests.proof.made_proofs import NEXT, SERVER, STRANGER
 from tests.proof.vectors import hostile, records, short, valid
 from tests.proof.vectors.vector import Vector
-from tests.proof.world import NEXT, SERVER, STRANGER
 
 FOLDER = Path(__file__).parent
 INDEX = "vectors.json"

@@ -11,11 +11,12 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256K1, SECP256R1, S
 from disavow.proof import canonical
 from disavow.proof.opening import OpenedRecords
 from disavow.proof.validation import to_base64
+from tests.proof.made_proofs import CLIENT, Made, signed_word
 from tests.proof.vectors.hostile.forging import Edit, edited, in_predicate, vector_of
 from tests.proof.vectors.short import short
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable
 from tests.proof.vectors.vector import Vector, genuine
-from tests.proof.world import CLIENT, Made, World, signed_word
+from tests.proof.world import World
 
 KEYS = ("patient-17", "patient-4")
 ONE = 0x5EED

@@ -9,9 +9,10 @@ from typing import Any
 from disavow.proof.envelope import seal
 from disavow.proof.leaves import VERSION
 from disavow.proof.verify import TrustedKey
+from tests.proof.made_proofs import NEXT, SERVER, client, moment
 from tests.proof.vectors.valid import LEAVER, OTHER
 from tests.proof.vectors.vector import Vector, genuine
-from tests.proof.world import NEXT, SERVER, World, client, moment
+from tests.proof.world import World
 
 LATER = client(5)
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from disavow.proof.verify import TrustedKey
+from tests.proof.made_proofs import NEXT, SERVER, Made, client, moment
 from tests.proof.vectors.vector import TRUSTED, Vector, genuine
-from tests.proof.world import NEXT, SERVER, Made, World, client, moment
+from tests.proof.world import World
 
 LEAVER, OTHER = client(1), client(2)
 RENAMED = replace(SERVER.public, name="example.org/renamed")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from disavow.proof.verify import TrustedKey
-from tests.proof.world import SERVER, Made
+from tests.proof.made_proofs import SERVER, Made
 
 TRUSTED = (TrustedKey(SERVER.public),)
 

@@ -11,6 +11,7 @@ from disavow.proof.envelope import seal
 from disavow.proof.leaves import commit_rounds
 from disavow.proof.opening import Opening
 from disavow.proof.validation import to_base64
+from tests.proof.made_proofs import SERVER, STRANGER, Made, client
 from tests.proof.vectors.hostile.forging import (
     EMPTY,
     Edit,
@@ -30,7 +31,7 @@ from tests.proof.vectors.valid import (
     rolled_back,
 )
 from tests.proof.vectors.vector import Vector
-from tests.proof.world import SERVER, STRANGER, Made, World, client
+from tests.proof.world import World
 
 
 def verdicts_refused() -> Iterator[Vector]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from disavow.proof.leaves import UNTOUCHED, joined, map_root
 from disavow.proof.validation import to_base64
+from tests.proof.made_proofs import Made, hash_of, tell_bounds
 from tests.proof.vectors.hostile.forging import (
     Edit,
     edited,
@@ -28,7 +29,7 @@ from tests.proof.vectors.valid import (
     several,
 )
 from tests.proof.vectors.vector import Vector
-from tests.proof.world import Made, World, hash_of, tell_bounds
+from tests.proof.world import World
 
 
 def clusters_refused() -> Iterator[Vector]:

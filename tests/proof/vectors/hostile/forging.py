@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from disavow.proof import canonical
+from tests.proof.made_proofs import Made, tell_bounds
 from tests.proof.vectors.valid import (
     LEAVER,
 )
 from tests.proof.vectors.vector import Vector
-from tests.proof.world import Made, World, tell_bounds
+from tests.proof.world import World
 
 Edit = Callable[[dict[str, Any]], object]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from disavow.proof.merkle import root_of
 from disavow.proof.notes import Checkpoint, Signer
 from disavow.proof.verify import TrustedKey
+from tests.proof.made_proofs import NEXT, SERVER, STRANGER, moment
 from tests.proof.vectors.hostile.forging import (
     edited,
     in_leaf,
@@ -21,7 +22,7 @@ from tests.proof.vectors.valid import (
     deniable,
 )
 from tests.proof.vectors.vector import Vector
-from tests.proof.world import NEXT, SERVER, STRANGER, World, moment
+from tests.proof.world import World
 
 
 def checkpoints_refused() -> Iterator[Vector]:

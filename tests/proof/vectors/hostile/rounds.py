@@ -10,6 +10,7 @@ from typing import Any
 
 from disavow.proof import canonical
 from disavow.proof.validation import to_base64
+from tests.proof.made_proofs import Made, client, moment
 from tests.proof.vectors.hostile.forging import (
     Edit,
     changed_receipt,
@@ -31,7 +32,7 @@ from tests.proof.vectors.valid import (
     rolled_back,
 )
 from tests.proof.vectors.vector import Vector
-from tests.proof.world import Made, World, client, moment
+from tests.proof.world import World
 
 
 def rounds_refused() -> Iterator[Vector]:

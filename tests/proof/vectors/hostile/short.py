@@ -13,11 +13,12 @@ from disavow.proof import canonical
 from disavow.proof.envelope import PACKED_TYPE, to_be_signed
 from disavow.proof.leaves import MAPPED
 from disavow.proof.validation import to_base64
+from tests.proof.made_proofs import SERVER, Made, client
 from tests.proof.vectors.hostile.forging import Edit, edited, in_cluster, in_predicate, vector_of
 from tests.proof.vectors.short import among_others, purged, rolled_back, same_models, short
 from tests.proof.vectors.valid import LEAVER, OTHER
 from tests.proof.vectors.vector import Vector
-from tests.proof.world import SERVER, Made, World, client
+from tests.proof.world import World
 
 Leaves = list[dict[str, Any]]
 _ROUND = 64

@@ -9,6 +9,7 @@ from dataclasses import replace
 from disavow.proof import canonical
 from disavow.proof.envelope import PAYLOAD_TYPE, seal, to_be_signed
 from disavow.proof.validation import to_base64
+from tests.proof.made_proofs import SERVER, STRANGER, Made
 from tests.proof.vectors.hostile.forging import (
     vector_of,
 )
@@ -17,7 +18,7 @@ from tests.proof.vectors.valid import (
     deniable,
 )
 from tests.proof.vectors.vector import Vector
-from tests.proof.world import SERVER, STRANGER, Made, World
+from tests.proof.world import World
 
 
 def _raw(payload: bytes) -> bytes:

@@ -1,0 +1,82 @@
+"""A second verifier of proofs, written from docs/proof-format.md alone. It shares no code with disavow."""
+
+from tests.proof.second_verifier.bounds import (
+    displacement_of,
+    drawn_of,
+    figure_of,
+    log10_odds_of,
+    ratio_of,
+    total_of,
+)
+from tests.proof.second_verifier.keys import Key, Trusted, parse_key, parse_keys
+from tests.proof.second_verifier.reading import (
+    PAYLOAD_TYPE,
+    InvalidError,
+    UnreadableError,
+    canonical,
+    decimal,
+    figure,
+    parse,
+    parse_canonical,
+    sha,
+    unbase64,
+)
+from tests.proof.second_verifier.receipts import unpack
+from tests.proof.second_verifier.shapes import POLICY
+from tests.proof.second_verifier.trees import (
+    NOBODY,
+    cluster_hash,
+    counted,
+    follow,
+    hash_in_log,
+    leaf_hash,
+    node,
+    opened_log,
+    request_commitment,
+    root_of,
+    rounds_commitment,
+    slot_commitment,
+    withdrawn_entry,
+    withdrawn_inner,
+)
+from tests.proof.second_verifier.verification import verify
+
+__all__ = [
+    "NOBODY",
+    "PAYLOAD_TYPE",
+    "POLICY",
+    "InvalidError",
+    "Key",
+    "Trusted",
+    "UnreadableError",
+    "canonical",
+    "cluster_hash",
+    "counted",
+    "decimal",
+    "displacement_of",
+    "drawn_of",
+    "figure",
+    "figure_of",
+    "follow",
+    "hash_in_log",
+    "leaf_hash",
+    "log10_odds_of",
+    "node",
+    "opened_log",
+    "parse",
+    "parse_canonical",
+    "parse_key",
+    "parse_keys",
+    "ratio_of",
+    "request_commitment",
+    "root_of",
+    "rounds_commitment",
+    "sha",
+    "slot_commitment",
+    "total_of",
+    "unbase64",
+    "unpack",
+    "verify",
+    "withdrawn_entry",
+    "withdrawn_inner",
+]
