@@ -231,7 +231,7 @@ def _audit(
         _refuse_overflow(superseding, before.own, before.held_out, served.own, served.held_out)
         served_weights = weights(rehearsal.served)
         moved = float((rehearsal.served.vector.double() - rehearsal.before.vector.double()).norm())
-        departed = sum(request.judged for request in rehearsal.ledger.requests()) - 1
+        departed = len(rehearsal.ledger.unpurged().rounds.keys() - {rehearsal.answer.number})
     subject = replace(subject, rounds=rehearsal.rounds)  # a run that is being trained goes on
     worlds = _worlds(subject, effort, folder, mechanism, rehearsal.participation, on_round)
     handed = hand_out(subject, before, served, worlds, effort.seed)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from disavow.cli.erase import Shown, ask
+from disavow.cli.erase import Shown, ask, tell_superseded
 from disavow.cli.output import print_json, progress, results
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import purge_line
@@ -38,16 +38,17 @@ def purge(directory: Path, *, dry_run: bool, yes: bool, task: str | None, as_jso
         except KeyboardInterrupt:
             print(f"interrupted; `disavow resume {directory}` goes on", file=sys.stderr)
             raise typer.Exit(_INTERRUPTED) from None
-        served = federation.ledger.last_round
-    if as_json:
-        print_json({**done.to_json(), "served_round": served})
-    else:
-        _show(directory, done, served)
+        _show(federation, done, as_json=as_json)
 
 
-def _show(directory: Path, done: Purged, served: int) -> None:
+def _show(federation: Federation, done: Purged, *, as_json: bool) -> None:
     """Print what a purge came to."""
-    console = results()
+    console, directory, served = results(), federation.directory, federation.ledger.last_round
+    if as_json:
+        proofs = [second_proof_path(directory, request.number) for request in done.requests]
+        told = {**done.to_json(), "served_round": served, "proofs": [str(each) for each in proofs if each.exists()]}
+        print_json({**told, "superseded_releases": sum(each.superseded for each in federation.releases())})
+        return
     if done.purge is None and not done.requests:
         console.print("nothing to purge: no update of a leaver is in the model that is served")
         return
@@ -66,6 +67,7 @@ def _show(directory: Path, done: Purged, served: int) -> None:
         "The model has changed: export it again, and take out of service what was exported before, which contains "
         "the leavers."
     )
+    tell_superseded(federation)
 
 
 def _confirm(forecast: PurgeForecast) -> None:
