@@ -68,8 +68,8 @@ def what_is_asked(
     if everywhere is not None:
         if clients is not None or records is not None:
             raise ConfigError(
-                "everywhere finds the clients by itself; allowed: clients and their records, or everywhere; nothing "
-                "was changed"
+                "everywhere finds the clients by itself; allowed: clients and their records, or everywhere; "
+                "nothing was changed"
             )
         return Asked(everywhere=_once(everywhere, "everywhere"))
     if isinstance(clients, Mapping):

@@ -30,7 +30,7 @@ def test_a_proof_with_its_opening_is_exit_0_and_every_check_is_told(world: World
     result = process.disavow("verify", world.proof, "--key", world.key, "--opening", world.opening)
     assert (result.returncode, result.stderr) == (0, ""), result.stdout
     lines = result.stdout.splitlines()
-    assert [line.split()[1] for line in lines[:16]] == list(CHECKS)
+    assert [line.split()[1] for line in lines[: len(CHECKS)]] == list(CHECKS)
     assert f"VALID proof about '{LEAVER}'." in lines
     assert "deniable does not mean not used" in result.stdout
 
@@ -43,8 +43,7 @@ def test_with_everything_given_no_check_is_left_out(world: World) -> None:
     assert (result.returncode, result.stderr) == (0, ""), result.stdout
     told = json.loads(result.stdout)
     assert (told["valid"], told["names"], told["exit_code"]) == (True, LEAVER, 0)
-    assert [check["number"] for check in told["checks"]] == list(range(1, 17))
-    assert checks(result) == dict.fromkeys(CHECKS, True)
+    assert checks(result) == {**dict.fromkeys(CHECKS, True), "word": None}  # nobody gives one of a whole client
     assert told["not_claimed"]
 
 

@@ -298,8 +298,8 @@ def _print_register(requests: Sequence[ErasureRequest]) -> None:
                 _whose(request),
             ]
         )
-    headings = ["request", "received", "due", "state", "answered", "asked again", "decided by", "of whom"]
-    results().print_table(headings, rows, right=("request", "asked again"))
+    headings = ["request", "received", "due", "state", "answered", "again", "decided by", "of whom"]
+    results().print_table(headings, rows, right=("request", "again"))
 
 
 def readmit(directory: Path, client: str, *, by: str | None, reason: str, as_json: bool) -> None:
