@@ -12,7 +12,7 @@ from disavow.cli.output import print_json, progress, results
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import purge_line
 from disavow.domain import model_name
-from disavow.erasure.proof_files import second_proof_path
+from disavow.erasure.proof_files import proof_path, second_proof_path
 from disavow.erasure.purge import PurgeForecast
 from disavow.errors import NotConfirmed
 from disavow.federation import Federation
@@ -58,9 +58,7 @@ def _show(federation: Federation, done: Purged, *, as_json: bool) -> None:
     remark = "" if done.purge is None or not done.purge.remark else f"; {done.purge.remark}"
     console.print(f"{whose} purged{cost}{remark}; {model_name(served)} is served")
     for request in done.requests:
-        proof = second_proof_path(directory, request.number)
-        where = f"second proof: {proof}" if proof.exists() else "second proof: not signed, there is no key"
-        console.print(f"  request {request.number}: {where}")
+        console.print(f"  request {request.number}: {_proof(directory, request.number)}")
     if done.left:
         console.print(f"{done.left} more have left since: another purge removes them.")
     console.print(
@@ -68,6 +66,16 @@ def _show(federation: Federation, done: Purged, *, as_json: bool) -> None:
         "the leavers."
     )
     tell_superseded(federation)
+
+
+def _proof(directory: Path, number: int) -> str:
+    """Where the proof lies that a leaver is out of the model."""
+    first, second = proof_path(directory, number), second_proof_path(directory, number)
+    if second.exists():
+        return f"second proof: {second}"
+    if first.exists():
+        return f"answered meanwhile, its proof says so: {first}"
+    return "second proof: not signed, there is no key"
 
 
 def _confirm(forecast: PurgeForecast) -> None:

@@ -86,7 +86,11 @@ def _state(request: ErasureRequest) -> str:
 def _taken(request: ErasureRequest) -> str:
     if request.answered_at is None:
         return "-"
-    return f"{(request.answered_at - request.asked_at).total_seconds():.1f} s"
+    seconds = (request.answered_at - request.asked_at).total_seconds()
+    for unit, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
 
 
 def cancel(directory: Path, client: str | None, number: int | None, *, by: str | None, as_json: bool) -> None:

@@ -101,20 +101,19 @@ def foresee_purge(ledger: Ledger, options: RoundOptions, mechanism: Mechanism) -
     refuse_another(ledger, mechanism)
     refuse_approximate(mechanism)
     with ledger.snapshot() as snapshot:
-        unpurged, waiting = snapshot.unpurged(), snapshot.waiting(approved=options.approved).clients
+        unpurged, waiting = snapshot.unpurged(), snapshot.waiting(approved=options.approved)
         firsts = dict(unpurged.rounds)
-        for number, client in waiting.items():
+        for number, client in waiting.clients.items():
             stand = [each.number for each in snapshot.rounds_of_client(client) if each.standing]
             if stand:
                 firsts[number] = min(stand)
         if not firsts:
             return PurgeForecast(last=snapshot.last_round)
-        leavers = list(waiting.values())
-        verdict = judged(snapshot, leavers, mechanism) if leavers else None
+        verdict = judged(snapshot, waiting.leavers, mechanism) if waiting.leavers else None
         back_to = _back_to(snapshot, min(firsts.values()), mechanism)
         if verdict is not None and verdict.undoes is not None:
             back_to = min(back_to, verdict.undoes)
-        work, last = _work(snapshot, back_to, options, mechanism, snapshot.names_of(leavers))
+        work, last = _work(snapshot, back_to, options, mechanism, snapshot.names_of(waiting.leaving))
     cost = cost_of(ledger, options, work.steps)
     return PurgeForecast(tuple(sorted(firsts)), min(firsts.values()), back_to, last, cost, work.obstacle)
 
@@ -227,7 +226,7 @@ def _refuse_unfit(ledger: Ledger, engine: Engine, mechanism: Mechanism) -> None:
 
     with ledger.snapshot() as snapshot:
         first = snapshot.unpurged().first or 1
-        leaving = snapshot.names_of(list(snapshot.waiting().clients.values()))
+        leaving = snapshot.names_of(snapshot.waiting().leaving)
         stay = [client for client in snapshot.clients() if client not in leaving]
         back_to = _back_to(snapshot, first, mechanism)
     model = Model(ledger.layout, torch.from_numpy(ledger.model_before(back_to)))
