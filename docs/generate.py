@@ -6,6 +6,7 @@ import inspect
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import typer.main
 
@@ -13,6 +14,7 @@ import disavow
 from disavow import errors
 from disavow.cli import INTERNAL, INTERNAL_CODE
 from disavow.cli.app import app
+from disavow.cli.requests import OVERDUE
 from disavow.config import CHANGEABLE, Settings, allowed, meaning, sections
 from disavow.server import access
 
@@ -58,20 +60,29 @@ def commands() -> str:
     ]
     group = typer.main.get_command(app)
     for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
-        usage = " ".join(["disavow", name, *_arguments(command)])
-        lines += ["", f"## `{usage}`", "", re.sub(r"\n +", "\n", (command.help or "").strip())]
-        options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
-        if options:
-            lines += ["", "| option | meaning |", "|---|---|"]
-            lines += [f"| `{', '.join(o.opts)}` | {o.help} |" for o in options]
+        lines += _command(f"disavow {name}", command, "##")
+        for further, part in getattr(command, "commands", {}).items():
+            lines += _command(f"disavow {name} {further}", part, "###")
     lines += ["", "## Exit codes", "", "| code | error | meaning |", "|---|---|---|", "| 0 | | success |"]
     lines += ["| 1 | | `fsck` or `audit` found something |", "| 3 | | `verify`: valid, but it names nobody |"]
     lines.append("| 16 | | `audit --detect` found nothing, and could not have seen the advantage asked about |")
+    lines.append(f"| {OVERDUE} | | `due`: a request is overdue |")
     for kind in _tree(errors.DisavowError):
         lines.append(f"| {kind.exit_code} | `{kind.__name__}` | {_text(kind)} |")
     lines += ["| 70 | | an internal error: a defect of disavow; `DISAVOW_DEBUG=1` shows where it came from |"]
     lines += ["| 130 | | interrupted from the keyboard |", "| 141 | | whoever read the output has gone |"]
     return "\n".join(lines) + "\n"
+
+
+def _command(called: str, command: Any, heading: str) -> list[str]:
+    """A command with its options; those that are hidden are for disavow itself."""
+    usage = " ".join([called, *_arguments(command)])
+    lines = ["", f"{heading} `{usage}`", "", re.sub(r"\n +", "\n", (command.help or "").strip())]
+    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help" and not p.hidden]
+    if options:
+        lines += ["", "| option | meaning |", "|---|---|"]
+        lines += [f"| `{', '.join(o.opts)}` | {o.help} |" for o in options]
+    return lines
 
 
 def _arguments(command: object) -> list[str]:

@@ -889,12 +889,14 @@ class Federation:
             The register, which writes itself as JSON and CSV.
 
         """
+        named = self.ledger.keyring.exists
         return Register(
             str(self.directory),
             self.ledger.run_id,
             self.clock(),
             self.requests(),
-            named=self.ledger.keyring.exists,
+            named=named,
+            readmissions=self.ledger.all_readmissions() if named else (),
         )
 
     def approve(

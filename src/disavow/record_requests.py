@@ -67,7 +67,10 @@ def what_is_asked(
     """
     if everywhere is not None:
         if clients is not None or records is not None:
-            raise ConfigError("everywhere goes without clients and records; allowed: one or the other")
+            raise ConfigError(
+                "everywhere finds the clients by itself; allowed: clients and their records, or everywhere; "
+                "nothing was changed"
+            )
         return Asked(everywhere=_once(everywhere, "everywhere"))
     if isinstance(clients, Mapping):
         if records is not None:
@@ -78,7 +81,10 @@ def what_is_asked(
         return Asked(records=named)
     ids = (clients,) if isinstance(clients, str) else tuple(dict.fromkeys(clients or ()))
     if not ids and (clients is None or records is not None):
-        raise ConfigError("no client is named; allowed: one at least, or records to erase everywhere")
+        raise ConfigError(
+            "no client is named; allowed: one at least, or records with `--everywhere` (everywhere=); nothing was "
+            "changed"
+        )
     if records is None:
         return Asked(clients=ids)
     keys = _once(records, "records")
@@ -88,7 +94,9 @@ def what_is_asked(
 def _once(keys: Sequence[str] | str, what: str) -> tuple[str, ...]:
     found = (keys,) if isinstance(keys, str) else tuple(dict.fromkeys(keys))
     if not found:
-        raise ConfigError(f"{what} is empty; allowed: the key of one record at least (nothing was changed)")
+        raise ConfigError(f"{what} is empty; allowed: the key of one record at least; nothing was changed")
+    if "" in found:
+        raise ConfigError(f"{what} has an empty key; allowed: keys of one character at least; nothing was changed")
     return found
 
 
@@ -160,8 +168,16 @@ def _holders(reader: Reader, task: LoadedTask, keys: Sequence[str]) -> dict[str,
         raise _unnamed("the clients")
     lacking = wanted.difference(*found.values())
     if lacking:
+        _refuse_erased_everywhere(reader, min(lacking))
         raise UnknownRecord(f"no client holds record {escaped(min(lacking))}; nothing was changed")
     return found
+
+
+def _refuse_erased_everywhere(reader: Reader, key: str) -> None:
+    clients = reader.clients()
+    for client, excluded in reader.exclusions(clients).items():
+        if excluded.excludes(key):
+            raise erased_before(client, key)
 
 
 def _refuse_unknown(reader: Reader, client: str, keys: Sequence[str], held: Sequence[str] | None) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from disavow.domain import ErasureRequest, EventKind, RequestEvent
+from disavow.domain import Decision, ErasureRequest, EventKind, RequestEvent
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the beginning of a formula."""
@@ -89,6 +89,7 @@ class Register:
         made_at: When the register was read.
         requests: The requests, in the order in which they were placed.
         named: Whether the keyring was there: only then are clients and actors named.
+        readmissions: Who decided that somebody who had left may return, when and why; none without the keyring.
 
     """
 
@@ -97,6 +98,7 @@ class Register:
     made_at: datetime
     requests: tuple[ErasureRequest, ...]
     named: bool
+    readmissions: tuple[Decision, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The register with the whole history of each request, for machines."""
@@ -106,6 +108,9 @@ class Register:
             "made_at": self.made_at.isoformat(),
             "named": self.named,
             "requests": [{**request.to_json(), "client": request.client} for request in self.requests],
+            "readmissions": [
+                {"by": each.by, "at": each.at.isoformat(), "reason": each.reason} for each in self.readmissions
+            ],
         }
 
     def to_csv(self) -> str:
@@ -128,6 +133,7 @@ def _line(request: ErasureRequest | None) -> dict[str, Any]:
     return {
         "request": told.get("number"),
         "client": told.get("client"),
+        "records": told.get("records"),
         "received_at": told.get("asked_at"),
         "received_by": _names(_decisions(request, EventKind.RECEIVED)),
         "state": told.get("state"),
@@ -135,7 +141,8 @@ def _line(request: ErasureRequest | None) -> dict[str, Any]:
         "extended_until": told.get("extended_until"),
         "extended_by": _names(extended),
         "extended_why": _reasons(extended),
-        "paused_since": told.get("paused_since"),
+        "paused_at": _times(paused),
+        "resumed_at": _times(_decisions(request, EventKind.RESUMED)),
         "paused_by": _names(paused),
         "paused_why": _reasons(paused),
         "approval": told.get("approval"),
@@ -149,13 +156,17 @@ def _line(request: ErasureRequest | None) -> dict[str, Any]:
         "refused_at": told.get("refused_at"),
         "cancelled_at": told.get("cancelled_at"),
         "asked_again": len(again),
-        "asked_again_at": " ".join(moment.isoformat() for moment in again),
+        "asked_again_at": "; ".join(moment.isoformat() for moment in again),
         "remark": told.get("remark"),
     }
 
 
 def _decisions(request: ErasureRequest | None, *kinds: EventKind) -> list[RequestEvent]:
     return [] if request is None else [event for event in request.history if event.kind in kinds]
+
+
+def _times(events: list[RequestEvent]) -> str:
+    return "; ".join(event.at.isoformat() for event in events)
 
 
 def _names(events: list[RequestEvent]) -> str:

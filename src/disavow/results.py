@@ -94,6 +94,10 @@ class Purged:
         }
 
 
+_BETWEEN_CALLS = timedelta(days=1)
+"""How long nobody may look at a run: a timer that calls once a day still purges in time."""
+
+
 @dataclass(frozen=True)
 class PurgeOutlook:
     """Who may still be in the model that is served, and whether they can be out of it in time.
@@ -119,8 +123,10 @@ class PurgeOutlook:
 
     @property
     def begins_at(self) -> datetime | None:
-        """When it begins by itself: with twice the time left that it is estimated to take."""
-        return None if self.due is None else self.due - 2 * timedelta(seconds=self.forecast.cost.seconds)
+        """When it begins by itself: a day earlier than twice the time that it is estimated to take is left."""
+        if self.due is None:
+            return None
+        return self.due - 2 * timedelta(seconds=self.forecast.cost.seconds) - _BETWEEN_CALLS
 
     @property
     def begins(self) -> bool:

@@ -87,3 +87,43 @@ def test_a_record_is_erased_wherever_it_is_and_one_request_is_cancelled(
     ended = command("cancel", run_dir, "--request", "2")
     assert ended.status == 0, ended.stderr
     assert states(run_dir) == ["answered", "cancelled", "waiting"]
+
+
+def test_what_is_asked_and_decided_about_records_is_shown_and_leaves_the_run_whole(
+    command: Command, run_dir: Path, records: list[str]
+) -> None:
+    with Ledger.open(run_dir, shared=True) as ledger:
+        for record in records[:2]:
+            ledger.place_record_requests({CLIENT: [record]}, at=now())
+    [shown, refused, cancelled] = (
+        command("request", "show", run_dir, "1", "--json"),
+        command("request", "refuse", run_dir, "1", "--by", "officer", "--reason", "not the person"),
+        command("cancel", run_dir, "--request", "2", "--by", "clerk"),
+    )
+    assert json.loads(shown.stdout)["request"]["record_keys"] == [records[0]]
+    assert (refused.status, cancelled.status) == (0, 0), refused.stderr + cancelled.stderr
+    lines = command("register", run_dir).stdout.splitlines()
+    assert [line.endswith(f"1 record of {CLIENT}") for line in lines] == [False, True, True]
+    assert ("officer" in lines[1], "clerk" in lines[2]) == (True, True)
+    columns, *rows = command("register", run_dir, "--csv").stdout.splitlines()
+    assert [row.split(",")[columns.split(",").index("records")] for row in rows] == ["1", "1"]
+    assert not [finding for finding in fsck(run_dir) if finding.fault]
+
+
+def test_the_answer_names_its_files_and_the_verifier_the_records(
+    command: Command, run_dir: Path, records: list[str]
+) -> None:
+    assert command("keygen", "--no-passphrase").status == 0
+    done = command("erase", run_dir, CLIENT, "--record", records[0], "--yes", "--json")
+    [answered] = json.loads(done.stdout)["requests"]
+    told = command(
+        *("verify", answered["proof"], "--key", command.folder / "keys" / "signing.pub"),
+        *("--opening", answered["opening"], "--client", CLIENT),
+    )
+    assert told.status == 0, told.stdout + told.stderr
+    assert f"VALID proof about 1 record of '{CLIENT}', which stays: '{records[0]}'." in told.stdout
+    everywhere = command("erase", run_dir, "--everywhere", records[0], "--yes")
+    assert (everywhere.status, RecordErased.code in everywhere.stderr) == (RecordErased.exit_code, True)
+    again = command("erase", run_dir, CLIENT, "--record", records[1], "--yes")
+    assert "never present: under its present key the client took part in no round" in again.stdout
+    assert command("erase", run_dir, CLIENT, "--record", "").status == ConfigError.exit_code

@@ -417,6 +417,16 @@ def test_an_approximate_mechanism_is_refused_in_settings_and_by_the_command(tmp_
         assert run.purge_outlook().unpurged == 1
 
 
+def test_who_waits_to_have_records_erased_takes_part_in_what_is_foreseen(tmp_path: Path) -> None:
+    with trained_toy(tmp_path / "run", toy_settings(5, clustering={"k": 5}, deniability={"x": 2})) as run:
+        run.ledger.place_record_requests({"client-01": ["a"]}, at=MOMENT)
+        foreseen = run.forecast_purge()
+        assert (foreseen.requests, foreseen.obstacle) == ((1,), None)  # with k clients left, all of which stay
+        assert foreseen.cost.rounds == run.ledger.last_round
+        run.ledger.place_requests(["client-01"], at=MOMENT)
+        assert "fewer than k" in str(run.forecast_purge().obstacle)
+
+
 def test_a_spent_budget_is_an_obstacle(tmp_path: Path) -> None:
     calibrated = {"mode": "calibrated", "clip": 1.0, "tau": 2.0}
     with start_toy(tmp_path / "run", toy_settings(rounds=3, noise=calibrated, privacy={"epsilon": 100.0})) as run:
@@ -462,6 +472,17 @@ def test_it_begins_by_itself_before_the_first_request_is_due(deadline_run: Feder
     assert not deadline_run.ledger.unpurged()
     assert dated(deadline_run, 32).purge_outlook().due is None
     assert dated(deadline_run, 32).due() == ()
+
+
+def test_whoever_looks_once_a_day_purges_in_time(deadline_run: Federation) -> None:
+    leave(dated(deadline_run, 0), one_of_each(deadline_run)[0])
+    due = deadline_run.requests([1])[0].due
+    for day in range((due - MOMENT).days + 1):
+        dated(deadline_run, day).answer()
+        assert not dated(deadline_run, day).due() or MOMENT + timedelta(days=day + 1) < due
+    [request] = deadline_run.requests([1])
+    assert request.purged_at is not None
+    assert due - timedelta(days=3) < request.purged_at < due
 
 
 def test_it_begins_between_rounds(deadline_run: Federation) -> None:

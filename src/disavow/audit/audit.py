@@ -235,7 +235,7 @@ def _audit(
         _refuse_overflow(superseding, *(part for each in scored for part in (each.own, each.held_out)))
         served_weights = weights(rehearsal.served)
         moved = float((rehearsal.served.vector.double() - rehearsal.before.vector.double()).norm())
-        departed = sum(request.judged for request in rehearsal.ledger.requests()) - 1
+        departed = len(rehearsal.ledger.unpurged().rounds.keys() - {rehearsal.answer.number})
     subject = replace(subject, rounds=rehearsal.rounds)  # a run that is being trained goes on
     worlds = _worlds(subject, effort, folder, mechanism, rehearsal.participation, on_round)
     handed = hand_out(subject, before, served, worlds, effort.seed, interim)

@@ -140,7 +140,7 @@ def lines(report: Audit, directory: Path) -> Iterator[str]:
     for name, why in report.skipped.items():
         yield f"  left out           {name}: {why}"
     if report.departed:
-        yield f"  earlier leavers    {report.departed}; their standing rounds are in the model, but in no world"
+        yield f"  earlier leavers    {report.departed} in rounds that stand: in the model, but in no world"
     yield ""
     if report.purged:
         yield "  purge              rehearsed after it; answered: the model until then, served: the one after it"
@@ -258,6 +258,8 @@ def _histories(histories: Histories) -> Iterator[str]:
         f"whole histories of the survivors alone, {histories.retrainings} exact retrainings: the served model is "
         f"{histories.distance:.3g} away, two of them {histories.among:.3g}"
     )
+    if not histories.alike:
+        return
     yield f"{'  answers alike':24}{'served and retrained':>22}{'two exact retrainings':>24}   (by chance 50 %)"
     for alike in histories.alike:
         yield (

@@ -17,9 +17,9 @@ from disavow.audit.work import default_work, remove_work
 from disavow.cli.files import read_lines
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
-from disavow.cli.requests import login_name, sentence
+from disavow.cli.requests import sentence, who_acts
 from disavow.cli.rounds import Watch, verdict_line
-from disavow.domain import EngineChoice, RequestState, Verdict, escaped, model_name
+from disavow.domain import EngineChoice, RequestState, Verdict, VerdictKind, escaped, model_name
 from disavow.erasure.dry_run import Forecast
 from disavow.erasure.mechanisms import DECLINED
 from disavow.erasure.proof_files import proof_path, unsigned_path
@@ -40,10 +40,14 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130
 _STAYING = (
-    "what the client has contributed so far would be withdrawn; it would stay, under a new key, and no round would "
-    "train on the records again"
+    "what each client has contributed so far would be withdrawn; it would stay, under a new key, and no round "
+    "would train on the records again"
 )
 _STAYED = "the client stays, under a new key; no round trains on the records again. Their deletion is its own word"
+_WITHDRAWN_BEFORE = (
+    "never present: under its present key the client took part in no round. If it had records erased before, what "
+    "it contributed until then was withdrawn by that request"
+)
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ def erase(
                 retrain=retrain,
                 confirm=None if yes else lambda prospect: _confirm(federation, wanted, prospect),
                 callbacks=shown.callbacks,
-                by=_who_asks(federation) if by is None else by,
+                by=who_acts(federation) if by is None else by,
             )
         except KeyboardInterrupt:
             told = f"`disavow resume {directory}` completes the erasure" if shown.placed else "nothing was changed"
@@ -131,16 +135,12 @@ def erase(
         raise _not_here(answer)
     if held := [request for request in answer.requests.values() if request.on_hold]:
         numbers = ", ".join(str(request.number) for request in held)
+        what = "resume" if held[0].paused else "approve"
+        placed = f"request {numbers} is placed" if len(held) == 1 else f"requests {numbers} are placed"
         raise ApprovalAwaited(
-            f"request {numbers} is placed, and waits until it is approved or its pause ends; "
-            f"`disavow request approve {directory} {held[0].number}`"
+            f"{placed}, and not answered before somebody decides: "
+            f"`disavow request {what} {directory} {held[0].number}`"
         )
-
-
-def _who_asks(federation: Federation) -> str:
-    """The login name, for the history of the request; nobody's where it is the id of a client."""
-    name = login_name()
-    return "" if federation.ledger.known_among([name]) else name
 
 
 def _show(federation: Federation, answer: Answer, engine: EngineChoice | None, *, as_json: bool) -> None:
@@ -153,6 +153,8 @@ def _show(federation: Federation, answer: Answer, engine: EngineChoice | None, *
             {
                 **request.to_json(),
                 "client": client,
+                "proof": _if_there(proof_path(federation.directory, request.number)),
+                "opening": _if_there(federation.opening_of(request.number)),
                 "summary": asdict(summary) if (summary := summaries[client]) else None,
                 "noise": _noise_in_words(summaries[client]),
             }
@@ -166,6 +168,8 @@ def _show(federation: Federation, answer: Answer, engine: EngineChoice | None, *
         if request.state is RequestState.ANSWERED:
             if request.records is not None:
                 results().print(f"  {_STAYED}")
+                if request.verdict is not None and request.verdict.kind is VerdictKind.NEVER_PRESENT:
+                    results().print(f"  {_WITHDRAWN_BEFORE}")
             results().print(_proof_of(federation, request.number, client))
             summary = summaries[client]
             for line in summary_in_words(summary) if summary is not None else ():
@@ -177,12 +181,20 @@ def _show(federation: Federation, answer: Answer, engine: EngineChoice | None, *
             "The model has changed: export it again, and take out of service what was exported before, which "
             f"contains {'the records' if _of_records(answer) else 'the leavers'}."
         )
-        out = sum(release.superseded for release in federation.releases())
-        if out:
-            results().print(
-                f"{out} releases are superseded: `disavow releases {federation.directory} --notices FOLDER` writes "
-                "to whoever received them."
-            )
+        tell_superseded(federation)
+
+
+def tell_superseded(federation: Federation) -> None:
+    """Say that models were given to others which are superseded."""
+    if out := sum(release.superseded for release in federation.releases()):
+        results().print(
+            f"{'1 release is' if out == 1 else f'{out} releases are'} superseded: `disavow releases "
+            f"{federation.directory} --notices FOLDER` writes a notice to whoever received it."
+        )
+
+
+def _if_there(path: Path) -> str | None:
+    return str(path) if path.exists() else None
 
 
 def _of_records(answer: Answer) -> bool:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from types import TracebackType
@@ -45,6 +45,28 @@ class Console:
         from rich.text import Text
 
         self.rich.print(Text.assemble((heading, "bold"), text) if heading else text, style=style)
+
+    def print_table(
+        self, headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[str] = ()
+    ) -> None:
+        """Print rows in columns that are as wide as what is in them.
+
+        Args:
+            headings: The headings of the columns.
+            rows: A text for each column. What a row has beyond them is printed under it, a line each.
+            right: The headings of columns that are aligned to the right, as numbers are.
+
+        """
+        columns = len(headings)
+        widths = [max(len(row[at]) for row in (headings, *rows)) for at in range(columns)]
+        for number, row in enumerate((headings, *rows)):
+            cells = [
+                f"{cell:>{width}}" if heading in right else f"{cell:{width}}"
+                for heading, cell, width in zip(headings, row, widths, strict=False)
+            ]
+            self.print("  ".join(cells).rstrip(), style=None if number else "bold")
+            for further in row[columns:]:
+                self.print(f"{'':{widths[0]}}  {further}")
 
     @cached_property
     def rich(self) -> rich.console.Console:

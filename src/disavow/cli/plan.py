@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-HEADER = "  k   x  clusters            rollbacks       retrained rounds  no rollback at all  likely at request"
-_PURGES = "       rounds of purges"
+_COSTS = "  k   x  clusters            rollbacks       retrained rounds  no rollback at all"
+HEADER = f"{_COSTS}  likely at request"
+_HEADER_OF_PURGES = f"{_COSTS}     rounds of purges"
+"""With purges; the request at which a rollback becomes likely is in the JSON alone, so that a terminal has room."""
 _FEWEST = 2
 _LARGEST = 50_000_000
 _MOST_SIMULATIONS = 10_000_000
@@ -153,7 +155,7 @@ def _simulate(
 def _print(federation: Federation, plans: Sequence[Plan]) -> None:
     console = results()
     console.print(f"{_about(federation, plans)}; 95 % intervals in brackets\n")
-    console.print(HEADER + (_PURGES if federation.purge_every else ""), style="bold")
+    console.print(_HEADER_OF_PURGES if federation.purge_every else HEADER, style="bold")
     for row in plans:
         console.print(line(row))
     console.print()
@@ -166,23 +168,23 @@ def _about(federation: Federation, plans: Sequence[Plan]) -> str:
     what = "requests for records" if federation.unit == "record" else "requests"
     return (
         f"{federation.clients} clients, {rounds} rounds, request rate {rate:g} (about {rate * rounds:.3g} {what} "
-        f"a run),\n{plans[0].simulations:,} simulated runs a row{_purged(federation)}"
+        f"a run),\n{_purged(federation)}{plans[0].simulations:,} simulated runs a row"
     )
 
 
 def _purged(federation: Federation) -> str:
     every = federation.purge_every
-    return "" if every is None else f", leavers purged every {every} rounds and after the last"
+    return "" if every is None else f"leavers purged every {every} rounds and after the last,\n"
 
 
 def line(row: Plan) -> str:
     """One row under `HEADER`."""
     none, likely = row.chance_of_none, f"not within {row.requests_within}"
     chance = f"{none.mean:.1%} ({none.low:.1%}-{none.high:.1%})".replace("%-", "-").replace("100.0", "100")
+    last = f"{row.likely_at or likely:>18}" if row.purged_rounds is None else f"{_shown(row.purged_rounds, 1):>20}"
     return (
         f"{row.k:3d} {row.x:3d}  {row.clustering:8} {_shown(row.rollbacks, 2):>20} "
-        f"{_shown(row.retrained_rounds, 1):>22} {chance:>19} {row.likely_at or likely:>18}"
-        f"{'' if row.purged_rounds is None else f' {_shown(row.purged_rounds, 1):>22}'}"
+        f"{_shown(row.retrained_rounds, 1):>22} {chance:>19} {last}"
     )
 
 

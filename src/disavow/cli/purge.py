@@ -7,12 +7,12 @@ from pathlib import Path
 
 import typer
 
-from disavow.cli.erase import Shown, ask
+from disavow.cli.erase import Shown, ask, tell_superseded
 from disavow.cli.output import print_json, progress, results
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.rounds import purge_line
 from disavow.domain import model_name
-from disavow.erasure.proof_files import second_proof_path
+from disavow.erasure.proof_files import proof_path, second_proof_path
 from disavow.erasure.purge import PurgeForecast
 from disavow.errors import NotConfirmed
 from disavow.federation import Federation
@@ -38,16 +38,17 @@ def purge(directory: Path, *, dry_run: bool, wait: float, yes: bool, task: str |
         except KeyboardInterrupt:
             print(f"interrupted; `disavow resume {directory}` goes on", file=sys.stderr)
             raise typer.Exit(_INTERRUPTED) from None
-        served = federation.ledger.last_round
-    if as_json:
-        print_json({**done.to_json(), "served_round": served})
-    else:
-        _show(directory, done, served)
+        _show(federation, done, as_json=as_json)
 
 
-def _show(directory: Path, done: Purged, served: int) -> None:
+def _show(federation: Federation, done: Purged, *, as_json: bool) -> None:
     """Print what a purge came to."""
-    console = results()
+    console, directory, served = results(), federation.directory, federation.ledger.last_round
+    if as_json:
+        proofs = [second_proof_path(directory, request.number) for request in done.requests]
+        told = {**done.to_json(), "served_round": served, "proofs": [str(each) for each in proofs if each.exists()]}
+        print_json({**told, "superseded_releases": sum(each.superseded for each in federation.releases())})
+        return
     if done.purge is None and not done.requests:
         console.print("nothing to purge: no update of a leaver is in the model that is served")
         return
@@ -57,15 +58,24 @@ def _show(directory: Path, done: Purged, served: int) -> None:
     remark = "" if done.purge is None or not done.purge.remark else f"; {done.purge.remark}"
     console.print(f"{whose} purged{cost}{remark}; {model_name(served)} is served")
     for request in done.requests:
-        proof = second_proof_path(directory, request.number)
-        where = f"second proof: {proof}" if proof.exists() else "second proof: not signed, there is no key"
-        console.print(f"  request {request.number}: {where}")
+        console.print(f"  request {request.number}: {_proof(directory, request.number)}")
     if done.left:
         console.print(f"{done.left} more have left since: another purge removes them.")
     console.print(
         "The model has changed: export it again, and take out of service what was exported before, which contains "
         "the leavers."
     )
+    tell_superseded(federation)
+
+
+def _proof(directory: Path, number: int) -> str:
+    """Where the proof lies that a leaver is out of the model."""
+    first, second = proof_path(directory, number), second_proof_path(directory, number)
+    if second.exists():
+        return f"second proof: {second}"
+    if first.exists():
+        return f"answered meanwhile, its proof says so: {first}"
+    return "second proof: not signed, there is no key"
 
 
 def _confirm(forecast: PurgeForecast) -> None:

@@ -48,7 +48,7 @@ def releases(directory: Path, *, notices: Path | None, as_json: bool) -> None:
 
 def _write_notices(directory: Path, folder: Path, found: Sequence[Release], run_id: str, served: str) -> list[Path]:
     """Write one notice for each recipient of superseded models; a notice that is there already is replaced."""
-    refuse_inside(folder, directory)
+    refuse_inside(folder, directory, "--notices")
     superseded: dict[str, list[Release]] = {}
     for each in found:
         if each.superseded and each.recipient is not None:

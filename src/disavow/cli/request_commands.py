@@ -106,7 +106,10 @@ def extend(
     reason: Reason,
     until: Annotated[
         str | None,
-        typer.Option(metavar="DATE", help="Until when, such as 2027-03-01. [default: three months after receipt]"),
+        typer.Option(
+            metavar="DATE",
+            help="Until the beginning of this day (UTC), 2027-03-01 say. [default: three months after receipt]",
+        ),
     ] = None,
     by: By = None,
     json: Json = False,
@@ -144,6 +147,7 @@ def due(
 ) -> None:
     """List the requests that are open, of several runs, the one with the least time left first.
 
+    With `deniability.purge = "deadline"` an answer is open until its client is purged from the model (*to purge*).
     Exit 23: one of them is overdue.
 
     **Example:** `disavow due runs/first runs/second --within 7`

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,52 +36,71 @@ def requests(directory: Path, *, as_json: bool) -> None:
     if not found:
         results().print("no requests")
         return
-    console = results()
-    console.print(
-        "request  asked at (UTC)       due         state       verdict               "
-        "rounds  client-epochs  retraining     taken  client",
-        style="bold",
+    results().print_table(
+        ["request", "asked at (UTC)", "due", "state", "verdict", "rounds", "taken", "of whom"],
+        [
+            [
+                str(request.number),
+                f"{request.asked_at:%Y-%m-%d %H:%M}",
+                f"{request.due:%Y-%m-%d}",
+                _state(request),
+                str(request.verdict or "-"),
+                f"{request.cost.rounds:,}" if request.cost else "-",
+                _taken(request),
+                _whose(request),
+                *_remarks(request),
+            ]
+            for request in found
+        ],
+        right=("request", "rounds", "taken"),
     )
-    for request in found:
-        cost = request.cost
-        console.print(
-            f"{request.number:7d}  {request.asked_at:%Y-%m-%d %H:%M:%S}  {request.due:%Y-%m-%d}  "
-            f"{_state(request):10s}  "
-            f"{request.verdict or '-'!s:20s}  {cost.rounds if cost else 0:6d}  "
-            f"{cost.client_epochs if cost else 0:13,d}  {f'{cost.seconds:.1f} s' if cost else '-':>10s}  "
-            f"{_taken(request):>8s}  {_whose(request)}"
-        )
-        if request.verdict is not None and request.verdict.in_full != str(request.verdict):
-            console.print(f"         {request.verdict.in_full}")
-        if request.remark:
-            console.print(f"         {request.remark}")
+
+
+def _remarks(request: ErasureRequest) -> list[str]:
+    """What the verdict in short does not say."""
+    in_full = request.verdict.in_full if request.verdict else ""
+    return list(filter(None, ("" if in_full == str(request.verdict) else in_full, request.remark)))
 
 
 def _whose(request: ErasureRequest) -> str:
     """Whose request it is, as long as that is known, and how many records it names."""
-    if request.records is None:
-        return escaped(request.client or "(erased)")
-    return f"{count_records(request.records)} of {escaped(request.client) if request.client else '(erased)'}"
+    about = "" if request.records is None else count_records(request.records)
+    if request.client is not None:
+        return f"{about} of {escaped(request.client)}" if about else escaped(request.client)
+    unknown = "(no keyring)" if _sealed(request) else ""
+    return " ".join(filter(None, (about, unknown))) or "(erased)"
+
+
+def _sealed(request: ErasureRequest) -> bool:
+    """Whether the keyring is not here, so that nobody is named."""
+    return any(event.actor is None for event in request.history)
 
 
 def _state(request: ErasureRequest) -> str:
     """The state in a word or two."""
-    unapproved = request.state is RequestState.WAITING and request.approval is Approval.AWAITED
-    return "unapproved" if unapproved else request.state.value
+    if request.state is RequestState.WAITING and request.approval is Approval.AWAITED:
+        return "unapproved"
+    return "purged" if request.purged_at is not None else request.state.value
 
 
 def _taken(request: ErasureRequest) -> str:
     if request.answered_at is None:
         return "-"
-    return f"{(request.answered_at - request.asked_at).total_seconds():.1f} s"
+    seconds = (request.answered_at - request.asked_at).total_seconds()
+    for unit, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
 
 
-def cancel(directory: Path, client: str | None, number: int | None, *, as_json: bool) -> None:
+def cancel(directory: Path, client: str | None, number: int | None, *, by: str | None, as_json: bool) -> None:
     """Cancel the request of a client, or of a number, that waits; whoever holds the run is not disturbed."""
     if (client is None) == (number is None):
         raise ConfigError("cancel wants a CLIENT, or --request and its number")
     with Federation.open(directory) as federation:
-        request = federation.cancel(client if client is not None else number or 0)
+        request = federation.cancel(
+            client if client is not None else number or 0, by=who_acts(federation) if by is None else by
+        )
     client = client or request.client
     if as_json:
         print_json({"run": str(directory), "request": {**request.to_json(), "client": client}})
@@ -112,10 +132,17 @@ def decide(
         print_json({"run": str(directory), "request": {**request.to_json(), "client": request.client}})
     else:
         results().print(f"request {number}: {_state(request)}{_deadline(request)}")
-        if what == "approve":
-            results().print(
-                f"Whoever trains the run answers it between two rounds; `disavow resume {directory}` does now."
-            )
+        if what in ("approve", "resume_request"):
+            results().print(_next_step(directory, request))
+
+
+def _next_step(directory: Path, request: ErasureRequest) -> str:
+    """Say what has to happen before a request that was decided about is answered."""
+    if request.paused:
+        return f"It is answered once its pause ends: `disavow request resume {directory} {request.number}`."
+    if request.on_hold:
+        return f"It is answered once it is approved: `disavow request approve {directory} {request.number}`."
+    return f"Whoever trains the run answers it between two rounds; `disavow resume {directory}` does now."
 
 
 def _moment(text: str) -> datetime:
@@ -134,10 +161,17 @@ def login_name() -> str:
         raise ConfigError("this account has no login name: `--by` says who decides; nothing was changed") from None
 
 
+def who_acts(federation: Federation) -> str:
+    """The login name, for the history of a request; nobody's where it is the id of a client."""
+    name = login_name()
+    return "" if federation.ledger.known_among([name]) else name
+
+
 def show(directory: Path, number: int, *, as_json: bool) -> None:
     """Show a request with its history, and what answering it would do."""
     with Federation.open(directory) as federation:
         request = federation.request(number)
+        records = () if _sealed(request) else federation.ledger.records_asked(number)
         digest, foreseen = None, None
         if request.pending and not request.judged:
             try:
@@ -150,14 +184,17 @@ def show(directory: Path, number: int, *, as_json: bool) -> None:
                     told, cost = asked.forecast.verdict.in_full, asked.forecast.cost
                     foreseen = f"{told}; {cost.rounds} rounds, {cost.client_epochs:,} client-epochs"
     if as_json:
-        full = {**request.to_json(), "client": request.client, "forecast": foreseen, "forecast_digest": digest}
+        names = {"client": request.client, "record_keys": list(records)}
+        full = {**request.to_json(), **names, "forecast": foreseen, "forecast_digest": digest}
         print_json({"run": str(directory), "request": full})
         return
     console = results()
     console.print(sentence(request))
     facts = {
-        "client": escaped(request.client or "(erased, or no keyring)"),
+        "client": _whose(replace(request, records=None)) if request.client or request.records is None else None,
+        "records": ", ".join(map(escaped, records)) or None,
         "due": f"{request.due:%Y-%m-%d %H:%M} UTC{_time_left(request) if request.pending else ''}",
+        "purged": None if request.purged_at is None else f"{request.purged_at:%Y-%m-%d %H:%M} UTC",
         "approval": request.approval.value,
         "forecast": foreseen,
         "digest": digest,
@@ -200,16 +237,23 @@ def due(directories: Sequence[Path], *, within: int | None, as_json: bool) -> No
     elif not shown:
         results().print("nothing is due")
     else:
-        console = results()
-        console.print("days left  due (UTC)         state       request  run  client", style="bold")
-        for each in shown:
-            request = each.request
-            state = "to purge" if each.to_purge else _state(request)
-            risk = "" if each.at_risk is None else f"  AT RISK: {each.at_risk}"
-            console.print(
-                f"{each.days_left:9d}  {request.due:%Y-%m-%d %H:%M}  {state:10s}  {request.number:7d}  "
-                f"{each.run}  {escaped(request.client or '-')}{'  OVERDUE' if each.overdue else ''}{risk}"
-            )
+        results().print_table(
+            ["days left", "due (UTC)", "state", "request", "run", "of whom"],
+            [
+                [
+                    str(each.days_left),
+                    f"{each.request.due:%Y-%m-%d %H:%M}",
+                    "to purge" if each.to_purge else _state(each.request),
+                    str(each.request.number),
+                    each.run,
+                    _whose(each.request),
+                    *(["OVERDUE"] if each.overdue else []),
+                    *([f"AT RISK: {each.at_risk}"] if each.at_risk is not None else []),
+                ]
+                for each in shown
+            ],
+            right=("days left", "request"),
+        )
     if any(each.overdue for each in shown):
         raise typer.Exit(OVERDUE)
 
@@ -221,7 +265,7 @@ def register(directory: Path, *, as_csv: bool, as_json: bool, output: Path | Non
     with Federation.open(directory) as federation:
         found = federation.register()
     if output is not None:
-        refuse_inside(output, directory)
+        refuse_inside(output, directory, "--output")
         text = found.to_csv() if as_csv else json.dumps(found.to_json(), indent=2, ensure_ascii=False) + "\n"
         write_file(output, text.encode(), force=force, mode=0o600)
         results().print(f"register of {len(found.requests)} requests written to {output}")
@@ -231,18 +275,35 @@ def register(directory: Path, *, as_csv: bool, as_json: bool, output: Path | Non
         print_json(found.to_json())
     else:
         _print_register(found.requests)
+        for decision in found.readmissions:
+            results().print(
+                f"readmitted {decision.at:%Y-%m-%d %H:%M} UTC by {escaped(decision.by)}: {escaped(decision.reason)}"
+            )
 
 
 def _print_register(requests: Sequence[ErasureRequest]) -> None:
-    console = results()
-    console.print("request  received (UTC)    due         state       asked again  decided by", style="bold")
+    if not requests:
+        results().print("no requests")
+        return
+    rows = []
     for request in requests:
         deciding = (EventKind.APPROVED, EventKind.REFUSED, EventKind.CANCELLED)
         by = [event.actor for event in request.history if event.kind in deciding and event.actor]
-        console.print(
-            f"{request.number:7d}  {request.asked_at:%Y-%m-%d %H:%M}  {request.due:%Y-%m-%d}  "
-            f"{_state(request):10s}  {len(request.asked_again_at):11d}  {escaped(', '.join(by))}".rstrip()
+        answered = "-" if request.answered_at is None else f"{request.answered_at:%Y-%m-%d}"
+        rows.append(
+            [
+                str(request.number),
+                f"{request.asked_at:%Y-%m-%d}",
+                f"{request.due:%Y-%m-%d}",
+                _state(request),
+                answered,
+                str(len(request.asked_again_at)),
+                escaped(", ".join(by)) or "-",
+                _whose(request),
+            ]
         )
+    headings = ["request", "received", "due", "state", "answered", "again", "decided by", "of whom"]
+    results().print_table(headings, rows, right=("request", "again"))
 
 
 def readmit(directory: Path, client: str, *, by: str | None, reason: str, as_json: bool) -> None:

@@ -289,6 +289,9 @@ def cancel(
     request: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Which request is cancelled, in the place of CLIENT.")
     ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="WHO", help="Who cancels it. [default: the login name of this account]")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Cancel an erasure request that waits: one that another process has not taken up yet.
@@ -300,7 +303,7 @@ def cancel(
     """
     with needs("ledger"):
         from disavow.cli import requests as command
-    command.cancel(run, client, request, as_json=json)
+    command.cancel(run, client, request, by=by, as_json=json)
 
 
 @app.command(rich_help_panel="Runs and erasures")

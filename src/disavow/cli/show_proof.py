@@ -161,7 +161,7 @@ def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None
         )
         for line in summary_in_words(summarise(report.statement), drawn=False) if report.statement else ():
             console.print(line)
-        console.print()
+    console.print()
     print_not_claimed(console, report)
 
 

@@ -15,13 +15,16 @@ from disavow.errors import ConfigError, Unreadable, VerificationError
 from disavow.proof.keys import trusted_keys
 from disavow.proof.leaves import latest_time
 from disavow.proof.notes import KeyIndex
-from disavow.proof.opening import refuse_other_client
+from disavow.proof.opening import Opening, refuse_other_client
 from disavow.proof.receipt import TYPE as RECEIPT
 from disavow.proof.receipt import check_receipt, decode_receipt
+from disavow.proof.summary import count_records
 from disavow.proof.validation import to_base64
 from disavow.proof.verify import CHECKS, Asked, Report, Result, TrustedKey, examine
 
 NAMES_NOBODY = 3
+
+_RECORDS_SHOWN = 20
 
 _MARKS = {True: "ok", False: "FAILED", None: "-"}
 
@@ -94,7 +97,7 @@ def _print_checks(report: Report) -> None:
         )
         return
     kind = "what-if" if report.statement is not None and report.statement.what_if else "proof"
-    about = f" about {report.opening.client!r}" if report.opening else ", which names nobody"
+    about = f" about {_whom(report.opening)}" if report.opening else ", which names nobody"
     if not report.valid:
         console.print(f"\nANOTHER MODEL: a good {kind}{about}, but of {report.failure}.")
     elif report.opening is None:
@@ -110,6 +113,16 @@ def _print_checks(report: Report) -> None:
     for warning in report.warnings:
         console.print(f"WARNING: {warning}.")
     print_not_claimed(console, report)
+
+
+def _whom(opening: Opening) -> str:
+    """Whom an opening names, and which records where the client stays."""
+    if opening.records is None:
+        return repr(opening.client)
+    keys = opening.records.keys
+    shown = ", ".join(map(repr, keys[:_RECORDS_SHOWN]))
+    more = f" and {len(keys) - _RECORDS_SHOWN:,} more" if len(keys) > _RECORDS_SHOWN else ""
+    return f"{count_records(len(keys))} of {opening.client!r}, which stays: {shown}{more}"
 
 
 def _as_of(report: Report) -> dict[str, object]:
@@ -134,6 +147,7 @@ def _as_json(report: Report, code: int) -> dict[str, Any]:
         "valid": report.valid,
         "as_of": _as_of(report),
         "names": report.opening.client if report.opening else None,
+        "records": list(report.opening.records.keys) if report.opening and report.opening.records else None,
         "exit_code": code,
         "rebuilt_rounds": report.history.rebuilt if report.history else None,
         "checks": [

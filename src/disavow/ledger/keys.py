@@ -15,16 +15,17 @@ def default_folder() -> Path:
     return Path(os.environ.get(ENVIRONMENT) or Path.home() / ".disavow" / "keys")
 
 
-def refuse_inside(keys: Path, run: Path) -> None:
-    """Refuse a folder of keys that lies inside the run.
+def refuse_inside(path: Path, run: Path, what: str = ENVIRONMENT) -> None:
+    """Refuse a folder of keys, or another file that names people, inside the run.
 
     Args:
-        keys: Where the operator's keys lie.
+        path: Where the operator's keys lie, or what else is to be written.
         run: The run directory.
+        what: The setting or option that names the path.
 
     Raises:
         ConfigError: It does.
 
     """
-    if keys.resolve().is_relative_to(run.resolve()):
-        raise ConfigError(f"{ENVIRONMENT} is {keys}; allowed: a folder outside the run directory {run}")
+    if path.resolve().is_relative_to(run.resolve()):
+        raise ConfigError(f"{what} is {path}; allowed: a path outside the run directory {run}; nothing was changed")

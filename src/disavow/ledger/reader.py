@@ -57,7 +57,7 @@ from disavow.ledger.members import UNKNOWN, Members
 from disavow.ledger.models import ModelStore, Vector, mean_of
 from disavow.ledger.odds import Odds, odds
 from disavow.ledger.pseudonyms import derive
-from disavow.ledger.readmission import readmissions
+from disavow.ledger.readmission import all_readmissions, readmissions
 from disavow.ledger.requests import JudgedRequest
 from disavow.ledger.restored import Restored, restored
 from disavow.ledger.retention import RoundModel
@@ -460,6 +460,10 @@ class Reader(ABC):
     def readmissions(self, client: str) -> tuple[Decision, ...]:
         """Who decided that a client who had left may return, when and why; nothing where it never did."""
         return readmissions(self.keyring, client)
+
+    def all_readmissions(self) -> tuple[Decision, ...]:
+        """Who decided that somebody who had left may return, when and why, in the order of time."""
+        return all_readmissions(self.keyring)
 
     def find_request(self, client: str) -> ErasureRequest | None:
         """The request of a client in the keyring, if it has asked before and not cancelled it."""

@@ -56,7 +56,23 @@ def readmissions(keyring: Keyring, client: str) -> tuple[Decision, ...]:
     sealed = keyring.readmissions(client)
     if sealed is None:
         return ()
-    texts = iter(open_texts(keyring, _place(keyring.keyed_hash(client)), sealed))
+    return _decisions(keyring, keyring.keyed_hash(client), sealed)
+
+
+def all_readmissions(keyring: Keyring) -> tuple[Decision, ...]:
+    """Who decided that somebody may return, when and why, in the order of time.
+
+    Raises:
+        IntegrityError: What a tombstone says is not what was recorded.
+
+    """
+    found = keyring.all_readmissions().items()
+    told = [decision for lookup, sealed in found for decision in _decisions(keyring, lookup, sealed)]
+    return tuple(sorted(told, key=lambda decision: decision.at))
+
+
+def _decisions(keyring: Keyring, lookup: bytes, sealed: bytes) -> tuple[Decision, ...]:
+    texts = iter(open_texts(keyring, _place(lookup), sealed))
     each_three = zip(*[texts] * _FIELDS, strict=True)
     return tuple(Decision(by, datetime.fromisoformat(at), reason) for at, by, reason in each_three)
 
