@@ -394,7 +394,7 @@ def attack(attacker: Attacker, handed: dict[Stage, list[Handed]]) -> Found:
     if attacker.unit == "world":
         retrainings = retrainings[:1]  # every retraining is in it already, as a world
     retrained = [attacker.scores(each) for each in retrainings]
-    scores = {stage: attacker.scores(each[0]) for stage, each in handed.items() if stage is not Stage.RETRAINED}
+    scores = {stage: attacker.scores(each[0]) for stage, each in handed.items()}
     scores[Stage.RETRAINED] = median([(_estimate(each), each) for each in retrained])
     level, interim = simultaneous(LEVEL, len(ATTACKERS)), scores.get(Stage.ANSWERED)
     return Found(

@@ -141,11 +141,11 @@ class NodeRequests:
         inform(f"the node of {client} asks that {asked}: request {number}")
         return number
 
-    def _number(self, client: str, request: NodeRequest, **said: str) -> int:
+    def _number(self, client: str, request: NodeRequest, *, by: str = "", reason: str = "") -> int:
         ledger, at = self._federation.ledger, self._federation.clock()
         if request.unit == "record":
-            return ledger.place_record_requests({client: request.records}, at=at, **said)[client]
-        [number] = ledger.place_requests([client], at=at, **said)
+            return ledger.place_record_requests({client: request.records}, at=at, by=by, reason=reason)[client]
+        [number] = ledger.place_requests([client], at=at, by=by, reason=reason)
         return number
 
     def _refuse(self, client: str, signed: SignedRequest, request: NodeRequest) -> None:
