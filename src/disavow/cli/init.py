@@ -39,7 +39,10 @@ class Own(disavow.Task):
         inputs = torch.randn(200, 8, generator=torch.Generator().manual_seed(2))
         return inputs, (inputs.sum(dim=1) > 0).long()
 
-    # optional: loss(model, batch), optimizer(model), evaluate(model, data), record_keys(client), ...
+    # optional: loss(model, batch), optimizer(model), evaluate(model, data), ...
+
+    # def record_keys(self, client):  # so that one record can be erased, and the client stays
+    #     return [...]  # a text for each example of the client, in the order of its data; it must stay the same
 
 
 def build(**options):

@@ -163,13 +163,17 @@ def register(
     csv: Annotated[bool, typer.Option("--csv", help="Print it as CSV, for spreadsheets.")] = False,
     json: Json = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file of your own instead.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write it to a file instead: CSV with --csv, else JSON."
+        ),
     ] = None,
     force: Force = False,
 ) -> None:
     """Print the register of all requests: refused, cancelled and repeated ones too (GDPR Art. 30).
 
-    Clients, actors and reasons are in it only where the keyring is: it is for you, not for the run.
+    Clients, actors and reasons are in it only where the keyring is: it is for you, not for the run. The table is
+    short; `--csv` and `--json` have all of it.
 
     **Example:** `disavow register runs/first --csv -o register.csv`
     """
@@ -189,7 +193,8 @@ def releases(
 ) -> None:
     """List the models that were exported for somebody (`disavow export --to`), and which of them are superseded.
 
-    It is superseded once a rollback has undone a round that made it: whoever has it is to be told (GDPR Art. 19).
+    A model is superseded once a rollback or a purge has undone a round that made it: whoever has it is to be told
+    (GDPR Art. 19).
 
     **Example:** `disavow releases runs/first --notices notices`
     """
