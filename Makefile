@@ -47,6 +47,7 @@ test-postgres: $(VENV)/.flower  ## Run the tests of ledgers in PostgreSQL, with 
 		tests/ledger/test_fsck.py tests/ledger/test_fsck_proofs.py \
 		tests/ledger/test_copying.py tests/ledger/test_retention.py tests/ledger/test_lock.py \
 		tests/erasure/test_erase.py tests/erasure/test_erase_interrupted.py tests/erasure/test_erase_traces.py \
+		tests/erasure/test_record_requests.py \
 		tests/kill/test_erasure_kills.py tests/kill/test_training_kills.py tests/flower/test_strategy.py
 
 check: $(VENV)/.dev  ## Lint, format, types, layers
