@@ -259,6 +259,7 @@ def test_a_proof_carries_the_clients_word_once_it_is_given(tmp_path: Path, curve
 # -- runs that were restored from a backup -----------------------------------------------------------------------
 
 
+@pytest.mark.sqlite
 def test_a_run_from_before_a_record_request_is_withdrawn_from_again_and_the_records_stay_out(
     tmp_path: Path,
 ) -> None:
@@ -281,6 +282,7 @@ def test_a_run_from_before_a_record_request_is_withdrawn_from_again_and_the_reco
     assert not fsck(run)
 
 
+@pytest.mark.sqlite
 def test_a_run_from_before_a_record_request_that_is_not_answered_yet(tmp_path: Path) -> None:
     """The keyring has put the new key in place, and still has the old one."""
     settings, task = settings_of(13), RandomTask(13)

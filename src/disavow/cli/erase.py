@@ -71,6 +71,8 @@ def wanted(
     """Put together what the command line says."""
     keys = [*(record or ()), *(read_lines(records) if records else ())]
     named = record or records is not None
+    if not clients and not everywhere:
+        raise ConfigError("erase wants a CLIENT, or --everywhere and the key of a record")
     if unchecked and not named:
         raise ConfigError("--unchecked goes with --record or --records alone: only records are looked for")
     return Wanted(
