@@ -218,7 +218,7 @@ def test_a_budget_is_foreseen_with_the_participants_that_the_key_chooses(tmp_pat
     with start_toy(tmp_path / "run", settings) as run:
         everybody = replace(run.options, fraction=1.0)
         train(run.ledger, run.engine, everybody, rounds=1)
-        options = replace(run.options, budget=Budget(6.0, 1e-5))
+        options = replace(run.options, budget=Budget(4.0, 1e-5))
         room = room_for(run.ledger, options, 2, 30)
         anchors = run.ledger.anchors()
         assert anchors is not None
