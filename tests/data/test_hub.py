@@ -114,8 +114,12 @@ def test_a_hub_that_cannot_be_reached_is_said_at_once_in_one_line(told: dict[str
     )
     assert result.stderr == ""
     [line] = result.stdout.splitlines()
-    assert line.startswith("ConfigError cifar10 cannot be had from the Hugging Face hub (uoft-cs/cifar10): ")
-    assert line.endswith(
-        "; set DISAVOW_DATA_DIR or data.dir to a folder with cifar10/train.parquet and cifar10/test.parquet "
-        "(docs/data.md)"
-    )
+    assert line.startswith("ConfigError cifar10 ")
+    for named in (
+        "uoft-cs/cifar10",
+        "DISAVOW_DATA_DIR",
+        "data.dir",
+        "cifar10/train.parquet",
+        "cifar10/test.parquet",
+    ):
+        assert named in line

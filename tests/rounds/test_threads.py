@@ -68,14 +68,14 @@ def in_a_process(threads: int) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def digests() -> dict[int, dict[str, str]]:
-    return {threads: in_a_process(threads) for threads in (1, 2, 3)}
+    return {threads: in_a_process(threads) for threads in (1, 3)}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_round_has_the_same_bits_with_any_number_of_threads(
     name: str, digests: dict[int, dict[str, str]]
 ) -> None:
-    assert digests[1][name] == digests[2][name] == digests[3][name]
+    assert digests[1][name] == digests[3][name]
 
 
 def test_the_number_of_threads_is_put_back() -> None:
