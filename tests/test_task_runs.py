@@ -33,6 +33,7 @@ from disavow.proof.leaves import RunLeaf
 from disavow.proof.statement import decode_statement
 from disavow.proof.verify import Asked, TrustedKey, verify
 from disavow.rounds.options import now
+from tests.cli import forked, process
 from tests.cli.process import environment, run
 from tests.refusals import refuses
 from tests.tasks.zoo import TASKS, Regression
@@ -427,9 +428,9 @@ def test_a_task_that_takes_parts_which_exclude_each_other_is_refused() -> None:
 
 def test_a_task_is_trained_erased_from_and_resumed_by_commands(tmp_path: Path, keys: Path) -> None:
     def command(*arguments: str, status: int = 0) -> str:
-        ended = run(
-            [sys.executable, "-m", "disavow", *arguments], cwd=tmp_path, env=environment(DISAVOW_KEYS=str(keys))
-        )
+        # one process as a shell starts it; the rest are forks
+        start = process.disavow if arguments[0] == "train" and "--json" in arguments else forked.disavow
+        ended = start(*arguments, cwd=tmp_path)
         assert ended.returncode == status, ended.stderr
         return ended.stdout + ended.stderr
 

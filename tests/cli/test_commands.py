@@ -76,7 +76,7 @@ def test_a_run_of_the_command_line_is_clean(by_process: Trained) -> None:
 
 def test_status_shows_the_run_in_words_and_in_json(by_process: Trained) -> None:
     before = files_of(by_process.run)
-    words, data = process.disavow("status", by_process.run), process.disavow("status", by_process.run, "--json")
+    words, data = process.disavow("status", by_process.run), disavow("status", by_process.run, "--json")
     assert (words.returncode, words.stderr, data.returncode, data.stderr) == (0, "", 0, "")
     assert ESCAPE not in words.stdout
     told = json.loads(data.stdout)
@@ -97,7 +97,7 @@ def test_the_size_on_disk_is_that_of_the_files_a_person_sees(by_process: Trained
 
 def test_resume_leaves_a_complete_run_as_it_is(by_process: Trained) -> None:
     before = {name: data for name, data in files_of(by_process.run).items() if name != "lock"}
-    result = process.disavow("resume", by_process.run)
+    result = disavow("resume", by_process.run)
     assert result.returncode == 0
     assert "holds 3 of 3 rounds" in result.stderr
     assert not ROW.search(result.stderr)
@@ -161,7 +161,7 @@ def test_a_refused_round_is_exit_5_and_the_run_stays_as_it_was(tmp_path: Path) -
 
 
 def test_init_writes_the_defaults_and_never_overwrites(tmp_path: Path) -> None:
-    result = process.disavow("init", "mine.toml", cwd=tmp_path)
+    result = disavow("init", "mine.toml", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     assert "disavow train mine.toml" in result.stdout
     assert load(tmp_path / "mine.toml") == Settings()
