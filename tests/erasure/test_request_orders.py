@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from tests.refusals import refuses
 
 TASK = RandomTask(5)
 RECORD = TASK.record_keys("site-3")[0]
-ALWAYS_BACK = {"delta": 1e-9}
+ALWAYS_BACK: dict[str, Any] = {"delta": 1e-9}
 """Nobody is deniable: every request goes back to round 1."""
 
 
@@ -37,8 +38,8 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "keys"
 
 
-def trained(tmp_path: Path, task: RandomTask = TASK, **settings: object) -> Path:
-    with Federation.create(tmp_path / "run", task, settings=settings_of(5, **settings)) as federation:  # type: ignore[arg-type]
+def trained(tmp_path: Path, task: RandomTask = TASK, **settings: Any) -> Path:
+    with Federation.create(tmp_path / "run", task, settings=settings_of(5, **settings)) as federation:
         federation.train()
     return tmp_path / "run"
 
