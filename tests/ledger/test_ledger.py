@@ -67,7 +67,7 @@ def recorded(draw: st.DrawFn, clients: list[str]) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_whatever_is_recorded_reads_back_equal_and_passes_fsck(data: st.DataObject) -> None:
     clients = data.draw(ids)
