@@ -79,7 +79,8 @@ class Served:
     def leavers(self, run: str) -> tuple[str, str]:
         """Two clients of one cluster: the first can leave, and then the second takes a rollback."""
         with Federation.open(self.folder / "runs" / run, keys=self.keys) as federation:
-            smallest = sorted(min(federation.ledger.membership(1), key=len))
+            groups = federation.ledger.membership(1)
+        smallest = sorted(min(groups, key=len))
         return smallest[0], smallest[1]
 
 

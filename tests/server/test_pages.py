@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from typing import Any
 
 import httpx
 import pytest
@@ -41,10 +42,14 @@ class Browser:
         self.service, self.headers = service, headers
 
     def get(self, path: str) -> httpx.Response:
-        return self.service.http.get(path, headers=self.headers, follow_redirects=False)
+        answer: httpx.Response = self.service.http.get(path, headers=self.headers, follow_redirects=False)
+        return answer
 
-    def post(self, path: str, **fields: object) -> httpx.Response:
-        return self.service.http.post(path, data=fields, headers=self.headers, follow_redirects=False)
+    def post(self, path: str, **fields: Any) -> httpx.Response:
+        answer: httpx.Response = self.service.http.post(
+            path, data=fields, headers=self.headers, follow_redirects=False
+        )
+        return answer
 
     def file(self, client: str) -> str:
         """Forecast and file a request by the form; the address of its page."""

@@ -99,12 +99,12 @@ async def file_request(
         foreseen, _ = await asyncio.to_thread(_forecast_new, request, run, client)
         if foreseen is None or (foreseen["digest"] is not None and foreseen["digest"] != forecast):
             return await asyncio.to_thread(_with_forecast, request, run, client, changed=bool(forecast))
-        number = await api.file(services, identity, run, client, key)
+        filed = await api.file(services, identity, run, client, key)
     except DisavowError as error:
         return _refused_new(request, run, client, error)
     if foreseen["digest"] is not None:
-        forecasts.keep(services.state, federation.ledger.run_id, number, foreseen, now=time.time())
-    return see_other(f"/requests/{request_id(run, number)}")
+        forecasts.keep(services.state, federation.ledger.run_id, filed.number, foreseen, now=time.time())
+    return see_other(f"/requests/{request_id(run, filed.number)}")
 
 
 def _with_forecast(request: Request, run: str, client: str, *, changed: bool = False) -> Response:
