@@ -314,7 +314,8 @@ def _records(checked: Checked, row: sa.Row[Any]) -> Iterator[Finding]:
         yield Finding(where, f"names {row.records} records")
     if row.successor is not None and (row.client is None or row.erasure is None):
         yield Finding(where, "has a key to go on with for a client that was not withdrawn, or is forgotten already")
-    if row.records is None or row.client is None or row.cancelled_at is not None or not checked.identified:
+    given_up = row.cancelled_at is not None or row.refused_at is not None
+    if row.records is None or row.client is None or given_up or not checked.identified:
         return
     named = keyring.asked_records(row.client, row.nonce)
     known = keyring.by_number([row.client]).get(row.client)

@@ -58,7 +58,7 @@ from disavow.ledger.restored import Restored
 from disavow.ledger.rounds import NewRound
 from disavow.ledger.rows import members_of
 from disavow.ledger.run_files import make_private, refuse_unsafe
-from disavow.ledger.run_state import count_commit, new_history, state_of
+from disavow.ledger.run_state import count_commits, new_history, state_of
 from disavow.ledger.schema import models, run
 from disavow.ledger.transaction import Snapshot, Transaction
 from disavow.ledger.updates import KeptFile
@@ -227,7 +227,7 @@ class Ledger(Reader):
             at = datetime.now(UTC)
             with database.room_to_write(directory), database.writing(ledger._engine, lock) as connection:
                 connection.execute(run.update().values(history=new_history()))
-                count_commit(connection)
+                count_commits(connection)
                 give_up_forgotten(connection, ledger.keyring, at=at)
                 if found.slots:
                     place_for_unknown(connection, ledger.keyring, at=at)

@@ -473,6 +473,10 @@ class Reader(ABC):
         """The records that a request names; none once its client is forgotten, or if it is for a whole client."""
         return self._read(requests.records_asked, self.keyring, number)
 
+    def unchecked_requests(self) -> tuple[int, ...]:
+        """The numbers of requests for records that wait for somebody to look the records up in the task."""
+        return self._read(requests.unchecked)
+
     def records_waiting(self, client: str) -> set[str]:
         """The records of a client that requests name which wait."""
         return self._read(requests.records_waiting, self.keyring, client)
