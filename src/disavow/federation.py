@@ -69,7 +69,7 @@ from disavow.errors import (
     VerificationError,
 )
 from disavow.ledger import Finding, Ledger, Reader
-from disavow.ledger.files import remove_temporaries, write_durably
+from disavow.ledger.files import remove_temporaries, sync_folder, write_durably
 from disavow.ledger.keys import default_folder
 from disavow.ledger.models import digest_of, to_safetensors
 from disavow.ledger.proofs import ProofStore
@@ -1855,6 +1855,38 @@ class Federation:
         folders = [*([self.openings] if self.openings else []), default_openings(self.directory)]
         found = [opening_path(folder, self.ledger.run_id, request) for folder in folders]
         return next((path for path in found if path.exists()), found[0])
+
+    def read_opening(self, request: int) -> bytes | None:
+        """Read the opening of an answered request, which is its leaver's own.
+
+        Args:
+            request: The number of the request.
+
+        Returns:
+            The file; None where it is not there, or not any more.
+
+        """
+        try:
+            return self.opening_of(request).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def delete_opening(self, request: int) -> bool:
+        """Delete the opening of an answered request, once its leaver has it: it names the leaver.
+
+        Args:
+            request: The number of the request.
+
+        Returns:
+            Whether there was one.
+
+        """
+        path = self.opening_of(request)
+        if not path.exists():
+            return False
+        path.unlink()
+        sync_folder(path.parent)
+        return True
 
     def summary_of(self, request: int) -> Summary | None:
         """What the proof of a request says in numbers; None where there is no proof that can be read.

@@ -573,8 +573,11 @@ class Keyring:
             return int(connection.execute("SELECT count(*) FROM tombstones WHERE gone = 1").fetchone()[0])
 
     def ask_openings(self, numbers: Sequence[int], folder: str | None) -> None:
-        """Keep the folder that was asked for clients' openings, sealed under their keys; None: none is."""
-        with self._writing() as connection:
+        """Keep the folder that was asked for clients' openings, sealed under their keys; None: none is.
+
+        It is durable once `advance` is, which follows it before the run commits.
+        """
+        with self._writing(durable=False) as connection:
             for client in self._load_by(connection, "number", numbers):
                 number = client.number
                 sealed = None if folder is None else self._seal(client.first, number, "openings", folder)

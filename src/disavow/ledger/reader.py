@@ -434,6 +434,10 @@ class Reader(ABC):
         """The states of the requests from a number on."""
         return self._read(request_listing.states_from, first)
 
+    def purged_since(self, event: int) -> dict[int, int]:
+        """Give the requests that were purged after an event; see `request_listing.purged_since`."""
+        return self._read(request_listing.purged_since, event)
+
     def changes(self) -> int:
         """Count the changes of the log and of the requests so far: alike, where nothing happened in between."""
         with self._connect() as connection:

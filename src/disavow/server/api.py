@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from disavow.domain import ErasureRequest, RequestState
-from disavow.errors import BadRequest, ForecastChanged, NotAllowed, NotFound
+from disavow.errors import BadRequest, ForecastChanged, NotAllowed, NotFound, PurgeRefused
 from disavow.federation import Federation
 from disavow.results import Prospect
 from disavow.server import tokens, verification, views, webhooks
@@ -74,6 +74,12 @@ class ApprovalBody(Body):
 
     forecast: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     reason: Annotated[str, Field(max_length=_LONGEST_REASON)] = ""
+
+
+class PurgeBody(Body):
+    """A purge: the digest of the forecast that was seen."""
+
+    forecast: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Reason(Body):
@@ -150,6 +156,36 @@ def list_departures(
 ) -> views.View:
     """Show who could leave now."""
     return views.departures(run, open_run(request, run), identity_of(request), skip=skip, most=most)
+
+
+@router.get("/runs/{run}/purge")
+def show_purge(request: Request, run: Run) -> views.View:
+    """Show what a purge would do now, and by when one is due."""
+    return views.purge(run, open_run(request, run), services_of(request).state)
+
+
+@router.post("/runs/{run}/purge", status_code=202)
+def ask_purge(request: Request, run: Run, body: PurgeBody) -> views.View:
+    """Have the worker purge, as it was forecast. Is the forecast another one now, 409 comes with it."""
+    services, federation = services_of(request), open_run(request, run)
+    present = federation.forecast_purge()
+    if present.obstacle is not None:
+        raise PurgeRefused(f"nothing can be purged now: {present.obstacle}")
+    if not present:
+        raise PurgeRefused("there is nothing to purge: no leaver's update is in the model")
+    if present.digest != body.forecast:
+        refusal = ForecastChanged(
+            "what is forecast of a purge has changed since it was seen: look at it again; nothing was asked for",
+            digest=present.digest,
+        )
+        refusal.details = {"forecast": views.purge(run, federation, services.state)}
+        raise refusal
+    with services.state.writing() as connection:
+        connection.execute(
+            "INSERT OR REPLACE INTO purges VALUES (?, ?, ?, ?)",
+            (run, present.digest, identity_of(request).name, time.time()),
+        )
+    return views.purge(run, federation, services.state)
 
 
 # -- the log -----------------------------------------------------------------------------------------------------
@@ -348,7 +384,7 @@ def resume_request(request: str, call: Request, body: Reason) -> views.View:
 
 @router.get("/requests/{request}/proof", response_class=Response)
 def show_proof(request: str, call: Request) -> Response:
-    """Give the proof of an answered request."""
+    """Give the proof of an answered request; once it is purged, the second one, which says so."""
     _, federation, found = open_request(call, request)
     refuse_unanswered(found)
     proof = federation.proof(found)
@@ -369,6 +405,25 @@ def show_evidence(request: str, call: Request) -> Response:
         **({} if head is None else {"checkpoint.txt": head.encode()}),
     }
     return Response(_archive(files), media_type="application/zip", headers=_as_file(f"{request}.evidence.zip"))
+
+
+@router.get("/requests/{request}/opening", response_class=Response)
+def show_opening(request: str, call: Request) -> Response:
+    """Give the opening of an answered request, which names its leaver and is theirs."""
+    _, federation, found = open_request(call, request)
+    refuse_unanswered(found)
+    data = federation.read_opening(found.number)
+    if data is None:
+        raise _no_opening()
+    return Response(data, media_type="application/json", headers=_as_file(f"{request}.opening.json"))
+
+
+@router.delete("/requests/{request}/opening", status_code=204)
+def delete_opening(request: str, call: Request) -> None:
+    """Delete an opening, once its leaver has it. Nobody can make it again."""
+    _, federation, found = open_request(call, request)
+    if not federation.delete_opening(found.number):
+        raise _no_opening()
 
 
 @router.post("/verifications")
@@ -489,6 +544,10 @@ def refuse_unanswered(found: ErasureRequest) -> None:
     """Refuse a request that has no proof yet."""
     if found.state is not RequestState.ANSWERED:
         raise NotFound(f"this request has no proof yet: it is {found.state.value}")
+
+
+def _no_opening() -> NotFound:
+    return NotFound("the opening of this request is not here, or not any more")
 
 
 def _as_file(name: str) -> dict[str, str]:

@@ -72,7 +72,7 @@ CREATE TABLE forecasts (
 CREATE TABLE webhooks (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     url TEXT NOT NULL,
-    secret TEXT NOT NULL,  -- what deliveries are signed with
+    salt BLOB NOT NULL,  -- what deliveries are signed with derives from it and the service's key
     events TEXT NOT NULL,  -- separated by commas; * for all
     created_at REAL NOT NULL,
     removed_at REAL
@@ -107,10 +107,20 @@ CREATE TABLE watched (  -- requests that are not complete, in the last state tha
     state TEXT NOT NULL,
     PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
-CREATE TABLE watermarks (run TEXT PRIMARY KEY, newest INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE watermarks (
+    run TEXT PRIMARY KEY,
+    newest INTEGER NOT NULL,  -- the request up to which all were seen
+    purge INTEGER NOT NULL  -- the event up to which all purges were seen
+) WITHOUT ROWID;
+CREATE TABLE purges (  -- that somebody has asked for, and no worker has begun
+    run TEXT PRIMARY KEY,
+    forecast TEXT NOT NULL,  -- the digest of what was forecast
+    by TEXT NOT NULL,
+    asked_at REAL NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE progress (
     run TEXT PRIMARY KEY,
-    phase TEXT NOT NULL,  -- training, rebuilding, answering, idle, refused
+    phase TEXT NOT NULL,  -- training, rebuilding, answering, purging, idle, refused
     done INTEGER NOT NULL,
     total INTEGER NOT NULL,
     detail TEXT NOT NULL,  -- a code of an error, or nothing
