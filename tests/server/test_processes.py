@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,12 +61,23 @@ def _command(pid: int) -> bytes:
 
 
 @contextmanager
-def serving(folder: Path, *more: str) -> Iterator[Served]:
-    command = [sys.executable, "-m", "disavow", "serve", "--json", "--port", "0", "--private-callbacks"]
+def serving(
+    folder: Path,
+    *more: str,
+    start: Sequence[str] = (sys.executable, "-m", "disavow"),
+    more_environment: Mapping[str, str] | None = None,
+) -> Iterator[Served]:
+    """Run `disavow serve` with further options until the block ends; `start` is what runs disavow."""
+    command = [*start, "serve", "--json", "--port", "0", "--private-callbacks"]
     command += ["--runs", str(folder / "runs"), "--keys", str(folder / "keys"), "--state", str(folder / "state")]
     with (folder / "log").open("a") as log:
         process = subprocess.Popen(
-            [*command, *more], stdout=subprocess.PIPE, stderr=log, text=True, env=environment(), cwd=folder
+            [*command, *more],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environment(**(more_environment or {})),
+            cwd=folder,
         )
     assert process.stdout is not None
     try:

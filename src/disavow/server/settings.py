@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from disavow.errors import ConfigError
 from disavow.ledger.keys import default_folder
 
 STATE = ".service"
@@ -74,6 +76,28 @@ class ServerSettings:
         nothing among the runs names whoever was forgotten.
         """
         return self.openings or self.state / OPENINGS
+
+
+def public_host(url: str | None) -> tuple[str, ...]:
+    """Give the host name of a public URL, to which the service answers.
+
+    Args:
+        url: The URL, if there is one.
+
+    Raises:
+        ConfigError: It is none.
+
+    """
+    if url is None:
+        return ()
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("http", "https"):
+        raise ConfigError(f"--public-url is {url}; allowed: such as https://disavow.example")
+    return (f"[{host}]" if ":" in host else host,)
 
 
 def state_folder(runs: Path, state: Path | None) -> Path:
