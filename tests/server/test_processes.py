@@ -225,8 +225,9 @@ def kill_and_go_on(folder: Path, seed: int, receiver: Receiver) -> None:
     assert len(set(numbers)) == len(numbers)
     assert [str(each) for each in fsck(folder / "runs" / RUN, keys=folder / "keys") if each.fault] == []
     for client in leavers:
-        for place in (folder / "runs" / RUN, folder / "state", folder / "keys"):
-            assert files_with(place, client) == []
+        for place in ("runs", "keys"):
+            assert files_with(folder / place, client) == []
+        assert {path.parent.name for path in files_with(folder / "state", client)} == {"openings"}
         assert client not in (folder / "log").read_text()
 
 
