@@ -9,7 +9,7 @@ import pytest
 
 from disavow.federation import Federation
 from disavow.proof.envelope import Envelope
-from disavow.proof.statement import decode_statement
+from disavow.proof.statement import Predicate, decode_statement
 from disavow.rounds.options import now
 from disavow.server.access import Role
 from disavow.server.settings import ServerSettings
@@ -34,7 +34,9 @@ def figure(service: Service, name: str) -> float:
 
 
 def purged_in(proof: bytes) -> int | None:
-    return decode_statement(Envelope.decode(proof).statement).predicate.purge
+    predicate = decode_statement(Envelope.decode(proof).statement).predicate
+    assert isinstance(predicate, Predicate)
+    return predicate.purge
 
 
 def test_an_interim_answer_is_due_until_the_worker_has_purged_it(service: Service) -> None:
