@@ -80,7 +80,7 @@ class Served:
         """Two clients of one cluster: the first can leave, and then the second takes a rollback."""
         with Federation.open(self.folder / "runs" / run, keys=self.keys) as federation:
             groups = federation.ledger.membership(1)
-        smallest = sorted(min(groups, key=len))
+        smallest = min((sorted(group) for group in groups), key=len)
         return smallest[0], smallest[1]
 
 
