@@ -14,7 +14,8 @@ ORDINARY = """
     catalogue chain charts check checks choice cli clustering commands commitment compiled config convnet
     copying creation cuda current curves data database dataset declarations decode deliveries demo difference
     digits distances domain dropout dry env envelope epsilon erase error errors escaping evidence exclusions
-    factory federaser files filing findings fixed flower folder follow forecast forecasting forecasts forging fsck fused
+    factory federaser files filing findings fixed flower folder follow forecast forecasting forecasts forging
+    fsck fused
     game gaussian geometry graphs history hub id identity images init initial intervals journal judge key
     keygen keyring keys kmeans layers layout leaves lenet5 level limitations lira listing loading local lock
     log login loss mdav members memory merkle messages metrics migrations mini mlflow models network node
