@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import kubernetes_validate
 import pytest
 import yaml
+from typer.main import get_command as click_command
 
 from disavow import __version__
+from disavow.cli.app import app
+from disavow.server.settings import LOCAL_HOSTS, public_host
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 CHART = DEPLOY / "helm"
@@ -67,6 +72,38 @@ def test_containers_have_no_rights_they_do_not_need() -> None:
     for name in ("compose.yaml", "compose-flower.yaml"):
         for service, made in yaml.safe_load((DEPLOY / name).read_text())["services"].items():
             assert service == "postgres" or (made["read_only"] and made["cap_drop"] == ["ALL"]), (name, service)
+
+
+def commands() -> dict[str, list[str]]:
+    """What the containers run, by where that is written."""
+    found = {}
+    for line in (DEPLOY / "Dockerfile").read_text().splitlines():
+        if line.startswith("CMD ["):
+            found["Dockerfile"] = json.loads(line.removeprefix("CMD "))
+    for name, made in yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"].items():
+        if "command" in made:
+            found[f"compose {name}"] = made["command"]
+    pod = rendered(CHART / "templates" / "statefulset.yaml")["spec"]["template"]["spec"]
+    return found | {f"helm {container['name']}": container["args"] for container in pod["containers"]}
+
+
+@pytest.mark.parametrize("where", sorted(commands()))
+def test_what_the_containers_run_is_a_command_with_such_options(where: str) -> None:
+    name, *arguments = commands()[where]
+    command = click_command(app).commands[name]  # type: ignore[attr-defined]
+    context = command.make_context(name, list(arguments), resilient_parsing=False)
+    assert context.params["state"] == "/state"
+
+
+def test_health_checks_name_a_host_that_the_service_answers_to() -> None:
+    [url] = re.findall(r"http://[^']+", (DEPLOY / "Dockerfile").read_text())
+    assert urlsplit(url).hostname in LOCAL_HOSTS
+    assert (urlsplit(url).port, urlsplit(url).path) == (8321, "/healthz")
+    [server, _] = rendered(CHART / "templates" / "statefulset.yaml")["spec"]["template"]["spec"]["containers"]
+    told = server["args"][server["args"].index("--public-url") + 1]
+    for probe in ("livenessProbe", "readinessProbe"):
+        [header] = server[probe]["httpGet"]["httpHeaders"]
+        assert (header["name"], (header["value"],)) == ("Host", public_host(told))
 
 
 def test_chart_and_image_are_of_this_version() -> None:

@@ -46,6 +46,7 @@ from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.proof_files import (
     check_openings,
     default_openings,
+    names_asker,
     opening_path,
     request_opened_for,
     what_if_path,
@@ -60,6 +61,7 @@ from disavow.errors import (
     LedgerError,
     ModelNotReady,
     PurgeRefused,
+    RecordsUnchecked,
     RequestNotOpen,
     RunInUse,
     RunUnsafe,
@@ -67,17 +69,17 @@ from disavow.errors import (
     VerificationError,
 )
 from disavow.ledger import Finding, Ledger, Reader
-from disavow.ledger.files import remove_temporaries, write_durably
+from disavow.ledger.files import remove_temporaries, sync_folder, write_durably
 from disavow.ledger.keys import default_folder
 from disavow.ledger.models import digest_of, to_safetensors
 from disavow.ledger.proofs import ProofStore
-from disavow.ledger.requests import RESTORED, already_forgotten
+from disavow.ledger.requests import RESTORED, UNCHECKED, NewRequest, already_forgotten
 from disavow.proof.envelope import Envelope
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.leaves import log_size
 from disavow.proof.notes import Signer
 from disavow.proof.statement import decode_statement
-from disavow.record_requests import Asked, Clients, checked, what_is_asked
+from disavow.record_requests import Asked, Clients, checked, looking, refuse_erased, what_is_asked, why_not
 from disavow.request_register import DueRequest, Register, due_first
 from disavow.results import (
     Answer,
@@ -113,6 +115,9 @@ if TYPE_CHECKING:
 
 _P = ParamSpec("_P")
 _POLL_SECONDS = 0.2
+_LOOKED_UP_BY = "the worker"
+"""Who refuses a request for records that nobody has: whichever process has the task."""
+
 _LIKE = 0.6
 """How alike two ids must be for one to be suggested in the place of the other; as `difflib` counts."""
 
@@ -626,6 +631,7 @@ class Federation:
         from disavow.erasure.erase import answer_requests, answer_without_training, training_due
 
         ledger, options, mechanism = self.ledger, self.options, self.mechanism
+        self._look_up_records(callbacks)
         answered: tuple[ErasureRequest, ...] = ()
         loaded = self._prepared is not None or self.own_engine is not None
         if not loaded:
@@ -655,6 +661,30 @@ class Federation:
             )
         _tell_answered(callbacks, answered)
         return answered
+
+    def _look_up_records(self, callbacks: Callbacks) -> RecordsUnchecked | None:
+        """Look up the records of requests that were placed where the task is not, and refuse those that nobody has.
+
+        Why they could not be looked up, if so: then these requests wait, and no others.
+        """
+        ledger, waiting = self.ledger, self.ledger.unchecked_requests()
+        if not waiting:
+            return None
+        try:
+            with looking():
+                task = self._load_task()
+        except RecordsUnchecked as refusal:
+            callbacks.on_note(f"requests {', '.join(map(str, waiting))} for records wait: {refusal}")
+            return refusal
+        for number in reversed(waiting):  # of two that leave a client nothing, the later one is refused
+            with ledger.transaction() as transaction:
+                client = transaction.request(number).client
+                if client is not None and number in transaction.unchecked_requests():
+                    reason = why_not(transaction, number, client, task.record_keys(client))
+                    refusal_of = None if reason is None else Decision(_LOOKED_UP_BY, self.clock(), reason)
+                    transaction.note_checked(number, refusal_of)
+            ledger.drop_asked(number)  # of one that is refused now
+        return None
 
     # -- purge -------------------------------------------------------------------------------------------------
 
@@ -1265,6 +1295,7 @@ class Federation:
                 "records to erase everywhere must be looked for, which --unchecked does not, and nobody can for "
                 "nodes; allowed: the clients that hold them, each with --record"
             )
+        refuse_erased(self.ledger, asked)
         return asked
 
     def _load_task(self) -> LoadedTask:
@@ -1275,34 +1306,42 @@ class Federation:
         with self.loading() as on_progress:
             return runs.find_again(self.ledger, self.settings, self.task, on_progress=on_progress)
 
-    def place(self, clients: Sequence[str], *, by: Sequence[str] | str = "") -> tuple[int, ...]:
+    def place(
+        self,
+        clients: Sequence[str],
+        *,
+        by: Sequence[str] | str = "",
+        records: Sequence[Sequence[str] | None] | None = None,
+    ) -> tuple[int, ...]:
         """Place requests of these clients to be forgotten, for whoever holds the run or next opens it to answer.
 
-        Nothing is answered here, so that it takes neither the run's lock nor its signing key. Asking twice gives
-        the number of the first request. All are placed in one transaction, or none.
+        Nothing is answered here, so that it takes neither the run's lock nor its signing key, nor the task. Asking
+        twice gives the number of the first request. All are placed in one transaction, or none. Records are not
+        looked up here: whoever answers does, and refuses a request for records that nobody has.
 
         Args:
             clients: Who asks.
             by: Who places the requests: one for all, or one for each.
+            records: The records of each client, in the same order; None for a whole client.
 
         Returns:
             The numbers of their requests, in this order.
 
         Raises:
             UnknownClient: One of them is not in the run; nothing is placed.
+            RecordErased: One of the records was erased before; nothing is placed.
 
         """
         actors = [by] * len(clients) if isinstance(by, str) else by
+        named = [None] * len(clients) if records is None else records
+        asked = [NewRequest(*each) for each in zip(clients, named, actors, strict=True)]
         openings = None if self.openings is None else self.openings.expanduser().absolute()
-        at = self.clock()
+        note = "" if runs.on_nodes(self.settings) else UNCHECKED  # nodes look for their own
         with (
             Ledger.open(self.directory, shared=True, keys=self.keys) as ledger,
             ledger.transaction() as transaction,
         ):
-            return tuple(
-                transaction.place_request(client, at=at, openings=openings, by=actor)
-                for client, actor in zip(clients, actors, strict=True)
-            )
+            return transaction.place_requests(asked, at=self.clock(), openings=openings, note=note)
 
     def _refuse_unknown(self, clients: Sequence[str]) -> None:
         """Refuse an id that nobody has, and say whose it may have been meant to be."""
@@ -1369,13 +1408,15 @@ class Federation:
         without_training = partial(
             answer_without_training, ledger, options, on_verdict=callbacks.on_verdict, remark=self._remark
         )
+        unchecked = self._look_up_records(callbacks)
+        waits = None if unchecked is None else CannotRetrain(str(unchecked))
         _tell_answered(callbacks, without_training(mechanism))
         if not training_due(ledger, options):
-            return None
+            return waits
         if not retrain:
             if any(request.pending for request in ledger.requests(numbers)):
                 _tell_answered(callbacks, without_training(WithoutRetraining(mechanism), among=numbers))
-            return None
+            return waits
         try:
             engine = self._engine_to_retrain()
             self._note_engine(callbacks)
@@ -1392,7 +1433,7 @@ class Federation:
             _tell_answered(callbacks, without_training(mechanism, apart=True))
             return refusal
         _tell_answered(callbacks, answered)
-        return None
+        return waits
 
     @property
     def _remark(self) -> Remark:
@@ -1712,6 +1753,21 @@ class Federation:
         number = request_opened_for(reader, self.openings or default_openings(self.directory), client)
         return None if number is None else next(iter(reader.requests([number])), None)
 
+    def is_request_of(self, request: ErasureRequest, client: str) -> bool:
+        """Say whether a request is this client's; once it is answered, only its opening tells.
+
+        Args:
+            request: The request.
+            client: Who may have asked.
+
+        Returns:
+            Whether it is, as far as can be told here.
+
+        """
+        if request.client is not None:
+            return request.client == client
+        return names_asker(self.ledger, self.opening_of(request.number), request.number, client)
+
     def proof(self, request: ErasureRequest) -> Proof:
         """Give the proof of an answered request, for the present head if there is a key to sign it with.
 
@@ -1854,6 +1910,38 @@ class Federation:
         folders = [*([self.openings] if self.openings else []), default_openings(self.directory)]
         found = [opening_path(folder, self.ledger.run_id, request) for folder in folders]
         return next((path for path in found if path.exists()), found[0])
+
+    def read_opening(self, request: int) -> bytes | None:
+        """Read the opening of an answered request, which is its leaver's own.
+
+        Args:
+            request: The number of the request.
+
+        Returns:
+            The file; None where it is not there, or not any more.
+
+        """
+        try:
+            return self.opening_of(request).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def delete_opening(self, request: int) -> bool:
+        """Delete the opening of an answered request, once its leaver has it: it names the leaver.
+
+        Args:
+            request: The number of the request.
+
+        Returns:
+            Whether there was one.
+
+        """
+        path = self.opening_of(request)
+        if not path.exists():
+            return False
+        path.unlink()
+        sync_folder(path.parent)
+        return True
 
     def summary_of(self, request: int) -> Summary | None:
         """What the proof of a request says in numbers; None where there is no proof that can be read.

@@ -134,8 +134,7 @@ def checked(reader: Reader, asked: Asked, load: Callable[[], LoadedTask]) -> Ask
         RecordsUnchecked: The task has no keys for records, cannot be loaded, or has no other ones of a client.
 
     """
-    for client, keys in asked.records.items():
-        _refuse_erased(reader, client, keys)
+    refuse_erased(reader, asked)
     with looking():
         task = load()
         if asked.everywhere:
@@ -146,13 +145,43 @@ def checked(reader: Reader, asked: Asked, load: Callable[[], LoadedTask]) -> Ask
     return asked
 
 
-def _refuse_erased(reader: Reader, client: str, keys: Sequence[str]) -> None:
-    if reader.find_record_request(client, keys) is not None:
-        return  # asked before, and not answered yet: that answer counts
-    excluded = reader.exclusions([client])[client]
-    for key in keys:
-        if excluded.excludes(key):
-            raise erased_before(client, key)
+def refuse_erased(reader: Reader, asked: Asked) -> None:
+    """Refuse records that were erased before.
+
+    Args:
+        reader: The run; it has every client that is named.
+        asked: What is asked for.
+
+    Raises:
+        RecordErased: One of them was erased before.
+
+    """
+    for client, keys in asked.records.items():
+        if reader.find_record_request(client, keys) is not None:
+            continue  # asked before, and not answered yet: that answer counts
+        excluded = reader.exclusions([client])[client]
+        for key in keys:
+            if excluded.excludes(key):
+                raise erased_before(client, key)
+
+
+def why_not(reader: Reader, number: int, client: str, held: Sequence[str] | None) -> str | None:
+    """Say why a request for records that waits cannot be answered, naming none of them; None where it can.
+
+    Args:
+        reader: The run.
+        number: The request.
+        client: Whose records they are.
+        held: The records that the client holds; None where the task does not name them.
+
+    """
+    if held is None:
+        return "the task does not name records"
+    if not set(reader.records_asked(number)) <= set(held):
+        return "unknown record"
+    if set(held) <= reader.records_waiting(client):
+        return "these are all records that there are: the whole client is to be erased instead"
+    return None
 
 
 def _holders(reader: Reader, task: LoadedTask, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -80,9 +80,8 @@ class Served:
         """Two clients of one cluster: the first can leave, and then the second takes a rollback."""
         with Federation.open(self.folder / "runs" / run, keys=self.keys) as federation:
             groups = federation.ledger.membership(1)
-        smallest = min(groups, key=len)
-        first, second, *_ = sorted(smallest)
-        return first, second
+        smallest = min((sorted(group) for group in groups), key=len)
+        return smallest[0], smallest[1]
 
 
 def disavow(*arguments: str | Path) -> str:

@@ -153,12 +153,26 @@ def test_no_id_is_left_in_any_file_or_log(service: Service, caplog: pytest.LogCa
     assert [each["state"] for each in shown] == ["answered", "answered"]
     metrics = service.call("GET", "/metrics").text
     assert 'disavow_rollbacks{run="first"} 1.0' in metrics
+    openings = folder / "state" / "openings"
+    assert openings.stat().st_mode & 0o777 == 0o700
     for client in (first, second):
         assert client not in metrics
         assert client not in caplog.text
-        for place in (folder / "runs" / RUN, folder / "state", folder / "keys"):  # an opening is the leaver's own
-            assert files_with(place, client) == []
+        for place in ("runs", "keys"):
+            assert files_with(folder / place, client) == []
+        left = {path.parent.name for path in files_with(folder / "state", client)}
+        assert left == {"openings"}  # which are the leavers' own, until they are handed over
         assert all(client.encode() not in body for _, body in receiver.got)
+    for each in shown:
+        path = f"/v1/requests/{each['id']}/opening"
+        handed_over = service.call("GET", path).json()
+        assert handed_over["client"] in (first, second)
+        assert service.call("GET", path).json() == handed_over  # a broken connection loses nothing
+        assert error_of(service.call("DELETE", path, Role.APPROVER)) == (403, "DSV-803")
+        assert service.call("DELETE", path).status_code == 204
+        assert error_of(service.call("GET", path)) == (404, "DSV-804")
+        assert error_of(service.call("DELETE", path)) == (404, "DSV-804")
+    assert [files_with(folder, client) for client in (first, second)] == [[], []]
 
 
 def test_the_access_log_has_routes_and_not_addresses(service: Service, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,12 +62,23 @@ def _command(pid: int) -> bytes:
 
 
 @contextmanager
-def serving(folder: Path, *more: str) -> Iterator[Served]:
-    command = [sys.executable, "-m", "disavow", "serve", "--json", "--port", "0", "--private-callbacks"]
+def serving(
+    folder: Path,
+    *more: str,
+    start: Sequence[str] = (sys.executable, "-m", "disavow"),
+    more_environment: Mapping[str, str] | None = None,
+) -> Iterator[Served]:
+    """Run `disavow serve` with further options until the block ends; `start` is what runs disavow."""
+    command = [*start, "serve", "--json", "--port", "0", "--private-callbacks"]
     command += ["--runs", str(folder / "runs"), "--keys", str(folder / "keys"), "--state", str(folder / "state")]
     with (folder / "log").open("a") as log:
         process = subprocess.Popen(
-            [*command, *more], stdout=subprocess.PIPE, stderr=log, text=True, env=environment(), cwd=folder
+            [*command, *more],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environment(**(more_environment or {})),
+            cwd=folder,
         )
     assert process.stdout is not None
     try:
@@ -215,8 +226,9 @@ def kill_and_go_on(folder: Path, seed: int, receiver: Receiver) -> None:
     assert len(set(numbers)) == len(numbers)
     assert [str(each) for each in fsck(folder / "runs" / RUN, keys=folder / "keys") if each.fault] == []
     for client in leavers:
-        for place in (folder / "runs" / RUN, folder / "state", folder / "keys"):
-            assert files_with(place, client) == []
+        for place in ("runs", "keys"):
+            assert files_with(folder / place, client) == []
+        assert {path.parent.name for path in files_with(folder / "state", client)} == {"openings"}
         assert client not in (folder / "log").read_text()
 
 

@@ -14,7 +14,7 @@ from disavow.ledger.database import VARIABLE
 from disavow.ledger.keys import default_folder
 from disavow.server.serve import Started, with_address
 from disavow.server.serve import serve as serve_runs
-from disavow.server.settings import LOCAL_HOSTS, OidcSettings, ServerSettings, state_folder
+from disavow.server.settings import LOCAL_HOSTS, OidcSettings, ServerSettings, public_host, state_folder
 
 SECRET_VARIABLE = "DISAVOW_OIDC_SECRET"  # noqa: S105 - the name of the variable
 
@@ -50,7 +50,7 @@ def serve(
         runs=runs,
         state=state_folder(runs, state),
         keys=keys or default_folder(),
-        hosts=(*hosts, *LOCAL_HOSTS),
+        hosts=(*hosts, *public_host(public_url), *LOCAL_HOSTS),
         public_url=public_url,
         openings=openings,
         private_callbacks=private_callbacks,

@@ -21,7 +21,8 @@ Keys = Annotated[
     Path | None, typer.Option("--keys", metavar="DIR", help="The operator's keys. [default: DISAVOW_KEYS]")
 ]
 Openings = Annotated[
-    Path | None, typer.Option("--openings", metavar="DIR", help="Where openings go. [default: beside each run]")
+    Path | None,
+    typer.Option("--openings", metavar="DIR", help="Where openings go. [default: STATE/openings]"),
 ]
 Database = Annotated[
     str | None,

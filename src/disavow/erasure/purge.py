@@ -9,6 +9,8 @@ opens the run afterwards completes it, like any other rebuild. What cannot be re
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,6 +54,13 @@ class PurgeForecast:
 
     def __bool__(self) -> bool:
         return self.first is not None
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what is forecast, which a decision can be bound to; not of the time, an estimate."""
+        told = self.to_json()
+        told["cost"].pop("seconds")
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """The same for machines.

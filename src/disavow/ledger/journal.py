@@ -41,6 +41,7 @@ from disavow.ledger import clients, updates
 from disavow.ledger.keyring import Keyring
 from disavow.ledger.members import UNKNOWN, Members, batches, has_tokens, selected
 from disavow.ledger.request_events import note_event
+from disavow.ledger.requests import CLIENT_FORGOTTEN, UNCHECKED, in_force
 from disavow.ledger.rows import time_to_text
 from disavow.ledger.schema import (
     erasures,
@@ -159,7 +160,8 @@ def waiting(
 ) -> Waiting:
     """The requests that nobody has answered, cancelled, refused or paused, placed after request `after`, all or
     `among` these: the first `most` of them, which is as many as one leaf of the log can tell of. And whatever else
-    the same clients ask for, while there is room: whoever is withdrawn is withdrawn once.
+    the same clients ask for, while there is room: whoever is withdrawn is withdrawn once. Requests for records wait
+    until these were looked up.
 
     With `approved`, only those that somebody has approved, or only the others. Whoever was forgotten before and is
     in a restored run again needs no approval.
@@ -169,6 +171,7 @@ def waiting(
         requests.c.cancelled_at.is_(None),
         requests.c.refused_at.is_(None),
         requests.c.paused_at.is_(None),
+        requests.c.note != UNCHECKED,
     )
     if approved is not None:
         given = sa.or_(requests.c.approved_at.is_not(None), requests.c.client == UNKNOWN)
@@ -524,6 +527,10 @@ def finish(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> tupl
     )
     done |= set(connection.execute(rebuilt_purges).scalars())
     gone = [row.client for row in found if row.erasure in done and row.client is not None]
+    waiting = sa.select(requests.c.id).where(requests.c.erasure.is_(None), in_force())
+    for number in connection.execute(waiting.where(requests.c.client.in_(gone))).scalars().all():
+        # it was paused, say, when all of its client was erased: there is nothing left to erase
+        note_event(connection, keyring, number, EventKind.CANCELLED, at=at, reason=CLIENT_FORGOTTEN)
     connection.execute(
         requests.update().where(requests.c.client.in_(gone)).values(client=None, successor=None)
     )  # cancelled ones too

@@ -572,10 +572,14 @@ class Keyring:
         with self._reading() as connection:
             return int(connection.execute("SELECT count(*) FROM tombstones WHERE gone = 1").fetchone()[0])
 
-    def ask_openings(self, number: int, folder: str | None) -> None:
-        """Keep the folder that was asked for a client's opening, sealed under its key; None: none is asked for."""
-        with self._writing() as connection:
-            for client in self._load_by(connection, "number", [number]):
+    def ask_openings(self, numbers: Sequence[int], folder: str | None) -> None:
+        """Keep the folder that was asked for clients' openings, sealed under their keys; None: none is.
+
+        It is durable once `advance` is, which follows it before the run commits.
+        """
+        with self._writing(durable=False) as connection:
+            for client in self._load_by(connection, "number", numbers):
+                number = client.number
                 sealed = None if folder is None else self._seal(client.first, number, "openings", folder)
                 connection.execute("UPDATE clients SET openings = ? WHERE number = ?", [sealed, number])
 

@@ -60,7 +60,7 @@ from disavow.ledger.restored import Restored
 from disavow.ledger.rounds import NewRound
 from disavow.ledger.rows import members_of
 from disavow.ledger.run_files import make_private, refuse_unsafe
-from disavow.ledger.run_state import count_commit, new_history, state_of
+from disavow.ledger.run_state import count_commits, new_history, state_of
 from disavow.ledger.schema import models, run
 from disavow.ledger.transaction import Snapshot, Transaction
 from disavow.ledger.updates import KeptFile
@@ -229,7 +229,7 @@ class Ledger(Reader):
             at = datetime.now(UTC)
             with database.room_to_write(directory), database.writing(ledger._engine, lock) as connection:
                 connection.execute(run.update().values(history=new_history()))
-                count_commit(connection)
+                count_commits(connection)
                 give_up_forgotten(connection, ledger.keyring, at=at)
                 if found.slots:
                     place_for_unknown(connection, ledger.keyring, at=at)
@@ -456,7 +456,7 @@ class Ledger(Reader):
         with self._begin() as connection:
             journal.complete_record_requests(connection, self.members)
             number = cancel(connection, self.members, client, Decision(by, at, reason))
-        self._drop_asked(number)
+        self.drop_asked(number)
         return number
 
     def decide_request(
@@ -472,9 +472,10 @@ class Ledger(Reader):
         with self._begin() as connection:
             decide(connection, self.members, number, kind, decision, until=until, interim=interim)
         if kind in (EventKind.CANCELLED, EventKind.REFUSED):
-            self._drop_asked(number)
+            self.drop_asked(number)
 
-    def _drop_asked(self, number: int) -> None:
+    def drop_asked(self, number: int) -> None:
+        """Delete what a request that was given up asked for; see `requests.drop_asked`."""
         with self._begin() as connection:
             drop_asked(connection, self.keyring, number)
 

@@ -19,7 +19,7 @@ from disavow.errors import ConfigError, IntegrityError
 from disavow.ledger import rows
 from disavow.ledger.leaves import cluster_hashes, cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
 from disavow.ledger.members import UNKNOWN, Members, RequestSalts, batches, has_tokens, selected
-from disavow.ledger.run_state import count_commit
+from disavow.ledger.run_state import count_commits
 from disavow.ledger.schema import erasures, log, memberships, requests, rounds, run
 from disavow.ledger.withdrawals import withdrawn_by
 from disavow.proof.commitment import SALT_BYTES, close_records, commit_client, commit_records
@@ -215,7 +215,7 @@ def append(connection: sa.Connection, leaf: Leaf, **values: Any) -> int:
     frontier = b"".join(appended(_frontier(connection, place), place, leaf.hash))
     row = {"position": place, "leaf": leaf.encode().decode(), "hash": leaf.hash, "frontier": frontier, **values}
     connection.execute(log.insert().values(row))
-    count_commit(connection)
+    count_commits(connection)
     return place
 
 

@@ -434,6 +434,10 @@ class Reader(ABC):
         """The states of the requests from a number on."""
         return self._read(request_listing.states_from, first)
 
+    def purged_since(self, event: int) -> dict[int, int]:
+        """Give the requests that were purged after an event; see `request_listing.purged_since`."""
+        return self._read(request_listing.purged_since, event)
+
     def changes(self) -> int:
         """Count the changes of the log and of the requests so far: alike, where nothing happened in between."""
         with self._connect() as connection:
@@ -476,6 +480,10 @@ class Reader(ABC):
     def records_asked(self, number: int) -> tuple[str, ...]:
         """The records that a request names; none once its client is forgotten, or if it is for a whole client."""
         return self._read(requests.records_asked, self.keyring, number)
+
+    def unchecked_requests(self) -> tuple[int, ...]:
+        """The numbers of requests for records that wait for somebody to look the records up in the task."""
+        return self._read(requests.unchecked)
 
     def records_waiting(self, client: str) -> set[str]:
         """The records of a client that requests name which wait."""

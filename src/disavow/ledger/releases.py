@@ -15,7 +15,7 @@ from disavow.domain import Release
 from disavow.errors import LedgerError
 from disavow.ledger.keyring import Keyring
 from disavow.ledger.rows import release_checksum, time_to_text
-from disavow.ledger.run_state import count_commit
+from disavow.ledger.run_state import count_commits
 from disavow.ledger.schema import erasures, releases, rounds
 from disavow.ledger.sealed_texts import LONGEST_NAME, open_texts, refuse_text, seal_texts
 
@@ -66,7 +66,7 @@ def note_release(
     row["sealed"] = seal_texts(keyring, _place(row), to)
     noted = releases.insert().values(**row, checksum=release_checksum(row)).returning(releases.c.id)
     number: int = connection.execute(noted).scalar_one()
-    count_commit(connection)
+    count_commits(connection)
     return number
 
 

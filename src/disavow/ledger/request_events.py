@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +18,7 @@ from disavow.domain import EventKind, RequestEvent
 from disavow.ledger.keyring import Keyring
 from disavow.ledger.members import batches
 from disavow.ledger.rows import request_checksum, request_event_checksum, time_to_text
-from disavow.ledger.run_state import count_commit
+from disavow.ledger.run_state import count_commits
 from disavow.ledger.schema import request_events, requests
 from disavow.ledger.sealed_texts import open_texts, seal_texts
 
@@ -29,6 +30,69 @@ SET_BY = {
     EventKind.PURGED: "purged_at",
 }
 """The column of a request that has the time of such an event; the end of a pause empties its column again."""
+
+
+@dataclass(frozen=True)
+class NewEvent:
+    """Something that happened to a request, and changes nothing in its row.
+
+    Args:
+        request: The number of the request.
+        kind: What happened.
+        at: When.
+        by: Who did it; "" for disavow itself.
+        reason: Why.
+
+    """
+
+    request: int
+    kind: EventKind
+    at: datetime
+    by: str = ""
+    reason: str = ""
+
+
+_INSERT = request_events.insert()
+
+
+def note_events(connection: sa.Connection, keyring: Keyring, events: Sequence[NewEvent]) -> None:
+    """Write events of many requests by one statement. Each counts as a commit of the run.
+
+    Args:
+        connection: The ledger, for writing.
+        keyring: The run's keyring.
+        events: What happened, in order.
+
+    """
+    rows = [_row(keyring, each.request, each.kind, at=each.at, by=each.by, reason=each.reason) for each in events]
+    if rows:
+        connection.execute(_INSERT, rows)
+        count_commits(connection, len(rows))
+
+
+def _row(
+    keyring: Keyring,
+    request: int,
+    kind: EventKind,
+    *,
+    at: datetime,
+    by: str,
+    reason: str,
+    until: datetime | None = None,
+    forecast: str | None = None,
+) -> dict[str, Any]:
+    """The row of an event, sealed and with its checksum."""
+    row: dict[str, Any] = {
+        "request": request,
+        "kind": kind.value,
+        "at": time_to_text(at),
+        "until": None if until is None else time_to_text(until),
+        "forecast": forecast,
+        "sealed": None,
+    }
+    if by or reason:
+        row["sealed"] = seal_texts(keyring, _place(row), by, reason)
+    return {**row, "checksum": request_event_checksum(row)}
 
 
 def note_event(
@@ -59,17 +123,8 @@ def note_event(
         changed: Further columns of the request to change.
 
     """
-    row: dict[str, Any] = {
-        "request": request,
-        "kind": kind.value,
-        "at": time_to_text(at),
-        "until": None if until is None else time_to_text(until),
-        "forecast": forecast,
-        "sealed": None,
-    }
-    if by or reason:
-        row["sealed"] = seal_texts(keyring, _place(row), by, reason)
-    connection.execute(request_events.insert().values(**row, checksum=request_event_checksum(row)))
+    row = _row(keyring, request, kind, at=at, by=by, reason=reason, until=until, forecast=forecast)
+    connection.execute(_INSERT, row)
     if kind in SET_BY:
         changed[SET_BY[kind]] = row["at"]
     elif kind is EventKind.RESUMED:
@@ -78,7 +133,7 @@ def note_event(
         before = connection.execute(sa.select(requests).where(requests.c.id == request)).one()
         checksum = request_checksum({**before._mapping, **changed})
         connection.execute(requests.update().where(requests.c.id == request).values(**changed, checksum=checksum))
-    count_commit(connection)
+    count_commits(connection)
 
 
 def events_of(

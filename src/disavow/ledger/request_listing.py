@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 
-from disavow.domain import ErasureRequest, RequestState
+from disavow.domain import ErasureRequest, EventKind, RequestState
 from disavow.ledger.members import Members
 from disavow.ledger.requests import listed
 from disavow.ledger.schema import erasures, request_events, requests
@@ -70,6 +70,19 @@ def last_changed(connection: sa.Connection, most: int) -> list[int]:
     """Give the numbers of the requests to which something happened last, at most so many, in no order."""
     last = sa.select(request_events.c.request).order_by(request_events.c.id.desc()).limit(most)
     return sorted(set(connection.execute(last).scalars()))
+
+
+def purged_since(connection: sa.Connection, event: int) -> dict[int, int]:
+    """Give the requests that were purged after an event: the number of the event that says so, by request.
+
+    Args:
+        connection: To read through.
+        event: The number of the event.
+
+    """
+    columns = request_events.c
+    query = sa.select(columns.request, columns.id).where(columns.id > event, columns.kind == EventKind.PURGED.value)
+    return {row.request: row.id for row in connection.execute(query.order_by(columns.id))}
 
 
 def states_from(connection: sa.Connection, first: int) -> dict[int, RequestState]:

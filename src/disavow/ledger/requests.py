@@ -36,16 +36,24 @@ from disavow.errors import (
 )
 from disavow.ledger.keyring import Keyring
 from disavow.ledger.log import records_commitment
-from disavow.ledger.members import UNKNOWN, Members, RequestSalts
+from disavow.ledger.members import UNKNOWN, Members, RequestSalts, batches
 from disavow.ledger.pseudonyms import NONCE_BYTES
-from disavow.ledger.request_events import events_of, note_event
+from disavow.ledger.request_events import NewEvent, events_of, note_event, note_events
 from disavow.ledger.rows import REQUEST, request_checksum, time_to_text
+from disavow.ledger.run_state import count_commits
 from disavow.ledger.schema import erasures, requests
 from disavow.ledger.sealed_texts import LONGEST_NAME, LONGEST_REASON, refuse_text
 from disavow.proof.word import SignedWord
 
 RESTORED = "restored from a backup"
 """What is noted of requests that are placed, or given up, because the run is older than its keyring."""
+
+CLIENT_FORGOTTEN = "all of its client was erased"
+"""Why a request for records is given up once its client has left."""
+
+UNCHECKED = "its records are yet to be looked up"
+"""What is noted of requests for records that were placed where the task is not: they wait until somebody who has it
+has looked."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,22 @@ class JudgedRequest:
     word: bytes | None = None
 
 
+@dataclass(frozen=True)
+class NewRequest:
+    """A request to be placed.
+
+    Args:
+        client: Who is to be forgotten, or has the records.
+        records: The keys of the records; None for the whole client.
+        by: Who places it.
+
+    """
+
+    client: str
+    records: Sequence[str] | None = None
+    by: str = ""
+
+
 def place(
     connection: sa.Connection,
     keyring: Keyring,
@@ -93,7 +117,7 @@ def place(
     stream_round: int | None = None,
     openings: str | None = None,
     note: str = "",
-    by: str = "",
+    by: Sequence[str] | str = "",
     reason: str = "",
 ) -> tuple[int, ...]:
     """Make requests wait; their numbers. Asking twice gives the number of the first request, unless that was
@@ -101,26 +125,50 @@ def place(
 
     A client that the run has never known is refused, and then nothing is placed. `openings` is the folder, as an
     absolute path, into which whoever answers is to write the openings; it is kept in the keyring.
-    `note` is said of the requests wherever they are listed. `by` placed them, for a `reason`.
+    `note` is said of the requests wherever they are listed. `by` placed them, one for all or one for each, for a
+    `reason`. However many they are, the statements are few.
     """
-    refuse_text(keyring, "the name of who asks", by, longest=LONGEST_NAME, needed=False)
+    actors = [by] * len(ids) if isinstance(by, str) else list(by)
+    for actor in dict.fromkeys(actors):
+        refuse_text(keyring, "the name of who asks", actor, longest=LONGEST_NAME, needed=False)
     refuse_text(keyring, "the reason", reason, longest=LONGEST_REASON, needed=False)
-    numbers = []
+    clients = _numbers_of(keyring, ids)
+    numbers = _requests_of(connection, clients)
+    before = frozenset(numbers)
+    new = [client for client in dict.fromkeys(clients) if client not in before]
+    numbers |= zip(new, _insert(connection, new, at=at, stream_round=stream_round, note=note), strict=True)
+    seen, events = set(before), []
+    for client, actor in zip(clients, actors, strict=True):
+        kind = EventKind.DUPLICATE if client in seen else EventKind.RECEIVED
+        seen.add(client)
+        events.append(NewEvent(numbers[client], kind, at, actor, reason))
+    note_events(connection, keyring, events)
+    if openings is not None:
+        keyring.ask_openings(list(dict.fromkeys(clients)), openings)
+    return tuple(numbers[client] for client in clients)
+
+
+def _numbers_of(keyring: Keyring, ids: Sequence[str]) -> list[int]:
+    """The numbers of clients in the keyring; one who is not there is refused."""
     for client in ids:
         refuse_broken_text(client)
-        found = keyring.find(client)
-        if found is None:
+    found = keyring.find_all(ids)
+    for client in ids:
+        if client not in found:
             raise _unknown(keyring, client)
-        number = connection.execute(_request_of(found.number)).scalar()
-        told: dict[str, Any] = {"at": at, "by": by, "reason": reason}
-        if number is None:
-            number = _insert(connection, keyring, found.number, stream_round=stream_round, note=note, **told)
-        else:
-            note_event(connection, keyring, number, EventKind.DUPLICATE, **told)
-        if openings is not None:
-            keyring.ask_openings(found.number, openings)
-        numbers.append(number)
-    return tuple(numbers)
+    return [found[client].number for client in ids]
+
+
+def _requests_of(connection: sa.Connection, clients: Sequence[int]) -> dict[int, int]:
+    """The numbers of these clients' requests to be forgotten, by client; as `_request_of` has them."""
+    some_clients: sa.BindParameter[list[int]] = sa.bindparam("clients", expanding=True)
+    query = sa.select(requests.c.client, requests.c.id).where(requests.c.client.in_(some_clients))
+    query = query.where(requests.c.records.is_(None), in_force())
+    return {
+        row.client: row.id
+        for some in batches(dict.fromkeys(clients))
+        for row in connection.execute(query, {"clients": some})
+    }
 
 
 def place_for_records(
@@ -162,11 +210,14 @@ def place_for_records(
         number = _asked_before(connection, keyring, found.number, wanted)
         if number is None:
             _refuse_erased(keyring, client, wanted)
-            number = _insert(connection, keyring, found.number, note=note, records=sorted(wanted), **told)
+            nonce = secrets.token_bytes(NONCE_BYTES)
+            keyring.ask_records(found.number, nonce, sorted(wanted))  # durably before the run commits
+            [number] = _insert(connection, [found.number], at=at, note=note, records=len(wanted), nonce=nonce)
+            note_event(connection, keyring, number, EventKind.RECEIVED, **told)
         else:
             note_event(connection, keyring, number, EventKind.DUPLICATE, **told)
         if openings is not None:
-            keyring.ask_openings(found.number, openings)
+            keyring.ask_openings([found.number], openings)
         numbers[client] = number
     return numbers
 
@@ -199,7 +250,7 @@ def erased_before(client: str, record: str) -> RecordErased:
 def _asked_before(connection: sa.Connection, keyring: Keyring, client: int, records: set[str]) -> int | None:
     """The request of a client for just these records that waits, or has its verdict and is not answered yet."""
     mine = sa.or_(requests.c.client == client, requests.c.successor == client)
-    query = sa.select(requests).where(mine, requests.c.records == len(records), _in_force())
+    query = sa.select(requests).where(mine, requests.c.records == len(records), in_force())
     for row in connection.execute(query.order_by(requests.c.id)):
         if set(keyring.asked_records(row.client, row.nonce)) == records:
             number: int = row.id
@@ -228,7 +279,7 @@ def records_waiting(connection: sa.Connection, keyring: Keyring, client: str) ->
     if found is None:
         return set()
     mine = sa.select(requests).where(requests.c.client == found.number, requests.c.records.is_not(None))
-    rows = connection.execute(mine.where(requests.c.erasure.is_(None), _in_force())).all()
+    rows = connection.execute(mine.where(requests.c.erasure.is_(None), in_force())).all()
     return {record for row in rows for record in keyring.asked_records(row.client, row.nonce)}
 
 
@@ -286,8 +337,11 @@ def note_not_held(connection: sa.Connection, members: Members, number: int, said
 
 def place_for_unknown(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> int:
     """Make one request wait for all who were forgotten and are in a run that was restored from a backup."""
-    waiting = connection.execute(_request_of(UNKNOWN)).scalar()
-    return _insert(connection, keyring, UNKNOWN, at=at, note=RESTORED) if waiting is None else waiting
+    number: int | None = connection.execute(_request_of(UNKNOWN)).scalar()
+    if number is None:
+        [number] = _insert(connection, [UNKNOWN], at=at, note=RESTORED)
+        note_event(connection, keyring, number, EventKind.RECEIVED, at=at)
+    return number
 
 
 def is_waiting(connection: sa.Connection, client: int) -> bool:
@@ -300,7 +354,7 @@ def give_up_forgotten(connection: sa.Connection, keyring: Keyring, *, at: dateti
 
     Whoever is still in, under another key because of records that were erased since, goes on asking.
     """
-    query = sa.select(requests).where(requests.c.erasure.is_(None), _in_force())
+    query = sa.select(requests).where(requests.c.erasure.is_(None), in_force())
     waiting = connection.execute(query.where(requests.c.client != UNKNOWN)).all()
     known = keyring.by_number([row.client for row in waiting])
     lost = [row for row in waiting if row.client not in known]
@@ -315,32 +369,46 @@ def give_up_forgotten(connection: sa.Connection, keyring: Keyring, *, at: dateti
             )
 
 
+_INSERT = requests.insert().returning(requests.c.id, sort_by_parameter_order=True)
+
+
 def _insert(
     connection: sa.Connection,
-    keyring: Keyring,
-    client: int,
+    clients: Sequence[int],
     *,
     at: datetime,
     stream_round: int | None = None,
     note: str = "",
-    by: str = "",
-    reason: str = "",
-    records: Sequence[str] | None = None,
-) -> int:
-    """Store a request; which records it names goes to the keyring, durably before the run commits."""
+    records: int | None = None,
+    nonce: bytes | None = None,
+) -> list[int]:
+    """Store the requests of clients; their numbers, in this order. Their first event is for the caller to note."""
     row = dict.fromkeys(REQUEST) | {
         "asked_at": time_to_text(at),
         "stream_round": stream_round,
         "note": note,
-        "records": None if records is None else len(records),
+        "records": records,
     }
-    nonce = secrets.token_bytes(NONCE_BYTES)
-    if records is not None:
-        keyring.ask_records(client, nonce, records)
-    placed = requests.insert().values(**row, client=client, nonce=nonce, checksum=request_checksum(row))
-    number: int = connection.execute(placed.returning(requests.c.id)).scalar_one()
-    note_event(connection, keyring, number, EventKind.RECEIVED, at=at, by=by, reason=reason)
-    return number
+    told = {**row, "checksum": request_checksum(row)}
+    rows = [{**told, "client": client, "nonce": nonce or secrets.token_bytes(NONCE_BYTES)} for client in clients]
+    return list(connection.execute(_INSERT, rows).scalars()) if rows else []
+
+
+def unchecked(connection: sa.Connection) -> tuple[int, ...]:
+    """See `Reader.unchecked_requests`."""
+    query = sa.select(requests.c.id).where(
+        requests.c.erasure.is_(None), in_force(), requests.c.client.is_not(None), requests.c.note == UNCHECKED
+    )
+    return tuple(connection.execute(query.order_by(requests.c.id)).scalars())
+
+
+def note_checked(connection: sa.Connection, number: int) -> None:
+    """Note that the records of a request were looked up: it need not wait for that any more."""
+    row = connection.execute(sa.select(requests).where(requests.c.id == number)).one()
+    if row.note == UNCHECKED:
+        checksum = request_checksum({**row._mapping, "note": ""})
+        connection.execute(requests.update().where(requests.c.id == number).values(note="", checksum=checksum))
+        count_commits(connection)
 
 
 _MAY = {
@@ -435,9 +503,9 @@ def drop_asked(connection: sa.Connection, keyring: Keyring, number: int) -> None
     if row.client is None or (row.cancelled_at is None and row.refused_at is None):
         return
     keyring.forget_asked(row.nonce)
-    others = sa.select(requests.c.id).where(requests.c.client == row.client, _in_force())
+    others = sa.select(requests.c.id).where(requests.c.client == row.client, in_force())
     if connection.execute(others).first() is None:
-        keyring.ask_openings(row.client, None)  # whoever asks again asks for its own folder
+        keyring.ask_openings([row.client], None)  # whoever asks again asks for its own folder
 
 
 def _extended(request: ErasureRequest, until: datetime | None, now: datetime) -> datetime:
@@ -486,7 +554,7 @@ def cancel(connection: sa.Connection, members: Members, client: str, decision: D
     if found is None:
         raise _unknown(keyring, client)
     mine = sa.select(requests).where(requests.c.client == found.number)
-    waiting = connection.execute(mine.where(requests.c.erasure.is_(None), _in_force())).all()
+    waiting = connection.execute(mine.where(requests.c.erasure.is_(None), in_force())).all()
     if len(waiting) > 1:
         raise ConfigError(
             f"{escaped(client)} has {len(waiting)} requests that wait; allowed: the number of one of them, "
@@ -505,14 +573,14 @@ def cancel(connection: sa.Connection, members: Members, client: str, decision: D
     return cancelled
 
 
-def _in_force() -> sa.ColumnElement[bool]:
+def in_force() -> sa.ColumnElement[bool]:
     """Say in a query that a request was neither cancelled nor refused."""
     return sa.and_(requests.c.cancelled_at.is_(None), requests.c.refused_at.is_(None))
 
 
 def _request_of(client: int) -> sa.Select[int]:
     """The number of a client's request to be forgotten; one that was cancelled or refused does not count."""
-    return sa.select(requests.c.id).where(requests.c.client == client, requests.c.records.is_(None), _in_force())
+    return sa.select(requests.c.id).where(requests.c.client == client, requests.c.records.is_(None), in_force())
 
 
 def _withdrawn(connection: sa.Connection) -> set[int]:
@@ -575,7 +643,7 @@ def open_numbers(connection: sa.Connection) -> list[int]:
     """The numbers of the requests about which something is still to be done, in order."""
     query = sa.select(requests.c.id).outerjoin(erasures, erasures.c.id == requests.c.erasure)
     unanswered = sa.or_(requests.c.erasure.is_(None), erasures.c.state != RequestState.ANSWERED.value)
-    return list(connection.execute(query.where(_in_force(), unanswered).order_by(requests.c.id)).scalars())
+    return list(connection.execute(query.where(in_force(), unanswered).order_by(requests.c.id)).scalars())
 
 
 def judged_requests_of(

@@ -54,6 +54,9 @@ def state_of(connection: sa.Connection) -> RunState:
     return RunState(row.history, row.commits, size, root_of_frontier(roots))
 
 
-def count_commit(connection: sa.Connection) -> None:
-    """Count a change of the log or of the requests."""
-    connection.execute(run.update().values(commits=run.c.commits + 1))
+_COUNT = run.update().values(commits=run.c.commits + sa.bindparam("changes"))
+
+
+def count_commits(connection: sa.Connection, changes: int = 1) -> None:
+    """Count changes of the log or of the requests."""
+    connection.execute(_COUNT, {"changes": changes})

@@ -14,7 +14,7 @@ from disavow.ledger import journal, log
 from disavow.ledger.journal import Waiting
 from disavow.ledger.reader import Reader, RunRecord
 from disavow.ledger.request_events import note_event
-from disavow.ledger.requests import decide, place
+from disavow.ledger.requests import NewRequest, decide, note_checked, place, place_for_records
 from disavow.proof.notes import Signer
 
 
@@ -95,12 +95,44 @@ class Transaction(Snapshot):
         """Mark erasures as answered whose leavers have been forgotten; the numbers of their requests."""
         return journal.finish(self._connection, self.members.keyring, at=at)
 
-    def place_request(self, client: str, *, at: datetime, openings: Path | None = None, by: str = "") -> int:
-        """Make the request of a client wait; its number. See `requests.place`."""
+    def place_requests(
+        self,
+        asked: Sequence[NewRequest],
+        *,
+        at: datetime,
+        openings: Path | None = None,
+        note: str = "",
+    ) -> tuple[int, ...]:
+        """Make requests wait; their numbers, in this order. See `requests.place` and `requests.place_for_records`.
+
+        Args:
+            asked: The requests.
+            at: When they are placed.
+            openings: The folder for the openings of those who ask.
+            note: What is said of those for records wherever they are listed.
+
+        """
+        connection, keyring = self._connection, self.members.keyring
         folder = None if openings is None else str(openings.absolute())
-        journal.complete_record_requests(self._connection, self.members)  # its client may have another number then
-        [number] = place(self._connection, self.keyring, [client], at=at, openings=folder, by=by)
-        return number
+        journal.complete_record_requests(connection, self.members)  # their clients have other numbers then
+        whole = [each for each in asked if each.records is None]
+        ids, actors = [each.client for each in whole], [each.by for each in whole]
+        placed = iter(place(connection, keyring, ids, at=at, openings=folder, by=actors))
+        numbers = []
+        for each in asked:
+            if each.records is None:
+                numbers.append(next(placed))
+            else:
+                named = {each.client: each.records}
+                told = place_for_records(connection, keyring, named, at=at, openings=folder, note=note, by=each.by)
+                numbers.append(told[each.client])
+        return tuple(numbers)
+
+    def note_checked(self, number: int, refusal: Decision | None) -> None:
+        """Note that the records of a request were looked up, and refuse it where they cannot be erased."""
+        note_checked(self._connection, number)
+        if refusal is not None:
+            decide(self._connection, self.members, number, EventKind.REFUSED, refusal)
 
     def approve_request(self, number: int, decision: Decision, *, forecast: str | None) -> None:
         """Approve a request, given the digest of the forecast that was seen; see `requests.decide`."""

@@ -7,6 +7,7 @@ import io
 import json
 import time
 import zipfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -15,8 +16,9 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from disavow.domain import ErasureRequest, RequestState
-from disavow.errors import BadRequest, ForecastChanged, NotAllowed, NotFound
+from disavow.errors import BadRequest, ForecastChanged, NotAllowed, NotFound, PurgeRefused
 from disavow.federation import Federation
+from disavow.results import Prospect
 from disavow.server import tokens, verification, views, webhooks
 from disavow.server.access import Identity, Role
 from disavow.server.authentication import identity_of
@@ -27,6 +29,7 @@ from disavow.server.services import Services, services_of
 router = APIRouter(prefix="/v1")
 
 MOST_SHOWN = 200
+MOST_RECORDS = 1000
 _ACCEPTED = 202
 _LONGEST_ID = 1024
 _LONGEST_REASON = 2000
@@ -38,11 +41,19 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", str_max_length=65_536)
 
 
+Records = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=_LONGEST_ID)]] | None,
+    Field(min_length=1, max_length=MOST_RECORDS),
+]
+"""The keys of records of a client that stays; left out, the whole client is to be forgotten."""
+
+
 class NewRequest(Body):
     """A request to be filed. A client that asks for itself leaves `client` out: its key says who it is."""
 
     run: Annotated[str, Field(min_length=1, max_length=100)]
     client: Annotated[str | None, Field(min_length=1, max_length=_LONGEST_ID)] = None
+    records: Records = None
 
 
 class Named(Body):
@@ -52,11 +63,23 @@ class Named(Body):
     client: Annotated[str, Field(min_length=1, max_length=_LONGEST_ID)]
 
 
+class ToForecast(Named):
+    """An erasure to be forecast."""
+
+    records: Records = None
+
+
 class ApprovalBody(Body):
     """An approval: the digest of the forecast that the approver saw."""
 
     forecast: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     reason: Annotated[str, Field(max_length=_LONGEST_REASON)] = ""
+
+
+class PurgeBody(Body):
+    """A purge: the digest of the forecast that was seen."""
+
+    forecast: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Reason(Body):
@@ -135,6 +158,36 @@ def list_departures(
     return views.departures(run, open_run(request, run), identity_of(request), skip=skip, most=most)
 
 
+@router.get("/runs/{run}/purge")
+def show_purge(request: Request, run: Run) -> views.View:
+    """Show what a purge would do now, and by when one is due."""
+    return views.purge(run, open_run(request, run), services_of(request).state)
+
+
+@router.post("/runs/{run}/purge", status_code=202)
+def ask_purge(request: Request, run: Run, body: PurgeBody) -> views.View:
+    """Have the worker purge, as it was forecast. Is the forecast another one now, 409 comes with it."""
+    services, federation = services_of(request), open_run(request, run)
+    present = federation.forecast_purge()
+    if present.obstacle is not None:
+        raise PurgeRefused(f"nothing can be purged now: {present.obstacle}")
+    if not present:
+        raise PurgeRefused("there is nothing to purge: no leaver's update is in the model")
+    if present.digest != body.forecast:
+        refusal = ForecastChanged(
+            "what is forecast of a purge has changed since it was seen: look at it again; nothing was asked for",
+            digest=present.digest,
+        )
+        refusal.details = {"forecast": views.purge(run, federation, services.state)}
+        raise refusal
+    with services.state.writing() as connection:
+        connection.execute(
+            "INSERT OR REPLACE INTO purges VALUES (?, ?, ?, ?)",
+            (run, present.digest, identity_of(request).name, time.time()),
+        )
+    return views.purge(run, federation, services.state)
+
+
 # -- the log -----------------------------------------------------------------------------------------------------
 
 
@@ -177,9 +230,14 @@ def show_key(request: Request, run: Run) -> Response:
 
 
 @router.post("/forecasts")
-def make_forecast(request: Request, body: Named) -> views.View:
+def make_forecast(request: Request, body: ToForecast) -> views.View:
     """Tell what an erasure would come to. Changes nothing."""
-    return views.forecast(open_run(request, body.run).forecast(body.client, try_loading=False))
+    return views.forecast(foreseen(open_run(request, body.run), body.client, body.records))
+
+
+def foreseen(federation: Federation, client: str, records: Sequence[str] | None) -> Prospect:
+    """Forecast an erasure as far as that goes without the task: records are looked up by whoever answers."""
+    return federation.forecast(client, records=records, unchecked=True, try_loading=False)
 
 
 @router.post("/requests", status_code=202)
@@ -192,26 +250,38 @@ async def file_request(
     services, identity = services_of(request), identity_of(request)
     open_run(request, body.run)
     client = _who_asks(identity, body.client)
-    found = await file(services, identity, body.run, client, idempotency_key)
+    found = await file(services, identity, body.run, client, idempotency_key, body.records)
     headers = {"Location": f"/v1/requests/{request_id(body.run, found.number)}"}
     return JSONResponse(views.request(body.run, found, identity), _ACCEPTED, headers)
 
 
-async def file(services: Services, identity: Identity, run: str, client: str, key: str | None) -> ErasureRequest:
+async def file(
+    services: Services,
+    identity: Identity,
+    run: str,
+    client: str,
+    key: str | None,
+    records: Sequence[str] | None = None,
+) -> ErasureRequest:
     """Have a request placed; the request.
 
     Args:
         services: What the application has.
         identity: Who files it.
         run: The run.
-        client: Who is to be forgotten.
+        client: Who is to be forgotten, or has the records.
         key: The caller's idempotency key, if any.
+        records: The records to be erased; None for the whole client.
 
     """
     state = services.state
+    named = None if records is None else tuple(sorted(set(records)))
     hashed = None if key is None else state.keyed_hash("key", identity.key.encode(), key.encode())
-    asked = state.keyed_hash("filing", run.encode(), client.encode("utf-8", "surrogatepass"))
-    return await asyncio.wrap_future(services.filing.file(run, Filed(client, identity.name, hashed, asked)))
+    asked = state.keyed_hash(
+        "filing", *(each.encode("utf-8", "surrogatepass") for each in (run, client, *(named or ())))
+    )
+    filed = Filed(client, identity.name, hashed, asked, named)
+    return await asyncio.wrap_future(services.filing.file(run, filed))
 
 
 @router.get("/requests")
@@ -314,7 +384,7 @@ def resume_request(request: str, call: Request, body: Reason) -> views.View:
 
 @router.get("/requests/{request}/proof", response_class=Response)
 def show_proof(request: str, call: Request) -> Response:
-    """Give the proof of an answered request."""
+    """Give the proof of an answered request; once it is purged, the second one, which says so."""
     _, federation, found = open_request(call, request)
     refuse_unanswered(found)
     proof = federation.proof(found)
@@ -335,6 +405,25 @@ def show_evidence(request: str, call: Request) -> Response:
         **({} if head is None else {"checkpoint.txt": head.encode()}),
     }
     return Response(_archive(files), media_type="application/zip", headers=_as_file(f"{request}.evidence.zip"))
+
+
+@router.get("/requests/{request}/opening", response_class=Response)
+def show_opening(request: str, call: Request) -> Response:
+    """Give the opening of an answered request, which names its leaver and is theirs."""
+    _, federation, found = open_request(call, request)
+    refuse_unanswered(found)
+    data = federation.read_opening(found.number)
+    if data is None:
+        raise _no_opening()
+    return Response(data, media_type="application/json", headers=_as_file(f"{request}.opening.json"))
+
+
+@router.delete("/requests/{request}/opening", status_code=204)
+def delete_opening(request: str, call: Request) -> None:
+    """Delete an opening, once its leaver has it. Nobody can make it again."""
+    _, federation, found = open_request(call, request)
+    if not federation.delete_opening(found.number):
+        raise _no_opening()
 
 
 @router.post("/verifications")
@@ -428,12 +517,12 @@ def open_request(call: Request, request: str) -> tuple[str, Federation, ErasureR
     name, number = split_id(request)
     federation = open_run(call, name)
     identity = identity_of(call)
-    if identity.client is not None:
-        own = federation.request_of(identity.client)
-        if own is None or own.number != number:
-            raise NotFound("there is no such request")
-        return name, federation, own
-    return name, federation, federation.request(number)
+    if identity.client is None:
+        return name, federation, federation.request(number)
+    found = next(iter(federation.requests([number])), None)
+    if found is None or not federation.is_request_of(found, identity.client):
+        raise NotFound("there is no such request")
+    return name, federation, found
 
 
 def _who_asks(identity: Identity, client: str | None) -> str:
@@ -457,6 +546,10 @@ def refuse_unanswered(found: ErasureRequest) -> None:
         raise NotFound(f"this request has no proof yet: it is {found.state.value}")
 
 
+def _no_opening() -> NotFound:
+    return NotFound("the opening of this request is not here, or not any more")
+
+
 def _as_file(name: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
@@ -469,4 +562,4 @@ def _archive(files: dict[str, bytes]) -> bytes:
     return stream.getvalue()
 
 
-__all__ = ["file", "open_request", "open_run", "refuse_unanswered", "router"]
+__all__ = ["file", "foreseen", "open_request", "open_run", "refuse_unanswered", "router"]

@@ -27,7 +27,7 @@ from disavow.server.metrics import DELIVERIES
 from disavow.server.receipts import ReceiptSigner
 from disavow.server.settings import ServerSettings
 from disavow.server.state import State
-from disavow.server.webhooks import check_url
+from disavow.server.webhooks import check_url, secret_of
 
 logger = logging.getLogger("disavow.server")
 
@@ -80,7 +80,7 @@ class Sender:
     def send_due(self, now: float) -> int:
         """Send what is due; how many were tried."""
         due = self._state.rows(
-            "SELECT deliveries.*, webhooks.secret FROM deliveries LEFT JOIN webhooks ON webhooks.id = webhook "
+            "SELECT deliveries.*, webhooks.salt FROM deliveries LEFT JOIN webhooks ON webhooks.id = webhook "
             "WHERE next_at <= ? ORDER BY next_at LIMIT ?",
             (now, _AT_ONCE),
         )
@@ -96,7 +96,7 @@ class Sender:
         body = row["body"].encode()
         headers = {"Content-Type": "application/json", "Disavow-Delivery": str(row["id"]), "User-Agent": "disavow"}
         if row["webhook"] is not None:
-            headers["Disavow-Signature"] = signature(row["secret"], body, int(now))
+            headers["Disavow-Signature"] = signature(secret_of(self._state, row["salt"]), body, int(now))
         else:
             headers |= callback_headers(self._signer, body, domain(self._settings))
         try:

@@ -30,6 +30,9 @@ STATUS: Mapping[type[DisavowError], int] = {
     errors.KeyReused: 422,
     errors.AlreadyForgotten: 410,
     errors.UnknownClient: 404,
+    errors.UnknownRecord: 404,
+    errors.RecordErased: 410,
+    errors.RecordsUnchecked: 409,
     errors.UnknownRequest: 404,
     errors.TextNamesClient: 422,
     errors.DeadlineRefused: 422,
@@ -54,6 +57,9 @@ STATUS: Mapping[type[DisavowError], int] = {
 _SILENT: Mapping[type[DisavowError], str] = {
     errors.AlreadyForgotten: "this client has left the run and was forgotten: there is nothing left to erase",
     errors.UnknownClient: "this run has no client of this id; nothing was changed",
+    errors.UnknownRecord: "the client holds no such record; nothing was changed",
+    errors.RecordErased: "this record was erased before, and no round since has seen it; nothing was changed",
+    errors.RecordsUnchecked: "these records cannot be erased by themselves; nothing was changed",
 }
 """What is said in place of a message that names clients: an answer may be logged by whoever asked."""
 

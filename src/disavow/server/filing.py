@@ -28,10 +28,11 @@ class Filed:
     """One request to be placed.
 
     Args:
-        client: Who is to be forgotten.
+        client: Who is to be forgotten, or has the records.
         actor: Who files it.
         key: What makes a repetition of the call out; None where it is never repeated.
         fingerprint: Of what was asked, under the service's key.
+        records: The records to be erased; None for the whole client.
         done: Told the request as it was placed, or why it is refused.
 
     """
@@ -40,6 +41,7 @@ class Filed:
     actor: str
     key: bytes | None = None
     fingerprint: bytes = b""
+    records: tuple[str, ...] | None = None
     done: Future[ErasureRequest] = field(default_factory=Future)
 
 
@@ -151,8 +153,12 @@ class Filing:
             return []
         federation = self._open_run(run)
         try:
-            clients, actors = [filed.client for filed in batch], [filed.actor for filed in batch]
-            return list(zip(batch, federation.place(clients, by=actors), strict=True))
+            placed = federation.place(
+                [filed.client for filed in batch],
+                by=[filed.actor for filed in batch],
+                records=[filed.records for filed in batch],
+            )
+            return list(zip(batch, placed, strict=True))
         except DisavowError as error:
             if len(batch) == 1:
                 batch[0].done.set_exception(error)

@@ -36,7 +36,8 @@ class RunFigures(Collector):
             name: GaugeMetricFamily(f"disavow_{name}", about, labels=["run", *labels])
             for name, about, labels in (
                 ("requests", "Requests by state.", ["state"]),
-                ("deadline_days", "Days to the nearest deadline of an open request.", []),
+                ("deadline_days", "Days to the nearest deadline of a request to answer or to purge.", []),
+                ("unpurged_requests", "Answered requests whose updates may be in the model.", []),
                 ("rounds", "Rounds that stand.", []),
                 ("round_seconds", "What a round took lately.", []),
                 ("verdicts", "Answered requests by verdict.", ["verdict"]),
@@ -61,6 +62,7 @@ class RunFigures(Collector):
         days = views.days_to_deadline(federation)
         if days is not None:
             yield "deadline_days", [], days
+        yield "unpurged_requests", [], len(ledger.unpurged().rounds)
         yield "rounds", [], ledger.last_round
         if (seconds := ledger.seconds_per_round()) is not None:
             yield "round_seconds", [], seconds

@@ -94,7 +94,9 @@ class OpenRuns:
         with self._guard:
             opened = self._opened.get(name)
             if opened is None or opened.folder != folder:
-                federation = Federation.open(path, keys=self._settings.keys, openings=self._settings.openings)
+                federation = Federation.open(
+                    path, keys=self._settings.keys, openings=self._settings.openings_folder
+                )
                 opened = self._opened[name] = _Opened(federation, folder)
             return opened.federation
 

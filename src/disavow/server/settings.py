@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from disavow.errors import ConfigError
 from disavow.ledger.keys import default_folder
 
 STATE = ".service"
 """The folder of the service's own files, in the folder of the runs where nothing else is said."""
+
+OPENINGS = "openings"
+"""The folder of leavers' openings, among the service's own files."""
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
@@ -41,7 +46,7 @@ class ServerSettings:
         keys: The folder of the operator's keys, with the keyrings of the runs.
         hosts: The host names that it answers to.
         public_url: How others reach it, such as https://disavow.example; what it is by default follows the request.
-        openings: Where leavers' openings are written; beside each run by default.
+        openings: Where leavers' openings are written, which name them; `openings_folder` by default.
         largest_body: Bytes of a request body that are read.
         requests_per_minute: How many requests of one address are answered in a minute.
         failures_per_minute: How many failed log-ins of one address are looked at in a minute.
@@ -64,6 +69,35 @@ class ServerSettings:
     private_callbacks: bool = False
     oidc: OidcSettings | None = None
     poll_seconds: float = 1.0
+
+    @property
+    def openings_folder(self) -> Path:
+        """Where leavers' openings are written: with the service's own files where nothing else is said, so that
+        nothing among the runs names whoever was forgotten.
+        """
+        return self.openings or self.state / OPENINGS
+
+
+def public_host(url: str | None) -> tuple[str, ...]:
+    """Give the host name of a public URL, to which the service answers.
+
+    Args:
+        url: The URL, if there is one.
+
+    Raises:
+        ConfigError: It is none.
+
+    """
+    if url is None:
+        return ()
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("http", "https"):
+        raise ConfigError(f"--public-url is {url}; allowed: such as https://disavow.example")
+    return (f"[{host}]" if ":" in host else host,)
 
 
 def state_folder(runs: Path, state: Path | None) -> Path:

@@ -72,7 +72,7 @@ CREATE TABLE forecasts (
 CREATE TABLE webhooks (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     url TEXT NOT NULL,
-    secret TEXT NOT NULL,  -- what deliveries are signed with
+    salt BLOB NOT NULL,  -- what deliveries are signed with derives from it and the service's key
     events TEXT NOT NULL,  -- separated by commas; * for all
     created_at REAL NOT NULL,
     removed_at REAL
@@ -107,10 +107,20 @@ CREATE TABLE watched (  -- requests that are not complete, in the last state tha
     state TEXT NOT NULL,
     PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
-CREATE TABLE watermarks (run TEXT PRIMARY KEY, newest INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE watermarks (
+    run TEXT PRIMARY KEY,
+    newest INTEGER NOT NULL,  -- the request up to which all were seen
+    purge INTEGER NOT NULL  -- the event up to which all purges were seen
+) WITHOUT ROWID;
+CREATE TABLE purges (  -- that somebody has asked for, and no worker has begun
+    run TEXT PRIMARY KEY,
+    forecast TEXT NOT NULL,  -- the digest of what was forecast
+    by TEXT NOT NULL,
+    asked_at REAL NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE progress (
     run TEXT PRIMARY KEY,
-    phase TEXT NOT NULL,  -- training, rebuilding, answering, idle, refused
+    phase TEXT NOT NULL,  -- training, rebuilding, answering, purging, idle, refused
     done INTEGER NOT NULL,
     total INTEGER NOT NULL,
     detail TEXT NOT NULL,  -- a code of an error, or nothing
@@ -136,10 +146,7 @@ class State:
         if not path.exists():
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE_FILE))
-        self._connection = sqlite3.connect(
-            path, isolation_level=None, timeout=_BUSY_SECONDS, check_same_thread=False
-        )
-        self._connection.row_factory = sqlite3.Row
+        self._connection = _connect(path)
         for name, value in {
             "journal_mode": "WAL",
             "synchronous": "FULL",
@@ -149,6 +156,8 @@ class State:
         }.items():
             self._connection.execute(f"PRAGMA {name} = {value}")
         self._make_tables()
+        # who reads does not wait until what somebody else writes is durable
+        self._reading, self._reader = threading.Lock(), _connect(path)
 
     def _make_tables(self) -> None:
         with self.writing() as connection:
@@ -164,8 +173,9 @@ class State:
 
     def close(self) -> None:
         """Let go of the file."""
-        with self._guard:
+        with self._guard, self._reading:
             self._connection.close()
+            self._reader.close()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -186,9 +196,9 @@ class State:
                 raise
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
-        """Read all rows of a query."""
-        with self._guard, _translated(self.folder):
-            return self._connection.execute(query, values).fetchall()
+        """Read all rows of a query: of what was committed before."""
+        with self._reading, _translated(self.folder):
+            return self._reader.execute(query, values).fetchall()
 
     def row(self, query: str, values: Sequence[Any] = ()) -> sqlite3.Row | None:
         """Read the first row of a query."""
@@ -212,6 +222,12 @@ class State:
                 connection.execute(f"DELETE FROM {table} WHERE expires_at < ?", (now,))  # noqa: S608
             connection.execute("DELETE FROM idempotency WHERE created_at < ?", (now - keep,))
             connection.execute("DELETE FROM deliveries WHERE delivered_at < ?", (now - keep,))
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    found = sqlite3.connect(path, isolation_level=None, timeout=_BUSY_SECONDS, check_same_thread=False)
+    found.row_factory = sqlite3.Row
+    return found
 
 
 def _without_comments(schema: str) -> str:

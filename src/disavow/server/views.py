@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -51,6 +51,7 @@ def run_in_short(name: str, federation: Federation, state: State) -> View:
         "rounds_wanted": federation.settings.rounds,
         "requests": {state.value: count for state, count in counts.items()},
         "days_to_deadline": days_to_deadline(federation),
+        "unpurged": len(ledger.unpurged().rounds),
         "unsettled": federation.unsettled().to_json(),
         "log": {"leaves": ledger.log_length(), "signed": ledger.log_key() is not None},
         "progress": progress(name, state),
@@ -196,8 +197,25 @@ def forecast(prospect: Prospect) -> View:
 
 
 def days_to_deadline(federation: Federation) -> float | None:
-    """Count the days to the nearest deadline of an open request, negative once it has passed; None without one."""
-    return next((days_left(each, federation.clock()) for each in soonest(federation, 1)), None)
+    """Count the days to the nearest deadline, negative once it has passed; None without one.
+
+    Where the run promises a purge, a deniable answer is an interim one: its request counts until it is purged.
+    """
+    now = federation.clock()
+    return min((days_left(each, now) for each in (*soonest(federation, 1), *_interim(federation))), default=None)
+
+
+def _interim(federation: Federation) -> tuple[ErasureRequest, ...]:
+    """Give the answered request that must be purged first, where the run promises a purge."""
+    if federation.settings.deniability.purge != "deadline":
+        return ()
+    ledger = federation.ledger
+    numbers = sorted(ledger.unpurged().rounds)
+
+    def next_page(after: int, at_once: int) -> tuple[ErasureRequest, ...]:
+        return ledger.requests([number for number in numbers if number > after][:at_once])
+
+    return tuple(_first_due(next_page, federation.clock(), 1))
 
 
 def days_left(found: ErasureRequest, now: datetime) -> float:
@@ -216,18 +234,30 @@ def soonest(federation: Federation, most: int) -> tuple[ErasureRequest, ...]:
         most: How many at most.
 
     """
-    now, found, after, at_once = federation.clock(), list[ErasureRequest](), 0, max(most, _AT_ONCE)
+    ledger = federation.ledger
+
+    def next_page(after: int, at_once: int) -> tuple[ErasureRequest, ...]:
+        return ledger.request_page(states=_OPEN, after=after, oldest_first=True, most=at_once)
+
+    found = _first_due(next_page, federation.clock(), most)
+    approval = {each.number: each for each in federation.requests([each.number for each in found])}
+    return tuple(approval[each.number] for each in found)
+
+
+def _first_due(
+    next_page: Callable[[int, int], tuple[ErasureRequest, ...]], now: datetime, most: int
+) -> list[ErasureRequest]:
+    """Read requests, the oldest first and some at a time, until no younger one can be due before these."""
+    found, after, at_once = list[ErasureRequest](), 0, max(most, _AT_ONCE)
     while True:
-        some = federation.ledger.request_page(states=_OPEN, after=after, oldest_first=True, most=at_once)
+        some = next_page(after, at_once)
         found = sorted([*found, *some], key=lambda each: (each.deadline.left(now), each.number))[:most]
         if len(some) < at_once:
-            break
+            return found
         after = some[-1].number
         younger = Deadline.after(some[-1].asked_at, ()).left(now)
         if len(found) == most and found[-1].deadline.left(now) <= younger:
-            break
-    approval = {each.number: each for each in federation.requests([each.number for each in found])}
-    return tuple(approval[each.number] for each in found)
+            return found
 
 
 def due_soon(name: str, federation: Federation, identity: Identity, *, most: int) -> list[View]:
@@ -299,6 +329,24 @@ def account(name: str, federation: Federation) -> View:
 def releases(name: str, federation: Federation) -> View:
     """Show which models were given to whom, and which of them the run no longer stands by."""
     return {"run": name, "releases": [each.to_json() for each in federation.releases()]}
+
+
+def purge(name: str, federation: Federation, state: State) -> View:
+    """Show what a purge would do now, by when one is due, and whether somebody has asked for one.
+
+    `digest` is what whoever asks for one names.
+    """
+    outlook = federation.purge_outlook()
+    asked = state.row("SELECT asked_at FROM purges WHERE run = ?", (name,))
+    return finite(
+        {
+            "run": name,
+            **outlook.to_json(),
+            "digest": outlook.forecast.digest if outlook.forecast else None,
+            "asked_at": None if asked is None else _moment(asked["asked_at"]),
+            "progress": progress(name, state),
+        }
+    )
 
 
 def checkpoint(name: str, federation: Federation) -> View:

@@ -80,8 +80,9 @@ class Watcher:
     def _note_changes(self, run: str, federation: Federation, now: float) -> None:
         """Note the states that are new, and what is to be sent of them."""
         state = self._services.state
-        mark = state.row("SELECT newest FROM watermarks WHERE run = ?", (run,))
+        mark = state.row("SELECT newest, purge FROM watermarks WHERE run = ?", (run,))
         first = 1 if mark is None else mark["newest"] + 1
+        purged = federation.ledger.purged_since(0 if mark is None else mark["purge"])
         watched = {
             row["number"]: row["state"]
             for row in state.rows("SELECT number, state FROM watched WHERE run = ?", (run,))
@@ -97,7 +98,20 @@ class Watcher:
             told = federation.requests(self._to_be_told(run, some))
             with state.writing() as connection:
                 self._note(connection, run, {number: states[number] for number in some}, told, now)
+        self._note_purged(run, federation, purged, now)
         self._sender.wake()
+
+    def _note_purged(self, run: str, federation: Federation, purged: Mapping[int, int], now: float) -> None:
+        """Have it told that requests, which may have been answered long ago, are purged."""
+        state, numbers = self._services.state, list(purged)
+        for start in range(0, len(numbers), _AT_ONCE):
+            some = numbers[start : start + _AT_ONCE]
+            told = federation.requests(self._to_be_told(run, some))
+            with state.writing() as connection:
+                for request in told:
+                    shown = {"request": views.request(run, request, NOBODY)}
+                    webhooks.enqueue(connection, "request.purged", shown, now=now)
+                _raise_mark(connection, run, purge=purged[some[-1]])
 
     def _to_be_told(self, run: str, numbers: Sequence[int]) -> list[int]:
         """Choose the requests of which something is to be sent: to read them all takes longer than all the rest."""
@@ -128,7 +142,13 @@ class Watcher:
                 connection.execute("DELETE FROM watched WHERE run = ? AND number = ?", (run, number))
             else:
                 connection.execute("INSERT OR REPLACE INTO watched VALUES (?, ?, ?)", (run, number, state.value))
-        connection.execute(
-            "INSERT INTO watermarks VALUES (?1, ?2) ON CONFLICT (run) DO UPDATE SET newest = max(newest, ?2)",
-            (run, max(found)),
-        )
+        _raise_mark(connection, run, newest=max(found))
+
+
+def _raise_mark(connection: sqlite3.Connection, run: str, *, newest: int = 0, purge: int = 0) -> None:
+    """Note up to where a run was seen."""
+    connection.execute(
+        "INSERT INTO watermarks VALUES (?1, ?2, ?3) "
+        "ON CONFLICT (run) DO UPDATE SET newest = max(newest, ?2), purge = max(purge, ?3)",
+        (run, newest, purge),
+    )

@@ -6,6 +6,7 @@ none is lost, and none is sent of a change that did not happen. `deliveries` sen
 
 from __future__ import annotations
 
+import base64
 import json
 import secrets
 import sqlite3
@@ -23,6 +24,7 @@ EVENTS = (
     "request.rebuilding",
     "request.deleting",
     "request.answered",
+    "request.purged",
     "request.cancelled",
     "request.refused",
 )
@@ -51,17 +53,28 @@ def add(state: State, url: str, events: Sequence[str], *, now: float, private: b
     unknown = sorted(set(events) - {*EVENTS, ALL})
     if unknown:
         raise BadRequest(f"events: there is no such event; allowed: {ALL}, {', '.join(EVENTS)}")
-    secret = secrets.token_urlsafe(32)
+    salt = secrets.token_bytes(32)
     with state.writing() as connection:
         [count] = connection.execute("SELECT count(*) FROM webhooks WHERE removed_at IS NULL").fetchone()
         if count >= _MOST:
             raise BadRequest(f"there are {count} webhooks already; allowed: {_MOST}")
         made = connection.execute(
-            "INSERT INTO webhooks (url, secret, events, created_at) VALUES (?, ?, ?, ?)",
-            (url, secret, ",".join(dict.fromkeys(events)), now),
+            "INSERT INTO webhooks (url, salt, events, created_at) VALUES (?, ?, ?, ?)",
+            (url, salt, ",".join(dict.fromkeys(events)), now),
         )
         number = made.lastrowid
-    return {"id": number, "url": url, "events": list(dict.fromkeys(events)), "secret": secret}
+    return {"id": number, "url": url, "events": list(dict.fromkeys(events)), "secret": secret_of(state, salt)}
+
+
+def secret_of(state: State, salt: bytes) -> str:
+    """Derive what the deliveries of a webhook are signed with: the database alone does not tell it.
+
+    Args:
+        state: The service's database, with its key.
+        salt: The webhook's.
+
+    """
+    return base64.urlsafe_b64encode(state.keyed_hash("webhook", salt)).rstrip(b"=").decode()
 
 
 def listed(state: State) -> list[dict[str, Any]]:
@@ -79,7 +92,7 @@ def remove(state: State, number: int, *, now: float) -> None:
     """
     with state.writing() as connection:
         removed = connection.execute(
-            "UPDATE webhooks SET removed_at = ?, secret = '' WHERE id = ? AND removed_at IS NULL", (now, number)
+            "UPDATE webhooks SET removed_at = ?, salt = x'' WHERE id = ? AND removed_at IS NULL", (now, number)
         )
         if removed.rowcount == 0:
             raise NotFound("there is no such webhook")

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from disavow import runs
 from disavow.domain import ErasureRequest, Verdict
-from disavow.errors import DisavowError, RoundRefused, RunInUse
+from disavow.erasure.purge import PurgeForecast
+from disavow.errors import CannotRetrain, DisavowError, ForecastChanged, PurgeRefused, RoundRefused, RunInUse
 from disavow.federation import Callbacks, Federation
 from disavow.ledger import RoundSummary
 from disavow.proof.keys import AskPassphrase, nobody_to_ask
@@ -135,9 +136,10 @@ class Worker:
         federation = turn.federation
         if federation is None:
             federation = turn.federation = Federation.open(
-                turn.path, write=True, keys=self.settings.keys, ask=self.ask, openings=self.settings.openings
+                turn.path, write=True, keys=self.settings.keys, ask=self.ask, openings=self.settings.openings_folder
             )
         callbacks = self._callbacks(turn, federation)
+        self._purge_if_asked(turn, federation, callbacks)
         wanted, standing = federation.settings.rounds, federation.ledger.last_round
         if self.train and turn.trains and standing < wanted:
             self._tell(turn, "training", standing, wanted)
@@ -151,6 +153,32 @@ class Worker:
         self._let_go(turn)
         return bool(answered)
 
+    def _purge_if_asked(self, turn: _Turn, federation: Federation, callbacks: Callbacks) -> None:
+        """Purge where somebody has asked for it, as it was forecast; is it another purge by now, it is not done.
+
+        Killed meanwhile, the next worker completes what was undone, and finds nothing left to purge.
+        """
+        asked = self._purge_asked(turn)
+        if asked is None:
+            return
+
+        def confirm(told: PurgeForecast) -> None:
+            if told.digest != asked:
+                raise ForecastChanged("the purge is another one than was asked for", digest=told.digest)
+
+        try:
+            federation.purge(confirm=confirm, callbacks=callbacks)
+        except (ForecastChanged, PurgeRefused, CannotRetrain) as refusal:
+            logger.warning("%s: not purged: %s", turn.name, refusal.code)
+            self._tell(turn, "refused", detail=refusal.code)
+        with self.state.writing() as connection:
+            connection.execute("DELETE FROM purges WHERE run = ? AND forecast = ?", (turn.name, asked))
+
+    def _purge_asked(self, turn: _Turn) -> str | None:
+        """The digest of the purge that somebody has asked for, if so."""
+        row = self.state.row("SELECT forecast FROM purges WHERE run = ?", (turn.name,))
+        return None if row is None else str(row["forecast"])
+
     def _is_due(self, turn: _Turn) -> bool:
         """Look, without its lock, whether there is something to do for a run."""
         with Federation.open(turn.path, keys=self.settings.keys) as federation:
@@ -158,6 +186,8 @@ class Worker:
                 return False  # its Flower server app answers
             ledger = federation.ledger
             if self.train and turn.trains and ledger.last_round < federation.settings.rounds:
+                return True
+            if self._purge_asked(turn) is not None:
                 return True
             changes, now = ledger.changes(), time.monotonic()
             if changes == turn.changes and now < turn.looked_at + _LOOK_SECONDS:
@@ -182,7 +212,11 @@ class Worker:
         def on_answer(request: ErasureRequest) -> None:
             logger.info("%s: request %d answered", turn.name, request.number)
 
-        return Callbacks(on_round=on_round, on_verdict=on_verdict, on_answer=on_answer)
+        def on_purge(told: PurgeForecast) -> None:
+            logger.info("%s: purging %d requests", turn.name, len(told.requests))
+            self._tell(turn, "purging", (told.back_to or 1) - 1, told.last)
+
+        return Callbacks(on_round=on_round, on_verdict=on_verdict, on_answer=on_answer, on_purge=on_purge)
 
     def _let_go(self, turn: _Turn) -> None:
         federation, turn.federation = turn.federation, None

@@ -9,7 +9,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 from datetime import time as time_of_day
 from typing import Annotated
@@ -41,6 +41,24 @@ _OFTEN, _SLOWLY = 2, 10
 Text = Annotated[str, Form(max_length=2000)]
 Run = Annotated[str, Form(min_length=1, max_length=100)]
 Client = Annotated[str, Form(max_length=1024)]
+Records = Annotated[str, Form(max_length=65_536)]
+"""The keys of records, one in a line; none for the whole client."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the form for a new request was filled in with."""
+
+    run: str
+    client: str
+    records: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, run: str, client: str, records: str) -> _Asked:
+        keys = tuple(dict.fromkeys(line.strip() for line in records.splitlines() if line.strip()))
+        if len(keys) > api.MOST_RECORDS:
+            raise BadRequest(f"{len(keys)} records are too many for one request; allowed: {api.MOST_RECORDS}")
+        return cls(run, client.strip(), keys or None)
 
 
 @page("/requests", "requests.html")
@@ -79,9 +97,9 @@ def new_request(request: Request) -> views.View:
 
 
 @router.post("/requests/new", response_model=None)
-def forecast_new_request(request: Request, run: Run, client: Client) -> Response:
+def forecast_new_request(request: Request, run: Run, client: Client, records: Records = "") -> Response:
     """Show what a new request would come to, with the button that files it."""
-    return _with_forecast(request, run, client.strip())
+    return _with_forecast(request, _Asked.of(run, client, records))
 
 
 @router.post("/requests", response_model=None)
@@ -90,61 +108,64 @@ async def file_request(
     run: Run,
     client: Client,
     key: Annotated[str, Form(min_length=1, max_length=100)],
+    records: Records = "",
     forecast: Annotated[str, Form(max_length=64)] = "",
 ) -> Response:
     """File a request as it was forecast; is the forecast another one now, it is shown first."""
-    services, identity = services_of(request), identity_of(request)
+    services, identity, asked = services_of(request), identity_of(request), _Asked.of(run, client, records)
     try:
         federation = open_run(request, run)
-        foreseen, _ = await asyncio.to_thread(_forecast_new, request, run, client)
+        foreseen, _ = await asyncio.to_thread(_forecast_new, request, asked)
         if foreseen is None or (foreseen["digest"] is not None and foreseen["digest"] != forecast):
-            return await asyncio.to_thread(_with_forecast, request, run, client, changed=bool(forecast))
-        filed = await api.file(services, identity, run, client, key)
+            return await asyncio.to_thread(_with_forecast, request, asked, changed=bool(forecast))
+        filed = await api.file(services, identity, run, asked.client, key, asked.records)
     except DisavowError as error:
-        return _refused_new(request, run, client, error)
+        return _refused_new(request, asked, error)
     if foreseen["digest"] is not None:
         forecasts.keep(services.state, federation.ledger.run_id, filed.number, foreseen, now=time.time())
     return see_other(f"/requests/{request_id(run, filed.number)}")
 
 
-def _with_forecast(request: Request, run: str, client: str, *, changed: bool = False) -> Response:
+def _with_forecast(request: Request, asked: _Asked, *, changed: bool = False) -> Response:
     try:
-        foreseen, coming = _forecast_new(request, run, client)
+        foreseen, coming = _forecast_new(request, asked)
     except DisavowError as error:
-        return _refused_new(request, run, client, error)
+        return _refused_new(request, asked, error)
     notice = "The forecast has changed since you saw it. Nothing was filed: look at it again." if changed else None
     view = {
-        **_new_request(request, run, client),
+        **_new_request(request, asked),
         "forecast": foreseen,
         "forecast_coming": coming and foreseen is None,
-        "policy": asdict(open_run(request, run).ledger.policy),
+        "policy": asdict(open_run(request, asked.run).ledger.policy),
         "notice": notice,
     }
     return render(request, "new_request.html", view, status=_CONFLICT if changed else 200)
 
 
-def _forecast_new(request: Request, run: str, client: str) -> tuple[views.View | None, bool]:
+def _forecast_new(request: Request, asked: _Asked) -> tuple[views.View | None, bool]:
     """What a new request would come to, and whether that is still being made."""
-    services, federation = services_of(request), open_run(request, run)
+    services, federation = services_of(request), open_run(request, asked.run)
+    named = (each.encode("utf-8", "surrogatepass") for each in (asked.client, *(asked.records or ())))
     return services.forecasting.ask(
         federation.ledger.run_id,
-        services.state.keyed_hash("forecast", client.encode("utf-8", "surrogatepass")),
+        services.state.keyed_hash("forecast", *named),
         federation.ledger.changes(),
-        lambda: views.forecast(federation.forecast(client, try_loading=False)),
+        lambda: views.forecast(api.foreseen(federation, asked.client, asked.records)),
         patience=_PATIENCE_SECONDS,
     )
 
 
-def _refused_new(request: Request, run: str, client: str, error: DisavowError) -> Response:
-    view = {**_new_request(request, run, client), "notice": message_of(error), "code": error.code}
+def _refused_new(request: Request, asked: _Asked, error: DisavowError) -> Response:
+    view = {**_new_request(request, asked), "notice": message_of(error), "code": error.code}
     return render(request, "new_request.html", view, status=status_of(error))
 
 
-def _new_request(request: Request, run: str | None = None, client: str = "") -> views.View:
+def _new_request(request: Request, asked: _Asked | None = None) -> views.View:
     return {
         "runs": _runs(request),
-        "run": run,
-        "client": client,
+        "run": asked.run if asked else None,
+        "client": asked.client if asked else "",
+        "records": list(asked.records or ()) if asked else [],
         "key": secrets.token_urlsafe(16),
         "forecast": None,
         "forecast_coming": False,
