@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "disavow"
 
 ORDINARY = """
-    access accountants after aggregate alignment api app ask attackers audit authentication backend base
+    access accountants after aggregate alignment api app ask assemble attackers audit authentication backend base
     batched batches batching before blobs bounds broadcast bucket budget build by cache calibration canonical
     catalogue chain charts check checks choice cli clustering commands commitment compiled config convnet
     copying creation cuda current curves data database dataset declarations decode deliveries demo difference
@@ -25,7 +25,7 @@ ORDINARY = """
     runs samples sampling schema sealed search secrets sequential serve server services settings sgd show
     signals simulated sqlite stack stacked state statement static status step sticky store strategies stream
     study subject summary table tensorboard texts theorem threads tiling toml tracing tracker tracking train
-    trained trainer training transaction user validation vectors verification verify versions views watching
+    trained trainer training transaction user validation vectors verification verifier verify versions views watching
     webhooks without word wording work worker workload written
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it

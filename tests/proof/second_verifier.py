@@ -3,6 +3,7 @@
 import base64
 import binascii
 import calendar
+import decimal as decimals
 import hashlib
 import json
 import math
@@ -946,6 +947,12 @@ def total_of(policy: Object, clusters: Sequence[Object], leaves: Sequence[Object
     return largest, math.sqrt(capped(squares)) if bounded else None
 
 
+def nearest_log10(odds: float) -> float:
+    """log10 as a float64; what the machine computes may be one beside the nearest."""
+    with decimals.localcontext(decimals.Context(prec=50)):
+        return float(decimals.Decimal(odds).log10())
+
+
 def drawn_of(clusters: Sequence[Object], representatives: int) -> float:
     """The chance to have been drawn at least once."""
     never = 1.0
@@ -1361,7 +1368,7 @@ class Verification:
         require(told["drawn"] == figure_of(drawn_of(self.clusters, drawn)), "the chance to be drawn is another")
         if self.policy["odds"] is not None:
             composed = log10_odds_of(ratio)
-            require(composed is not None and composed <= math.log10(float(self.policy["odds"])), "odds exceeded")
+            require(composed is not None and composed <= nearest_log10(float(self.policy["odds"])), "odds exceeded")
 
     def verdict(self) -> None:
         """Check 13."""

@@ -43,11 +43,36 @@ export function chanceDrawn(sizes, representatives) {
 /** A figure, or null. */
 export const figureOrNull = (value) => (value === null ? null : figureOf(value));
 
-/** Whether the odds are within a limit; log10 of a power of ten is whole, which `Math.log10` need not say. */
+/** Whether the odds are within a limit. */
 export function withinOdds(ratio, odds) {
   const found = log10Odds(ratio);
-  const whole = Math.round(Math.log10(odds));
-  return found !== null && found <= (Number(`1e${whole}`) === odds ? whole : Math.log10(odds));
+  return found !== null && found <= nearestLog10(odds);
+}
+
+const PRECISION = 200n;
+const ONE = 1n << PRECISION;
+
+/** 2·atanh(numerator / denominator), which is ln((denominator + numerator) / (denominator - numerator)), times 2^200. */
+function twoAtanh(numerator, denominator) {
+  const [above, below] = [numerator * numerator, denominator * denominator];
+  let [power, sum] = [(2n * ONE * numerator) / denominator, 0n];
+  for (let i = 1n; power !== 0n; i += 2n) {
+    sum += power / i;
+    power = (power * above) / below;
+  }
+  return sum;
+}
+
+const LN_2 = twoAtanh(1n, 3n);
+
+/** log10 of a number from 1 on, rounded to the nearest float64: `Math.log10` may be one beside it, by browser. */
+export function nearestLog10(value) {
+  const exponent = Math.min(Math.floor(Math.log2(value)), 1023); // log2 of the largest float64 is rounded to 1024
+  const fraction = BigInt((value / 2 ** exponent) * 2 ** 52); // all bits of a number between about 1 and 2
+  const unit = 1n << 52n;
+  const ln = twoAtanh(fraction - unit, fraction + unit) + BigInt(exponent) * LN_2;
+  const ln10 = 3n * LN_2 + twoAtanh(1n, 9n);
+  return Number((ln * ONE) / ln10) / 2 ** Number(PRECISION);
 }
 
 /** Whether τ of a round is that of the policy, as far as one of its clusters tells. */

@@ -59,6 +59,15 @@ function element(tag, kind, ...children) {
   return made;
 }
 
+/** How many checks passed, and why others did not. */
+function tallyOf(checks) {
+  const many = (state) => checks.filter((check) => check.state === state).length;
+  const parts = [`${many("passed")} of ${checks.length} passed`];
+  if (many("failed")) parts.push("1 failed, and ends the verification");
+  if (many("not checked")) parts.push(`${many("not checked")} had nothing to check, because no file was given for them`);
+  return `${parts.join("; ")}.`;
+}
+
 /** Run the page in a document; `source` is the text of its own script, of which the worker is made. */
 export function runPage(source) {
   const given = { receipts: [], ...Object.fromEntries(SINGLE.map((role) => [role, null])) };
@@ -150,8 +159,7 @@ export function runPage(source) {
     fill("limits", report.notClaimed.map((sentence) => element("li", "", sentence)));
     fill("facts", report.facts.flatMap(([name, value]) => [element("dt", "", name), element("dd", "", value)]));
     fill("checks", report.checks.map(checkRow));
-    const passed = report.checks.filter((check) => check.state === "passed").length;
-    byId("tally").textContent = `${passed} of ${report.checks.length} passed.`;
+    byId("tally").textContent = tallyOf(report.checks);
     byId("result").hidden = false;
     byId("heading").focus();
   }
