@@ -25,8 +25,8 @@ ORDINARY = """
     runs samples sampling schema sealed search secrets sequential serve server services settings sgd show
     signals simulated sqlite stack stacked state statement static status step sticky store strategies stream
     study subject summary table tensorboard texts theorem threads tiling toml tracing tracker tracking train
-    trained trainer training transaction user validation vectors verification verifier verify versions views watching
-    webhooks without word wording work worker workload written
+    trained trainer training transaction user validation vectors verification verifier verify versions views
+    watching webhooks without word wording work worker workload written
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it
 

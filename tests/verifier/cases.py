@@ -107,7 +107,9 @@ def _exit_code(report: Report) -> int:
 def _states(report: Report) -> list[Any]:
     words = {True: "passed", False: "failed", None: "not checked"}
     found = [[result.number, result.name, words[result.passed]] for result in report.results]
-    return found + [[number, CHECKS[number - 1], "not reached"] for number in range(len(found) + 1, len(CHECKS) + 1)]
+    return found + [
+        [number, CHECKS[number - 1], "not reached"] for number in range(len(found) + 1, len(CHECKS) + 1)
+    ]
 
 
 def vectors() -> Iterator[tuple[Case, Any]]:
@@ -138,11 +140,10 @@ def mutated(count: int) -> Iterator[Case]:
     """So many changed files, always the same ones; half are proofs whose forger makes all else fit as well."""
     source = random.Random(count)
     yield from islice(_forged(source), count - count // 2)
-    made = [_statements, _openings, _envelopes, _receipts, _checkpoints, _keys, _words]
-    shares = [40, 15, 15, 10, 8, 6, 6]
-    left = count // 2
-    for each, share in zip(made, shares, strict=True):
-        yield from islice(each(source), left * share // 100)
+    single = (_statements, _openings, _envelopes, _receipts, _checkpoints, _keys, _words)
+    sources = [each(source) for each in single]
+    for chosen in source.choices(sources, weights=[40, 15, 15, 10, 8, 6, 6], k=count // 2):
+        yield next(chosen)
 
 
 def _forged(source: random.Random) -> Iterator[Case]:
@@ -187,7 +188,9 @@ def _proofs(source: random.Random) -> Iterator[tuple[str, Made]]:
 def _statements(source: random.Random) -> Iterator[Case]:
     for name, made in _proofs(source):
         for done, value in _sample(mutations(json.loads(made.payload)), source):
-            yield _case(name, made, done, proof=seal(canonical.encode(value), made.signer, packed=source.random() < 0.3))
+            yield _case(
+                name, made, done, proof=seal(canonical.encode(value), made.signer, packed=source.random() < 0.3)
+            )
 
 
 def _openings(source: random.Random) -> Iterator[Case]:
@@ -226,7 +229,7 @@ def _checkpoints(source: random.Random) -> Iterator[Case]:
 
 
 def _keys(source: random.Random) -> Iterator[Case]:
-    listed = [path for path in sorted((VECTORS / "keys").iterdir())]
+    listed = sorted((VECTORS / "keys").iterdir())
     proofs = [case for case, expected in vectors() if expected in ("valid", "valid-without-opening")]
     while True:
         case = source.choice(proofs)

@@ -1,4 +1,4 @@
-"""The modules of the verify page in Node: they agree with Python, and with the format, where no browser is at hand."""
+"""The modules of the verify page in Node: they agree with Python and with the format, without a browser."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from tests.verifier.cases import VECTORS, Case, answered, mutated, vectors
 
 NODE = shutil.which("node")
 MODULES = Path(str(files("disavow.verifier") / "page"))
-pytestmark = pytest.mark.skipif(NODE is None, reason="needs node, which runs the page's JavaScript without a browser")
+pytestmark = pytest.mark.skipif(
+    NODE is None, reason="needs node, which runs the page's JavaScript without a browser"
+)
 
 
 def in_node(*arguments: str, lines: str) -> list[Any]:
@@ -59,7 +61,7 @@ def test_every_vector_is_verified_as_its_index_says_and_as_python_says() -> None
     assert len(reports) == len(asked)
     for (case, expected), report in zip(asked, reports, strict=True):
         failed = report["failed"] or {"number": None, "name": None}
-        found = {"check": failed["number"], "name": failed["name"], "exit_code": report["exitCode"]}
+        found: Any = {"check": failed["number"], "name": failed["name"], "exit_code": report["exitCode"]}
         if isinstance(expected, str):
             found = {0: "valid", 3: "valid-without-opening"}[report["exitCode"]]
         assert found == expected, case.about
@@ -73,7 +75,7 @@ def test_mutations_agree(count: int) -> None:
         assert answered(report) == case.expected(), case.about
 
 
-def test_a_receipt_is_verified_in_the_place_of_a_proof(tmp_path: Path) -> None:
+def test_a_receipt_is_verified_in_the_place_of_a_proof() -> None:
     paths = sorted((VECTORS / "receipts").rglob("*.json"))
     keys = [VECTORS / "keys" / name for name in ("server.pub", "stranger.pub")]
     asked = [(path, key) for path in paths for key in keys]
@@ -82,7 +84,15 @@ def test_a_receipt_is_verified_in_the_place_of_a_proof(tmp_path: Path) -> None:
     for (path, key), report in zip(asked, verified(cases), strict=True):
         if not report["receipt"]:
             continue
-        command = [sys.executable, "-c", "from disavow.cli import main; main()", "verify", str(path), "--key", str(key)]
+        command = [
+            sys.executable,
+            "-c",
+            "from disavow.cli import main; main()",
+            "verify",
+            str(path),
+            "--key",
+            str(key),
+        ]
         codes.append(report["exitCode"])
         if len(codes) % 9 == 1:  # each takes a process
             assert subprocess.run(command, capture_output=True, check=False).returncode == report["exitCode"], path
@@ -92,7 +102,9 @@ def test_a_receipt_is_verified_in_the_place_of_a_proof(tmp_path: Path) -> None:
 def test_numbers_are_written_as_python_writes_them() -> None:
     source = random.Random(1)
     floats = [0.0, 5e-324, 1e16, 999999.5, 1000.125, 0.0001, 1e-05, 123456.5, 2.5e-10, sys.float_info.max]
-    floats += [abs(x) for (x,) in (struct.unpack("d", source.randbytes(8)) for _ in range(3_000)) if math.isfinite(x)]
+    floats += [
+        abs(x) for (x,) in (struct.unpack("d", source.randbytes(8)) for _ in range(3_000)) if math.isfinite(x)
+    ]
     floats += [source.randrange(10**8) / 2 ** source.randrange(12) for _ in range(3_000)]
     script = """async (text, use) => {
         const { decimalOf, figureOf } = await use("kinds");
@@ -121,7 +133,7 @@ def test_sha256_is_sha256() -> None:
 
 
 def test_signatures_are_computed_where_the_browser_cannot() -> None:
-    """The page's own Ed25519 against that of OpenSSL: good, forged, of no point, of small order, with S too large."""
+    """The page's own Ed25519 against OpenSSL's: good, forged, of no point, of small order, with S too large."""
     source, order = random.Random(4), 2**252 + 27742317777372353535851937790883648493
     asked = [(b"\1" + bytes(31), b"\1" + bytes(63), b"small order")]
     for _ in range(40):
@@ -147,7 +159,7 @@ def test_signatures_are_computed_where_the_browser_cannot() -> None:
     found = computed(script, [[part.hex() for part in parts] for parts in asked])
     expected = [holds(*parts) for parts in asked]
     assert found == [[each, each] for each in expected]
-    assert 41 == sum(expected)
+    assert sum(expected) == 41
 
 
 def test_the_limit_of_odds_is_the_nearest_float_to_a_logarithm() -> None:

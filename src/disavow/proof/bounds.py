@@ -19,7 +19,7 @@ _FEW = 3
 """Up to ten to this, odds are written out."""
 MOST_SHOWN = 1000
 _DIGITS = 50
-"""Of a logarithm before it is rounded; no logarithm of a float64 is so near to the middle of two that more are needed."""
+"""Of a logarithm before it is rounded: none of a float64 is so near to the middle of two that more are needed."""
 
 
 @dataclass(frozen=True)

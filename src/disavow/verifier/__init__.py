@@ -1,1 +1,1 @@
-"""The verify page: a second implementation of the verification, in JavaScript, as one file that needs no network."""
+"""The verify page: the verification written a second time, in JavaScript, as one file that needs no network."""
