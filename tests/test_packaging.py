@@ -12,6 +12,7 @@ import pytest
 
 import disavow
 from disavow.errors import how_to_install
+from disavow.verifier.assemble import assemble
 from tests.cli.process import environment
 
 # distribution -> the module it brings
@@ -101,6 +102,12 @@ def test_the_auditors_part_imports_without_the_extras() -> None:
     result = without_extras("import disavow, disavow.proof.commitment; print(disavow.__version__)")
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.strip() == disavow.__version__
+
+
+def test_the_verify_page_is_written_without_the_extras(tmp_path: Path) -> None:
+    result = command("verifier", "-o", str(tmp_path / "verify.html"))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (tmp_path / "verify.html").read_bytes() == assemble()
 
 
 @pytest.mark.parametrize("argument", ["--help", "--version"])

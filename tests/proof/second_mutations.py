@@ -189,7 +189,7 @@ def mutated(statement: Object, source: random.Random) -> tuple[Object, str]:
     for repair in source.choice(REPAIRS):
         try:
             repair(forged)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError):
             continue
         except (second.InvalidError, second.UnreadableError):
             continue

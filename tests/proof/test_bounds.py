@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 
 import pytest
@@ -17,6 +19,7 @@ from disavow.proof.bounds import (
     chance_drawn,
     largest_displacement,
     log10_odds,
+    nearest_log10,
     noise_in_words,
     total_ratio,
     within_odds,
@@ -154,3 +157,12 @@ def test_odds_have_a_limit_only_where_there_is_gaussian_noise() -> None:
     assert not within_odds(ratio, odds / 1.0001)
     assert within_odds(0.0, 1.0)
     assert not within_odds(None, 1e300)
+
+
+def test_the_limit_of_odds_does_not_depend_on_the_platform() -> None:
+    """The C library's log10 may be one float beside the nearest; the format asks for the nearest."""
+    assert nearest_log10(1000.0) == 3.0
+    assert nearest_log10(sys.float_info.max) == 308.25471555991674
+    with localcontext(Context(prec=80)):
+        limits = [1.0 + number / 7 for number in range(2_000)]
+        assert [nearest_log10(odds) for odds in limits] == [float(Decimal(odds).log10()) for odds in limits]

@@ -1,4 +1,4 @@
-"""Commands about proofs; `verify` and `show-proof` are all that an auditor needs."""
+"""Commands about proofs; `verify`, `verifier` and `show-proof` are all that an auditor needs."""
 
 from __future__ import annotations
 
@@ -208,6 +208,24 @@ def verify(
         what_if=what_if,
         as_json=json,
     )
+
+
+@app.command(rich_help_panel="Proofs")
+def verifier(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the page.")],
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Write a page that checks proofs in any browser, for whoever has no Python: one HTML file, without network.
+
+    It makes the checks of `disavow verify`, written a second time from the format of proofs. Give it to an auditor
+    together with a proof; the public key the auditor gets elsewhere.
+
+    **Example:** `disavow verifier -o verify.html`
+    """
+    from disavow.cli import verifier as command
+
+    command.verifier(output, force=force, as_json=json)
 
 
 @app.command(name="show-proof", rich_help_panel="Proofs")

@@ -6,6 +6,8 @@ import math
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from functools import cache
 
 Z = 1.645
 """The odds hold with probability Φ(z): 95 %."""
@@ -16,6 +18,8 @@ NO_PROTECTION = 3.0
 _FEW = 3
 """Up to ten to this, odds are written out."""
 MOST_SHOWN = 1000
+_DIGITS = 50
+"""Of a logarithm before it is rounded: none of a float64 is so near to the middle of two that more are needed."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,19 @@ def within_odds(ratio: float | None, odds: float) -> bool:
 
     """
     found = log10_odds(ratio)
-    return found is not None and found <= math.log10(odds)
+    return found is not None and found <= nearest_log10(odds)
+
+
+@cache
+def nearest_log10(odds: float) -> float:
+    """Compute log10, rounded to the nearest float64; `math.log10` may be one beside it, by platform.
+
+    Args:
+        odds: From 1 on.
+
+    """
+    with localcontext(prec=_DIGITS):
+        return float(Decimal(odds).log10())
 
 
 def bounds_of(*, weight: float, spread: float, tau: float, representatives: int) -> Bounds:

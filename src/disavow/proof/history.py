@@ -46,6 +46,8 @@ class History:
         undone: Models of rounds that were undone.
         undone_by: The place of the rollback or purge that undid a round, by the place of the round.
         due: The last round that was undone since the last round with clusters: no later one is rebuilt.
+        first_withdrawn: The first standing round from which a slot was withdrawn; None where there is none. It is
+            kept and not looked for: a hostile log may have a purge behind every round.
 
     """
 
@@ -60,6 +62,7 @@ class History:
     undone: set[str] = field(default_factory=set)
     undone_by: dict[int, int] = field(default_factory=dict)
     due: int = 0
+    first_withdrawn: int | None = None
 
     @property
     def policy(self) -> LoggedPolicy:
@@ -160,6 +163,8 @@ def _undo(history: History, place: int, leaf: Undoing) -> None:
     history.undone |= {history.rounds[undone].after for undone in gone}
     history.undone_by |= dict.fromkeys(gone, place)
     del history.standing[leaf.to - 1 :]
+    if history.first_withdrawn is not None and history.first_withdrawn >= leaf.to:
+        history.first_withdrawn = None
     last = history.rounds[history.standing[-1]].after if history.standing else None
     history.model = last or history.promised.initial_model
 
@@ -239,8 +244,12 @@ def _check_withdrawal(history: History, place: int, leaf: AnyWithdrawal) -> None
         raise VerificationError(f"leaf {place} is a withdrawal of another version than its log")
     if leaf.slots is not None:
         entries = history.entries[place] = read_slots(leaf.slots)
-        if not history.rounds.keys() >= set(entries.places):
+        touched = set(entries.places)
+        if not history.rounds.keys() >= touched:
             raise VerificationError(f"leaf {place} withdraws slots from what is no round before it")
+        numbers = [history.rounds[at].number for at in touched if at not in history.undone_by]
+        known = [] if history.first_withdrawn is None else [history.first_withdrawn]
+        history.first_withdrawn = min([*known, *numbers], default=None)
 
 
 def _check_rollback(history: History, place: int, leaf: RollbackLeaf) -> None:
@@ -258,12 +267,11 @@ def _check_purge(history: History, place: int, leaf: PurgeLeaf) -> None:
         raise VerificationError(f"leaf {place} is a purge, and {history.policy.mechanism} does not retrain exactly")
     if leaf.to > len(history.standing):
         raise VerificationError(f"leaf {place} purges from round {leaf.to} on, which does not stand")
-    withdrawn = {at for entries in history.entries.values() for at in entries.places}
-    for number, standing in enumerate(history.standing[: leaf.to - 1], start=1):
-        if standing in withdrawn:
-            raise VerificationError(
-                f"leaf {place} purges from round {leaf.to} on, and leaves round {number} with a withdrawn slot"
-            )
+    first = history.first_withdrawn
+    if first is not None and first < leaf.to:
+        raise VerificationError(
+            f"leaf {place} purges from round {leaf.to} on, and leaves round {first} with a withdrawn slot"
+        )
 
 
 def _check_key(place: int, leaf: KeyLeaf, keys: set[PublicKey | None]) -> None:

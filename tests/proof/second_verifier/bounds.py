@@ -1,5 +1,6 @@
 """What a cluster's noise is worth: displacement, ratio, odds."""
 
+import decimal as decimals
 import math
 from collections.abc import Sequence
 
@@ -43,6 +44,12 @@ def total_of(policy: Object, clusters: Sequence[Object], leaves: Sequence[Object
         bounded &= ratio is not None
         squares += 0.0 if ratio is None else ratio * ratio
     return largest, math.sqrt(capped(squares)) if bounded else None
+
+
+def nearest_log10(odds: float) -> float:
+    """log10 as a float64; what the machine computes may be one beside the nearest."""
+    with decimals.localcontext(decimals.Context(prec=50)):
+        return float(decimals.Decimal(odds).log10())
 
 
 def drawn_of(clusters: Sequence[Object], representatives: int) -> float:

@@ -1,6 +1,5 @@
 """The checks, in their order."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,6 +15,7 @@ from tests.proof.second_verifier.bounds import (
     drawn_of,
     figure_of,
     log10_odds_of,
+    nearest_log10,
     noise_fits,
     ratio_of,
     total_of,
@@ -455,7 +455,7 @@ class Verification:
         require(told["drawn"] == figure_of(drawn_of(self.clusters, drawn)), "the chance to be drawn is another")
         if self.policy["odds"] is not None:
             composed = log10_odds_of(ratio)
-            require(composed is not None and composed <= math.log10(float(self.policy["odds"])), "odds exceeded")
+            require(composed is not None and composed <= nearest_log10(float(self.policy["odds"])), "odds exceeded")
 
     def verdict(self) -> None:
         """Check 13."""
