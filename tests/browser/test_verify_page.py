@@ -16,9 +16,9 @@ from disavow.proof import canonical
 from disavow.proof.envelope import seal
 from tests.browser.conftest import PATIENCE, disavow
 from tests.browser.test_looks import serious
+from tests.proof.made_proofs import SERVER, signer_named
 from tests.proof.vectors.short import short
 from tests.proof.vectors.valid import LEAVER
-from tests.proof.world import SERVER, signer_named
 from tests.verifier.cases import VECTORS, Case, answered, mutated, vectors
 
 if TYPE_CHECKING:

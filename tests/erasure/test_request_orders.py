@@ -18,6 +18,7 @@ from disavow.ledger import Ledger, fsck
 from disavow.ledger.journal import CLIENT_LEAVES
 from disavow.ledger.keyring import Keyring
 from disavow.ledger.keyring_table import TABLE
+from disavow.ledger.requests import NewRequest
 from disavow.rounds.options import now
 from tests.erasure.random_task import RandomTask, settings_of
 from tests.refusals import refuses
@@ -163,7 +164,7 @@ def test_a_request_between_a_verdict_and_the_new_key_is_of_the_new_key(
         def after_another(ledger: Ledger) -> tuple[str, ...]:
             if not placed:
                 with other.transaction() as transaction:
-                    placed.append(transaction.place_request("site-3", at=now()))
+                    placed.extend(transaction.place_requests([NewRequest("site-3")], at=now()))
             return complete(ledger)
 
         monkeypatch.setattr(Ledger, "complete_record_requests", after_another)

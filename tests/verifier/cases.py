@@ -17,7 +17,7 @@ from disavow.proof import canonical
 from disavow.proof.envelope import seal
 from disavow.proof.keys import keys_in
 from disavow.proof.verify import CHECKS, Asked, Report, examine
-from tests.proof import test_second_verifier as forging
+from tests.proof import second_mutations, second_opinion
 from tests.proof.mutating import byte_mutations, mutations
 from tests.proof.test_mutations import PROOFS
 from tests.proof.vectors.valid import LEAVER, deniable, rolled_back
@@ -148,9 +148,9 @@ def mutated(count: int) -> Iterator[Case]:
 
 def _forged(source: random.Random) -> Iterator[Case]:
     while True:
-        statement, opening, what_if = source.choice(forging.bases())
-        forged, what = forging.mutated(statement, source)
-        yield Case(what, forging.sign(forged), forging.KEY_TEXT.encode(), opening, what_if=what_if)
+        statement, opening, what_if = source.choice(second_mutations.bases())
+        forged, what = second_mutations.mutated(statement, source)
+        yield Case(what, second_opinion.sign(forged), second_opinion.KEY_TEXT.encode(), opening, what_if=what_if)
 
 
 def _sample(found: Iterator[tuple[str, Any]], source: random.Random) -> list[tuple[str, Any]]:

@@ -459,12 +459,12 @@ function requireTookPart(v) {
 }
 
 /** That leaf, behind the withdrawal, undid the last round with the leaver in it. */
-function requirePurge({ said, history: { undoneBy } }) {
-  require(v.history.rebuilt === 0, "a round that stands was rebuilt approximately: nobody was purged");
+function requirePurge({ said, history }) {
+  require(history.rebuilt === 0, "a round that stands was rebuilt approximately: nobody was purged");
   const { superseded } = said.rounds;
   const gone = said.clusters.length === 0 && superseded.length > 0;
   require(gone, "a slot of the leaver stands, or it was in no round: nothing was purged");
-  const last = superseded.reduce((latest, place) => Math.max(latest, undoneBy.get(place)), 0);
+  const last = superseded.reduce((latest, place) => Math.max(latest, history.undoneBy.get(place)), 0);
   require(said.purge === last && last > said.withdrawal, `leaf ${said.purge} is not the one that undid the leaver's last round`);
 }
 
