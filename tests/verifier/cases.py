@@ -18,12 +18,12 @@ from disavow.proof.envelope import seal
 from disavow.proof.keys import keys_in
 from disavow.proof.verify import CHECKS, Asked, Report, examine
 from tests.proof import second_mutations, second_opinion
+from tests.proof.made_proofs import Made
 from tests.proof.mutating import byte_mutations, mutations
 from tests.proof.test_mutations import PROOFS
 from tests.proof.vectors.valid import LEAVER, deniable, rolled_back
-from tests.proof.world import Made
 
-VECTORS = Path(forging.VECTORS)
+VECTORS = Path(second_opinion.VECTORS)
 
 Object = dict[str, Any]
 
