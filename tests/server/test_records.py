@@ -9,6 +9,7 @@ import pytest
 from disavow.errors import CannotRetrain
 from disavow.federation import Federation
 from disavow.ledger import fsck
+from disavow.ledger.journal import CLIENT_LEAVES
 from disavow.server.access import Role
 from tests.server.service import RUN, Service, error_of
 
@@ -117,7 +118,7 @@ def test_a_request_whose_client_has_left_meanwhile_is_given_up(service: Service)
     service.file(client)
     service.work()
     told = shown(service, 1)
-    assert (told["state"], told["history"][-1]["reason"]) == ("cancelled", "all of its client was erased")
+    assert (told["state"], told["history"][-1]["reason"]) == ("cancelled", CLIENT_LEAVES)
     assert not [finding for finding in fsck(service.run, keys=service.settings.keys) if finding.fault]
 
 

@@ -41,7 +41,7 @@ from disavow.ledger import clients, updates
 from disavow.ledger.keyring import Keyring
 from disavow.ledger.members import UNKNOWN, Members, batches, has_tokens, selected
 from disavow.ledger.request_events import note_event
-from disavow.ledger.requests import CLIENT_FORGOTTEN, UNCHECKED, in_force
+from disavow.ledger.requests import UNCHECKED, in_force
 from disavow.ledger.rows import time_to_text
 from disavow.ledger.schema import (
     erasures,
@@ -195,7 +195,6 @@ def never_present(connection: sa.Connection, members: Members, leavers: Sequence
     return {leaver for leaver in leavers if not members.tokens(connection, leaver)}
 
 
-_IN_FORCE = sa.and_(requests.c.cancelled_at.is_(None), requests.c.refused_at.is_(None))
 _FILLED = sa.select(memberships.c.round_id, memberships.c.slot).where(has_tokens())
 
 
@@ -244,7 +243,7 @@ def open_erasure(
             connection.execute(mine.values(first_round=first))
     for client, successor in successors.items():  # what else they ask for goes on waiting, under other salts
         others = requests.update().where(requests.c.client == client, requests.c.erasure.is_(None))
-        connection.execute(others.where(_IN_FORCE).values(client=successor, word=None))
+        connection.execute(others.where(in_force()).values(client=successor, word=None))
     _give_up_others(connection, members.keyring, requested.leaving, at=at)
     return erasure
 
@@ -256,7 +255,7 @@ def _give_up_others(connection: sa.Connection, keyring: Keyring, leaving: Sequen
     """
     for some in batches(leaving):
         others = sa.select(requests.c.id).where(requests.c.client.in_(some), requests.c.erasure.is_(None))
-        for number in connection.execute(others.where(_IN_FORCE).order_by(requests.c.id)).scalars().all():
+        for number in connection.execute(others.where(in_force()).order_by(requests.c.id)).scalars().all():
             note_event(connection, keyring, number, EventKind.CANCELLED, at=at, reason=CLIENT_LEAVES)
 
 
@@ -527,10 +526,6 @@ def finish(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> tupl
     )
     done |= set(connection.execute(rebuilt_purges).scalars())
     gone = [row.client for row in found if row.erasure in done and row.client is not None]
-    waiting = sa.select(requests.c.id).where(requests.c.erasure.is_(None), in_force())
-    for number in connection.execute(waiting.where(requests.c.client.in_(gone))).scalars().all():
-        # it was paused, say, when all of its client was erased: there is nothing left to erase
-        note_event(connection, keyring, number, EventKind.CANCELLED, at=at, reason=CLIENT_FORGOTTEN)
     connection.execute(
         requests.update().where(requests.c.client.in_(gone)).values(client=None, successor=None)
     )  # cancelled ones too

@@ -48,9 +48,6 @@ from disavow.proof.word import SignedWord
 RESTORED = "restored from a backup"
 """What is noted of requests that are placed, or given up, because the run is older than its keyring."""
 
-CLIENT_FORGOTTEN = "all of its client was erased"
-"""Why a request for records is given up once its client has left."""
-
 UNCHECKED = "its records are yet to be looked up"
 """What is noted of requests for records that were placed where the task is not: they wait until somebody who has it
 has looked."""
