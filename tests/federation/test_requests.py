@@ -10,13 +10,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from disavow import config
-from disavow.domain import Approval, EventKind, RequestState, VerdictKind
+from disavow.domain import Approval, Cost, EventKind, RequestState, Verdict, VerdictKind
+from disavow.erasure.dry_run import Forecast
 from disavow.erasure.erase import judgement_due
 from disavow.errors import (
     DeadlineRefused,
@@ -127,6 +129,15 @@ def test_an_approval_is_bound_to_the_forecast_that_was_seen(run: Path, rollback:
         assert refusal.value.digest == present.digest != seen.digest
         assert federation.request(2).approval is Approval.AWAITED
         assert federation.approve(2, by="officer", forecast_digest=present.digest).approval is Approval.APPROVED
+
+
+def test_a_run_that_trains_on_does_not_change_a_forecast_until_the_work_has_doubled() -> None:
+    forecast = Forecast(Verdict(VerdictKind.ROLLBACK, round=1), Cost(rounds=9, client_epochs=900), served=9)
+    trained = replace(forecast, cost=Cost(rounds=12, client_epochs=1000), served=12)
+    doubled = replace(forecast, cost=Cost(rounds=18, client_epochs=1800), served=18)
+    earlier = replace(forecast, verdict=Verdict(VerdictKind.ROLLBACK, round=2))
+    assert forecast.digest == trained.digest
+    assert len({forecast.digest, doubled.digest, earlier.digest}) == 3
 
 
 def test_a_forecast_of_what_is_closed_is_none(run: Path) -> None:

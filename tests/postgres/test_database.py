@@ -371,6 +371,8 @@ def test_a_copy_is_the_run_in_a_file_of_its_own(run: Path, tmp_path: Path) -> No
         "rounds": 2,
         "erasures": 0,
         "requests": 1,
+        "request_events": 2,
+        "releases": 0,
     }
     rows.close()
 

@@ -41,16 +41,19 @@ class Forecast:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of verdict, work and what is served in the end; not of the time, which is an estimate."""
+        """The SHA-256 of the verdict and of how much work it takes, to a power of two; not of seconds, an estimate.
+
+        A run that trains on adds a round to the work every few seconds or minutes. Whoever reads a forecast before
+        they approve it would never be in time if each of them changed it.
+        """
         verdict, cost = self.verdict, self.cost
         told = {
             "verdict": verdict.kind.value,
             "first_broken_round": verdict.round,
             "rollback_to_round": verdict.undoes,
             "criterion": verdict.criterion,
-            "rounds": cost.rounds,
-            "client_epochs": cost.client_epochs,
-            "served_round": self.served,
+            "rounds": cost.rounds.bit_length(),
+            "client_epochs": cost.client_epochs.bit_length(),
             "obstacle": self.obstacle,
             "approximate": self.approximate,
         }
