@@ -45,7 +45,7 @@ test-flower: $(VENV)/.flower  ## Run the tests on Flower: simulations and a real
 	$(BIN)/python -m pytest -m 'flower and not torture' tests/flower --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test-postgres: $(VENV)/.flower  ## Run the tests of ledgers in PostgreSQL, with a server of their own (about five minutes)
-	$(BIN)/python -m pytest -m 'postgres and not torture' --numprocesses 2 --dist loadfile tests/postgres
+	$(BIN)/python -m pytest -m 'postgres and not torture' --numprocesses 2 --dist loadfile tests/postgres tests/server
 	$(BIN)/python -m pytest -m 'not torture' --numprocesses 2 --dist worksteal --database postgres \
 		tests/ledger/test_ledger.py tests/ledger/test_reader.py tests/ledger/test_journal.py tests/ledger/test_requests.py \
 		tests/ledger/test_request_events.py tests/ledger/test_fsck.py tests/ledger/test_fsck_proofs.py \
