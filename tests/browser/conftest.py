@@ -19,6 +19,7 @@ from disavow.federation import Federation
 from disavow.ledger.rows import time_to_text
 from disavow.proof.keys import generate
 from disavow.rounds.options import now
+from disavow.server.settings import OPENINGS
 from tests.conftest import SMALL
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class Served:
 
     def opening(self, run: str, number: int) -> Path:
         """Where the opening of an answered request lies."""
-        with Federation.open(self.folder / "runs" / run, keys=self.keys) as federation:
+        openings = self.folder / "runs" / ".service" / OPENINGS
+        with Federation.open(self.folder / "runs" / run, keys=self.keys, openings=openings) as federation:
             return federation.opening_of(number)
 
     def leavers(self, run: str) -> tuple[str, str]:
