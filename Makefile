@@ -32,7 +32,7 @@ $(VENV)/.browser: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.train  ## Train a federation of 20 clients on handwritten digits
 	$(BIN)/disavow demo
 
-test: $(VENV)/.dev  ## Run the test suite (about 17 minutes on two cores)
+test: $(VENV)/.dev  ## Run the test suite (about 14 minutes on two cores)
 	$(BIN)/python -m pytest -m 'not torture and not flower and not postgres and not browser' --numprocesses 2 --dist worksteal
 
 test-fast: $(VENV)/.dev  ## Run the quick tests of the core: settings, clustering, judge, ledger, proofs (43 seconds on two cores)
@@ -53,7 +53,7 @@ test-postgres: $(VENV)/.flower  ## Run the tests of ledgers in PostgreSQL, with 
 		tests/erasure/test_erase.py tests/erasure/test_erase_interrupted.py tests/erasure/test_erase_traces.py tests/erasure/test_purge.py \
 		tests/erasure/test_record_requests.py tests/kill/test_purge_kills.py tests/kill/test_erasure_kills.py tests/kill/test_training_kills.py tests/flower/test_strategy.py
 
-test-browser: $(VENV)/.browser  ## Run the tests of the pages in Chromium (about two minutes); needs `apt-get install chromium`
+test-browser: $(VENV)/.browser  ## Run the tests of the pages in Chromium (about four minutes); needs `apt-get install chromium`
 	@command -v chromium >/dev/null || { echo "make test-browser needs Chromium: apt-get install chromium" >&2; exit 1; }
 	$(BIN)/python -m pytest -m browser tests/browser --numprocesses 0
 
