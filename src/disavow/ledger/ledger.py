@@ -370,7 +370,7 @@ class Ledger(Reader):
                 self.keyring.advance(before, after, self.directory)
         if after != before:
             with suppress(DisavowError):  # it is committed all the same; the next opening settles it
-                self.keyring.settle(after)
+                self.keyring.confirm(after)
 
     # -- writing -------------------------------------------------------------------------------------------
 
