@@ -284,6 +284,7 @@ class Federation:
         task: Task | str | None = None,
         *,
         write: bool = False,
+        shared: bool = False,
         keys: Path | None = None,
         clock: Clock = now,
         ask: AskPassphrase = nobody_to_ask,
@@ -298,6 +299,8 @@ class Federation:
             task: What trains it, where its settings do not name a task: one, or module:callable that makes one.
                 Needed only to train.
             write: Take its lock at once, to train it; otherwise `train` and `erase` take it while they work.
+            shared: Keep it open for short writes beside whoever holds the lock, for a process that places many
+                requests; without it, each of them opens the run once more.
             keys: The folder of the operator's keys.
             clock: What time it is.
             ask: Asks for the passphrase of the signing key.
@@ -319,7 +322,7 @@ class Federation:
             runs.refuse_on_nodes(settings, directory)
             ledger = Ledger.open(directory, write=True, signer=load_signer(keys, ask), keys=keys)
         else:
-            ledger = Ledger.open(directory, keys=keys)
+            ledger = Ledger.open(directory, shared=shared, keys=keys)
         federation = cls(
             directory, settings, ledger, keys, clock, ask, openings, loading, task=task, own_engine=engine
         )
@@ -1337,11 +1340,14 @@ class Federation:
         asked = [NewRequest(*each) for each in zip(clients, named, actors, strict=True)]
         openings = None if self.openings is None else self.openings.expanduser().absolute()
         note = "" if runs.on_nodes(self.settings) else UNCHECKED  # nodes look for their own
-        with (
-            Ledger.open(self.directory, shared=True, keys=self.keys) as ledger,
-            ledger.transaction() as transaction,
-        ):
+        with self._beside() as ledger, ledger.transaction() as transaction:
             return transaction.place_requests(asked, at=self.clock(), openings=openings, note=note)
+
+    def _beside(self) -> AbstractContextManager[Ledger]:
+        """The ledger, for a short write beside whoever holds the run: the one that is open, if it was opened so."""
+        if self.ledger.takes_short_writes:
+            return nullcontext(self.ledger)
+        return Ledger.open(self.directory, shared=True, keys=self.keys)
 
     def _refuse_unknown(self, clients: Sequence[str]) -> None:
         """Refuse an id that nobody has, and say whose it may have been meant to be."""

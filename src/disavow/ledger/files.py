@@ -168,6 +168,19 @@ def kind_of(path: Path) -> str | None:
         return None
 
 
+FileIdentity = tuple[int, int]
+"""Device and inode: what tells a file from another one that has taken its place."""
+
+
+def identity_of(path: Path) -> FileIdentity | None:
+    """Tell a file from another one of the same name, a link not followed; None where there is nothing."""
+    try:
+        found = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
+
+
 def unsafe(path: Path, kind: str) -> RunUnsafe:
     """The error about something in a run that is not what a run has there."""
     return RunUnsafe(f"{path} is {kind}, which a run never holds there; remove it, or do not use this run")

@@ -232,6 +232,11 @@ class Keyring:
         sync_folder(place.parent.parent)
 
     @property
+    def table(self) -> Path:
+        """Where its table lies."""
+        return self._table.path
+
+    @property
     def exists(self) -> bool:
         """Whether there is one, readable or not."""
         return self._table.path.exists()

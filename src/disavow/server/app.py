@@ -83,7 +83,7 @@ def open_services(settings: ServerSettings) -> Services:
     """Open what the routes share."""
     state = State(settings.state)
     runs = OpenRuns(settings)
-    filing = Filing(state, runs.federation)
+    filing = Filing(state, runs.to_place)
     signer = ReceiptSigner(settings.state)
     return Services(settings, state, runs, filing, signer, Rates(settings.failures_per_minute))
 

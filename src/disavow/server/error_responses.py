@@ -64,12 +64,12 @@ _SILENT: Mapping[type[DisavowError], str] = {
 """What is said in place of a message that names clients: an answer may be logged by whoever asked."""
 
 _CODES = {404: errors.NotFound.code, 405: errors.NotFound.code, 413: errors.TooLarge.code}
-_SERVER_ERROR = 500
+SERVER_ERROR = 500
 
 
 def status_of(error: DisavowError) -> int:
     """Give the HTTP status of a refusal."""
-    return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), _SERVER_ERROR)
+    return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), SERVER_ERROR)
 
 
 def message_of(error: DisavowError) -> str:
@@ -121,7 +121,7 @@ def install(app: FastAPI, show: Show) -> None:
     async def unforeseen(request: Request, error: Exception) -> Response:
         logger.error("internal error %s: %s", INTERNAL, type(error).__name__)
         told = body_of(INTERNAL, "a defect of disavow: please report it; the log of the service says more")
-        return show(request, JSONResponse(told, _SERVER_ERROR), told)
+        return show(request, JSONResponse(told, SERVER_ERROR), told)
 
     app.add_exception_handler(DisavowError, refused)
     app.add_exception_handler(RequestValidationError, invalid)
