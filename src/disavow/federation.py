@@ -954,7 +954,7 @@ class Federation:
 
         """
         decision = Decision(by, self.clock(), reason)
-        with Ledger.open(self.directory, shared=True, keys=self.keys) as ledger:
+        with self._beside() as ledger:
             with ledger.transaction() as transaction:  # nobody else writes meanwhile: the forecast stays
                 if forecast_digest is not None:
                     self._refuse_other_forecast(ledger, transaction.request(number), forecast_digest)

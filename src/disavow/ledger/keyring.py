@@ -59,6 +59,9 @@ _PADDED = 64
 """Sealed texts are padded to a multiple of so many bytes."""
 
 _TRIES = 20
+_MANY = 1000
+"""So many clients are looked up among all, who are remembered, and not one by one."""
+
 _NEVER_OPENED = "never opened"
 """What is pending in the keyring of a run that nobody has opened yet: its making may have been interrupted."""
 
@@ -540,7 +543,12 @@ class Keyring:
     def by_number(self, numbers: Sequence[int]) -> dict[int, ClientKey]:
         """Find those of these clients, by their numbers, who are in the keyring: also by numbers not in use."""
         with self._reading() as connection:
-            return {each.number: each for each in self._load_by(connection, "number", numbers)}
+            if len(numbers) < _MANY:
+                return {each.number: each for each in self._load_by(connection, "number", numbers)}
+            in_use = {each.number: each for each in self.present().values()}
+            others = [number for number in numbers if number not in in_use]
+            found = {each.number: each for each in self._load_by(connection, "number", others)}
+            return {number: in_use[number] for number in numbers if number in in_use} | found
 
     def not_in_use(self) -> dict[int, ClientKey]:
         """Successors that are only prepared, and predecessors that are not forgotten yet, by their numbers."""

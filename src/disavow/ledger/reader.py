@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,7 +49,7 @@ from disavow.ledger.backend import backend_of
 from disavow.ledger.blobs import location_of
 from disavow.ledger.bucket import Location
 from disavow.ledger.client_secrets import ClientSecrets
-from disavow.ledger.evidence import evidence
+from disavow.ledger.evidence import PartialEvidence, evidence, growing
 from disavow.ledger.journal import Purge, Rebuilding, Unpurged, Waiting
 from disavow.ledger.keyring import Keyring
 from disavow.ledger.log import LoggedLeaf, LoggedRound, LoggedSlot, LogSize
@@ -554,10 +554,19 @@ class Reader(ABC):
         """Those of these clients, by their numbers, who never took part in a round, standing or superseded."""
         return self._read(journal.never_present, self.members, leavers)
 
+    def all_absent(self, leavers: Sequence[int]) -> bool:
+        """Whether none of these clients, by their numbers, ever took part in a round."""
+        return self._read(journal.all_absent, self.members, leavers)
+
     def evidence(self, leavers: Sequence[int]) -> tuple[ClusterEvidence | RebuiltEvidence, ...]:
         """What there is to judge once these clients, by their numbers, are withdrawn; see `evidence.evidence`."""
         with self._connect() as connection:
             return tuple(evidence(connection, self.members, leavers, self.policy))
+
+    def growing_evidence(self, leavers: Sequence[int]) -> Iterator[PartialEvidence]:
+        """The same of ever more rounds, in the end of all; see `evidence.growing`."""
+        with self._connect() as connection:
+            yield from growing(connection, self.members, leavers, self.policy)
 
     def rebuilding(self) -> Rebuilding | None:
         """What has to be rebuilt before open erasures can go on; None when nothing has."""

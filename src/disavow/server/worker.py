@@ -252,7 +252,7 @@ def stopping_on_signals() -> Iterator[None]:
 
 
 def yield_to_service() -> None:
-    """Let the service go first where both want the processor: whoever files waits for it, and nobody for a round."""
+    """Let the service go first where both want the processor: people wait for it, and nobody for a round."""
     os.setpriority(os.PRIO_PROCESS, 0, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
