@@ -168,6 +168,25 @@ def kind_of(path: Path) -> str | None:
         return None
 
 
+def bytes_in(folder: Path, *, without: tuple[str, ...] = ()) -> int:
+    """Add up the sizes of the files in a folder and in its folders, links not followed.
+
+    Args:
+        folder: Where to look.
+        without: Ends of the names of files that do not count.
+
+    """
+    total = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # whoever holds the run may remove files meanwhile
+                if entry.is_dir(follow_symlinks=False):
+                    total += bytes_in(Path(entry.path), without=without)
+                elif entry.is_file(follow_symlinks=False) and not entry.name.endswith(without):
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total
+
+
 FileIdentity = tuple[int, int]
 """Device and inode: what tells a file from another one that has taken its place."""
 

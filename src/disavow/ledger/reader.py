@@ -50,6 +50,7 @@ from disavow.ledger.blobs import location_of
 from disavow.ledger.bucket import Location
 from disavow.ledger.client_secrets import ClientSecrets
 from disavow.ledger.evidence import PartialEvidence, evidence, growing
+from disavow.ledger.files import bytes_in
 from disavow.ledger.journal import Purge, Rebuilding, Unpurged, Waiting
 from disavow.ledger.keyring import Keyring
 from disavow.ledger.log import LoggedLeaf, LoggedRound, LoggedSlot, LogSize
@@ -315,8 +316,7 @@ class Reader(ABC):
 
         SQLite's working files are left out.
         """
-        found = (path for path in self.directory.rglob("*") if not path.name.endswith(("-wal", "-shm")))
-        on_disk = sum(path.stat().st_size for path in found if path.is_file())
+        on_disk = bytes_in(self.directory, without=("-wal", "-shm"))
         rows = self._read(lambda connection: backend_of(connection).stored_bytes(connection))
         return on_disk + rows + (0 if self.models_at is None else self._read(retention.stored_bytes))
 
@@ -336,7 +336,8 @@ class Reader(ABC):
         """Count the clients still in once these have left; nobody is named for it."""
         gone = set(leavers)
         leaving = self._read(registry.leaving) - {UNKNOWN}
-        return self.keyring.count() - len(leaving) - (len(gone) - len(self.strangers(sorted(gone))))
+        leaving_now = len(gone) - len(self.strangers(sorted(gone))) if gone else 0
+        return self.keyring.count() - len(leaving) - leaving_now
 
     def data_digests(self) -> dict[str, str]:
         """Read the SHA-256 of what each client holds, where a task trains the run."""

@@ -267,7 +267,7 @@ def _first_due(
 
 
 def due_soon(name: str, federation: Federation, identity: Identity, *, most: int) -> list[View]:
-    """Show the requests that are due first: open ones, and answered ones that are to be purged by their deadline."""
+    """Show the requests that are due first: open ones, and answered ones to be purged by their deadline."""
     now = federation.clock()
     shown = [
         {
