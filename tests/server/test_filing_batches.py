@@ -1,4 +1,4 @@
-"""Requests that are placed together: each gets its own answer, whatever is wrong with others and whenever it fails."""
+"""Requests that are placed together: each gets its own answer, whatever is wrong with others, whenever it fails."""
 
 from __future__ import annotations
 
