@@ -28,6 +28,7 @@ class Answers(OpenRun):
     """How requests that wait are answered, for training, erasures and purges alike."""
 
     def _answer(self, callbacks: Callbacks) -> tuple[ErasureRequest, ...]:
+        """Answer all who wait, and complete what was interrupted; an error where that cannot be trained here."""
         from disavow.erasure.erase import answer_requests, answer_without_training, training_due
 
         ledger, options, mechanism = self.ledger, self.options, self.mechanism

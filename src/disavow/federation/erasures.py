@@ -66,16 +66,16 @@ class Erasures(Requests, Purges, Proofs):
             UnknownRecord: A client does not hold one of the records.
 
         """
-        asked = self._checked(what_is_asked(clients, records, everywhere), unchecked=unchecked)
-        told = self._prospect(self.ledger, asked, retrain=retrain)
-        trains = told.refusal is None and told.forecast is not None and _trains(told.forecast)
+        scope = self._checked(what_is_asked(clients, records, everywhere), unchecked=unchecked)
+        prospect = self._prospect(self.ledger, scope, retrain=retrain)
+        trains = prospect.refusal is None and prospect.forecast is not None and _trains(prospect.forecast)
         if try_loading and self.own_engine is None and trains:
             try:
                 with self.loading() as on_progress:
                     runs.find_again(self.ledger, self.settings, self.task, on_progress=on_progress)
             except (CannotRetrain, ConfigError) as error:
-                return replace(told, refusal=CannotRetrain(str(error)))
-        return told
+                return replace(prospect, refusal=CannotRetrain(str(error)))
+        return prospect
 
     def forecast_of(self, number: int, *, retrain: bool = True) -> Prospect:
         """Tell what answering a request would do now; its digest is what `approve` takes. Changes nothing.
@@ -103,39 +103,39 @@ class Erasures(Requests, Purges, Proofs):
             raise RequestNotOpen(
                 f"request {number} is for clients who were forgotten: there is nothing to forecast"
             )
-        asked = Asked(clients=(request.client,))
+        scope = Asked(clients=(request.client,))
         if request.records is not None:
-            asked = Asked(records={request.client: self.ledger.records_asked(number)})
-        return self._prospect(self.ledger, asked, retrain=retrain)
+            scope = Asked(records={request.client: self.ledger.records_asked(number)})
+        return self._prospect(self.ledger, scope, retrain=retrain)
 
-    def _prospect(self, ledger: Ledger, asked: Asked, *, retrain: bool) -> Prospect:
+    def _prospect(self, ledger: Ledger, scope: Asked, *, retrain: bool) -> Prospect:
         try:
-            return self._prospect_now(ledger, asked, retrain=retrain)
+            return self._prospect_now(ledger, scope, retrain=retrain)
         except UnknownClient:
             # another process may have answered it between two reads: then it is found among the answered ones
-            return self._prospect_now(ledger, asked, retrain=retrain)
+            return self._prospect_now(ledger, scope, retrain=retrain)
 
-    def _prospect_now(self, ledger: Ledger, asked: Asked, *, retrain: bool) -> Prospect:
+    def _prospect_now(self, ledger: Ledger, scope: Asked, *, retrain: bool) -> Prospect:
         with ledger.snapshot() as snapshot:
-            found = {client: self._request_of(snapshot, client) for client in asked.clients}
-            found |= {client: snapshot.find_record_request(client, keys) for client, keys in asked.records.items()}
+            found = {client: self._request_of(snapshot, client) for client in scope.clients}
+            found |= {client: snapshot.find_record_request(client, keys) for client, keys in scope.records.items()}
         before = {c: r for c, r in found.items() if r is not None and r.judged}
-        asking = [client for client in asked.ids if client not in before]
+        asking = [client for client in scope.ids if client not in before]
         if not asking:
-            return Prospect(before, None, records=asked.records)
+            return Prospect(before, None, records=scope.records)
         for client in ledger.strangers(asking):
             if ledger.has_left(client):
                 raise already_forgotten(client)
             raise unknown_client(client, ledger.clients())
         mechanism = self.mechanism if retrain else WithoutRetraining(self.mechanism)
-        leaving, staying = ([c for c in asking if (c in asked.records) == kept] for kept in (False, True))
-        told = foresee(ledger, leaving, self.options, mechanism, records_of=staying)
-        if _trains(told) and self.own_engine is None:
+        leaving, staying = ([c for c in asking if (c in scope.records) == kept] for kept in (False, True))
+        forecast = foresee(ledger, leaving, self.options, mechanism, records_of=staying)
+        if _trains(forecast) and self.own_engine is None:
             try:
                 runs.refuse_other_trainer(ledger, self.settings, self.task)
             except (CannotRetrain, ConfigError) as error:
-                return Prospect(before, told, CannotRetrain(str(error)), asked.records)
-        return Prospect(before, told, records=asked.records)
+                return Prospect(before, forecast, CannotRetrain(str(error)), scope.records)
+        return Prospect(before, forecast, records=scope.records)
 
     def erase(
         self,
@@ -194,7 +194,7 @@ class Erasures(Requests, Purges, Proofs):
             RunInUse: Another process holds the run, and has not answered in time; the requests stay placed.
 
         """
-        settings, asked = self.settings, what_is_asked(clients, records, everywhere)
+        settings, scope = self.settings, what_is_asked(clients, records, everywhere)
         openings = None if self.openings is None else self.openings.expanduser().absolute()
         check_openings(openings or default_openings(self.directory), self.directory)
         # a wrong passphrase is refused here, before anything is placed
@@ -207,13 +207,13 @@ class Erasures(Requests, Purges, Proofs):
         runs.refuse_changed(ledger, settings)
         refuse_another(ledger, self.mechanism)
         ledger.refuse_signer(signer)
-        self._refuse_unknown(asked.clients)
-        asked = self._checked(asked, unchecked=unchecked)
+        self._refuse_unknown(scope.clients)
+        scope = self._checked(scope, unchecked=unchecked)
         if confirm is not None:
-            confirm(self._prospect(ledger, asked, retrain=retrain))
+            confirm(self._prospect(ledger, scope, retrain=retrain))
         if openings is not None:
             _make_openings(openings)
-        placed = self._place(asked, openings, by=by, reason=reason)
+        placed = self._place(scope, openings, by=by, reason=reason)
         numbers = tuple(placed.values())
         callbacks.on_placed(numbers)
         callbacks = self._tracked(callbacks)
@@ -230,36 +230,36 @@ class Erasures(Requests, Purges, Proofs):
                     raise already_forgotten(client)
                 raise unknown_client(client, self.ledger.clients())
 
-    def _checked(self, asked: Asked, *, unchecked: bool) -> Asked:
+    def _checked(self, scope: Asked, *, unchecked: bool) -> Asked:
         """Refuse records that nobody has, or that cannot be erased; find who holds those to erase everywhere."""
-        if not asked.names_records:
-            return asked
-        for client in self.ledger.strangers(list(asked.records)):
+        if not scope.names_records:
+            return scope
+        for client in self.ledger.strangers(list(scope.records)):
             if self.ledger.has_left(client) or self.ledger.find_request(client) is not None:
                 raise already_forgotten(client)
             raise unknown_client(client, self.ledger.clients())
         # nodes hold records that only they can look for: each says what it does not have when it is to leave it out
         if not unchecked and not runs.on_nodes(self.settings):
-            return checked(self.ledger, asked, self._load_task)
-        if asked.everywhere:
+            return checked(self.ledger, scope, self._load_task)
+        if scope.everywhere:
             raise ConfigError(
                 "records to erase everywhere must be looked for, which --unchecked does not, and nobody can for "
                 "nodes; allowed: the clients that hold them, each with --record"
             )
-        refuse_erased(self.ledger, asked)
-        return asked
+        refuse_erased(self.ledger, scope)
+        return scope
 
-    def _place(self, asked: Asked, openings: Path | None, *, by: str, reason: str) -> dict[str, int]:
+    def _place(self, scope: Asked, openings: Path | None, *, by: str, reason: str) -> dict[str, int]:
         """Place the requests; whoever was answered before has its request already. Their numbers, by client."""
         ledger, at = self.ledger, self.clock()
-        if asked.records:
-            return ledger.place_record_requests(asked.records, at=at, openings=openings, by=by, reason=reason)
-        before = {client: self._request_of(ledger, client) for client in asked.clients if ledger.has_left(client)}
-        asking = [client for client in asked.clients if client not in before]
+        if scope.records:
+            return ledger.place_record_requests(scope.records, at=at, openings=openings, by=by, reason=reason)
+        before = {client: self._request_of(ledger, client) for client in scope.clients if ledger.has_left(client)}
+        asking = [client for client in scope.clients if client not in before]
         numbers = ledger.place_requests(asking, at=at, openings=openings, by=by, reason=reason)
         placed = dict(zip(asking, numbers, strict=True))
         placed |= {client: request.number for client, request in before.items() if request is not None}
-        return {client: placed[client] for client in asked.clients}
+        return {client: placed[client] for client in scope.clients}
 
     def _see_to(
         self,
@@ -274,7 +274,7 @@ class Erasures(Requests, Purges, Proofs):
 
         Why some of them are left waiting; None once all are answered, or wait for somebody's decision.
         """
-        ledger, told = self.ledger, False
+        ledger, announced = self.ledger, False
         while any(request.pending for request in ledger.requests(numbers)):
             if self._all_on_hold(numbers, looked_at=self.settings.requests.approval == "always"):
                 return None
@@ -289,9 +289,9 @@ class Erasures(Requests, Purges, Proofs):
                         f"{error}. The request is placed and will be honoured between its rounds: "
                         f"`disavow requests {self.directory}` shows it"
                     ) from None
-                if not told:
+                if not announced:
                     callbacks.on_wait(f"{error}; the request is placed, waiting for it to be honoured")
-                    told = True
+                    announced = True
                 time.sleep(POLL_SECONDS)
                 continue
             if refusal is not None:

@@ -143,12 +143,7 @@ class OpenRun:
             TaskError: The task has no such client, or names its examples otherwise than one by one.
 
         """
-        runs.refuse_other_trainer(self.ledger, self.settings, self.task)
-        if self._prepared is not None:
-            return runs.leave_out_erased(self.ledger, self._prepared.loaded).record_keys(client)
-        with self.loading() as on_progress:
-            found = runs.find_again(self.ledger, self.settings, self.task, on_progress=on_progress)
-        return found.record_keys(client)
+        return self._load_task().record_keys(client)
 
     def _load_task(self) -> LoadedTask:
         """Load the task without an engine: which records there are left."""

@@ -79,10 +79,10 @@ class Purges(Answers):
 
         """
         refuse_approximate(self.mechanism)
-        told, before = self.forecast_purge(), self.ledger.purged()
-        if confirm is not None and told:
-            confirm(told)
-        if self._waits_to_purge(callbacks, needed=bool(told), deadline=time.monotonic() + wait):
+        forecast, before = self.forecast_purge(), self.ledger.purged()
+        if confirm is not None and forecast:
+            confirm(forecast)
+        if self._waits_to_purge(callbacks, needed=bool(forecast), deadline=time.monotonic() + wait):
             return self._purge(self._tracked(callbacks), before)
         return Purged(str(self.directory), self.ledger.requests(sorted(self.ledger.purged() - before)), None, 0)
 
@@ -90,7 +90,7 @@ class Purges(Answers):
         """Take the run's lock as soon as whoever holds it lets go of it; False once that has purged where it is
         `needed`, and nothing is left to purge.
         """
-        told = False
+        announced = False
         while True:
             try:
                 self._take_lock()
@@ -99,9 +99,9 @@ class Purges(Answers):
                     return False
                 if time.monotonic() >= deadline:
                     raise RunInUse(f"{error}. Nothing was purged here: {self._who_purges()}") from None
-                if not told:
+                if not announced:
                     callbacks.on_wait(f"{error}; waiting for it, {self._who_purges()}")
-                    told = True
+                    announced = True
                 time.sleep(POLL_SECONDS)
             else:
                 return True
@@ -119,15 +119,15 @@ class Purges(Answers):
 
         ledger, before = self.ledger, self.ledger.purged() if before is None else before
         begun = len(ledger.purges())
-        told = self.forecast_purge()
-        if not told or told.obstacle is not None:
+        forecast = self.forecast_purge()
+        if not forecast or forecast.obstacle is not None:
             self._answer(callbacks)  # and whatever was interrupted, an earlier purge too
-        if told.obstacle is not None:
-            raise PurgeRefused(f"nothing was purged, and the model that is served stays: {told.obstacle}")
-        if told:
+        if forecast.obstacle is not None:
+            raise PurgeRefused(f"nothing was purged, and the model that is served stays: {forecast.obstacle}")
+        if forecast:
             engine = self._engine_to_retrain()
             self._note_engine(callbacks)
-            callbacks.on_purge(told)
+            callbacks.on_purge(forecast)
             answered = purge(
                 ledger,
                 engine,
@@ -140,7 +140,7 @@ class Purges(Answers):
                 remark=self._remark,
             )
             report_answered(callbacks, answered)
-        purged = self.ledger.requests(sorted(ledger.purged() - before))
+        purged = ledger.requests(sorted(ledger.purged() - before))
         done = ledger.purges()[begun:]  # none where a rollback of whoever waited has undone all that there was
         return Purged(str(self.directory), purged, done[-1] if done else None, len(ledger.unpurged().rounds))
 

@@ -121,14 +121,14 @@ class Requests(OpenRun):
         """
         actors = [by] * len(clients) if isinstance(by, str) else by
         named = [None] * len(clients) if records is None else records
-        asked = [NewRequest(*each) for each in zip(clients, named, actors, strict=True)]
+        new = [NewRequest(*each) for each in zip(clients, named, actors, strict=True)]
         openings = None if self.openings is None else self.openings.expanduser().absolute()
         note = "" if runs.on_nodes(self.settings) else UNCHECKED  # nodes look for their own
         with (
             Ledger.open(self.directory, shared=True, keys=self.keys) as ledger,
             ledger.transaction() as transaction,
         ):
-            return transaction.place_requests(asked, at=self.clock(), openings=openings, note=note)
+            return transaction.place_requests(new, at=self.clock(), openings=openings, note=note)
 
     def approve(
         self, number: int, *, by: str, reason: str = "", forecast_digest: str | None = None
