@@ -67,16 +67,16 @@ class RemovalWords:
             return False
         return word_path(self._openings, self._ledger.run_id, number).exists()
 
-    def take(self, client: str, told: ConfigRecord) -> None:
+    def take(self, client: str, record: ConfigRecord) -> None:
         """Keep the words in a reply, checked; and say in the log, and in the history of the request, that its node
         does not have some records.
 
         Args:
             client: Whose node it is from.
-            told: What the reply says beside the update; it may be anything.
+            record: What the reply says beside the update; it may be anything.
 
         """
-        unknown, words = told.get(UNKNOWN), told.get(WORDS)
+        unknown, words = record.get(UNKNOWN), record.get(WORDS)
         if isinstance(unknown, list) and unknown:
             self._note_not_held(client, {each for each in unknown if isinstance(each, bytes)})
             self._warn_once(
