@@ -150,12 +150,12 @@ def _keyring(checked: Checked) -> Iterator[Finding]:
         what = "clients are being forgotten; where that was interrupted, the next command that writes completes it"
         yield Finding("keyring", what, fault=False)
     try:
-        told = str(restored(checked.connection, checked.members))
+        description = str(restored(checked.connection, checked.members))
     except KeyringOutdated as error:
         yield Finding("keyring", str(error))
         return
-    if told:
-        yield Finding("table log", f"the run is {told}")
+    if description:
+        yield Finding("table log", f"the run is {description}")
 
 
 def _due_updates(checked: Checked) -> Iterator[Finding]:

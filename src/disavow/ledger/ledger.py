@@ -399,10 +399,10 @@ class Ledger(Reader):
         with self._begin() as connection:
             registry.bind_data(connection, self.keyring, data)
 
-    def keep_anchors(self, told: Anchors) -> None:
+    def keep_anchors(self, anchors: Anchors) -> None:
         """Keep the fixed clusters of this run; places of clients who are not in it are left out."""
         with self._begin() as connection:
-            registry.store_anchors(connection, self.keyring, told)
+            registry.store_anchors(connection, self.keyring, anchors)
 
     def place_requests(
         self,
@@ -433,7 +433,7 @@ class Ledger(Reader):
 
     def place_record_requests(
         self,
-        asked: Mapping[str, Sequence[str]],
+        records: Mapping[str, Sequence[str]],
         *,
         at: datetime,
         openings: Path | None = None,
@@ -448,7 +448,7 @@ class Ledger(Reader):
         with self._begin() as connection:
             journal.complete_record_requests(connection, self.members)
             return place_for_records(
-                connection, self.keyring, asked, at=at, openings=folder, note=note, by=by, reason=reason
+                connection, self.keyring, records, at=at, openings=folder, note=note, by=by, reason=reason
             )
 
     def cancel_request(self, client: str, *, at: datetime, by: str = "", reason: str = "") -> int:

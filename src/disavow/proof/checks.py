@@ -165,8 +165,10 @@ def check_history(v: Verification) -> str | None:
         raise VerificationError(f"the older checkpoint has {kept.size} leaves, more than this log")
     if v.prefixes.root(kept.size) != kept.root:
         raise VerificationError(f"the first {kept.size} leaves are not those of the older checkpoint: a fork")
-    asked = v.predicate.withdrawal
-    before = "" if asked is None else f", signed {'before' if kept.size <= asked else 'after'} the withdrawal"
+    withdrawal = v.predicate.withdrawal
+    before = (
+        "" if withdrawal is None else f", signed {'before' if kept.size <= withdrawal else 'after'} the withdrawal"
+    )
     return f"the older checkpoint of {kept.size} leaves is a prefix{before}"
 
 
@@ -194,8 +196,8 @@ def check_policy(v: Verification) -> str:
     late = "; signed late: no key bound the server when the run began" if keys[0] is None else ""
     limit = "" if policy.odds is None else f", odds of at most {policy.odds:g}"
     frozen = "" if v.promised.frozen is None else f"; frozen parameters {v.promised.frozen[:16]}"
-    told = f"k = {k}, x = {x}, {drawn} drawn of each cluster, Δ {delta_in_words(policy)}{limit}"
-    return f"{told}, from leaf 0{frozen}{late}"
+    promise = f"k = {k}, x = {x}, {drawn} drawn of each cluster, Δ {delta_in_words(policy)}{limit}"
+    return f"{promise}, from leaf 0{frozen}{late}"
 
 
 def check_rounds(v: Verification) -> str:
@@ -219,8 +221,8 @@ def check_rounds(v: Verification) -> str:
 def check_clusters(v: Verification) -> str:
     """The leaver's clusters and all who were withdrawn lead to their roots."""
     history, clusters, standing = v.history, v.predicate.clusters, set(v.history.standing)
-    places = [cluster.leaf for cluster in clusters]
-    if places != sorted(set(places)):
+    positions = [cluster.leaf for cluster in clusters]
+    if positions != sorted(set(positions)):
         raise VerificationError("clusters are not in the order of their rounds, one for each")
     v.shown = []
     for cluster in clusters:
@@ -280,7 +282,7 @@ def _count_withdrawn(v: Verification) -> None:
     shown = {cluster.leaf: (cluster, leaf) for cluster, leaf in v.shown}
     gone = dict.fromkeys(shown, 0)
     for place, entries in v.history.entries.items():
-        for index, at in enumerate(entries.places):
+        for index, at in enumerate(entries.positions):
             if at not in shown:
                 continue
             cluster, leaf = shown[at]
@@ -304,7 +306,12 @@ def _check_leaver_slots(v: Verification, said: Predicate) -> None:
     opened = {}
     for cluster, (_, round_leaf) in zip(said.clusters, v.shown, strict=True):
         index, salt = cluster.entry, cluster.salt
-        if index is None or salt is None or index >= len(entries.places) or entries.places[index] != cluster.leaf:
+        if (
+            index is None
+            or salt is None
+            or index >= len(entries.positions)
+            or entries.positions[index] != cluster.leaf
+        ):
             raise _refuse(round_leaf, "the leaver's slot was not withdrawn when the leaver asked")
         if entries.position(index, round_leaf.root, place) != cluster.position:
             raise _refuse(round_leaf, "the leaver's slot was withdrawn from another cluster")
@@ -313,7 +320,7 @@ def _check_leaver_slots(v: Verification, said: Predicate) -> None:
         raise VerificationError("the cover of the leaver's withdrawal has half a hash")
     cover = [said.cover[at : at + HASH_BYTES] for at in range(0, len(said.cover), HASH_BYTES)]
     try:
-        root = root_by_cover(opened, len(entries.places), cover)
+        root = root_by_cover(opened, len(entries.positions), cover)
     except ValueError as error:
         raise VerificationError(f"the cover of the leaver's withdrawal cannot be: {error}") from None
     if root != leaf.root:
@@ -506,7 +513,7 @@ def _check_erasure(said: AnyPredicate, history: History) -> str:
         raise VerificationError(f"the verdict in the log is {request.verdict}")
     if kind == "rollback" and first != history.rollback_after(place):
         raise VerificationError("the rollback in the log is to another round")
-    _check_times(times, asked=request.asked_at, judged=withdrawal.at)
+    _check_times(times, asked_at=request.asked_at, judged_at=withdrawal.at)
     _check_leaver_rounds(rounds, [cluster.leaf for cluster in said.clusters], place, history, request.rounds)
     for number, standing in enumerate(history.standing, start=1):
         if first is not None and number >= first and standing < place:
@@ -542,13 +549,13 @@ def _check_purge(said: Predicate, history: History) -> None:
         raise VerificationError(f"leaf {said.purge} is not the one that undid the leaver's last round")
 
 
-def _check_times(times: Times, *, asked: str, judged: str) -> None:
+def _check_times(times: Times, *, asked_at: str, judged_at: str) -> None:
     """The times of the request come in their order, and on the days that the log has."""
     if not times.asked_at <= times.judged_at <= times.answered_at:
         raise VerificationError("the request was judged before it was asked, or answered before it was judged")
-    if (day_of(times.asked_at), day_of(times.judged_at)) != (asked, judged):
+    if (day_of(times.asked_at), day_of(times.judged_at)) != (asked_at, judged_at):
         raise VerificationError(
-            f"the request was asked or judged on other days than the log has: {asked}, {judged}"
+            f"the request was asked or judged on other days than the log has: {asked_at}, {judged_at}"
         )
 
 
@@ -573,14 +580,14 @@ def check_opening(v: Verification) -> str | None:
     if v.asked.opening is None:
         raise VerificationError("a client was asked for, and no opening says whom the proof is about")
     opening = Opening.decode(v.asked.opening)
-    asked, said = None, v.predicate
+    requester, said = None, v.predicate
     if said.withdrawal is not None and said.request is not None:  # the verdict was checked: it is no what-if
         withdrawal = v.history.withdrawals[said.withdrawal]
-        asked = withdrawal.requests[said.request].client if isinstance(withdrawal, WithdrawalLeaf) else None
-    _check_opened(v, opening, asked)
+        requester = withdrawal.requests[said.request].client if isinstance(withdrawal, WithdrawalLeaf) else None
+    _check_opened(v, opening, requester)
     _check_opened_records(opening, erased_records(said))
     refuse_other_client(opening.client, v.asked.client, "the opening")
-    if asked is None and not opening.rounds:
+    if requester is None and not opening.rounds:
         return "nothing in the log tells who it is: the client was in no round, and has not asked"
     v.report.opening = opening
     some = "" if opening.records is None else f", and {count_records(len(opening.records.keys))} of it"
@@ -600,23 +607,23 @@ def _check_opened_records(opening: Opening, said: ErasedRecords | None) -> None:
         raise VerificationError("it does not open the records: others were to be erased")
 
 
-def _check_opened(v: Verification, opening: Opening, asked: bytes | None) -> None:
+def _check_opened(v: Verification, opening: Opening, requester: bytes | None) -> None:
     """The client of the opening is the one in every cluster shown, and the one who asked.
 
-    `asked` is the commitment to who asked; None for a what-if. The opening is made once, and the proof may be of a
-    later head: rounds of the leaver that were superseded since are open, but no longer shown.
+    `requester` is the commitment to who asked; None for a what-if. The opening is made once, and the proof may be
+    of a later head: rounds of the leaver that were superseded since are open, but no longer shown.
     """
     run_id, client, rounds = opening.run_id, opening.client, v.predicate.rounds
     if run_id != v.promised.run:
         raise VerificationError("the opening is of another run")
-    if (opening.salt is None) != (asked is None):
+    if (opening.salt is None) != (requester is None):
         raise VerificationError("the opening of a what-if is no opening of an erasure, nor the reverse")
-    if opening.salt is not None and commit_client(run_id=run_id, salt=opening.salt, client=client) != asked:
+    if opening.salt is not None and commit_client(run_id=run_id, salt=opening.salt, client=client) != requester:
         raise VerificationError("it does not open the request: somebody else asked")
     gone, leaves = set(rounds.superseded if rounds else ()), [opened.leaf for opened in opening.rounds]
     standing = [opened for opened in opening.rounds if opened.leaf not in gone]
-    places = [(cluster.leaf, cluster.slot) for cluster, _ in v.shown]
-    if [(opened.leaf, opened.slot) for opened in standing] != places or leaves != sorted(set(leaves)):
+    slots = [(cluster.leaf, cluster.slot) for cluster, _ in v.shown]
+    if [(opened.leaf, opened.slot) for opened in standing] != slots or leaves != sorted(set(leaves)):
         raise VerificationError("the opening is not of the slots that the proof shows")
     for opened, (cluster, leaf) in zip(standing, v.shown, strict=True):
         made = commit(
