@@ -17,7 +17,7 @@ from disavow.cli.claims import (
     say,
 )
 from disavow.cli.curves import Curve, figure
-from disavow.cli.forecast import DELTA, POINTS, Asked, calibrate, foretell
+from disavow.cli.forecast import DELTA, POINTS, AccountOptions, calibrate, foretell
 from disavow.cli.options import check_plot, require, write_plot
 from disavow.cli.output import print_json, results
 from disavow.cli.status import drawn_in_words, odds_in_words
@@ -35,7 +35,7 @@ _SIGMAS = (1e-3, 1e6)
 _NUMBERS = (1e-12, 1e12)
 
 
-def account_for(run: Path | None, options: Asked, *, plot: Path | None, as_json: bool) -> None:
+def account_for(run: Path | None, options: AccountOptions, *, plot: Path | None, as_json: bool) -> None:
     """The account of a run, or of one that is only thought of."""
     _check(run, options)
     if plot is not None:
@@ -48,7 +48,7 @@ def account_for(run: Path | None, options: Asked, *, plot: Path | None, as_json:
         foretell(options, plot=plot, as_json=as_json)
 
 
-def _check(run: Path | None, options: Asked) -> None:
+def _check(run: Path | None, options: AccountOptions) -> None:
     """Refuse, before any work, what no run could have."""
     given = {name: value for name, value in asdict(options).items() if value is not None}
     delta = given.get("delta", DELTA)
@@ -79,7 +79,7 @@ def _check(run: Path | None, options: Asked) -> None:
     require(1 <= parameters <= _MOST_PARAMETERS, "parameters", parameters, f"1 to {_MOST_PARAMETERS:,}")
 
 
-def _of_run(directory: Path, options: Asked, *, plot: Path | None, as_json: bool) -> None:
+def _of_run(directory: Path, options: AccountOptions, *, plot: Path | None, as_json: bool) -> None:
     """What its executed rounds have cost."""
     from disavow.ledger import Ledger
     from disavow.runs import budget_of, settings_of

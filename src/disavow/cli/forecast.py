@@ -40,7 +40,7 @@ _DIGITS = 5
 
 
 @dataclass(frozen=True)
-class Asked:
+class AccountOptions:
     """What was said on the command line; None for what was not."""
 
     rounds: int | None = None
@@ -55,7 +55,7 @@ class Asked:
     parameters: int | None = None
 
 
-def foretell(options: Asked, *, plot: Path | None, as_json: bool) -> None:
+def foretell(options: AccountOptions, *, plot: Path | None, as_json: bool) -> None:
     """What so much noise would give."""
     setting, delta, sigma = _setting(options), options.delta or DELTA, options.sigma or 1.0
     tau, parameters = setting.tau_of(sigma), _parameters(options)
@@ -129,7 +129,7 @@ def _curves_of_plan(setting: Setting, sigma: float, delta: float) -> list[Curve]
 # -- the noise for a figure --------------------------------------------------------------------------------------
 
 
-def calibrate(options: Asked, epsilon: float, *, plot: Path | None, as_json: bool) -> None:
+def calibrate(options: AccountOptions, epsilon: float, *, plot: Path | None, as_json: bool) -> None:
     """The noise that keeps to ε."""
     setting, delta, parameters = _setting(options), options.delta or DELTA, _parameters(options)
     found = {
@@ -190,7 +190,7 @@ def _curves_of_calibration(setting: Setting, found: dict[str, float], delta: flo
     ]
 
 
-def _setting(options: Asked) -> Setting:
+def _setting(options: AccountOptions) -> Setting:
     sizes = fixed_sizes(options.clients or 0, options.k or 1)
     return Setting(options.rounds or 1, sizes, options.clip or _CLIP, options.representatives or 1)
 
@@ -200,7 +200,7 @@ def _unit(setting: Setting) -> str:
     return "2C" if setting.representatives == 1 else f"2C/{setting.representatives}"
 
 
-def _parameters(options: Asked) -> int:
+def _parameters(options: AccountOptions) -> int:
     """How many numbers the model has; networks are those for 28x28 pixels and ten classes, as in the paper."""
     if options.parameters is not None:
         return options.parameters
@@ -212,7 +212,7 @@ def _parameters(options: Asked) -> int:
     return layout_of(build(name, (1, 28, 28), 10, seed=0)).size
 
 
-def _network(options: Asked) -> str:
+def _network(options: AccountOptions) -> str:
     return "" if options.parameters is not None else options.model or _MODEL
 
 

@@ -27,7 +27,7 @@ from disavow.proof.summary import (
     summary_in_words,
     unchanged_in_words,
 )
-from disavow.proof.verify import Asked, Report, TrustedKey, examine
+from disavow.proof.verify import Report, TrustedKey, VerificationInputs, examine
 
 _HEADER = "round  slots  withdrawn  survivors  spread/update  pairs within Δ  displacement  log10 of the odds"
 _PROMISED = (
@@ -41,7 +41,7 @@ def show(proof: Path, *, key: Path | None, as_json: bool) -> None:
     data = read_bytes(proof)
     statement = decode_statement(Envelope.decode(data).statement)
     trusted = trusted_keys(key) if key else _own_key(statement)
-    report = examine(Asked(proof=data, trusted=trusted, what_if=statement.what_if))
+    report = examine(VerificationInputs(proof=data, trusted=trusted, what_if=statement.what_if))
     if report.history is None or report.failure is not None:
         raise VerificationError(f"the proof does not hold: {report.failure}")
     document = _document(statement, report, trusted=key is not None)

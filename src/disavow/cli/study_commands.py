@@ -122,8 +122,8 @@ def account(
     """
     with needs("train"):
         from disavow.cli import account as command
-        from disavow.cli.forecast import Asked
-    options = Asked(rounds, clients, k, representatives, sigma, epsilon, delta, clip, model, parameters)
+        from disavow.cli.forecast import AccountOptions
+    options = AccountOptions(rounds, clients, k, representatives, sigma, epsilon, delta, clip, model, parameters)
     command.account_for(run, options, plot=plot, as_json=json)
 
 

@@ -47,7 +47,7 @@ from disavow.proof.statement import (
     leaf_hashes,
 )
 from disavow.proof.validation import write_figure
-from disavow.proof.verify import Asked, TrustedKey, examine
+from disavow.proof.verify import TrustedKey, VerificationInputs, examine
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +210,7 @@ def refuse_too_large(reader: Reader, erasure: int, *, at: datetime) -> None:
 
 
 def _refuse_invalid(sealed: bytes, opening: bytes, signer: Signer, request: int) -> None:
-    report = examine(Asked(sealed, [TrustedKey(signer.public)], opening=opening))
+    report = examine(VerificationInputs(sealed, [TrustedKey(signer.public)], opening=opening))
     if report.failed is not None:
         raise IntegrityError(
             f"the proof of request {request} does not hold (check {report.failed.number}, {report.failed.name}: "
@@ -297,7 +297,7 @@ def sign_late(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
     if not hashes or hashes != logged[: len(hashes)] or kept.what_if:
         raise IntegrityError("the unsigned statement is not one of this run; it is not signed")
     sealed = Proof(kept, Checkpoint(origin_of(ledger.run_id), len(hashes), root_of(hashes))).sealed(signer)
-    report = examine(Asked(sealed, [TrustedKey(signer.public)]))
+    report = examine(VerificationInputs(sealed, [TrustedKey(signer.public)]))
     if report.failed is not None:
         raise IntegrityError(f"the unsigned statement does not hold ({report.failed.detail}); it is not signed")
     return sealed
@@ -329,7 +329,7 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer, *, word: bytes | Non
         raise ProofTooLarge(
             f"the proof cannot be renewed: {reason}; the one that was kept stays good, as of its head"
         ) from None
-    report = examine(Asked(sealed, [TrustedKey(signer.public)]))
+    report = examine(VerificationInputs(sealed, [TrustedKey(signer.public)]))
     if report.failed is not None:
         raise IntegrityError(f"the renewed proof does not hold ({report.failed.detail}); it is not written")
     return sealed

@@ -46,7 +46,7 @@ from disavow.proof.notes import KeyIndex, PublicKey
 from disavow.proof.opening import Opening
 from disavow.proof.receipt import Receipt, check_receipt, decode_receipt
 from disavow.proof.statement import decode_statement
-from disavow.proof.verify import Asked, Report, TrustedKey, verify
+from disavow.proof.verify import Report, TrustedKey, VerificationInputs, verify
 from disavow.proof.word import SignedWord
 
 _CLIENT, _KEY, _SINCE, _QUESTION = "client.txt", "server.pub", "since.txt", "asked.txt"
@@ -352,7 +352,7 @@ class Evidence:
             trusted = [TrustedKey(self._trusted(run))]
             span = self._span(run, proof, opening)
             receipts = self._receipts_in(run, span)
-            report = verify(Asked(proof, trusted, opening=opening, receipts=receipts))
+            report = verify(VerificationInputs(proof, trusted, opening=opening, receipts=receipts))
             known = self._is_own(Opening.decode(opening).client, pinned)
             remarks = self._compare(run, report, Opening.decode(opening), span)
         except DisavowError as wrong:

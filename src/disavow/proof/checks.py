@@ -41,7 +41,7 @@ from disavow.proof.noise import check_noise
 from disavow.proof.notes import Checkpoint, KeyIndex, PublicKey, open_checkpoint, open_with_any, origin_of
 from disavow.proof.opening import Opening, refuse_other_client
 from disavow.proof.receipt import Receipt, check_receipt, decode_receipt
-from disavow.proof.report import Asked, Report
+from disavow.proof.report import Report, VerificationInputs
 from disavow.proof.statement import (
     AnyCluster,
     AnyPredicate,
@@ -82,9 +82,9 @@ class Verification:
     history: History  # rounds
     shown: list[tuple[AnyCluster, RoundLeaf]]  # clusters
 
-    def __init__(self, asked: Asked, report: Report) -> None:
-        self.asked, self.report = asked, report
-        self.keys = KeyIndex.of(asked.trusted)
+    def __init__(self, inputs: VerificationInputs, report: Report) -> None:
+        self.inputs, self.report = inputs, report
+        self.keys = KeyIndex.of(inputs.trusted)
 
     @property
     def predicate(self) -> AnyPredicate:
@@ -97,13 +97,13 @@ class Verification:
 
 def check_readable(v: Verification) -> str:
     """The proof is an envelope in canonical form, within the limits."""
-    v.envelope = Envelope.decode(v.asked.proof)
-    return f"{len(v.asked.proof):,} bytes in canonical form"
+    v.envelope = Envelope.decode(v.inputs.proof)
+    return f"{len(v.inputs.proof):,} bytes in canonical form"
 
 
 def check_signature(v: Verification) -> str:
     """It is signed by a key that is trusted, and was not revoked."""
-    v.signer = v.envelope.signer([trusted.key for trusted in v.asked.trusted])
+    v.signer = v.envelope.signer([trusted.key for trusted in v.inputs.trusted])
     v.keys.refuse_revoked(v.signer, "the proof")
     return f"by {v.signer.name} ({v.signer.id[:16]})"
 
@@ -111,9 +111,9 @@ def check_signature(v: Verification) -> str:
 def check_statement(v: Verification) -> str:
     """The statement is of a type and version that is known, and of the kind that was asked for."""
     v.statement = v.report.statement = decode_statement(v.envelope.statement)
-    if v.statement.what_if and not v.asked.what_if:
+    if v.statement.what_if and not v.inputs.what_if:
         raise VerificationError("this is a what-if about a client that is still in: nothing was erased")
-    if v.asked.what_if and not v.statement.what_if:
+    if v.inputs.what_if and not v.statement.what_if:
         raise VerificationError("this is an erasure, not a what-if")
     version = MAPPED if isinstance(v.predicate, MappedPredicate) else VERSION
     return f"{'what-if' if v.statement.what_if else 'erasure'}, version {version}"
@@ -152,10 +152,10 @@ def check_log(v: Verification) -> str:
 
 def check_history(v: Verification) -> str | None:
     """A checkpoint that somebody kept is a prefix of this log."""
-    if v.asked.checkpoint is None:
+    if v.inputs.checkpoint is None:
         return None
     try:
-        note = v.asked.checkpoint.decode("utf-8")
+        note = v.inputs.checkpoint.decode("utf-8")
     except UnicodeDecodeError:
         raise Unreadable("the older checkpoint is not UTF-8") from None
     kept = open_with_any(note, v.keys, "the older checkpoint", cosigned=True)
@@ -186,7 +186,7 @@ def check_policy(v: Verification) -> str:
     if keys[-1] is not None and keys[-1] != v.signer:
         raise VerificationError("the log is to be signed with another key than the one that signed the proof")
     last = latest_time(v.leaves)
-    mine = [trusted for trusted in v.asked.trusted if trusted.key == v.signer]
+    mine = [trusted for trusted in v.inputs.trusted if trusted.key == v.signer]
     if keys[-1] is not None:
         allowed = any(trusted.in_use(last) for trusted in mine)
     else:  # it was signed late, nobody knows when, but after its last leaf: the key may be younger than that
@@ -203,7 +203,7 @@ def check_policy(v: Verification) -> str:
 def check_rounds(v: Verification) -> str:
     """Standing rounds run from 1 to the head without gap, each from the model before it."""
     v.history = v.report.history = replay(v.leaves)
-    times, now = [leaf.time for leaf in v.leaves], v.asked.now
+    times, now = [leaf.time for leaf in v.leaves], v.inputs.now
     ahead = [time for time in times if now is not None and time > now]
     if ahead:
         v.report.warnings.append(
@@ -575,18 +575,18 @@ def _check_leaver_rounds(
 
 def check_opening(v: Verification) -> str | None:
     """The client of the opening is the leaver."""
-    if v.asked.opening is None and v.asked.client is None:
+    if v.inputs.opening is None and v.inputs.client is None:
         return None
-    if v.asked.opening is None:
+    if v.inputs.opening is None:
         raise VerificationError("a client was asked for, and no opening says whom the proof is about")
-    opening = Opening.decode(v.asked.opening)
+    opening = Opening.decode(v.inputs.opening)
     requester, said = None, v.predicate
     if said.withdrawal is not None and said.request is not None:  # the verdict was checked: it is no what-if
         withdrawal = v.history.withdrawals[said.withdrawal]
         requester = withdrawal.requests[said.request].client if isinstance(withdrawal, WithdrawalLeaf) else None
     _check_opened(v, opening, requester)
     _check_opened_records(opening, erased_records(said))
-    refuse_other_client(opening.client, v.asked.client, "the opening")
+    refuse_other_client(opening.client, v.inputs.client, "the opening")
     if requester is None and not opening.rounds:
         return "nothing in the log tells who it is: the client was in no round, and has not asked"
     v.report.opening = opening
@@ -635,9 +635,9 @@ def _check_opened(v: Verification, opening: Opening, requester: bytes | None) ->
 
 def check_receipts(v: Verification) -> str | None:
     """What the client kept lies in this log, opened or superseded."""
-    if not v.asked.receipts:
+    if not v.inputs.receipts:
         return None
-    receipts = [decode_receipt(data) for data in v.asked.receipts]
+    receipts = [decode_receipt(data) for data in v.inputs.receipts]
     shown, standing = {(cluster.leaf, cluster.slot) for cluster, _ in v.shown}, set(v.history.standing)
     superseded = None if v.predicate.rounds is None else set(v.predicate.rounds.superseded)
     for receipt in receipts:
@@ -668,10 +668,10 @@ def check_model(v: Verification) -> str | None:
     """The subject is the model of the last standing round; and it is the file given."""
     if v.statement.model != v.history.model:
         raise VerificationError("the subject is not the model that the last standing round produced")
-    if v.asked.model is None:
+    if v.inputs.model is None:
         return None
-    if v.asked.model != v.statement.model:
-        raise _other_model(v, v.asked.model)
+    if v.inputs.model != v.statement.model:
+        raise _other_model(v, v.inputs.model)
     return f"the model file is the subject, {v.statement.model[:16]}"
 
 
@@ -690,9 +690,9 @@ def _other_model(v: Verification, given: str) -> VerificationError:
 
 def check_word(v: Verification) -> str | None:
     """A client's signed word that it removed the records is the one in the proof, and holds."""
-    if v.asked.word is None:
+    if v.inputs.word is None:
         return None
-    given, said = SignedWord.decode(v.asked.word), erased_records(v.predicate)
+    given, said = SignedWord.decode(v.inputs.word), erased_records(v.predicate)
     if said is None:
         raise VerificationError("a word was given, and the proof is about no records")
     if said.word != given.digest:

@@ -18,7 +18,7 @@ from typing import Any
 from disavow.errors import BadRequest, DisavowError, NotFound, TooLarge, TooManyRequests
 from disavow.proof.envelope import LARGEST
 from disavow.proof.keys import LIST, PUBLIC, child_environment, keys_in, trusted_keys
-from disavow.proof.verify import Asked, examine
+from disavow.proof.verify import VerificationInputs, examine
 
 LONGEST_SECONDS = 20
 _MEMORY = 2 << 30
@@ -91,7 +91,7 @@ def _main() -> None:
     now = datetime.now(UTC).isoformat(timespec="microseconds")
     try:
         trusted = trusted_keys(Path(sys.argv[1])) if key is None else keys_in(key, "the key")
-        report = examine(Asked(proof=data, trusted=trusted, now=now))
+        report = examine(VerificationInputs(proof=data, trusted=trusted, now=now))
     except DisavowError as error:
         document: dict[str, Any] = {
             "valid": False,
