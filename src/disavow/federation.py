@@ -79,7 +79,7 @@ from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.leaves import log_size
 from disavow.proof.notes import Signer
 from disavow.proof.statement import decode_statement
-from disavow.record_requests import Asked, Clients, checked, looking, refuse_erased, what_is_asked, why_not
+from disavow.record_requests import Clients, ErasureScope, checked, looking, refuse_erased, scope_of, why_not
 from disavow.request_register import DueRequest, Register, due_first
 from disavow.results import (
     Answer,
@@ -683,7 +683,7 @@ class Federation:
                     reason = why_not(transaction, number, client, task.record_keys(client))
                     refusal_of = None if reason is None else Decision(_LOOKED_UP_BY, self.clock(), reason)
                     transaction.note_checked(number, refusal_of)
-            ledger.drop_asked(number)  # of one that is refused now
+            ledger.delete_request_details(number)  # of one that is refused now
         return None
 
     # -- purge -------------------------------------------------------------------------------------------------
@@ -1016,9 +1016,9 @@ class Federation:
             raise RequestNotOpen(
                 f"request {number} is for clients who were forgotten: there is nothing to forecast"
             )
-        asked = Asked(clients=(request.client,))
+        asked = ErasureScope(clients=(request.client,))
         if request.records is not None:
-            asked = Asked(records={request.client: self.ledger.records_asked(number)})
+            asked = ErasureScope(records={request.client: self.ledger.requested_records(number)})
         return self._prospect(self.ledger, asked, retrain=retrain)
 
     def refuse(self, number: int, *, by: str, reason: str) -> ErasureRequest:
@@ -1171,7 +1171,7 @@ class Federation:
             UnknownRecord: A client does not hold one of the records.
 
         """
-        asked = self._checked(what_is_asked(clients, records, everywhere), unchecked=unchecked)
+        asked = self._checked(scope_of(clients, records, everywhere), unchecked=unchecked)
         told = self._prospect(self.ledger, asked, retrain=retrain)
         trains = told.refusal is None and told.forecast is not None and _trains(told.forecast)
         if try_loading and self.own_engine is None and trains:
@@ -1239,7 +1239,7 @@ class Federation:
             RunInUse: Another process holds the run, and has not answered in time; the requests stay placed.
 
         """
-        settings, asked = self.settings, what_is_asked(clients, records, everywhere)
+        settings, asked = self.settings, scope_of(clients, records, everywhere)
         openings = None if self.openings is None else self.openings.expanduser().absolute()
         check_openings(openings or default_openings(self.directory), self.directory)
         # a wrong passphrase is refused here, before anything is placed
@@ -1267,7 +1267,7 @@ class Federation:
         found = {request.number: self._with_approval(request) for request in ledger.requests(numbers)}
         return Answer({client: found[number] for client, number in placed.items()}, refusal)
 
-    def _place(self, asked: Asked, openings: Path | None, *, by: str, reason: str) -> dict[str, int]:
+    def _place(self, asked: ErasureScope, openings: Path | None, *, by: str, reason: str) -> dict[str, int]:
         """Place the requests; whoever was answered before has its request already. Their numbers, by client."""
         ledger, at = self.ledger, self.clock()
         if asked.records:
@@ -1279,7 +1279,7 @@ class Federation:
         placed |= {client: request.number for client, request in before.items() if request is not None}
         return {client: placed[client] for client in asked.clients}
 
-    def _checked(self, asked: Asked, *, unchecked: bool) -> Asked:
+    def _checked(self, asked: ErasureScope, *, unchecked: bool) -> ErasureScope:
         """Refuse records that nobody has, or that cannot be erased; find who holds those to erase everywhere."""
         if not asked.names_records:
             return asked
@@ -1450,14 +1450,14 @@ class Federation:
         except ConfigError as error:
             raise CannotRetrain(str(error)) from error
 
-    def _prospect(self, ledger: Ledger, asked: Asked, *, retrain: bool) -> Prospect:
+    def _prospect(self, ledger: Ledger, asked: ErasureScope, *, retrain: bool) -> Prospect:
         try:
             return self._prospect_now(ledger, asked, retrain=retrain)
         except UnknownClient:
             # another process may have answered it between two reads: then it is found among the answered ones
             return self._prospect_now(ledger, asked, retrain=retrain)
 
-    def _prospect_now(self, ledger: Ledger, asked: Asked, *, retrain: bool) -> Prospect:
+    def _prospect_now(self, ledger: Ledger, asked: ErasureScope, *, retrain: bool) -> Prospect:
         with ledger.snapshot() as snapshot:
             found = {client: self._request_of(snapshot, client) for client in asked.clients}
             found |= {client: snapshot.find_record_request(client, keys) for client, keys in asked.records.items()}

@@ -171,7 +171,7 @@ def show(directory: Path, number: int, *, as_json: bool) -> None:
     """Show a request with its history, and what answering it would do."""
     with Federation.open(directory) as federation:
         request = federation.request(number)
-        records = () if _sealed(request) else federation.ledger.records_asked(number)
+        records = () if _sealed(request) else federation.ledger.requested_records(number)
         digest, foreseen = None, None
         if request.pending and not request.judged:
             try:

@@ -106,7 +106,7 @@ class RemovalWords:
     def _records_of(self, client: str) -> dict[int, tuple[str, ...]]:
         """The keys of the records that a client's judged requests name, as far as they can be known here."""
         open_ones = self._ledger.requests(list(self._ledger.words_wanted(client)))
-        found = {each.number: self._ledger.records_asked(each.number) for each in open_ones if each.judged}
+        found = {each.number: self._ledger.requested_records(each.number) for each in open_ones if each.judged}
         for opened in self._opened.all():
             if opened.client == client and opened.for_records and opened.number not in found:
                 found[opened.number] = opened.records

@@ -48,7 +48,7 @@ from disavow.ledger.releases import note_release
 from disavow.ledger.requests import (
     cancel,
     decide,
-    drop_asked,
+    delete_request_details,
     give_up_forgotten,
     note_not_held,
     note_word,
@@ -456,7 +456,7 @@ class Ledger(Reader):
         with self._begin() as connection:
             journal.complete_record_requests(connection, self.members)
             number = cancel(connection, self.members, client, Decision(by, at, reason))
-        self.drop_asked(number)
+        self.delete_request_details(number)
         return number
 
     def decide_request(
@@ -472,12 +472,12 @@ class Ledger(Reader):
         with self._begin() as connection:
             decide(connection, self.members, number, kind, decision, until=until, interim=interim)
         if kind in (EventKind.CANCELLED, EventKind.REFUSED):
-            self.drop_asked(number)
+            self.delete_request_details(number)
 
-    def drop_asked(self, number: int) -> None:
+    def delete_request_details(self, number: int) -> None:
         """Delete what a request that was given up asked for; see `requests.drop_asked`."""
         with self._begin() as connection:
-            drop_asked(connection, self.keyring, number)
+            delete_request_details(connection, self.keyring, number)
 
     def readmit(self, client: str, decision: Decision) -> None:
         """Let somebody who was forgotten be a client again, under a new key; see `readmission.readmit`."""

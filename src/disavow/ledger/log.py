@@ -183,7 +183,7 @@ def commit_requested_records(members: Members, request: sa.Row[Any], salts: Requ
     """The commitment to the records that a request names; None of a whole client."""
     if request.records is None:
         return None
-    records = members.keyring.asked_records(request.client, request.nonce)
+    records = members.keyring.requested_records(request.client, request.nonce)
     if len(records) != request.records:
         raise IntegrityError(
             f"request {request.id} names {request.records} records, and the keyring has {len(records)} of them; "

@@ -477,9 +477,9 @@ class Reader(ABC):
         """The request of a client for just these records that waits, or has its verdict and is not answered yet."""
         return self._read(requests.find_for_records, self.members, client, records)
 
-    def records_asked(self, number: int) -> tuple[str, ...]:
+    def requested_records(self, number: int) -> tuple[str, ...]:
         """The records that a request names; none once its client is forgotten, or if it is for a whole client."""
-        return self._read(requests.records_asked, self.keyring, number)
+        return self._read(requests.requested_records, self.keyring, number)
 
     def unchecked_requests(self) -> tuple[int, ...]:
         """The numbers of requests for records that wait for somebody to look the records up in the task."""

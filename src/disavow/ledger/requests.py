@@ -249,7 +249,7 @@ def _find_duplicate(connection: sa.Connection, keyring: Keyring, client: int, re
     mine = sa.or_(requests.c.client == client, requests.c.successor == client)
     query = sa.select(requests).where(mine, requests.c.records == len(records), in_force())
     for row in connection.execute(query.order_by(requests.c.id)):
-        if set(keyring.asked_records(row.client, row.nonce)) == records:
+        if set(keyring.requested_records(row.client, row.nonce)) == records:
             number: int = row.id
             return number
     return None
@@ -264,10 +264,10 @@ def find_for_records(
     return None if number is None else next(iter(listed(connection, members, [number])), None)
 
 
-def records_asked(connection: sa.Connection, keyring: Keyring, number: int) -> tuple[str, ...]:
+def requested_records(connection: sa.Connection, keyring: Keyring, number: int) -> tuple[str, ...]:
     """See `Reader.records_asked`."""
     row = connection.execute(sa.select(requests).where(requests.c.id == number)).one()
-    return () if row.client is None or row.records is None else keyring.asked_records(row.client, row.nonce)
+    return () if row.client is None or row.records is None else keyring.requested_records(row.client, row.nonce)
 
 
 def records_waiting(connection: sa.Connection, keyring: Keyring, client: str) -> set[str]:
@@ -277,7 +277,7 @@ def records_waiting(connection: sa.Connection, keyring: Keyring, client: str) ->
         return set()
     mine = sa.select(requests).where(requests.c.client == found.number, requests.c.records.is_not(None))
     rows = connection.execute(mine.where(requests.c.erasure.is_(None), in_force())).all()
-    return {record for row in rows for record in keyring.asked_records(row.client, row.nonce)}
+    return {record for row in rows for record in keyring.requested_records(row.client, row.nonce)}
 
 
 def words_wanted(connection: sa.Connection, members: Members, client: str) -> dict[int, bytes]:
@@ -355,7 +355,7 @@ def give_up_forgotten(connection: sa.Connection, keyring: Keyring, *, at: dateti
     waiting = connection.execute(query.where(requests.c.client != UNKNOWN)).all()
     known = keyring.by_number([row.client for row in waiting])
     lost = [row for row in waiting if row.client not in known]
-    moved = keyring.asked_by([row.nonce for row in lost])
+    moved = keyring.clients_of_requests([row.nonce for row in lost])
     for row in lost:
         if row.nonce in moved:
             changed = requests.update().where(requests.c.id == row.id)
@@ -485,7 +485,7 @@ def decide(
     )
 
 
-def drop_asked(connection: sa.Connection, keyring: Keyring, number: int) -> None:
+def delete_request_details(connection: sa.Connection, keyring: Keyring, number: int) -> None:
     """Delete what a request that was given up asked for: its records, and the folder unless another one waits.
 
     Only once it is committed that the request was given up: a request that still waits must not lose what it names.
@@ -499,7 +499,7 @@ def drop_asked(connection: sa.Connection, keyring: Keyring, number: int) -> None
     row = connection.execute(sa.select(requests).where(requests.c.id == number)).one()
     if row.client is None or (row.cancelled_at is None and row.refused_at is None):
         return
-    keyring.forget_asked(row.nonce)
+    keyring.forget_requested_records(row.nonce)
     others = sa.select(requests.c.id).where(requests.c.client == row.client, in_force())
     if connection.execute(others).first() is None:
         keyring.ask_openings([row.client], None)  # whoever asks again asks for its own folder
@@ -688,12 +688,13 @@ def _judged(
     for row in found:
         if row.client in known:
             columns = {name: value for name, value in row._mapping.items() if name not in ("nonce", "records")}
+            records = None if row.records is None else members.keyring.requested_records(row.client, row.nonce)
             judged.append(
                 JudgedRequest(
                     **columns,
                     openings=members.keyring.openings(row.client),
                     salts=members.request_salts(row.client, row.nonce),
-                    records=None if row.records is None else members.keyring.asked_records(row.client, row.nonce),
+                    records=records,
                 )
             )
     return tuple(judged)
