@@ -202,7 +202,7 @@ class Keyring:
 
     def _fill(self) -> None:
         secret = secrets.token_bytes(KEY_BYTES)
-        self._files.write(1, {SECRET: secret}, places=_PLACES)
+        self._files.write(1, {SECRET: secret}, capacity=_PLACES)
         with closing(connect(self._table.path, "rwc")) as connection:
             self._table.path.chmod(PRIVATE_FILE)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -608,7 +608,7 @@ class Keyring:
                 sealed = self._seal(client.first, number, f"asked/{request.hex()}", json.dumps(list(records)))
                 connection.execute("INSERT OR REPLACE INTO asked VALUES (?, ?, ?)", [request, number, sealed])
 
-    def asked_records(self, number: int, request: bytes) -> tuple[str, ...]:
+    def requested_records(self, number: int, request: bytes) -> tuple[str, ...]:
         """The records that a request of a client names; none where that client has been forgotten.
 
         Args:
@@ -625,7 +625,7 @@ class Keyring:
         opened = self._open_sealed(known[0].first, number, f"asked/{request.hex()}", found[0])
         return tuple(json.loads(opened))
 
-    def asked_by(self, requests: Sequence[bytes]) -> dict[bytes, int]:
+    def clients_of_requests(self, requests: Sequence[bytes]) -> dict[bytes, int]:
         """Whose these requests are: of those that name records, or went on waiting under a client's next key.
 
         Args:
@@ -638,7 +638,7 @@ class Keyring:
         with self._reading() as connection:
             return dict(_among(connection, "SELECT request, client FROM asked WHERE request", requests))
 
-    def forget_asked(self, request: bytes) -> None:
+    def forget_requested_records(self, request: bytes) -> None:
         """Delete which records a request names: it was cancelled."""
         with self._writing() as connection:
             connection.execute("DELETE FROM asked WHERE request = ?", [request])
@@ -957,7 +957,7 @@ class Keyring:
             raise self._table.unusable(error) from None
 
     def _write_keys(self, epoch: int, keys: Mapping[int, bytes], *, places: int, new: bool = False) -> None:
-        self._files.write(epoch, keys, places=places, new=new)
+        self._files.write(epoch, keys, capacity=places, new=new)
 
     def _load(self, connection: sqlite3.Connection, query: str) -> list[ClientKey]:
         """Read all clients whose rows a query finds, with their keys."""
