@@ -17,7 +17,7 @@ from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.journal import CLIENT_LEAVES
 from disavow.ledger.keyring import Keyring
-from disavow.ledger.keyring_table import TABLE
+from disavow.ledger.keyring.table import TABLE
 from disavow.ledger.requests import NewRequest
 from disavow.rounds.options import now
 from tests.erasure.random_task import RandomTask, settings_of
