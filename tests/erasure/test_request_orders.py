@@ -129,7 +129,7 @@ def test_nothing_is_judged_of_which_the_keyring_has_lost_the_records(tmp_path: P
     number = ask_for_record(run)
     with Federation.open(run, TASK) as federation:
         with closing(sqlite3.connect(federation.ledger.keyring.folder / TABLE)) as table:
-            [nonce] = table.execute("SELECT request FROM asked").fetchone()
+            [nonce] = table.execute("SELECT request FROM requests").fetchone()
         federation.ledger.keyring.forget_asked(nonce)
         with refuses(IntegrityError):
             federation.answer()

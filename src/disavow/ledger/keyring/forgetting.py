@@ -42,7 +42,7 @@ class Forgetting(KeyringStore):
             if marked:
                 change = "UPDATE clients SET marked = 1, sealed = NULL, openings = NULL WHERE number = ?"
                 connection.executemany(change, [[number] for number in marked])
-                connection.executemany("DELETE FROM asked WHERE client = ?", [[number] for number in marked])
+                connection.executemany("DELETE FROM requests WHERE client = ?", [[number] for number in marked])
                 note_change(connection, more=-left)
                 # the run has come to where they are withdrawn: one from before that was not killed, but restored
                 connection.execute("UPDATE facts SET value = '' WHERE name = 'pending'")

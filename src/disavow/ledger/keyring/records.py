@@ -20,7 +20,7 @@ class Records(Clients):
     """Requests for records, erased records, and the successors of clients who had some erased."""
 
     def ask_openings(self, numbers: Sequence[int], folder: str | None) -> None:
-        """Keep the folder that was asked for clients' openings, sealed under their keys; None: none is.
+        """Keep the folder that clients' openings are to go to, sealed under their keys; None: none is.
 
         It is durable once `advance` is, which follows it before the run commits.
         """
@@ -31,7 +31,7 @@ class Records(Clients):
                 connection.execute("UPDATE clients SET openings = ? WHERE number = ?", [sealed, number])
 
     def openings(self, number: int) -> str | None:
-        """The folder that was asked for a client's opening; None where none was."""
+        """The folder that a client's opening is to go to; None where none was named."""
         with self._reading() as connection:
             found = connection.execute("SELECT openings FROM clients WHERE number = ?", [number]).fetchone()
             if found is None or found[0] is None:
@@ -50,8 +50,8 @@ class Records(Clients):
         """
         with self._writing() as connection:
             for client in self._load_by(connection, "number", [number]):
-                sealed = self._seal(client.first, number, f"asked/{request.hex()}", json.dumps(list(records)))
-                connection.execute("INSERT OR REPLACE INTO asked VALUES (?, ?, ?)", [request, number, sealed])
+                sealed = self._seal(client.first, number, f"request/{request.hex()}", json.dumps(list(records)))
+                connection.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?)", [request, number, sealed])
 
     def asked_records(self, number: int, request: bytes) -> tuple[str, ...]:
         """The records that a request of a client names; none where that client has been forgotten.
@@ -62,12 +62,12 @@ class Records(Clients):
 
         """
         with self._reading() as connection:
-            query = "SELECT sealed FROM asked WHERE request = ? AND client = ?"
+            query = "SELECT sealed FROM requests WHERE request = ? AND client = ?"
             found = connection.execute(query, [request, number]).fetchone()
             known = self._load_by(connection, "number", [number])
         if found is None or not known:
             return ()
-        opened = self._open_sealed(known[0].first, number, f"asked/{request.hex()}", found[0])
+        opened = self._open_sealed(known[0].first, number, f"request/{request.hex()}", found[0])
         return tuple(json.loads(opened))
 
     def asked_by(self, requests: Sequence[bytes]) -> dict[bytes, int]:
@@ -81,12 +81,12 @@ class Records(Clients):
 
         """
         with self._reading() as connection:
-            return dict(rows_among(connection, "SELECT request, client FROM asked WHERE request", requests))
+            return dict(rows_among(connection, "SELECT request, client FROM requests WHERE request", requests))
 
     def forget_asked(self, request: bytes) -> None:
         """Delete which records a request names: it was cancelled."""
         with self._writing() as connection:
-            connection.execute("DELETE FROM asked WHERE request = ?", [request])
+            connection.execute("DELETE FROM requests WHERE request = ?", [request])
 
     def exclusions(self, ids: Sequence[str] | None = None) -> dict[str, Exclusions]:
         """Read which records of clients were erased.
@@ -176,30 +176,30 @@ class Records(Clients):
                 if connection.execute(replaced, [PREDECESSOR, number, IN_USE]).rowcount:
                     if not connection.execute(replaced, [IN_USE, successor, SUCCESSOR]).rowcount:
                         raise ConfigError(f"the keyring {self.folder} is damaged: it lacks a client's second key")
-                    asked = [request for request, client in (waiting or {}).items() if client == successor]
-                    self._move_asked(connection, asked, number, successor)
+                    moved = [request for request, client in (waiting or {}).items() if client == successor]
+                    self._move_requests(connection, moved, number, successor)
                     changed = True
             if changed:
                 note_change(connection)
         with self._table.guard:
             self._present = None
 
-    def _move_asked(
-        self, connection: sqlite3.Connection, asked: Sequence[bytes], number: int, successor: int
+    def _move_requests(
+        self, connection: sqlite3.Connection, requests: Sequence[bytes], number: int, successor: int
     ) -> None:
         """Seal what requests that wait name, and the folder for their openings, under a successor's key."""
-        if not asked:
+        if not requests:
             return
         [old] = self._load_by(connection, "number", [number])
         [new] = self._load_by(connection, "number", [successor])
-        for request in asked:
-            where = f"asked/{request.hex()}"
-            query = "SELECT sealed FROM asked WHERE request = ? AND client = ?"
+        for request in requests:
+            where = f"request/{request.hex()}"
+            query = "SELECT sealed FROM requests WHERE request = ? AND client = ?"
             found = connection.execute(query, [request, number]).fetchone()
             # one of a whole client names none: its row tells a run that is restored whose it is by now
             text = json.dumps([]) if found is None else self._open_sealed(old.first, number, where, found[0])
             moved = [request, successor, self._seal(new.first, successor, where, text)]
-            connection.execute("INSERT OR REPLACE INTO asked VALUES (?, ?, ?)", moved)
+            connection.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?)", moved)
         [folder] = connection.execute("SELECT openings FROM clients WHERE number = ?", [number]).fetchone()
         if folder is not None:
             text = self._open_sealed(old.first, number, "openings", folder)

@@ -121,5 +121,5 @@ def _states(connection: sqlite3.Connection) -> tuple[RunState | None, RunState |
 
 
 def _note(connection: sqlite3.Connection, state: RunState, pending: str) -> None:
-    told = [(str(state), "state"), (pending, "pending")]
-    connection.executemany("UPDATE facts SET value = ? WHERE name = ?", told)
+    facts = [(str(state), "state"), (pending, "pending")]
+    connection.executemany("UPDATE facts SET value = ? WHERE name = ?", facts)

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-FORMAT = "3"
+FORMAT = "4"
 """Which tables and files a keyring has."""
 
 _BATCH = 500
@@ -19,7 +19,7 @@ CREATE TABLE clients (
     place INTEGER NOT NULL UNIQUE,  -- of its key in each file of keys
     lookup BLOB NOT NULL,  -- keyed hash of its id
     sealed BLOB,  -- its id, sealed under its keys
-    openings BLOB,  -- the folder asked for its opening, sealed under its first key
+    openings BLOB,  -- the folder for its opening, sealed under its first key
     role INTEGER NOT NULL DEFAULT 0,  -- 0: its id leads to it; 1: a successor, not in use yet; 2: a predecessor
     marked INTEGER NOT NULL DEFAULT 0  -- its key is being destroyed: a crash must not lose that
 );
@@ -32,12 +32,12 @@ CREATE TABLE tombstones (
     gone INTEGER NOT NULL DEFAULT 1,  -- 0 while its client is in again
     readmitted BLOB  -- who decided that it may return, when and why, sealed; NULL where it never did
 ) WITHOUT ROWID;
-CREATE TABLE asked (
+CREATE TABLE requests (
     request BLOB PRIMARY KEY,  -- drawn for the request; the run has it, too
     client INTEGER NOT NULL,  -- its number
     sealed BLOB NOT NULL  -- the records that it names, if any, sealed under the client's first key
 ) WITHOUT ROWID;
-CREATE INDEX asked_by ON asked (client);
+CREATE INDEX requests_of ON requests (client);
 CREATE TABLE excluded (
     client BLOB NOT NULL,  -- keyed hash of its id
     record BLOB NOT NULL,  -- keyed hash of a record; see domain.records
