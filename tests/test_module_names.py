@@ -29,7 +29,7 @@ ORDINARY = """
     server services settings sgd show signals simulated sqlite stack stacked state statement states static
     status step sticky store strategies stream study subject summary table tensorboard texts theorem threads tiling
     toml tracing tracker tracking train trained trainer training transaction user validation vectors
-    verification verifier verify versions views watching webhooks without word wording work worker workload
+    verification verifier verify versions views warming watching webhooks without word wording work worker workload
     written
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it

@@ -115,7 +115,7 @@ def test_a_service_with_a_worker_answers_and_stops_cleanly(folder: Path) -> None
     with serving(folder) as served, httpx.Client(base_url=served.url, headers=headers) as http:
         body = {"run": RUN, "client": client}
         assert http.post("/v1/requests", json=body).status_code == 202
-        until(lambda: http.get("/v1/requests/first-1").json()["state"] == "answered", 60)
+        until(lambda: http.get("/v1/requests/first-1").json()["state"] == "answered", 300)
         with httpx.Client(follow_redirects=True) as browser:
             assert "Runs" in browser.get(served.login).text
         worker = served.worker
@@ -123,6 +123,7 @@ def test_a_service_with_a_worker_answers_and_stops_cleanly(folder: Path) -> None
     assert served.process.returncode == 0
     assert not alive(worker)
     assert client not in (folder / "log").read_text()
+    assert "Fatal Python error" not in (folder / "log").read_text()
 
 
 def test_a_worker_ends_with_the_service_that_started_it(folder: Path) -> None:
@@ -196,7 +197,7 @@ def kill_and_go_on(folder: Path, seed: int, receiver: Receiver) -> None:
         threading.Thread(target=file_until_taken, args=(folder, urls, client, headers, found)) for client in leavers
     ]
     with serving(folder) as served:
-        httpx.post(f"{served.url}/v1/webhooks", json={"url": receiver.url}, headers=headers)
+        httpx.post(f"{served.url}/v1/webhooks", json={"url": receiver.url}, headers=headers, timeout=60)
         urls.append(served.url)
         for thread in filing:
             thread.start()
@@ -220,7 +221,7 @@ def kill_and_go_on(folder: Path, seed: int, receiver: Receiver) -> None:
             told = httpx.get(f"{served.url}/v1/requests", headers=headers, timeout=30).json()["requests"]
             return len(told) == len(leavers) and all(each["state"] == "answered" for each in told)
 
-        until(all_answered, 120)
+        until(all_answered, 300)  # a machine with other work to do takes long to load torch twice
         until(lambda: _answered(receiver) >= {1, 2}, 60)
     numbers = [number for number in found.values() if number > 0]
     assert len(set(numbers)) == len(numbers)

@@ -260,7 +260,9 @@ def stop_with_parent() -> None:
     """Stop this process once standard input ends: whoever started it has died, however it died."""
 
     def wait() -> None:
-        while sys.stdin.buffer.read(4096):
+        while os.read(
+            sys.stdin.fileno(), 4096
+        ):  # without a buffer, whose lock would end a clean exit with an abort
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 
