@@ -4,8 +4,8 @@ python -m benchmarks server
 
 Filing: 1,000 clients of a run are filed for by 50 connections at once; the worker trains that run all the while.
 Each filing is durable before it is answered. Pages: a run with 1,000 rounds and 10,000 requests; the median and the
-slowest of ten calls, over a connection that is kept, and the first call before them. Approvals: of that run, each as
-it was forecast. `cpu_ms` is the processor time that the service took for a call, which other work on the machine
+slowest of ten calls, over a connection that is kept, and the first call before them. Approvals: of that run, each
+as it was forecast. `cpu_ms` is the processor time that the service took for a call, which other work on the machine
 hardly changes.
 """
 
@@ -207,7 +207,7 @@ def _approve_some(http: httpx.Client) -> Iterator[float]:
 
 @contextmanager
 def _served(folder: Path, *, worker: bool) -> Iterator[tuple[str, dict[str, str], Callable[[], float]]]:
-    """Serve the runs of a folder in processes of their own; where, a token for it, and what tells its CPU seconds."""
+    """Serve the runs of a folder in processes of their own; where, a token for it, and its CPU seconds so far."""
     state = State(folder / "state")
     roles = frozenset({Role.OPERATOR, Role.VIEWER, Role.APPROVER})
     token, _ = tokens.create(state, name="benchmarks", roles=roles, runs=None, now=time.time(), expires_at=None)

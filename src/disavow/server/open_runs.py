@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +73,7 @@ class OpenRuns:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self._guard = threading.Lock()
+        self._guard, self._approving = threading.Lock(), threading.Lock()
         self._opened: dict[tuple[str, bool], _Opened] = {}
 
     def names(self) -> list[str]:
@@ -88,13 +90,24 @@ class OpenRuns:
         return self._open(name, shared=False)
 
     def to_place(self, name: str) -> Federation:
-        """Give a run, kept open to place requests in it beside whoever holds it, for one thread at a time.
+        """Give a run, kept open to place requests in it beside whoever holds it, for one thread.
 
         Raises:
             NotFound: There is none of this name.
 
         """
         return self._open(name, shared=True)
+
+    @contextmanager
+    def to_approve(self, name: str) -> Iterator[Federation]:
+        """Give the same to one thread after the other: an approval takes several of its few connections.
+
+        Raises:
+            NotFound: There is none of this name.
+
+        """
+        with self._approving:
+            yield self.to_place(name)
 
     def _open(self, name: str, *, shared: bool) -> Federation:
         path = self._settings.runs / name

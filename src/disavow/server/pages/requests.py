@@ -273,8 +273,9 @@ def approve(
 
     def act(federation: Federation, number: int, by: str) -> None:
         seen, _, _ = _forecast(services.forecasting, federation, federation.request(number), identity)
-        run, _ = split_id(request)
-        services.runs.to_place(run).approve(number, by=by, reason=reason, forecast_digest=forecast)
+        name, _ = split_id(request)
+        with services.runs.to_approve(name) as run:
+            run.approve(number, by=by, reason=reason, forecast_digest=forecast)
         if seen is not None and seen["digest"] == forecast:
             forecasts.keep(services.state, federation.ledger.run_id, number, seen, now=time.time())
 
