@@ -60,8 +60,8 @@ def run_in_short(name: str, federation: Federation, state: State) -> View:
 
 def run(name: str, federation: Federation, state: State) -> View:
     """Show a run: what it promises, what it holds, what it costs."""
-    status = federation.status(due=False).to_json()
-    for each in ("rounds", "run", "open_requests", "next_due"):  # shorter below; a path; not looked for
+    status = federation.status(due=False).to_json(rounds=False)
+    for each in ("run", "open_requests", "next_due"):  # a path; not looked for
         status.pop(each)
     return finite({**run_in_short(name, federation, state), **status, "rounds": federation.ledger.last_round})
 
