@@ -97,10 +97,10 @@ def grown(rounds: int, withdrawals: int) -> dict[str, Any]:
             last = answered[-1].number
             proof = proof_path(ledger.directory, last).read_bytes()
             opened = opening_path(Path(folder) / "openings", ledger.run_id, last).read_bytes()
-            asked = VerificationInputs(proof, [TrustedKey(signer.public)], opening=opened)
+            inputs = VerificationInputs(proof, [TrustedKey(signer.public)], opening=opened)
             statement = Envelope.decode(proof).statement
             made, _ = _processor_time(lambda: renew(ledger, statement, signer))
-            verified, report = _processor_time(lambda: verify(asked))
+            verified, report = _processor_time(lambda: verify(inputs))
     return {
         "rounds": rounds,
         "withdrawals": len(answered),

@@ -94,8 +94,8 @@ def _line(
     *,
     what_if: bool,
 ) -> dict[str, Any]:
-    asked = VerificationInputs(data, [TrustedKey(signer.public)], opening=opening.encode(), what_if=what_if)
-    verified, _ = _timed(lambda: verify(asked))
+    inputs = VerificationInputs(data, [TrustedKey(signer.public)], opening=opening.encode(), what_if=what_if)
+    verified, _ = _timed(lambda: verify(inputs))
     return {
         "what": what,
         "rounds": rounds,

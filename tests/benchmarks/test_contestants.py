@@ -51,10 +51,10 @@ def test_training_is_plain_sgd_over_all_samples_of_every_epoch(samples: Path) ->
     task.ready(expected, data)
     for _ in range(task.EPOCHS):
         loss = torch.nn.functional.cross_entropy(expected(data.images), data.labels)
-        for parameter, slope in zip(
+        for parameter, gradient in zip(
             expected.parameters(), torch.autograd.grad(loss, list(expected.parameters())), strict=True
         ):
-            parameter.data -= task.LEARNING_RATE * slope
+            parameter.data -= task.LEARNING_RATE * gradient
     torch.testing.assert_close(plain.flat(network), plain.flat(expected))
 
 

@@ -17,7 +17,7 @@ from tests.cli import forked
 from tests.cli.process import assert_refused, with_repository
 from tests.refusals import refuses
 
-ASKED: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "device": "cpu",
     "passes": 1,
     "rounds": 1,
@@ -64,7 +64,7 @@ def test_what_cannot_be_run_is_refused_in_one_line(
     changed: dict[str, Any], named: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with refuses(ConfigError, *named) as refused:
-        time_engines(**{**ASKED, **changed})
+        time_engines(**{**SETTINGS, **changed})
     assert "\n" not in str(refused.value)
     assert capsys.readouterr().out == ""
 
@@ -72,7 +72,7 @@ def test_what_cannot_be_run_is_refused_in_one_line(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_cuda_is_refused() -> None:
     with refuses(ConfigError, "--device is cuda", "allowed: cpu"):
-        time_engines(**{**ASKED, "device": "cuda"})
+        time_engines(**{**SETTINGS, "device": "cuda"})
 
 
 @pytest.mark.parametrize("option", ["--rounds", "--clients"])
@@ -88,7 +88,7 @@ def test_an_absurd_value_is_one_line_and_exit_2_and_nothing_comes_into_being(opt
 def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing" / "a.json"):
         with refuses(ConfigError, "--json"):
-            time_engines(**{**ASKED, "json_file": path})
+            time_engines(**{**SETTINGS, "json_file": path})
 
 
 @pytest.fixture
