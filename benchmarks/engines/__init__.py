@@ -151,4 +151,4 @@ def _environment(device: str, more: dict[str, str]) -> dict[str, str]:
     return child_environment({**hidden, **more})
 
 
-__all__ = ["CACHE", "PEERS", "Asked", "Report", "compare"]
+__all__ = ["CACHE", "PEERS", "BenchmarkSettings", "Report", "compare"]

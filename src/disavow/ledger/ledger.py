@@ -475,7 +475,7 @@ class Ledger(Reader):
             self.delete_request_details(number)
 
     def delete_request_details(self, number: int) -> None:
-        """Delete what a request that was given up asked for; see `requests.drop_asked`."""
+        """Delete what a request that was given up asked for; see `requests.delete_request_details`."""
         with self._begin() as connection:
             delete_request_details(connection, self.keyring, number)
 

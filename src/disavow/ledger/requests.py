@@ -265,7 +265,7 @@ def find_for_records(
 
 
 def requested_records(connection: sa.Connection, keyring: Keyring, number: int) -> tuple[str, ...]:
-    """See `Reader.records_asked`."""
+    """See `Reader.requested_records`."""
     row = connection.execute(sa.select(requests).where(requests.c.id == number)).one()
     return () if row.client is None or row.records is None else keyring.requested_records(row.client, row.nonce)
 
