@@ -222,15 +222,15 @@ def test_who_has_left_is_never_a_representative_of_a_forgery(tmp_path: Path, for
     policy = replace(POLICY, k=4, x=2, **NOISE["none"])
     with trained(tmp_path / "run", policy, Axes()) as ledger:
         assert left(ledger, Axes(), "c") == ["deniable"]
-        asked: list[Sequence[str]] = []
+        calls: list[Sequence[str]] = []
 
         def noted(model: Model, clients: Sequence[str], number: int) -> Updates:
-            asked.append(clients)
+            calls.append(clients)
             return Axes().train(model, clients, number)
 
         forgery = forge(ledger, noted, forgings=60, seed=1)
         before = torch.from_numpy(ledger.model_before(3))
-    assert asked == [tuple(client for client in CLIENTS if client != "c")] * 3
+    assert calls == [tuple(client for client in CLIENTS if client != "c")] * 3
     steps = torch.stack([model.vector - before for model in forged[-60:]])
     representatives = {client for i, client in enumerate(CLIENTS) if bool((steps[:, i] > 0.1).any())}
     assert representatives == set(CLIENTS) - {"c"}  # and every survivor is one, sooner or later

@@ -114,16 +114,16 @@ def test_a_small_benchmark_from_end_to_end(tmp_path: Path, cache: Path) -> None:
         tmp_path / "bench.json", cwd=tmp_path,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    told = json.loads((tmp_path / "bench.json").read_text())
-    order = [(one["number"], one["contestant"]) for one in told["passes"]]
+    document = json.loads((tmp_path / "bench.json").read_text())
+    order = [(one["number"], one["contestant"]) for one in document["passes"]]
     assert order == [(1, "plain"), (1, "disavow sequential")]  # `test_passes` shows that passes take turns
-    assert all(len(one["seconds"]) == 1 for one in told["passes"])
-    assert [set(one["versions"]) for one in told["passes"]] == [{"torch"}, {"disavow", "torch"}]
-    for one in told["passes"]:  # of 20 test samples
+    assert all(len(one["seconds"]) == 1 for one in document["passes"])
+    assert [set(one["versions"]) for one in document["passes"]] == [{"torch"}, {"disavow", "torch"}]
+    for one in document["passes"]:  # of 20 test samples
         assert one["accuracy"] * 20 == pytest.approx(round(one["accuracy"] * 20))
-    assert told["data"] == "digits of scikit-learn, enlarged and repeated"
-    assert (told["asked"]["clients"], told["asked"]["warmup"]) == (2, 1)
-    assert {row["contestant"] for row in told["rows"]} == {"plain", "disavow sequential"}
+    assert document["data"] == "digits of scikit-learn, enlarged and repeated"
+    assert (document["asked"]["clients"], document["asked"]["warmup"]) == (2, 1)
+    assert {row["contestant"] for row in document["rows"]} == {"plain", "disavow sequential"}
     assert "digits of scikit-learn" in result.stdout
     assert sum(line.startswith(("plain ", "disavow sequential ")) for line in result.stdout.splitlines()) == 2
     assert sum(line.startswith("pass ") for line in result.stderr.splitlines()) == 2

@@ -99,13 +99,13 @@ def test_what_a_reader_must_know_is_said(passes: list[Pass], settings: dict[str,
 
 
 def test_json_holds_every_time_the_machine_and_no_environment() -> None:
-    told = json.loads(json.dumps(as_json(made(*THREE))))
-    assert [one["seconds"] for one in told["passes"] if one["contestant"] == "flower 1"] == [
+    document = json.loads(json.dumps(as_json(made(*THREE))))
+    assert [one["seconds"] for one in document["passes"] if one["contestant"] == "flower 1"] == [
         [10.0, 12.0, 11.0],
         [20.0],
         [12.0],
     ]
-    assert told["machine"].keys() >= {"processor", "cores", "device", "torch", "python", "disavow"}
-    assert told["contestants"]["plain"] == {"ours": False, "command": ["run", "plain"]}
-    assert told["fastest_peer"] == "plain"
-    assert "SECRET" not in json.dumps(told)
+    assert document["machine"].keys() >= {"processor", "cores", "device", "torch", "python", "disavow"}
+    assert document["contestants"]["plain"] == {"ours": False, "command": ["run", "plain"]}
+    assert document["fastest_peer"] == "plain"
+    assert "SECRET" not in json.dumps(document)
