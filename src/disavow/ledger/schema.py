@@ -11,7 +11,7 @@
               ├─ rebuilt 0..1 (what a round without clusters was rebuilt from)
               └─ log 1 (and one for each withdrawal, rollback, purge and key)
 
-Who filled a slot is said by the keyring alone (`ledger/keyring.py`): `memberships` has a pseudonym and what is
+Who filled a slot is said by the keyring alone (`ledger/keyring/`): `memberships` has a pseudonym and what is
 sealed under the client's key. They stay when a client is forgotten, and nobody can open or link them any more.
 `updates` says which memberships' updates are kept as files, for the mechanism that rebuilds from them.
 """
