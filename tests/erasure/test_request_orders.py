@@ -130,7 +130,7 @@ def test_nothing_is_judged_of_which_the_keyring_has_lost_the_records(tmp_path: P
     with Federation.open(run, TASK) as federation:
         with closing(sqlite3.connect(federation.ledger.keyring.folder / TABLE)) as table:
             [nonce] = table.execute("SELECT request FROM requests").fetchone()
-        federation.ledger.keyring.forget_asked(nonce)
+        federation.ledger.keyring.forget_requested_records(nonce)
         with refuses(IntegrityError):
             federation.answer()
         assert federation.request(number).state is RequestState.WAITING

@@ -93,11 +93,11 @@ class Clients(Forgetting):
     def _give_keys(self, connection: sqlite3.Connection, ids: Sequence[str], role: int) -> dict[str, int]:
         """Draw a number, a place and a key for each of these ids, and write them down."""
         keys = {place: secrets.token_bytes(KEY_BYTES) for place in self._draw_places(connection, len(ids))}
-        epoch, places = self.epoch, int(self._fact("places"))
+        epoch, capacity = self.epoch, int(self._fact("capacity"))
         for earlier in range(1, epoch):
-            if not self._files.holds(earlier, places):
-                self._write_keys(earlier, {}, places=places)
-        self._write_keys(epoch, keys, places=places)
+            if not self._files.holds(earlier, capacity):
+                self._write_keys(earlier, {}, capacity=capacity)
+        self._write_keys(epoch, keys, capacity=capacity)
         numbers, rows = {}, []
         for client, (place, key) in zip(ids, keys.items(), strict=True):
             numbers[client] = secrets.randbits(_NUMBER_BITS) or 1
@@ -112,13 +112,13 @@ class Clients(Forgetting):
         """Draw free places, so that a place says nothing about an id or about who came when."""
         [others] = connection.execute("SELECT count(*) FROM clients WHERE role != 0").fetchone()
         used = self.count() + others + self.unfinished()
-        places = int(self._fact("places"))
-        while places < 2 * (used + count):
-            places *= 2
-        connection.execute("UPDATE facts SET value = ? WHERE name = 'places'", [places])
+        capacity = int(self._fact("capacity"))
+        while capacity < 2 * (used + count):
+            capacity *= 2
+        connection.execute("UPDATE facts SET value = ? WHERE name = 'capacity'", [capacity])
         drawn: dict[int, None] = {}  # in the order in which they were drawn
         while len(drawn) < count:
-            place = 1 + secrets.randbelow(places)
+            place = 1 + secrets.randbelow(capacity)
             taken = used and connection.execute("SELECT 1 FROM clients WHERE place = ?", [place]).fetchone()
             if not taken:
                 drawn[place] = None

@@ -56,12 +56,12 @@ class Forgetting(KeyringStore):
         if not self.unfinished() and not self._fact("registering"):
             return
         with self._writing() as connection:  # nobody else marks a client between the look and the last step
-            places = {place for (place,) in connection.execute("SELECT place FROM clients WHERE marked = 1")}
+            positions = {place for (place,) in connection.execute("SELECT place FROM clients WHERE marked = 1")}
             if self._fact("registering"):
                 used = {place for (place,) in connection.execute("SELECT place FROM clients")}
-                places |= set(range(1, int(self._fact("places")) + 1)) - used
+                positions |= set(range(1, int(self._fact("capacity")) + 1)) - used
             for epoch in range(1, self.epoch + 1):
-                self._write_keys(epoch, dict.fromkeys(places, NO_KEY), places=0)
+                self._write_keys(epoch, dict.fromkeys(positions, NO_KEY), capacity=0)
             connection.execute("DELETE FROM clients WHERE marked = 1")
             connection.execute("UPDATE facts SET value = 0 WHERE name = 'registering'")
         with self._table.guard:

@@ -22,7 +22,7 @@ from disavow.ledger.keyring.table import connect
 from disavow.ledger.pseudonyms import KEY_BYTES
 from disavow.ledger.run_state import RunState
 
-_PLACES = 64
+_FIRST_CAPACITY = 64
 """How many places for keys there are at first. There are always at least twice as many as clients."""
 
 
@@ -85,7 +85,7 @@ class Keyring(Records, RunStates, Checks):
 
     def _fill(self) -> None:
         secret = secrets.token_bytes(KEY_BYTES)
-        self._files.write(1, {SECRET: secret}, places=_PLACES)
+        self._files.write(1, {SECRET: secret}, capacity=_FIRST_CAPACITY)
         with closing(connect(self._table.path, "rwc")) as connection:
             self._table.path.chmod(PRIVATE_FILE)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -95,7 +95,7 @@ class Keyring(Records, RunStates, Checks):
                 "run": self.run_id,
                 "generation": 1,
                 "epoch": 1,
-                "places": _PLACES,
+                "capacity": _FIRST_CAPACITY,
                 "clients": 0,
                 "registering": 0,
                 "check": check_value(secret),
@@ -124,14 +124,12 @@ class Keyring(Records, RunStates, Checks):
 
         """
         with self._writing() as connection:
-            epoch, places = (
-                self.epoch + 1,
-                dict(connection.execute("SELECT number, place FROM clients WHERE marked = 0")),
-            )
-            new = {number: secrets.token_bytes(KEY_BYTES) for number in places}
+            epoch = self.epoch + 1
+            positions = dict(connection.execute("SELECT number, place FROM clients WHERE marked = 0"))
+            new = {number: secrets.token_bytes(KEY_BYTES) for number in positions}
             known = self._load(connection, ROWS)
-            keys = {places[number]: key for number, key in new.items()}
-            self._write_keys(epoch, keys, places=int(self._fact("places")), new=True)
+            keys = {positions[number]: key for number, key in new.items()}
+            self._write_keys(epoch, keys, capacity=int(self._fact("capacity")), new=True)
             sync_folder(self.folder)
             sealed = [
                 (self._seal_id(ClientKey(each.number, each.id, (*each.keys, new[each.number]))), each.number)

@@ -53,7 +53,7 @@ class Records(Clients):
                 sealed = self._seal(client.first, number, f"request/{request.hex()}", json.dumps(list(records)))
                 connection.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?)", [request, number, sealed])
 
-    def asked_records(self, number: int, request: bytes) -> tuple[str, ...]:
+    def requested_records(self, number: int, request: bytes) -> tuple[str, ...]:
         """The records that a request of a client names; none where that client has been forgotten.
 
         Args:
@@ -70,7 +70,7 @@ class Records(Clients):
         opened = self._open_sealed(known[0].first, number, f"request/{request.hex()}", found[0])
         return tuple(json.loads(opened))
 
-    def asked_by(self, requests: Sequence[bytes]) -> dict[bytes, int]:
+    def clients_of_requests(self, requests: Sequence[bytes]) -> dict[bytes, int]:
         """Whose these requests are: of those that name records, or went on waiting under a client's next key.
 
         Args:
@@ -83,7 +83,7 @@ class Records(Clients):
         with self._reading() as connection:
             return dict(rows_among(connection, "SELECT request, client FROM requests WHERE request", requests))
 
-    def forget_asked(self, request: bytes) -> None:
+    def forget_requested_records(self, request: bytes) -> None:
         """Delete which records a request names: it was cancelled."""
         with self._writing() as connection:
             connection.execute("DELETE FROM requests WHERE request = ?", [request])

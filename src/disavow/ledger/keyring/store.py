@@ -104,9 +104,9 @@ class KeyringStore:
         """Refuse what is not the keyring of this run, and files of keys that were cut or zeroed."""
         if facts.get("format") != FORMAT or facts.get("run") != self.run_id:
             raise ConfigError(f"{self.folder} is not the keyring of run {self.run_id}, or is of another format")
-        epochs, places = range(1, int(str(facts["epoch"])) + 1), int(str(facts["places"]))
+        epochs, capacity = range(1, int(str(facts["epoch"])) + 1), int(str(facts["capacity"]))
         for epoch in epochs:
-            if not self._files.holds(epoch, places):
+            if not self._files.holds(epoch, capacity):
                 raise ConfigError(
                     f"the keyring {self.folder} is damaged: {self._files.path(epoch).name} is missing or was cut; "
                     "restore the keyring from a backup"
@@ -144,22 +144,22 @@ class KeyringStore:
         found: str | int = value
         return found
 
-    def _read_keys(self, epoch: int, places: Iterable[int]) -> list[bytes]:
+    def _read_keys(self, epoch: int, positions: Iterable[int]) -> list[bytes]:
         try:
-            return self._files.read(epoch, places)
+            return self._files.read(epoch, positions)
         except OSError as error:
             raise self._table.unusable(error) from None
 
     def _read_files(self) -> list[list[bytes]]:
         """Read all keys of all epochs, by place."""
-        places = int(self._fact("places"))
+        capacity = int(self._fact("capacity"))
         try:
-            return [self._files.read_all(epoch, places) for epoch in range(1, self.epoch + 1)]
+            return [self._files.read_all(epoch, capacity) for epoch in range(1, self.epoch + 1)]
         except OSError as error:
             raise self._table.unusable(error) from None
 
-    def _write_keys(self, epoch: int, keys: Mapping[int, bytes], *, places: int, new: bool = False) -> None:
-        self._files.write(epoch, keys, places=places, new=new)
+    def _write_keys(self, epoch: int, keys: Mapping[int, bytes], *, capacity: int, new: bool = False) -> None:
+        self._files.write(epoch, keys, capacity=capacity, new=new)
 
     def _load(self, connection: sqlite3.Connection, query: str) -> list[ClientKey]:
         """Read all clients whose rows a query finds, with their keys."""
@@ -172,8 +172,8 @@ class KeyringStore:
     ) -> list[ClientKey]:
         """Read clients with their keys: those with one of these values in a column."""
         rows = list(rows_among(connection, ROWS_BY[column], values))
-        places = [place for _, place, _ in rows]
-        keys = list(zip(*(self._read_keys(epoch, places) for epoch in range(1, self.epoch + 1)), strict=True))
+        positions = [place for _, place, _ in rows]
+        keys = list(zip(*(self._read_keys(epoch, positions) for epoch in range(1, self.epoch + 1)), strict=True))
         return self._opened(connection, rows, keys)
 
     def _opened(
