@@ -30,6 +30,7 @@ from disavow.erasure.judge import judge
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.erasure.proof_files import opening_path, proof_path
 from disavow.erasure.prove import renew
+from disavow.erasure.reporting import Reporting
 from disavow.ledger import Ledger
 from disavow.proof.envelope import Envelope
 from disavow.proof.notes import Signer
@@ -92,7 +93,9 @@ def grown(rounds: int, withdrawals: int) -> dict[str, Any]:
                 if verdict.kind is VerdictKind.ROLLBACK:
                     continue  # too few would be left in one of its clusters
                 ledger.place_requests([name], at=now())
-                answered += answer_without_training(ledger, options, Retrain(), openings=Path(folder) / "openings")
+                answered += answer_without_training(
+                    ledger, options, Retrain(), Reporting(openings=Path(folder) / "openings")
+                )
             erased = time.process_time() - erased
             last = answered[-1].number
             proof = proof_path(ledger.directory, last).read_bytes()

@@ -23,6 +23,7 @@ from disavow.engines import build as build_engine
 from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms.federaser import FedEraser
 from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.erasure.reporting import Reporting
 from disavow.ledger import Ledger
 from disavow.rounds.aggregate import aggregate
 from disavow.rounds.round import run_round
@@ -99,7 +100,10 @@ def trained(directory: Path, policy: Policy, engine: Homes, rounds: int = 3) -> 
 def left(ledger: Ledger, engine: Homes, *clients: str) -> list[str]:
     ledger.place_requests(clients, at=MOMENT)
     openings = ledger.directory.with_name("openings")
-    return [str(each.verdict) for each in answer_requests(ledger, engine, OPTIONS, Retrain(), openings=openings)]
+    return [
+        str(each.verdict)
+        for each in answer_requests(ledger, engine, OPTIONS, Retrain(), Reporting(openings=openings))
+    ]
 
 
 # -- the bound ---------------------------------------------------------------------------------------------------
@@ -146,7 +150,7 @@ def test_rebuilt_rounds_cannot_be_forged_and_are_counted(tmp_path: Path) -> None
         for _ in range(3):
             run_round(ledger, engine, options)
         ledger.place_requests([ledger.membership(1)[0][0]], at=MOMENT)
-        [answer] = answer_requests(ledger, engine, options, FedEraser(), openings=tmp_path / "openings")
+        [answer] = answer_requests(ledger, engine, options, FedEraser(), Reporting(openings=tmp_path / "openings"))
         assert answer.approximate
         run_round(ledger, engine, options)
         forgery = forge(ledger, Homes().train, forgings=2, seed=1)

@@ -13,6 +13,7 @@ from disavow.data import client_ids
 from disavow.domain import Anchors, Cluster, Evaluation, Policy, VerdictKind
 from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.erasure.reporting import Reporting
 from disavow.errors import ConfigError, RoundRefused
 from disavow.ledger import Ledger, fsck
 from disavow.rounds.clustering.fixed import position_by_seed
@@ -60,7 +61,7 @@ def leave(
     book: Ledger, clients: Sequence[str], tmp_path: Path, options: RoundOptions = OPTIONS
 ) -> set[VerdictKind]:
     book.place_requests(sorted(clients), at=OPTIONS.clock())
-    answered = answer_requests(book, Engine(), options, Retrain(), openings=tmp_path / "openings")
+    answered = answer_requests(book, Engine(), options, Retrain(), Reporting(openings=tmp_path / "openings"))
     return {request.verdict.kind for request in answered if request.verdict is not None}
 
 
