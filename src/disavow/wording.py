@@ -1,4 +1,4 @@
-"""What states, verdicts and events are called on pages: plain words, for people who did not build this."""
+"""What states, verdicts, events and figures are called for people who did not build this, on pages and on paper."""
 
 from __future__ import annotations
 
