@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from disavow.domain.verdict import SURVIVORS
+
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _KIB = 1024
 
@@ -82,16 +84,16 @@ def verdict_of(told: Mapping[str, Any]) -> str:
     return _VERDICTS[told["verdict"]]
 
 
-def meaning_of(told: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: bool = False) -> str:
+def meaning_of(judged: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: bool = False) -> str:
     """Say what a verdict means, in a sentence or two.
 
     Args:
-        told: A request that was judged, or a forecast.
+        judged: A request that was judged, or a forecast.
         policy: What the run promises.
         foreseen: It is a forecast: it would be so.
 
     """
-    verdict = told["verdict"]
+    verdict = judged["verdict"]
     if verdict == "never present":
         return "No update of this client ever entered a model of this run. There is nothing to undo."
     if verdict == "deniable":
@@ -99,42 +101,87 @@ def meaning_of(told: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: 
         others = policy["x"]
         return (
             f"The model {verb} as it is. In every round this client stood in a group of at least {policy['k']} "
-            f"clients, of whom {_drawn(policy)} drawn in secret. In each of these groups at least {others} others "
-            "remain who could have been drawn in its place, so nobody can tell from the model whether this client "
-            "was."
+            f"clients, of whom {_drawn(policy)} drawn by lot and in secret to contribute to the model. In each of "
+            f"these groups at least {others} others remain who could have been drawn in its place."
         )
-    verb = "would be" if foreseen else "are" if told.get("state") in ("rebuilding", "deleting") else "were"
-    first = told["rollback_to_round"]
-    how = "rebuilt approximately" if told.get("approximate") else "trained again"
-    return (
-        f"Too few others remain in this client's group in round {told['first_broken_round']}. All rounds from "
-        f"{first} on {verb} undone and {how} without this client."
-        + ("" if first == 1 else f" The rounds before {first} stay: there enough others remain.")
+    verb = "would be" if foreseen else "are" if judged.get("state") in ("rebuilding", "deleting") else "were"
+    first, cost = judged["rollback_to_round"], judged.get("cost")
+    how = f"{'rebuilt approximately' if judged.get('approximate') else 'trained again'} without this client"
+    if judged.get("state") == "answered" and cost is not None and not cost["rounds"]:
+        how = "not trained again; the model from before them is served"
+    return f"{_broken(judged)} All rounds from {first} on {verb} undone and {how}." + (
+        "" if first == 1 else f" The rounds before {first} stay: there enough others remain."
     )
 
 
-def limits_of(told: Mapping[str, Any], policy: Mapping[str, Any]) -> list[str]:
-    """Say what a verdict does not promise."""
-    limits = []
-    if told["verdict"] != "never present":
-        limits.append("Copies of models that were given to others before are not called back: see the releases.")
-    if told["verdict"] == "deniable":
-        limits.insert(0, "It does not say that the client's data was not used: only that nobody can tell.")
-    if told["verdict"] == "rollback" and (told["rollback_to_round"] or 0) > 1:
-        limits.insert(
-            0,
-            "In the rounds before, it does not say that the client's data was not used: only that nobody can tell.",
+def _broken(judged: Mapping[str, Any]) -> str:
+    """Say why rounds have to be undone."""
+    where = f"In round {judged['first_broken_round']}"
+    if judged.get("criterion") in (None, SURVIVORS):
+        return f"{where} not enough others remain in this client's group who could have been drawn in its place."
+    return f"{where} the condition “{judged['criterion']}” of this run does not hold for this client."
+
+
+_CLIENT = ("the client's data was", "the client", "it")
+_RECORDS = ("the records were", "the records", "them")
+"""What is spoken of: a whole client, or records of one that stays."""
+
+
+def limits_of(
+    judged: Mapping[str, Any],
+    policy: Mapping[str, Any],
+    *,
+    drawn: str | None = None,
+    exposed: bool = False,
+    purge_due: str | None = None,
+    releases: str = "The releases say who has some.",
+) -> list[str]:
+    """Say what a verdict does not promise, the most important first.
+
+    Args:
+        judged: A request that was judged, or a forecast.
+        policy: What the run promises.
+        drawn: The chance that the client was drawn at least once in the rounds that stand, in words.
+        exposed: Noise hides nobody: whoever knows the updates of a group can tell who was drawn.
+        purge_due: By when the client is to be trained out of the model; None where that is not promised.
+        releases: What is known of models that others received.
+
+    """
+    limits, first = [], judged["rollback_to_round"] or 0
+    data, leaver, it = _CLIENT if judged.get("records") is None else _RECORDS
+    purged = judged.get("purged_at") is not None
+    chance = "" if drawn is None else f" The chance that its contribution was drawn at least once is {drawn}."
+    if judged["verdict"] == "deniable" and not purged:
+        limits.append(f"That {data} never used.{chance or ' What the client contributed may have been drawn.'}")
+        if purge_due is None:
+            done = " It was not." if judged.get("state") == "answered" else ""
+            limits.append(f"That the model is trained again without {leaver}.{done}")
+    elif judged["verdict"] == "rollback" and first > 1 and not purged:
+        limits.append(f"That {data} never used in the rounds before {first}, which stay.{chance}")
+    elif judged["verdict"] != "never present":
+        limits.append(f"That {data} never used. Models from before may have learned from {it}.")
+    if purge_due is not None:
+        limits.append(f"That the model is free of {leaver} already. It is to be so by {purge_due}.")
+    if exposed:
+        limits.append(
+            "That nobody can find out. Whoever knows what the members of a group contributed can tell from the "
+            "model who was drawn: the noise in it is too weak to hide that."
         )
-    if told.get("approximate"):
-        limits.append("What was rebuilt is an approximation, and not what training again would have come to.")
+    if judged.get("approximate"):
+        limits.append("That the model is what training again would have come to. What was rebuilt is approximate.")
     if policy["draws"] == "seeded":
-        limits.append("The draws of this run follow from a seed. Nothing is deniable to whoever knows the seed.")
+        limits.append("Anything against whoever knows the seed of this run. From it follows who was drawn.")
     if policy["mechanism"] == "federaser":
-        limits.append("This run keeps what its clients returned. Nothing is deniable to whoever has its folder.")
+        limits.append("Anything against whoever has this run's folder. It keeps what the clients contributed.")
+    if judged["verdict"] != "never present":
+        limits.append(f"That copies of models which others received before are called back. {releases}")
     limits += [
-        "Data that the client holds on its own machines is not touched: that is for the client to delete.",
-        "That the other members of a group are real, and that draws were honest, is on the operator's word. What "
-        "was recorded cannot be changed afterwards without its being seen.",
+        "That data on the client's own machines is deleted. That is for the client to do."
+        if judged.get("records") is None
+        else "That the client deleted the records on its own machines. Of that there is the client's word at most.",
+        "That the operator is honest. Only the operator knows whether the other members of a group are real, "
+        "whether draws were fair, and whether the client was in other rounds. What it recorded cannot be changed "
+        "later without being noticed by whoever kept an earlier state of it.",
     ]
     return limits
 
