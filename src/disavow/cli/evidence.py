@@ -6,7 +6,7 @@ from pathlib import Path
 
 from disavow.cli.output import print_json, progress, results
 from disavow.cli.passphrase import ask_passphrase
-from disavow.evidence.pack import DOCUMENT, OPENING, make_pack, write_folder
+from disavow.evidence.pack import DOCUMENT, OPENING, check_folder, make_pack, write_folder
 from disavow.federation import Federation
 
 _NAMES_CLIENT = (
@@ -26,9 +26,10 @@ def evidence(
     as_json: bool,
 ) -> None:
     """Write the pack, and say what is in it."""
+    check_folder(folder, directory)
     with Federation.open(directory, ask=ask_passphrase, openings=openings) as federation:
         pack = make_pack(federation, number, with_opening=with_opening, pdf=pdf)
-    write_folder(pack, folder, directory)
+    write_folder(pack, folder)
     if as_json:
         listed = {
             name: {"sha256": digest, "bytes": len(pack.files[name]), "about": pack.about(name)}

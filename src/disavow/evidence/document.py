@@ -178,7 +178,7 @@ def _timeline(facts: Facts) -> Element:
     request = facts.request
     rows = [
         row(
-            wording.moment(event.at.isoformat()),
+            wording.moment(event.at.isoformat()).removesuffix(" UTC"),
             element("td", *_happened(event)),
             _day(Deadline.after(request.asked_at, request.history[: place + 1]).due.isoformat())
             if _moves_deadline(event)
@@ -254,7 +254,7 @@ def _cost(facts: Facts) -> Element:
     if facts.request.cost is not None and facts.request.judged:
         costs.append(("Answering", facts.request.cost))
     if facts.purge_cost is not None:
-        costs.append(("Training out of the model, shared by all who were", facts.purge_cost))
+        costs.append(("Training out of the model, all leavers together", facts.purge_cost))
     if facts.forecast is not None:
         costs.append((f"Forecast, if it were answered now: {facts.forecast.verdict}", facts.forecast.cost))
     if not costs or (len(costs) == 1 and not costs[0][1].rounds and facts.forecast is None):

@@ -57,7 +57,11 @@ def table(headings: Sequence[str], rows: Iterable[Element], *, figures: int = 0)
         element("th", heading, scope="col", class_="figure" if place >= first else None)
         for place, heading in enumerate(headings)
     ]
-    return element("table", element("thead", element("tr", *heads)), element("tbody", *rows))
+    body = element("tbody", *rows)
+    for each in body:
+        for heading, cell in zip(headings[1:], each[1:], strict=True):
+            cell.set("data-label", heading)  # a phone shows the cells below each other, without the headings
+    return element("table", element("thead", element("tr", *heads)), body)
 
 
 def row(first: str, *cells: Element | str, future: bool = False) -> Element:

@@ -136,7 +136,27 @@ def _opening(federation: Federation, number: int) -> dict[str, bytes]:
     return {OPENING: opening, **({"word.json": word.read_bytes()} if word.is_file() else {})}
 
 
-def write_folder(pack: Pack, folder: Path, run: Path) -> None:
+def check_folder(folder: Path, run: Path) -> None:
+    """Find out before the work that a folder cannot be used.
+
+    Args:
+        folder: Where a pack is to be written: it must not be there yet, or be empty.
+        run: The run directory, which must not contain it.
+
+    Raises:
+        ConfigError: It cannot.
+
+    """
+    refuse_inside(folder, run, "--output")
+    try:
+        used = folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir())))
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be used: {error.strerror}") from None
+    if used:
+        raise _used(folder)
+
+
+def write_folder(pack: Pack, folder: Path) -> None:
     """Write a pack as a folder, whole or not at all, readable by its owner alone.
 
     It is made under another name beside it, `.NAME.unfinished`, and renamed: what a killed process left there is
@@ -144,16 +164,12 @@ def write_folder(pack: Pack, folder: Path, run: Path) -> None:
 
     Args:
         pack: What to write.
-        folder: Where: it must not be there yet, or be empty.
-        run: The run directory, which must not contain it.
+        folder: Where: one that `check_folder` accepts.
 
     Raises:
-        ConfigError: The folder cannot be used.
+        ConfigError: The folder cannot be written, or somebody has put something into it meanwhile.
 
     """
-    refuse_inside(folder, run, "--output")
-    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        raise _used(folder)
     unfinished = folder.with_name(f".{folder.name}.unfinished")
     try:
         if unfinished.exists():
