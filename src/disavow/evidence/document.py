@@ -381,7 +381,7 @@ def _annex(facts: Facts) -> Element | None:
         table(
             ["Check", "Result", "What it found"],
             [
-                row(f"{each.number} {each.name}", "passed" if each.passed else "not given", each.detail)
+                row(f"{each.number} {each.name}", "passed" if each.passed else "–", each.detail)
                 for each in proof.report.results
             ],
         ),
