@@ -164,8 +164,8 @@ def limits_of(
         limits.append(f"That the model is free of {leaver} already. It is to be so by {purge_due}.")
     if exposed:
         limits.append(
-            "That nobody can find out. Whoever knows what the members of a group contributed can tell from the "
-            "model who was drawn: the noise in it is too weak to hide that."
+            "That nobody can find out who was drawn. Whoever knows what the members of a group contributed can "
+            "tell it from the model: the noise in it is too weak to hide it."
         )
     if judged.get("approximate"):
         limits.append("That the model is what training again would have come to. What was rebuilt is approximate.")
