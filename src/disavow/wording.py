@@ -70,7 +70,7 @@ def state_of(request: Mapping[str, Any]) -> tuple[str, str, str]:
     return STATES["awaiting" if awaited else request["state"]]
 
 
-def verdict_of(told: Mapping[str, Any]) -> str:
+def verdict_of(shown: Mapping[str, Any]) -> str:
     """Say a verdict in a few words.
 
     >>> verdict_of({"verdict": "rollback", "rollback_to_round": 4})
@@ -78,22 +78,22 @@ def verdict_of(told: Mapping[str, Any]) -> str:
     >>> verdict_of({"verdict": "rollback", "rollback_to_round": 4, "state": "answered"})
     'Retrained from round 4'
     """
-    if told["verdict"] == "rollback":
-        done = told.get("state") == "answered"
-        return f"{'Retrained' if done else 'Retrain'} from round {told['rollback_to_round']}"
-    return _VERDICTS[told["verdict"]]
+    if shown["verdict"] == "rollback":
+        done = shown.get("state") == "answered"
+        return f"{'Retrained' if done else 'Retrain'} from round {shown['rollback_to_round']}"
+    return _VERDICTS[shown["verdict"]]
 
 
-def meaning_of(judged: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: bool = False) -> str:
+def meaning_of(shown: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: bool = False) -> str:
     """Say what a verdict means, in a sentence or two.
 
     Args:
-        judged: A request that was judged, or a forecast.
+        shown: A request that was shown, or a forecast.
         policy: What the run promises.
         foreseen: It is a forecast: it would be so.
 
     """
-    verdict = judged["verdict"]
+    verdict = shown["verdict"]
     if verdict == "never present":
         return "No update of this client ever entered a model of this run. There is nothing to undo."
     if verdict == "deniable":
@@ -104,22 +104,22 @@ def meaning_of(judged: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen
             f"clients, of whom {_drawn(policy)} drawn by lot and in secret to contribute to the model. In each of "
             f"these groups at least {others} others remain who could have been drawn in its place."
         )
-    verb = "would be" if foreseen else "are" if judged.get("state") in ("rebuilding", "deleting") else "were"
-    first, cost = judged["rollback_to_round"], judged.get("cost")
-    how = f"{'rebuilt approximately' if judged.get('approximate') else 'trained again'} without this client"
-    if judged.get("state") == "answered" and cost is not None and not cost["rounds"]:
+    verb = "would be" if foreseen else "are" if shown.get("state") in ("rebuilding", "deleting") else "were"
+    first, cost = shown["rollback_to_round"], shown.get("cost")
+    how = f"{'rebuilt approximately' if shown.get('approximate') else 'trained again'} without this client"
+    if shown.get("state") == "answered" and cost is not None and not cost["rounds"]:
         how = "not trained again; the model from before them is served"
-    return f"{_broken(judged)} All rounds from {first} on {verb} undone and {how}." + (
+    return f"{_broken(shown)} All rounds from {first} on {verb} undone and {how}." + (
         "" if first == 1 else f" The rounds before {first} stay: there enough others remain."
     )
 
 
-def _broken(judged: Mapping[str, Any]) -> str:
+def _broken(shown: Mapping[str, Any]) -> str:
     """Say why rounds have to be undone."""
-    where = f"In round {judged['first_broken_round']}"
-    if judged.get("criterion") in (None, SURVIVORS):
+    where = f"In round {shown['first_broken_round']}"
+    if shown.get("criterion") in (None, SURVIVORS):
         return f"{where} not enough others remain in this client's group who could have been drawn in its place."
-    return f"{where} the condition “{judged['criterion']}” of this run does not hold for this client."
+    return f"{where} the condition “{shown['criterion']}” of this run does not hold for this client."
 
 
 _CLIENT = ("the client's data was", "the client", "it")
@@ -128,7 +128,7 @@ _RECORDS = ("the records were", "the records", "them")
 
 
 def limits_of(
-    judged: Mapping[str, Any],
+    shown: Mapping[str, Any],
     policy: Mapping[str, Any],
     *,
     drawn: str | None = None,
@@ -139,7 +139,7 @@ def limits_of(
     """Say what a verdict does not promise, the most important first.
 
     Args:
-        judged: A request that was judged, or a forecast.
+        shown: A request that was shown, or a forecast.
         policy: What the run promises.
         drawn: The chance that the client was drawn at least once in the rounds that stand, in words.
         exposed: Noise hides nobody: whoever knows the updates of a group can tell who was drawn.
@@ -147,18 +147,18 @@ def limits_of(
         releases: What is known of models that others received.
 
     """
-    limits, first = [], judged["rollback_to_round"] or 0
-    data, leaver, it = _CLIENT if judged.get("records") is None else _RECORDS
-    purged = judged.get("purged_at") is not None
+    limits, first = [], shown["rollback_to_round"] or 0
+    data, leaver, it = _CLIENT if shown.get("records") is None else _RECORDS
+    purged = shown.get("purged_at") is not None
     chance = "" if drawn is None else f" The chance that its contribution was drawn at least once is {drawn}."
-    if judged["verdict"] == "deniable" and not purged:
+    if shown["verdict"] == "deniable" and not purged:
         limits.append(f"That {data} never used.{chance or ' What the client contributed may have been drawn.'}")
         if purge_due is None:
-            done = " It was not." if judged.get("state") == "answered" else ""
+            done = " It was not." if shown.get("state") == "answered" else ""
             limits.append(f"That the model is trained again without {leaver}.{done}")
-    elif judged["verdict"] == "rollback" and first > 1 and not purged:
+    elif shown["verdict"] == "rollback" and first > 1 and not purged:
         limits.append(f"That {data} never used in the rounds before {first}, which stay.{chance}")
-    elif judged["verdict"] != "never present":
+    elif shown["verdict"] != "never present":
         limits.append(f"That {data} never used. Models from before may have learned from {it}.")
     if purge_due is not None:
         limits.append(f"That the model is free of {leaver} already. It is to be so by {purge_due}.")
@@ -167,17 +167,17 @@ def limits_of(
             "That nobody can find out who was drawn. Whoever knows what the members of a group contributed can "
             "tell it from the model: the noise in it is too weak to hide it."
         )
-    if judged.get("approximate"):
+    if shown.get("approximate"):
         limits.append("That the model is what training again would have come to. What was rebuilt is approximate.")
     if policy["draws"] == "seeded":
         limits.append("Anything against whoever knows the seed of this run. From it follows who was drawn.")
     if policy["mechanism"] == "federaser":
         limits.append("Anything against whoever has this run's folder. It keeps what the clients contributed.")
-    if judged["verdict"] != "never present":
+    if shown["verdict"] != "never present":
         limits.append(f"That copies of models which others received before are called back. {releases}")
     limits += [
         "That data on the client's own machines is deleted. That is for the client to do."
-        if judged.get("records") is None
+        if shown.get("records") is None
         else "That the client deleted the records on its own machines. Of that there is the client's word at most.",
         "That the operator is honest. Only the operator knows whether the other members of a group are real, "
         "whether draws were fair, and whether the client was in other rounds. What it recorded cannot be changed "

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from disavow.proof.keys import trusted_keys
-from disavow.proof.verify import CHECKS, Asked, examine
+from disavow.proof.verify import CHECKS, VerificationInputs, examine
 from tests.proof.vectors.valid import LEAVER
 from tests.proof.world import World
 
@@ -35,7 +35,7 @@ def vectors_of(name: str) -> list[dict[str, Any]]:
     return [each for each in VECTORS if each["file"] == f"proofs/{name}.json"]
 
 
-def given_with(vector: dict[str, Any], **without: Any) -> Asked:
+def given_with(vector: dict[str, Any], **without: Any) -> VerificationInputs:
     """What the vector is to be verified with, or less."""
 
     def read(path: str | None) -> bytes | None:
@@ -47,7 +47,7 @@ def given_with(vector: dict[str, Any], **without: Any) -> Asked:
         "checkpoint": read(vector["checkpoint"]),
         **without,
     }
-    return Asked(
+    return VerificationInputs(
         proof=(FOLDER / vector["file"]).read_bytes(), trusted=trusted_keys(FOLDER / vector["key"]), **given
     )
 

@@ -21,7 +21,7 @@ from disavow.proof.leaves import LogLeaf, PurgeLeaf
 from disavow.proof.notes import Checkpoint, PublicKey, TrustedKey, read_note
 from disavow.proof.statement import AnyStatement, Predicate
 from disavow.proof.summary import erased_records, summarise, unchanged_in_words
-from disavow.proof.verify import Asked, Report, examine
+from disavow.proof.verify import Report, VerificationInputs, examine
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class CheckedProof:
             VerificationError: It does not hold.
 
         """
-        report = examine(Asked(proof=data, trusted=trusted))
+        report = examine(VerificationInputs(proof=data, trusted=trusted))
         if report.failed is not None:
             raise VerificationError(
                 f"{what} does not hold: check {report.failed.number} ({report.failed.name}) failed: "

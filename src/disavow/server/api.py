@@ -275,10 +275,10 @@ async def file(
     state = services.state
     named = None if records is None else tuple(sorted(set(records)))
     hashed = None if key is None else state.keyed_hash("key", identity.key.encode(), key.encode())
-    asked = state.keyed_hash(
+    fingerprint = state.keyed_hash(
         "filing", *(each.encode("utf-8", "surrogatepass") for each in (run, client, *(named or ())))
     )
-    filed = Filed(client, identity.name, hashed, asked, named)
+    filed = Filed(client, identity.name, hashed, fingerprint, named)
     return await asyncio.wrap_future(services.filing.file(run, filed))
 
 
