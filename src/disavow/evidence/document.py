@@ -291,6 +291,7 @@ def _verifying(facts: Facts, names: set[str]) -> Element:
     key = facts.keys[0]
     command = ["disavow verify proof.json", f"--key {key}"]
     command += ["--checkpoint checkpoint.txt"] if facts.checkpoint_fits else []
+    command += ["--serving serving.json"] if "serving.json" in names else []
     command += ["--opening opening.json"] if "opening.json" in names else []
     return section(
         "How to check this yourself",

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from disavow.domain import ErasureRequest
 from disavow.erasure.proof_files import word_path
-from disavow.errors import ConfigError, LedgerError
+from disavow.errors import ConfigError, LedgerError, ModelNotReady
 from disavow.evidence.document import PackedFile, render
-from disavow.evidence.facts import Facts, gather
+from disavow.evidence.facts import CheckedProof, Facts, gather
 from disavow.evidence.pdf import print_pdf
 from disavow.federation import Federation
 from disavow.ledger.files import sync_folder, write_durably
@@ -106,7 +106,7 @@ def make_pack(
 def _evidence(federation: Federation, facts: Facts) -> dict[str, bytes]:
     """What can be given to anybody."""
     proof, interim = facts.proof, facts.interim
-    serving = _serving_statement(federation)
+    serving = None if proof is None else _serving_statement(federation, proof)
     shown = {"run": facts.run, "run_id": facts.run_id, **facts.request.to_json()}
     return {
         **({} if proof is None else {"proof.json": proof.data}),
@@ -119,10 +119,13 @@ def _evidence(federation: Federation, facts: Facts) -> dict[str, bytes]:
     }
 
 
-def _serving_statement(federation: Federation) -> bytes | None:
-    """The signed statement which model is served, where the run can make one."""
+def _serving_statement(federation: Federation, proof: CheckedProof) -> bytes | None:
+    """The signed statement which model is served, to be compared with the proof; None where none can be made."""
     make = getattr(federation, "serving_statement", None)
-    return None if make is None else make()
+    try:
+        return None if make is None else bytes(make(since=proof.head.size))
+    except (ConfigError, ModelNotReady):  # no key is at hand, or what is served now is not what will be
+        return None
 
 
 def _opening(federation: Federation, number: int) -> dict[str, bytes]:
