@@ -7,6 +7,9 @@ import html
 import json
 import os
 import re
+import shutil
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -339,3 +342,28 @@ def test_help_has_an_example() -> None:
     shown = in_process("evidence", "--help")
     assert "disavow evidence runs/first 3 -o evidence-3" in " ".join(shown.stdout.split())
     assert_refused(in_process("evidence", "nowhere", "1", "-o", "x"), RunMissing)
+
+
+# -- kills ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.torture)])
+def test_killed_at_any_instant_the_folder_is_whole_or_not_there(world: World, tmp_path: Path, kills: int) -> None:
+    environ = environment(DISAVOW_KEYS=str(world.keys), DISAVOW_PASSPHRASE=SECRET)
+    arguments = ["evidence", str(world.run), "1", "-o", "pack", "--no-pdf"]
+    command = [*COMMAND, *arguments]
+    started = time.monotonic()
+    assert run(command, cwd=tmp_path, env=environ).returncode == 0
+    took = time.monotonic() - started
+    shutil.rmtree(tmp_path / "pack")
+    for instant in range(kills):
+        with subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.DEVNULL) as process:
+            time.sleep(took * (0.5 + 0.5 * instant / kills))
+            process.kill()
+        if (tmp_path / "pack").exists():
+            assert names(tmp_path / "pack") == PROVED
+            shutil.rmtree(tmp_path / "pack")
+    assert run(command, cwd=tmp_path, env=environ).returncode == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"pack"}
+    assert names(tmp_path / "pack") == PROVED

@@ -58,7 +58,7 @@ def decision_of(facts: Facts) -> Decision:
 
 
 def _granted(facts: Facts) -> Decision:
-    step = "Granted" if facts.in_model else "Granted and complete"
+    step = "Granted" if facts.in_model or facts.request.approximate else "Granted and complete"
     if facts.purge_due is not None:
         step = "Granted in a first step"
     return Decision(
