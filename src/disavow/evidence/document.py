@@ -195,7 +195,7 @@ def _timeline(facts: Facts) -> Element:
         )
     return section(
         "What happened when",
-        table(["When (UTC)", "What", "Deadline", "By whom"], rows),
+        table(["When (UTC)", "What", "Deadline", "By whom"], rows, class_="dated"),
         element(
             "p",
             "By law an answer is due one month after the request is received (GDPR Art. 12(3)); it can be extended "
@@ -353,6 +353,7 @@ def _digests(facts: Facts) -> Element:
             ["What", "Value", "Meaning"],
             [row(what, _digest(value), about) for what, value, about in rows],
         ),
+        class_="whole",
     )
 
 
@@ -388,6 +389,7 @@ def _annex(facts: Facts) -> Element | None:
         ),
         element("h3", "What the proof does not claim"),
         bullets(not_claimed(proof.report)),
+        class_="annex",
     )
 
 

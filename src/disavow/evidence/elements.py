@@ -28,9 +28,9 @@ def element(tag: str, *children: Element | str | None, class_: str | None = None
     return made
 
 
-def section(title: str, *children: Element | str | None) -> Element:
+def section(title: str, *children: Element | str | None, class_: str | None = None) -> Element:
     """Build a section under a heading."""
-    return element("section", element("h2", title), *children)
+    return element("section", element("h2", title), *children, class_=class_)
 
 
 def bullets(texts: Iterable[str]) -> Element:
@@ -43,13 +43,16 @@ def definitions(pairs: Iterable[tuple[str, str]]) -> Element:
     return element("dl", *(element("div", element("dt", name), element("dd", value)) for name, value in pairs))
 
 
-def table(headings: Sequence[str], rows: Iterable[Element], *, figures: int = 0) -> Element:
+def table(
+    headings: Sequence[str], rows: Iterable[Element], *, figures: int = 0, class_: str | None = None
+) -> Element:
     """Build a table.
 
     Args:
         headings: Of its columns.
         rows: What `row` gives.
         figures: How many columns, the last ones, are figures, which are aligned to the right.
+        class_: Its classes, if any.
 
     """
     first = len(headings) - figures
@@ -61,7 +64,7 @@ def table(headings: Sequence[str], rows: Iterable[Element], *, figures: int = 0)
     for each in body:
         for heading, cell in zip(headings[1:], each[1:], strict=True):
             cell.set("data-label", heading)  # a phone shows the cells below each other, without the headings
-    return element("table", element("thead", element("tr", *heads)), body)
+    return element("table", element("thead", element("tr", *heads)), body, class_=class_)
 
 
 def row(first: str, *cells: Element | str, future: bool = False) -> Element:
