@@ -18,6 +18,7 @@ import pytest
 
 from disavow.errors import ConfigError, LedgerError, RunMissing, UnknownRequest, VerificationError
 from disavow.evidence.pdf import print_pdf
+from disavow.federation import Federation
 from disavow.ledger import Ledger
 from disavow.proof.envelope import Envelope
 from disavow.wording import day
@@ -26,7 +27,8 @@ from tests.cli.process import disavow as in_process
 from tests.cli.signed_run import LEAVER, SECRET, STAYER, World, tampered
 
 BASE = {"evidence.html", "keys.json", "checkpoint.txt", "request.json", "SHA256SUMS"}
-PROVED = BASE | {"proof.json", "verify.html"}
+SERVING = {"serving.json"} if hasattr(Federation, "serving_statement") else set[str]()
+PROVED = BASE | {"proof.json", "verify.html"} | SERVING
 WHO = ("--by", "the officer")
 
 
@@ -90,9 +92,13 @@ def test_a_deniable_answer(copied: World, pack: Callable[..., Path]) -> None:
     ):
         assert said in text
     # the command that the document gives verifies the proof, and names nobody without the opening
-    [command] = re.findall(r"disavow verify (proof\.json.*?checkpoint\.txt)", text)
-    verified = copied.driver.run("verify", *command.replace("\\", "").split(), keys=copied.keys, cwd=folder)
+    [command] = re.findall(r"<pre>disavow verify (.*?)</pre>", (folder / "evidence.html").read_text(), flags=re.S)
+    arguments = command.replace("\\", "").split()
+    verified = copied.driver.run("verify", *arguments, "--json", keys=copied.keys, cwd=folder)
     assert verified.status == 3, verified.stdout
+    passed = {each["name"]: each["passed"] for each in json.loads(verified.stdout)["checks"]}
+    assert passed["history"] is True
+    assert passed.get("serving", True) is True
 
 
 def test_every_file_has_its_digest_and_is_for_its_owner_alone(copied: World, pack: Callable[..., Path]) -> None:
