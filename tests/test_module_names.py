@@ -24,7 +24,7 @@ ORDINARY = """
     mlflow models network node nodes noise notes nvrtc objectives oidc open opendsr opened output overview pack
     pages parameters participation partition partitioners passphrase pdf perturb pkcs8 placement plan plot pool
     postgres power precision privacy progress protection protocol prove pseudonyms randomness reader record
-    records removal rendering replies report reproducibility resnet responses restored results retention
+    records removal rendering replies report reporting reproducibility resnet responses restored results retention
     retrain retraining roc roster rows run runs samples sampling schema sealed search secrets sequential serve
     server services settings sgd show signals simulated sqlite stack stacked state statement states static
     status step sticky store strategies stream study subject summary table tensorboard texts theorem threads tiling

@@ -114,8 +114,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             line = process.stdout.readline()
             assert line, (folder / "log").read_text()
             text += line
-        told = json.loads(text)
-        yield Served(told["url"], told["login"], folder)
+        document = json.loads(text)
+        yield Served(document["url"], document["login"], folder)
         process.terminate()
         process.wait(30)
 

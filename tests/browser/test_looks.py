@@ -40,7 +40,7 @@ WIDTHS = (360, 320)
 
 
 @pytest.fixture(scope="module")
-def asked(served: Served) -> None:
+def with_request(served: Served) -> None:
     """Have three requests in the run: a worker answers the first, the others would undo rounds."""
     with Federation.open(served.folder / "runs" / RUN, keys=served.keys) as federation:
         federation.place(served.leavers(RUN)[:1])
@@ -74,7 +74,7 @@ def forms(visit: Visit, served: Served) -> Iterator[tuple[str, Page]]:
     yield "nowhere", visit.goto("/nowhere")
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("with_request")
 def test_nothing_is_wider_than_a_phone(served: Served, visits: Visits, cookies: Any, tmp_path: Path) -> None:
     visit = visits(storage_state=cookies, viewport={"width": WIDTHS[0], "height": 740}, is_mobile=True)
 
@@ -92,7 +92,7 @@ def test_nothing_is_wider_than_a_phone(served: Served, visits: Visits, cookies: 
         look(name, page)
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("with_request")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(served: Served, visits: Visits, cookies: Any, scheme: str) -> None:
     visit = visits(storage_state=cookies, color_scheme=scheme)
@@ -135,7 +135,7 @@ def test_the_dark_is_dark(visits: Visits, cookies: Any) -> None:
     assert dark_line > light_line, "a chart adapts, too"
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("with_request")
 def test_every_page_has_its_json_and_names_nobody_in_its_title(
     served: Served, visits: Visits, cookies: Any
 ) -> None:

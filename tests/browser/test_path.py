@@ -78,11 +78,11 @@ def test_the_whole_path(served: Served, visits: Visits, tmp_path: Path) -> None:
     assert second in page.locator("#live").inner_text()
     page.get_by_role("button", name="Approve as forecast").click()
     visit.state("Answered")
-    told = page.locator("main").inner_text()
-    assert "Verdict: retrained from round 1" in told
+    text = page.locator("main").inner_text()
+    assert "Verdict: retrained from round 1" in text
     cost = page.get_by_role("row", name=re.compile("Rounds trained again"))
     assert cost.locator("td").all_inner_texts() == ["6", "6"]
-    assert "Approved by whoever started the service" in " ".join(told.split())
+    assert "Approved by whoever started the service" in " ".join(text.split())
     page.locator("#checks .badge", has_text="Valid").wait_for(timeout=PATIENCE)
 
     download_and_verify(visit, served, tmp_path)
@@ -187,12 +187,12 @@ def test_with_a_keyboard_alone(served: Served, visits: Visits, cookies: object) 
 
 def focused(page: Page) -> str:
     """What the focused element is called; it has to be seen that it is focused."""
-    told: list[str] = page.evaluate(
+    described: list[str] = page.evaluate(
         """() => { const e = document.activeElement, s = getComputedStyle(e);
         const label = e.labels && e.labels.length ? e.labels[0] : e;
         return [label.textContent.trim(), s.outlineStyle, s.outlineWidth, e.tagName]; }"""
     )
-    name, style, width, tag = told
+    name, style, width, tag = described
     assert tag == "BODY" or (style != "none" and float(width.removesuffix("px")) >= 2), f"{name} shows no focus"
     return name
 

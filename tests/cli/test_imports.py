@@ -74,11 +74,11 @@ def test_a_command_that_reads_or_answers_loads_only_what_it_needs(
     signed_run: Path, tmp_path: Path, arguments: list[str], unloaded: set[str]
 ) -> None:
     copied = shutil.copytree(signed_run.parent, tmp_path / "copied")
-    places = {"RUN": str(copied / "run"), "ANSWERED": str(copied / "run"), "OUT": str(tmp_path / "out")}
+    paths = {"RUN": str(copied / "run"), "ANSWERED": str(copied / "run"), "OUT": str(tmp_path / "out")}
     if "ANSWERED" in arguments:
         with Federation.open(copied / "run", keys=copied / "keys") as federation:
             federation.erase("client-01")
-    command = [sys.executable, "-c", PROGRAM, *(places.get(argument, argument) for argument in arguments)]
+    command = [sys.executable, "-c", PROGRAM, *(paths.get(argument, argument) for argument in arguments)]
     ended = run(command, cwd=None, env=environment(DISAVOW_KEYS=str(copied / "keys")))
     assert ended.returncode == 0, ended.stderr
     loaded = set(json.loads(ended.stdout.splitlines()[-1]))

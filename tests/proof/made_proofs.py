@@ -250,9 +250,9 @@ class Made:
         """The sealed file."""
         return seal(self.payload, self.signer, packed="maps" not in self.predicate)
 
-    def asked(self, **changes: Any) -> VerificationInputs:
+    def inputs(self, **changes: Any) -> VerificationInputs:
         """What a verifier with the right key and the opening asks."""
-        told: dict[str, Any] = {
+        files: dict[str, Any] = {
             "proof": self.proof,
             "trusted": [TrustedKey(self.signer.public)],
             "opening": self.opening.encode(),
@@ -261,7 +261,7 @@ class Made:
         }
         if isinstance(changes.get("checkpoint"), str):
             changes["checkpoint"] = changes["checkpoint"].encode("utf-8", "surrogateescape")
-        return VerificationInputs(**{**told, **changes})
+        return VerificationInputs(**{**files, **changes})
 
     def forged(self, edit: Callable[[dict[str, Any]], object], *, relogged: bool = False) -> bytes:
         """The proof with its statement changed and signed again, on demand under a new checkpoint."""
@@ -302,13 +302,13 @@ def tell_bounds(predicate: dict[str, Any]) -> None:
             tau=float(leaf_at(predicate, cluster["leaf"]).get("tau", "0.0")),
             representatives=drawn,
         )
-        cluster.update(_told(bounds))
+        cluster.update(_as_written(bounds))
         each.append(bounds)
     chance = chance_drawn((cluster["size"] for cluster in predicate["clusters"]), drawn)
     predicate["bounds"] = {**_total(each), "drawn": write_figure(chance)}
 
 
-def _told(bounds: Bounds) -> dict[str, Any]:
+def _as_written(bounds: Bounds) -> dict[str, Any]:
     odds = bounds.log10_odds
     return {
         "displacement": write_figure(bounds.displacement),

@@ -79,13 +79,13 @@ def test_nothing_catches_survivors_that_were_made_up_before_the_round() -> None:
     made = world.leave(LEAVER).proof(LEAVER)
     receipts = [world.receipt(LEAVER, leaf) for leaf in (1, 2)]
     for head in heads:
-        assert examine(made.asked(checkpoint=head, receipts=receipts, model=world.model, client=LEAVER)).valid
+        assert examine(made.inputs(checkpoint=head, receipts=receipts, model=world.model, client=LEAVER)).valid
 
 
 def test_nothing_ties_a_run_of_another_id_to_this_one_but_the_id() -> None:
     first, second = World("first").train(2).leave(LEAVER), World("second").train(2).leave(LEAVER)
-    assert examine(second.proof(LEAVER).asked()).valid
-    refused = examine(second.proof(LEAVER).asked(checkpoint=first.checkpoint())).failed
+    assert examine(second.proof(LEAVER).inputs()).valid
+    refused = examine(second.proof(LEAVER).inputs(checkpoint=first.checkpoint())).failed
     assert refused is not None
     assert refused.name == "history"
 
@@ -93,8 +93,8 @@ def test_nothing_ties_a_run_of_another_id_to_this_one_but_the_id() -> None:
 def test_another_promise_in_a_log_written_anew_is_seen_by_whoever_kept_a_head() -> None:
     kept = World("promises", delta=0.1).train(2).checkpoint()
     wider = World("promises", delta=0.9).train(2).leave(LEAVER).proof(LEAVER)
-    assert examine(wider.asked()).valid
-    refused = examine(wider.asked(checkpoint=kept)).failed
+    assert examine(wider.inputs()).valid
+    refused = examine(wider.inputs(checkpoint=kept)).failed
     assert refused is not None
     assert refused.name == "history"
 
@@ -103,8 +103,8 @@ def test_an_older_proof_is_refused_by_whoever_has_a_newer_head() -> None:
     world = World("replayed").train(2).leave(LEAVER)
     old = world.proof(LEAVER)
     newer = world.train(1).checkpoint()
-    assert examine(old.asked()).valid
-    refused = examine(old.asked(checkpoint=newer)).failed
+    assert examine(old.inputs()).valid
+    refused = examine(old.inputs(checkpoint=newer)).failed
     assert refused is not None
     assert refused.name == "history"
 

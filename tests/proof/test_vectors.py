@@ -16,7 +16,7 @@ from tests.proof.vectors.build import FOLDER, INDEX, build
 VECTORS: list[dict[str, Any]] = json.loads((FOLDER / INDEX).read_text(encoding="utf-8"))
 
 
-def asked(vector: dict[str, Any]) -> VerificationInputs:
+def inputs_of(vector: dict[str, Any]) -> VerificationInputs:
     def read(path: str | None) -> bytes | None:
         return None if path is None else (FOLDER / path).read_bytes()
 
@@ -39,7 +39,7 @@ def test_each_vector_is_verified_as_its_index_says(vector: dict[str, Any]) -> No
         with pytest.raises(Unreadable):
             trusted_keys(FOLDER / vector["key"])
         return
-    report = examine(asked(vector))
+    report = examine(inputs_of(vector))
     if report.failure is not None and report.failed is not None:
         refused = {"check": report.failed.number, "name": report.failed.name}
         assert vector["expected"] == {**refused, "exit_code": report.failure.exit_code}, report.failure

@@ -252,7 +252,7 @@ class World:
                 past.withdrawn.append(Withdrawn(place, past.group_of(slot).position, slot, salt))
         self.gone |= set(names)
         broken = to or self._first_broken(names)
-        told, judged_at = [], self.now
+        requests, judged_at = [], self.now
         asked_at = moment(place * self.minutes, seconds=-30)
         for index, name in enumerate(names):
             kind = verdict or ("rollback" if broken and present[name] else "deniable")
@@ -270,7 +270,7 @@ class World:
                 records=self._opened_records(name, (records or {}).get(name, ())),
             )
             self.requests[name] = request
-            told.append(
+            requests.append(
                 LoggedRequest(
                     asked_at=day_of(asked_at),
                     verdict=kind,
@@ -286,8 +286,10 @@ class World:
             entries = self.entries(place)
             root = slots_root([withdrawn_inner(each.salt, each.slot) for _, each in entries])
             slots = write_slots([self._withdrawn_from(past, each) for past, each in entries], place)
-        self._append(WithdrawalLeaf(requests=tuple(told), rounds=len(self.pasts), root=root, at=day, slots=slots))
-        if broken and any(request.verdict == "rollback" for request in told):
+        self._append(
+            WithdrawalLeaf(requests=tuple(requests), rounds=len(self.pasts), root=root, at=day, slots=slots)
+        )
+        if broken and any(request.verdict == "rollback" for request in requests):
             self._append(RollbackLeaf(withdrawal=place, to=broken, at=day))
             self._undo(broken)
         return self
@@ -370,7 +372,7 @@ class World:
         """
         request = self.requests[name]
         standing = {past.leaf for past in self.standing}
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "withdrawal": request.withdrawal,
             "request": request.index,
             "rounds": {
@@ -382,29 +384,29 @@ class World:
         }
         if (records := request.records) is not None:
             closed = close_records(salt=records.salt, records=records.keys)
-            told["records"] = {"count": len(records.keys), "closed": to_base64(closed)}
+            fields["records"] = {"count": len(records.keys), "closed": to_base64(closed)}
             if word is not None:
-                told["records"]["word"] = to_base64(word.digest)
+                fields["records"]["word"] = to_base64(word.digest)
         if purged:
-            told["purge"] = max(self.undone_at[leaf] for leaf in request.leaves)
-        return replace(self._made(name, told, request.client_salt, records), word=word)
+            fields["purge"] = max(self.undone_at[leaf] for leaf in request.leaves)
+        return replace(self._made(name, fields, request.client_salt, records), word=word)
 
     def what_if(self, name: str) -> Made:
         """The proof about somebody who is still in."""
         present = any(name in past.slots for past in self.standing)
-        told = {
+        fields = {
             "withdrawal": None,
             "request": None,
             "rounds": None,
             "verdict": {"kind": "deniable" if present else "never present", "from": None},
             "times": None,
         }
-        return self._made(name, told, None)
+        return self._made(name, fields, None)
 
     def _made(
-        self, name: str, told: dict[str, Any], salt: bytes | None, records: OpenedRecords | None = None
+        self, name: str, fields: dict[str, Any], salt: bytes | None, records: OpenedRecords | None = None
     ) -> Made:
-        predicate: dict[str, Any] = {**told, "checkpoint": self.checkpoint(), "leaves": list(self.leaves)}
+        predicate: dict[str, Any] = {**fields, "checkpoint": self.checkpoint(), "leaves": list(self.leaves)}
         taken = [past for past in self.standing if name in past.slots]
         opened = []
         predicate["clusters"] = []
@@ -413,15 +415,15 @@ class World:
             group = past.group_of(slot)
             at = slot - group.first
             opened.append(OpenedSlot(leaf=past.leaf, slot=slot, salt=group.salts[at], update=group.updates[at]))
-            predicate["clusters"].append(self._show(past, group, slot, told["withdrawal"]))
+            predicate["clusters"].append(self._show(past, group, slot, fields["withdrawal"]))
         if self.version == MAPPED:
             predicate["maps"] = self.maps({past.leaf for past in taken})
         else:
-            entries = self.entries(told["withdrawal"] or 0)
+            entries = self.entries(fields["withdrawal"] or 0)
             hashes = [leaf_hash(withdrawn_inner(each.salt, each.slot)) for _, each in entries]
             own = [cluster["entry"] for cluster in predicate["clusters"] if cluster["entry"] is not None]
             predicate["cover"] = to_base64(b"".join(cover_of(hashes, own)))
-            predicate["leaves"] = self.closed({told["withdrawal"], *(past.leaf for past in taken)})
+            predicate["leaves"] = self.closed({fields["withdrawal"], *(past.leaf for past in taken)})
         tell_bounds(predicate)
         opening = Opening(run_id=self.run_id, client=name, salt=salt, rounds=tuple(opened), records=records)
         return Made(predicate, self.model, salt is None, opening, self._key())
@@ -433,14 +435,14 @@ class World:
         for place, leaf in enumerate(self.leaves):
             if leaf["type"] != "withdrawal":
                 continue
-            told: list[str | None] = []
+            row: list[str | None] = []
             for past in self.pasts[: leaf["rounds"]]:
                 if past.leaf in shown:
                     continue
                 value = past.value(place)
-                told.append(None if value == latest.get(past.leaf, UNTOUCHED) else to_base64(value))
+                row.append(None if value == latest.get(past.leaf, UNTOUCHED) else to_base64(value))
                 latest[past.leaf] = value
-            found.append(told)
+            found.append(row)
         return found
 
     def closed(self, shown: Collection[int | None]) -> list[Leaf]:

@@ -159,19 +159,19 @@ def _sample(found: Iterator[tuple[str, Any]], source: random.Random) -> list[tup
 
 
 def _case(name: str, made: Made, done: str, **changed: Any) -> Case:
-    asked = made.asked(**changed)
+    inputs = made.inputs(**changed)
     keys = _key_file(made)
     return Case(
         f"{name}: {done}",
-        asked.proof,
+        inputs.proof,
         keys,
-        asked.opening,
-        list(asked.receipts),
-        asked.checkpoint,
-        asked.word,
-        asked.model,
-        asked.client,
-        asked.what_if,
+        inputs.opening,
+        list(inputs.receipts),
+        inputs.checkpoint,
+        inputs.word,
+        inputs.model,
+        inputs.client,
+        inputs.what_if,
     )
 
 

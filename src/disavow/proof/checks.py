@@ -70,7 +70,7 @@ from disavow.proof.word import SignedWord
 
 
 class Verification:
-    """What is asked, and what the checks so far have found sound; each is set by the check that is named."""
+    """The inputs, and what the checks so far have found sound; each is set by the check that is named."""
 
     envelope: Envelope  # readable
     signer: PublicKey  # signature

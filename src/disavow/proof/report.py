@@ -1,4 +1,4 @@
-"""What is asked of a verification, and what it answers."""
+"""The inputs of a verification, and its report."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Worker:
 
     Args:
         settings: Where runs, keys and the service's database lie.
-        state: Where progress is told.
+        state: Where progress is written.
         ask: Asks for the passphrase of the signing key.
         train: Whether runs that are not complete are trained; requests are answered in any case.
 

@@ -88,7 +88,7 @@ class Verification:
     checkpoint: bytes | None
     model: str | None
     what_if: bool
-    asked_for: str | None
+    expected_client: str | None
     payload: bytes = b""
     payload_type: str = PAYLOAD_TYPE
     version: int = 3
@@ -319,10 +319,10 @@ class Verification:
 
     def placed(self) -> None:
         """Check 9."""
-        places = [cluster["leaf"] for cluster in self.clusters]
-        require(ascending(places), "clusters are not in order")
-        require(set(places) <= set(self.standing), "a cluster of no standing round")
-        require(all(self.type_at(place) == "round" for place in places), "a rebuilt round, or a closed one")
+        positions = [cluster["leaf"] for cluster in self.clusters]
+        require(ascending(positions), "clusters are not in order")
+        require(set(positions) <= set(self.standing), "a cluster of no standing round")
+        require(all(self.type_at(place) == "round" for place in positions), "a rebuilt round, or a closed one")
         for cluster in self.clusters:
             self._require_cluster(cluster)
         if self.version == 4:
@@ -332,7 +332,7 @@ class Verification:
             return
         for cluster in self.clusters:
             self._require_withdrawn(cluster)
-        self._require_maps(set(places))
+        self._require_maps(set(positions))
 
     def gone_of(self, cluster: Object) -> int:
         """How many entries have the cluster's round and position ("Version 4", checks 9 and 10)."""
@@ -386,10 +386,10 @@ class Verification:
 
     def _require_withdrawn(self, cluster: Object) -> None:
         entries = cluster["withdrawn"]
-        places = [entry["leaf"] for entry in entries]
-        require(places == sorted(places), "withdrawn slots are not in order")
+        positions = [entry["leaf"] for entry in entries]
+        require(positions == sorted(positions), "withdrawn slots are not in order")
         behind = {place for place in self.withdrawals if place > cluster["leaf"]}
-        require(set(places) <= behind, "withdrawn by no withdrawal behind the round")
+        require(set(positions) <= behind, "withdrawn by no withdrawal behind the round")
         for entry in entries:
             if entry["position"] != cluster["position"]:
                 is_closed = entry["slot"] is None and entry["salt"] is None and entry["inner"] is not None
@@ -440,7 +440,7 @@ class Verification:
 
     def bounds(self) -> None:
         """Check 12."""
-        drawn, told = self.policy["representatives"], self.predicate["bounds"]
+        drawn, written = self.policy["representatives"], self.predicate["bounds"]
         for cluster in self.clusters:
             leaf = self.leaves[cluster["leaf"]]
             require(noise_fits(self.policy, leaf, cluster), "the noise is not the policy's")
@@ -450,9 +450,9 @@ class Verification:
             )
             require(cluster["log10_odds"] == figure_of(odds), "log10_odds is another")
         largest, ratio = total_of(self.policy, self.clusters, self.leaves)
-        require(told["displacement"] == figure_of(largest), "the displacement is another")
-        require(told["ratio"] == figure_of(ratio), "the ratio is another")
-        require(told["drawn"] == figure_of(drawn_of(self.clusters, drawn)), "the chance to be drawn is another")
+        require(written["displacement"] == figure_of(largest), "the displacement is another")
+        require(written["ratio"] == figure_of(ratio), "the ratio is another")
+        require(written["drawn"] == figure_of(drawn_of(self.clusters, drawn)), "the chance to be drawn is another")
         if self.policy["odds"] is not None:
             composed = log10_odds_of(ratio)
             require(composed is not None and composed <= nearest_log10(float(self.policy["odds"])), "odds exceeded")
@@ -483,9 +483,9 @@ class Verification:
             require(all(at >= place for at in redone), "an old round stands")
         else:
             require(start is None, "nothing was undone")
-        asked, judged, answered = times["asked_at"], times["judged_at"], times["answered_at"]
-        require(asked <= judged <= answered, "the times are not in order")
-        require(asked[:10] == self.request()["asked_at"], "asked on another day")
+        asked_at, judged, answered = times["asked_at"], times["judged_at"], times["answered_at"]
+        require(asked_at <= judged <= answered, "the times are not in order")
+        require(asked_at[:10] == self.request()["asked_at"], "asked on another day")
         require(judged[:10] == self.leaves[place]["at"], "judged on another day")
         superseded: list[int] = opened["superseded"]
         require(ascending(superseded), "superseded rounds are not in order")
@@ -505,7 +505,7 @@ class Verification:
     def named(self) -> None:
         """Check 14."""
         if self.opening is None:
-            require(self.asked_for is None, "nothing says whom it is about")
+            require(self.expected_client is None, "nothing says whom it is about")
             return
         opening = parse_canonical(self.opening, 16 * MIB)
         OPENING(opening)
@@ -532,7 +532,7 @@ class Verification:
             require(len(keys) == len(set(keys)) == said["count"], "not each record once")
             found = closed_records(unbase64(opening["records"]["salt"]), keys)
             require(found == unbase64(said["closed"]), "other records")
-        require(self.asked_for in (None, client), "it is about another client")
+        require(self.expected_client in (None, client), "it is about another client")
         if self.clusters or not self.what_if:
             self.client = client
 
@@ -551,9 +551,9 @@ class Verification:
         said = self.predicate["records"].get("word")
         require(said is not None and unbase64(said) == sha(b"disavow/word/v1\0", self.word), "another word")
         payload = unbase64(word["payload"])
-        told = parse_canonical(payload, 65_536)
-        WORD(told)
-        require((told["run"], unbase64(told["records"])) == (self.run, self.records()), "other records")
+        statement = parse_canonical(payload, 65_536)
+        WORD(statement)
+        require((statement["run"], unbase64(statement["records"])) == (self.run, self.records()), "other records")
         kind = b"application/vnd.disavow.word+json"
         message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
         require(is_signed_by_der(unbase64(word["publicKey"]), unbase64(word["signature"]), message), "forged")
