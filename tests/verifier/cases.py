@@ -11,11 +11,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from disavow.cli.limitations import not_claimed
 from disavow.errors import Unreadable
 from disavow.proof import canonical
 from disavow.proof.envelope import seal
 from disavow.proof.keys import keys_in
+from disavow.proof.limitations import not_claimed
 from disavow.proof.verify import CHECKS, Report, VerificationInputs, examine
 from tests.proof import second_mutations, second_opinion
 from tests.proof.made_proofs import Made

@@ -228,6 +228,36 @@ def verifier(
     command.verifier(output, force=force, as_json=json)
 
 
+@app.command(rich_help_panel="Proofs")
+def evidence(
+    run: RunDirectory,
+    request: Annotated[int, typer.Argument(metavar="REQUEST", min=1, help="The number of the request.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Where to write it: a folder that is new or empty."),
+    ],
+    with_opening: Annotated[
+        bool,
+        typer.Option("--with-opening", help="Put the client's opening in, which says who the client is."),
+    ] = False,
+    openings: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the opening lies. [default: beside the run]")
+    ] = None,
+    no_pdf: Annotated[bool, typer.Option("--no-pdf", help="Print no PDF, though a Chromium is at hand.")] = False,
+    json: Json = False,
+) -> None:
+    """Write what goes on record about a request: a document in plain language, the proof, and what checks it.
+
+    It can be made at any time, before an answer too; it then says how far the request is. Nothing in it names the
+    client, unless `--with-opening` asks for that.
+
+    **Example:** `disavow evidence runs/first 3 -o evidence-3`
+    """
+    with needs("ledger"):
+        from disavow.cli import evidence as command
+    command.evidence(run, request, output, openings, with_opening=with_opening, pdf=not no_pdf, as_json=json)
+
+
 @app.command(name="show-proof", rich_help_panel="Proofs")
 def show_proof(
     proof: Annotated[Path, typer.Argument(metavar="PROOF", help="A proof.")],

@@ -9,11 +9,11 @@ from typing import Any
 import typer
 
 from disavow.cli.files import digest_of, read_bytes, receipts_in
-from disavow.cli.limitations import not_claimed, print_not_claimed
 from disavow.cli.output import print_json, results
 from disavow.errors import ConfigError, Unreadable, VerificationError
 from disavow.proof.keys import trusted_keys
 from disavow.proof.leaves import latest_time
+from disavow.proof.limitations import not_claimed
 from disavow.proof.notes import KeyIndex
 from disavow.proof.opening import Opening, refuse_other_client
 from disavow.proof.receipt import TYPE as RECEIPT
@@ -112,7 +112,8 @@ def _print_checks(report: Report) -> None:
     )
     for warning in report.warnings:
         console.print(f"WARNING: {warning}.")
-    print_not_claimed(console, report)
+    for sentence in not_claimed(report):
+        console.print(sentence)
 
 
 def _whom(opening: Opening) -> str:

@@ -99,7 +99,7 @@ RULES: tuple[Rule, ...] = (
     Rule("POST", "/v1/requests/{request}/pause", _OPERATOR, "pause it while identity is in doubt"),
     Rule("POST", "/v1/requests/{request}/resumption", _OPERATOR, "end the pause"),
     Rule("GET", "/v1/requests/{request}/proof", _PROOFS, "its proof; once it is purged, the second one"),
-    Rule("GET", "/v1/requests/{request}/evidence", _PROOFS, "proof, checkpoint and public keys as one archive"),
+    Rule("GET", "/v1/requests/{request}/evidence", _PROOFS, "its evidence pack as an archive, without opening"),
     Rule("GET", "/v1/requests/{request}/opening", _OPERATOR, "the leaver's opening, to be handed over"),
     Rule("DELETE", "/v1/requests/{request}/opening", _OPERATOR, "delete it, once it is handed over"),
     Rule("POST", "/v1/verifications", STAFF | _OWN, "verify a proof"),

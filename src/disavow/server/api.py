@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import json
 import time
-import zipfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
@@ -17,10 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from disavow.domain import ErasureRequest, RequestState
 from disavow.errors import BadRequest, ForecastChanged, NotAllowed, NotFound, PurgeRefused
+from disavow.evidence.pack import make_pack, write_archive
 from disavow.federation import Federation
 from disavow.results import Prospect
 from disavow.server import tokens, verification, views, webhooks
-from disavow.server.access import Identity, Role
+from disavow.server.access import Identity
 from disavow.server.authentication import identity_of
 from disavow.server.filing import Filed
 from disavow.server.open_runs import request_id, split_id
@@ -393,18 +391,11 @@ def show_proof(request: str, call: Request) -> Response:
 
 @router.get("/requests/{request}/evidence", response_class=Response)
 def show_evidence(request: str, call: Request) -> Response:
-    """Give proof, checkpoint and public keys of an answered request as one archive; never the opening."""
-    name, federation, found = open_request(call, request)
-    refuse_unanswered(found)
-    document = views.request(name, found, Identity("nobody", frozenset({Role.AUDITOR})))
-    head = federation.ledger.signed_head()
-    files = {
-        "proof.json": federation.proof(found).data,
-        "request.json": json.dumps(document, indent=2).encode(),
-        "keys.json": verification.public_keys(services_of(call).settings.keys),
-        **({} if head is None else {"checkpoint.txt": head.encode()}),
-    }
-    return Response(_archive(files), media_type="application/zip", headers=_as_file(f"{request}.evidence.zip"))
+    """Give the evidence pack of a request as one archive; never the opening, nor a PDF."""
+    _, federation, found = open_request(call, request)
+    pack = make_pack(federation, found.number, names=identity_of(call).sees_clients, pdf=False)
+    headers = _as_file(f"{request}.evidence.zip")
+    return Response(write_archive(pack), media_type="application/zip", headers=headers)
 
 
 @router.get("/requests/{request}/opening", response_class=Response)
@@ -552,14 +543,6 @@ def _no_opening() -> NotFound:
 
 def _as_file(name: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{name}"'}
-
-
-def _archive(files: dict[str, bytes]) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
-    return stream.getvalue()
 
 
 __all__ = ["file", "foreseen", "open_request", "open_run", "refuse_unanswered", "router"]

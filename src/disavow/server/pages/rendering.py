@@ -11,8 +11,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from disavow import wording
 from disavow.server.access import NOBODY, TABLE
-from disavow.server.pages import charts, wording
+from disavow.server.pages import charts
 
 _P = ParamSpec("_P")
 _SEE_OTHER, _UNAUTHORIZED = 303, 401

@@ -1,10 +1,12 @@
-"""What states, verdicts and events are called on pages: plain words, for people who did not build this."""
+"""What states, verdicts, events and figures are called for people who did not build this, on pages and on paper."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
+
+from disavow.domain.verdict import SURVIVORS
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _KIB = 1024
@@ -86,7 +88,7 @@ def meaning_of(shown: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen:
     """Say what a verdict means, in a sentence or two.
 
     Args:
-        shown: A request that was judged, or a forecast.
+        shown: A request that was shown, or a forecast.
         policy: What the run promises.
         foreseen: It is a forecast: it would be so.
 
@@ -99,42 +101,87 @@ def meaning_of(shown: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen:
         others = policy["x"]
         return (
             f"The model {verb} as it is. In every round this client stood in a group of at least {policy['k']} "
-            f"clients, of whom {_drawn(policy)} drawn in secret. In each of these groups at least {others} others "
-            "remain who could have been drawn in its place, so nobody can tell from the model whether this client "
-            "was."
+            f"clients, of whom {_drawn(policy)} drawn by lot and in secret to contribute to the model. In each of "
+            f"these groups at least {others} others remain who could have been drawn in its place."
         )
     verb = "would be" if foreseen else "are" if shown.get("state") in ("rebuilding", "deleting") else "were"
-    first = shown["rollback_to_round"]
-    how = "rebuilt approximately" if shown.get("approximate") else "trained again"
-    return (
-        f"Too few others remain in this client's group in round {shown['first_broken_round']}. All rounds from "
-        f"{first} on {verb} undone and {how} without this client."
-        + ("" if first == 1 else f" The rounds before {first} stay: there enough others remain.")
+    first, cost = shown["rollback_to_round"], shown.get("cost")
+    how = f"{'rebuilt approximately' if shown.get('approximate') else 'trained again'} without this client"
+    if shown.get("state") == "answered" and cost is not None and not cost["rounds"]:
+        how = "not trained again; the model from before them is served"
+    return f"{_broken(shown)} All rounds from {first} on {verb} undone and {how}." + (
+        "" if first == 1 else f" The rounds before {first} stay: there enough others remain."
     )
 
 
-def limits_of(shown: Mapping[str, Any], policy: Mapping[str, Any]) -> list[str]:
-    """Say what a verdict does not promise."""
-    limits = []
-    if shown["verdict"] != "never present":
-        limits.append("Copies of models that were given to others before are not called back: see the releases.")
-    if shown["verdict"] == "deniable":
-        limits.insert(0, "It does not say that the client's data was not used: only that nobody can tell.")
-    if shown["verdict"] == "rollback" and (shown["rollback_to_round"] or 0) > 1:
-        limits.insert(
-            0,
-            "In the rounds before, it does not say that the client's data was not used: only that nobody can tell.",
+def _broken(shown: Mapping[str, Any]) -> str:
+    """Say why rounds have to be undone."""
+    where = f"In round {shown['first_broken_round']}"
+    if shown.get("criterion") in (None, SURVIVORS):
+        return f"{where} not enough others remain in this client's group who could have been drawn in its place."
+    return f"{where} the condition “{shown['criterion']}” of this run does not hold for this client."
+
+
+_CLIENT = ("the client's data was", "the client", "it")
+_RECORDS = ("the records were", "the records", "them")
+"""What is spoken of: a whole client, or records of one that stays."""
+
+
+def limits_of(
+    shown: Mapping[str, Any],
+    policy: Mapping[str, Any],
+    *,
+    drawn: str | None = None,
+    exposed: bool = False,
+    purge_due: str | None = None,
+    releases: str = "The releases say who has some.",
+) -> list[str]:
+    """Say what a verdict does not promise, the most important first.
+
+    Args:
+        shown: A request that was shown, or a forecast.
+        policy: What the run promises.
+        drawn: The chance that the client was drawn at least once in the rounds that stand, in words.
+        exposed: Noise hides nobody: whoever knows the updates of a group can tell who was drawn.
+        purge_due: By when the client is to be trained out of the model; None where that is not promised.
+        releases: What is known of models that others received.
+
+    """
+    limits, first = [], shown["rollback_to_round"] or 0
+    data, leaver, it = _CLIENT if shown.get("records") is None else _RECORDS
+    purged = shown.get("purged_at") is not None
+    chance = "" if drawn is None else f" The chance that its contribution was drawn at least once is {drawn}."
+    if shown["verdict"] == "deniable" and not purged:
+        limits.append(f"That {data} never used.{chance or ' What the client contributed may have been drawn.'}")
+        if purge_due is None:
+            done = " It was not." if shown.get("state") == "answered" else ""
+            limits.append(f"That the model is trained again without {leaver}.{done}")
+    elif shown["verdict"] == "rollback" and first > 1 and not purged:
+        limits.append(f"That {data} never used in the rounds before {first}, which stay.{chance}")
+    elif shown["verdict"] != "never present":
+        limits.append(f"That {data} never used. Models from before may have learned from {it}.")
+    if purge_due is not None:
+        limits.append(f"That the model is free of {leaver} already. It is to be so by {purge_due}.")
+    if exposed:
+        limits.append(
+            "That nobody can find out who was drawn. Whoever knows what the members of a group contributed can "
+            "tell it from the model: the noise in it is too weak to hide it."
         )
     if shown.get("approximate"):
-        limits.append("What was rebuilt is an approximation, and not what training again would have come to.")
+        limits.append("That the model is what training again would have come to. What was rebuilt is approximate.")
     if policy["draws"] == "seeded":
-        limits.append("The draws of this run follow from a seed. Nothing is deniable to whoever knows the seed.")
+        limits.append("Anything against whoever knows the seed of this run. From it follows who was drawn.")
     if policy["mechanism"] == "federaser":
-        limits.append("This run keeps what its clients returned. Nothing is deniable to whoever has its folder.")
+        limits.append("Anything against whoever has this run's folder. It keeps what the clients contributed.")
+    if shown["verdict"] != "never present":
+        limits.append(f"That copies of models which others received before are called back. {releases}")
     limits += [
-        "Data that the client holds on its own machines is not touched: that is for the client to delete.",
-        "That the other members of a group are real, and that draws were honest, is on the operator's word. What "
-        "was recorded cannot be changed afterwards without its being seen.",
+        "That data on the client's own machines is deleted. That is for the client to do."
+        if shown.get("records") is None
+        else "That the client deleted the records on its own machines. Of that there is the client's word at most.",
+        "That the operator is honest. Only the operator knows whether the other members of a group are real, "
+        "whether draws were fair, and whether the client was in other rounds. What it recorded cannot be changed "
+        "later without being noticed by whoever kept an earlier state of it.",
     ]
     return limits
 
