@@ -117,7 +117,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         told = json.loads(text)
         yield Served(told["url"], told["login"], folder)
         process.terminate()
-        process.wait(30)
+        code, written = process.wait(30), (folder / "log").read_text()
+        assert code == 0, written
+        assert "Fatal Python error" not in written, "the worker stops as it should, too"
 
 
 @pytest.fixture(scope="session")
