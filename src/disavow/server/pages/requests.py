@@ -26,6 +26,7 @@ from disavow.server.authentication import identity_of
 from disavow.server.error_responses import message_of, status_of
 from disavow.server.forecasting import Forecasting
 from disavow.server.open_runs import request_id
+from disavow.server.pages import openings, purge
 from disavow.server.pages.rendering import page, render, router, see_other
 from disavow.server.services import services_of
 
@@ -209,6 +210,8 @@ def _shown(call: Request, name: str, federation: Federation, found: ErasureReque
     now = federation.clock()
     actions = _actions(found, identity)
     rebuild = federation.ledger.rebuilding() if found.state is RequestState.REBUILDING else None
+    interim = purge.interim(call, name, federation, found)
+    moving = interim is not None and (interim["running"] or interim["asked_at"])
     return {
         "request": told,
         "run": name,
@@ -225,11 +228,38 @@ def _shown(call: Request, name: str, federation: Federation, found: ErasureReque
         else {"first": rebuild.first, "last": rebuild.target, "next": federation.ledger.last_round + 1},
         "progress": views.progress(name, services.state),
         "actions": actions,
-        "poll_seconds": None if not found.pending else _SLOWLY if found.on_hold and not coming else _OFTEN,
-        "version": f"{found.state.value}, {found.approval.value}, {foreseen['digest'] if foreseen else obstacle}",
+        "interim": interim,
+        "opening": openings.is_kept(federation, found) if Role.OPERATOR in identity.roles else None,
+        **_records(federation, found, identity),
+        "poll_seconds": _poll_seconds(found, coming=coming, moving=bool(moving)),
+        "version": f"{found.state.value}, {found.approval.value}, {found.purged_at}, {bool(moving)}, "
+        f"{foreseen['digest'] if foreseen else obstacle}",
         "notice": None,
         "code": None,
     }
+
+
+def _records(federation: Federation, found: ErasureRequest, identity: Identity) -> views.View:
+    """Show which records a request names, to whoever sees clients and as long as the keyring knows; to all, the
+    commitment to them that is in the log.
+    """
+    if found.records is None:
+        return {"record_keys": None, "records_commitment": None}
+    keys = federation.ledger.records_asked(found.number) if identity.sees_clients else ()
+    commitment = federation.ledger.records_commitment(found.number) if found.judged else None
+    return {
+        "record_keys": sorted(keys) if keys else None,
+        "records_commitment": None if commitment is None else commitment.hex(),
+    }
+
+
+def _poll_seconds(found: ErasureRequest, *, coming: bool, moving: bool) -> int | None:
+    """How often its page is renewed; None where nothing is going to happen by itself."""
+    if moving:
+        return _OFTEN
+    if not found.pending:
+        return None
+    return _SLOWLY if found.on_hold and not coming else _OFTEN
 
 
 def _forecast(

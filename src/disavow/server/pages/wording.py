@@ -12,6 +12,7 @@ _KIB = 1024
 PHASES = {
     "training": "training",
     "rebuilding": "training again what was undone",
+    "purging": "beginning a purge",
     "answering": "answering requests",
     "refused": "cannot go on",
     "idle": "nothing to do",
@@ -30,6 +31,13 @@ STATES: Mapping[str, tuple[str, str, str]] = {
 }
 """By the state of a request: a class, a name and a sentence."""
 
+_OF_RECORDS: Mapping[str, str] = {
+    "rebuilding": "Rounds were undone, and are trained again without these records.",
+    "deleting": "The model is in order; the keys of the records are being deleted.",
+    "answered": "The records are erased, and the proof is ready. The client stays, and goes on without them.",
+}
+"""The sentence of a state where a request is for some records of a client that stays."""
+
 EVENTS: Mapping[str, str] = {
     "received": "Received",
     "paused": "Paused: identity in doubt",
@@ -41,8 +49,8 @@ EVENTS: Mapping[str, str] = {
     "duplicate": "Asked again",
     "not held": "The client holds no such record",
     "judged": "Decided what has to be done",
-    "answered": "Answered: client forgotten, proof written",
-    "purged": "Last traces trained out of the model",
+    "answered": "Answered: erased, and proof written",
+    "purged": "Out of the model: nothing of it is left there",
 }
 
 _VERDICTS: Mapping[str | None, str] = {
@@ -65,7 +73,26 @@ LEAVES: Mapping[str, str] = {
 def state_of(request: Mapping[str, Any]) -> tuple[str, str, str]:
     """Give the class, the name and the meaning of a request's state."""
     awaited = request["state"] == "waiting" and request["approval"] == "awaited"
-    return STATES["awaiting" if awaited else request["state"]]
+    kind, name, meaning = STATES["awaiting" if awaited else request["state"]]
+    return kind, name, meaning if request["records"] is None else _OF_RECORDS.get(request["state"], meaning)
+
+
+def subject_of(request: Mapping[str, Any]) -> str:
+    """Say what a request is to erase.
+
+    >>> subject_of({"records": None}), subject_of({"records": 1}), subject_of({"records": 12})
+    ('the whole client', '1 record', '12 records')
+    """
+    return "the whole client" if request["records"] is None else count(request["records"], "record", "records")
+
+
+def count(number: int, one: str, many: str) -> str:
+    """Write a number with what is counted.
+
+    >>> count(1, "round", "rounds"), count(1800, "pass", "passes")
+    ('1 round', '1,800 passes')
+    """
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def verdict_of(told: Mapping[str, Any]) -> str:
