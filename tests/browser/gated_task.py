@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,4 +67,4 @@ def let_train(gate: Path, last: int) -> None:
     """Let rounds be trained up to this one."""
     new = gate.with_suffix(".new")
     new.write_text(str(last), encoding="ascii")
-    os.replace(new, gate)
+    new.replace(gate)

@@ -27,15 +27,13 @@ def gate(served: Served) -> Iterator[Path]:
     served.gate.unlink()
 
 
-def watch(visit: Visit, gate: Path, *, reload: bool = False) -> None:
+def watch(visit: Visit, gate: Path) -> None:
     """See the bar stand still where nothing may be trained, and follow what may."""
     from playwright.sync_api import expect
 
     for done in (0, 2, ROUNDS - 1):
         let_train(gate, done)
         text = f"Rounds trained again: {done} of {ROUNDS}"
-        if reload:
-            visit.see(text)
         bar = visit.page.get_by_label(text)
         expect(bar).to_be_visible(timeout=PATIENCE)
         assert (bar.get_attribute("value"), bar.get_attribute("max")) == (str(done), str(ROUNDS))

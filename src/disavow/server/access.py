@@ -22,8 +22,8 @@ class Role(StrEnum):
 
 ABOUT = {
     Role.VIEWER: "sees runs, rounds and requests, and no client's id",
-    Role.OPERATOR: "files requests, forecasts them, pauses, extends and cancels them; starts purges; hands openings "
-    "over; sees who asks, and for which records",
+    Role.OPERATOR: "files requests, forecasts them, pauses, extends and cancels them; starts purges; hands over "
+    "openings; sees who asks, and for which records",
     Role.APPROVER: "approves or refuses requests; sees who asks, and for which records",
     Role.AUDITOR: "reads proofs, evidence and the log; sees no client's id",
     Role.CLIENT: "its own request alone, each call signed with its node key",
@@ -88,6 +88,7 @@ RULES: tuple[Rule, ...] = (
     Rule("GET", "/v1/runs/{run}/log/consistency", STAFF | _OWN, "prove that the log only grew"),
     Rule("GET", "/v1/runs/{run}/key", STAFF | _OWN, "the public key that signs the log"),
     Rule("POST", "/v1/forecasts", _FORECAST, "what an erasure would come to"),
+    Rule("POST", "/v1/records/holders", _OPERATOR, "who holds some records, wherever they are"),
     Rule("POST", "/v1/requests", _OPERATOR | _OWN, "file a request"),
     Rule("GET", "/v1/requests", STAFF, "list requests"),
     Rule("POST", "/v1/requests/search", _FORECAST, "find the request of a client"),

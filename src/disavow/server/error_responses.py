@@ -57,7 +57,7 @@ STATUS: Mapping[type[DisavowError], int] = {
 _SILENT: Mapping[type[DisavowError], str] = {
     errors.AlreadyForgotten: "this client has left the run and was forgotten: there is nothing left to erase",
     errors.UnknownClient: "this run has no client of this id; nothing was changed",
-    errors.UnknownRecord: "the client holds no such record; nothing was changed",
+    errors.UnknownRecord: "there is no such record; nothing was changed",
     errors.RecordErased: "this record was erased before, and no round since has seen it; nothing was changed",
     errors.RecordsUnchecked: "these records cannot be erased by themselves; nothing was changed",
 }

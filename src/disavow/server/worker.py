@@ -250,7 +250,6 @@ def stopping_on_signals() -> Iterator[None]:
 
 def stop_with_parent() -> None:
     """Stop this process once standard input ends: whoever started it has died, however it died."""
-
     stdin = sys.stdin.fileno()
 
     def wait() -> None:

@@ -1,4 +1,4 @@
-"""The page of a run's purges: who may still be in the model, what a purge would do, how far one is, who is out of it.
+"""The page of a run's purges: who may still be in the model, what a purge would do, how far it is, who is out.
 
 What a purge would do is forecast beside the page, as it is for requests: with thousands of leavers it takes longer
 than a page may.
@@ -46,9 +46,7 @@ def show_purge(
 
 
 @router.post("/runs/{run}/purge", response_model=None)
-def begin_purge(
-    request: Request, run: Run, forecast: Annotated[str, Form(pattern="^[0-9a-f]{64}$")]
-) -> Response:
+def begin_purge(request: Request, run: Run, forecast: Annotated[str, Form(pattern="^[0-9a-f]{64}$")]) -> Response:
     """Have the worker purge, as it was forecast."""
     try:
         api.ask_purge(request, run, api.PurgeBody(forecast=forecast))

@@ -6,10 +6,11 @@ Forms send the browser on to the page of their request. What is refused is said 
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime
 from datetime import time as time_of_day
 from typing import Annotated
@@ -17,7 +18,16 @@ from typing import Annotated
 from fastapi import Form, Query, Request, Response
 
 from disavow.domain import Approval, ErasureRequest, RequestState
-from disavow.errors import BadRequest, DisavowError, ForecastChanged
+from disavow.errors import (
+    AlreadyForgotten,
+    BadRequest,
+    DisavowError,
+    ForecastChanged,
+    RecordErased,
+    RecordsUnchecked,
+    UnknownClient,
+    UnknownRecord,
+)
 from disavow.federation import Federation
 from disavow.server import api, forecasts, verification, views
 from disavow.server.access import Identity, Role
@@ -47,19 +57,66 @@ Records = Annotated[str, Form(max_length=65_536)]
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What the form for a new request was filled in with."""
+class _Form:
+    """What the form for a new request was filled in with.
+
+    Args:
+        run: The run.
+        client: Who asks; empty where records are looked for at every client.
+        records: The keys of records; none for the whole client.
+        everywhere: The records are to be erased wherever they are.
+        holders: Who was found to hold them, with which of them.
+
+    """
 
     run: str
     client: str
-    records: tuple[str, ...] | None
+    records: tuple[str, ...]
+    everywhere: bool = False
+    holders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: str, client: str, records: str) -> _Asked:
+    def of(cls, run: str, client: str, records: str, everywhere: bool, holders: str = "") -> _Form:
         keys = tuple(dict.fromkeys(line.strip() for line in records.splitlines() if line.strip()))
-        if len(keys) > api.MOST_RECORDS:
-            raise BadRequest(f"{len(keys)} records are too many for one request; allowed: {api.MOST_RECORDS}")
-        return cls(run, client.strip(), keys or None)
+        return cls(run, client.strip(), keys, everywhere, _parsed(holders))
+
+    def wrong(self) -> tuple[str, str] | None:
+        """Find the first field that cannot be used, and say why; None where all can."""
+        if self.everywhere and self.client:
+            return "client", "Leave it empty: the records are looked for at every client."
+        if self.everywhere and not self.records:
+            return "records", "Say which records, one key in a line."
+        if not self.everywhere and not self.client:
+            return "client", "Say who asks."
+        if len(self.records) > api.MOST_RECORDS:
+            return (
+                "records",
+                f"These are {len(self.records):,} records. Allowed: {api.MOST_RECORDS:,} in one request.",
+            )
+        if any(len(each) > api.LONGEST_ID for each in self.records):
+            return "records", f"A line is too long. Allowed: {api.LONGEST_ID:,} characters for a key."
+        return None
+
+
+def _parsed(holders: str) -> dict[str, tuple[str, ...]]:
+    """Read who holds the records, as the form carries it."""
+    try:
+        found = json.loads(holders or "{}")
+        return {str(client): tuple(map(str, held)) for client, held in found.items()}
+    except (ValueError, AttributeError, TypeError):
+        raise BadRequest("the form cannot be used: holders; nothing was filed") from None
+
+
+_FIELDS: Mapping[type[DisavowError], str] = {
+    UnknownClient: "client",
+    AlreadyForgotten: "client",
+    UnknownRecord: "records",
+    RecordErased: "records",
+    RecordsUnchecked: "records",
+}
+"""The field of the form that a refusal is about."""
+
+_SAID_BELOW = "Nothing was filed. What is wrong is said below."
 
 
 @page("/requests", "requests.html")
@@ -98,79 +155,120 @@ def new_request(request: Request) -> views.View:
 
 
 @router.post("/requests/new", response_model=None)
-def forecast_new_request(request: Request, run: Run, client: Client, records: Records = "") -> Response:
+def forecast_new_request(
+    request: Request,
+    run: Run,
+    client: Client = "",
+    records: Records = "",
+    everywhere: Annotated[bool, Form()] = False,
+) -> Response:
     """Show what a new request would come to, with the button that files it."""
-    return _with_forecast(request, _Asked.of(run, client, records))
+    form = _Form.of(run, client, records, everywhere)
+    if wrong := form.wrong():
+        return _wrong(request, form, *wrong)
+    try:
+        if form.everywhere:
+            form = replace(form, holders=api.holders(request, run, form.records))
+        return _with_forecast(request, form)
+    except DisavowError as error:
+        return _refused_new(request, form, error)
 
 
 @router.post("/requests", response_model=None)
 async def file_request(
     request: Request,
     run: Run,
-    client: Client,
     key: Annotated[str, Form(min_length=1, max_length=100)],
+    client: Client = "",
     records: Records = "",
+    everywhere: Annotated[bool, Form()] = False,
+    holders: Annotated[str, Form(max_length=4_000_000)] = "",
     forecast: Annotated[str, Form(max_length=64)] = "",
 ) -> Response:
     """File a request as it was forecast; is the forecast another one now, it is shown first."""
-    services, identity, asked = services_of(request), identity_of(request), _Asked.of(run, client, records)
+    services, identity = services_of(request), identity_of(request)
+    form = _Form.of(run, client, records, everywhere, holders)
+    if wrong := form.wrong():
+        return _wrong(request, form, *wrong)
     try:
         federation = open_run(request, run)
-        foreseen, _ = await asyncio.to_thread(_forecast_new, request, asked)
+        foreseen, _ = await asyncio.to_thread(_forecast_new, request, form)
         if foreseen is None or (foreseen["digest"] is not None and foreseen["digest"] != forecast):
-            return await asyncio.to_thread(_with_forecast, request, asked, changed=bool(forecast))
-        filed = await api.file(services, identity, run, asked.client, key, asked.records)
+            return await asyncio.to_thread(_with_forecast, request, form, changed=bool(forecast))
+        if form.everywhere:
+            # each under a key of its own: sent again after a crash, the form files what is missing and no more
+            for number, (holder, held) in enumerate(sorted(form.holders.items())):
+                await api.file(services, identity, run, holder, f"{key}/{number}", held)
+            return see_other(f"/requests?run={run}")
+        filed = await api.file(services, identity, run, form.client, key, form.records or None)
     except DisavowError as error:
-        return _refused_new(request, asked, error)
+        return _refused_new(request, form, error)
     if foreseen["digest"] is not None:
         forecasts.keep(services.state, federation.ledger.run_id, filed.number, foreseen, now=time.time())
     return see_other(f"/requests/{request_id(run, filed.number)}")
 
 
-def _with_forecast(request: Request, asked: _Asked, *, changed: bool = False) -> Response:
-    try:
-        foreseen, coming = _forecast_new(request, asked)
-    except DisavowError as error:
-        return _refused_new(request, asked, error)
+def _with_forecast(request: Request, form: _Form, *, changed: bool = False) -> Response:
+    foreseen, coming = _forecast_new(request, form)
     notice = "The forecast has changed since you saw it. Nothing was filed: look at it again." if changed else None
     view = {
-        **_new_request(request, asked),
+        **_new_request(request, form),
         "forecast": foreseen,
         "forecast_coming": coming and foreseen is None,
-        "policy": asdict(open_run(request, asked.run).ledger.policy),
+        "policy": asdict(open_run(request, form.run).ledger.policy),
         "notice": notice,
     }
     return render(request, "new_request.html", view, status=_CONFLICT if changed else 200)
 
 
-def _forecast_new(request: Request, asked: _Asked) -> tuple[views.View | None, bool]:
+def _forecast_new(request: Request, form: _Form) -> tuple[views.View | None, bool]:
     """What a new request would come to, and whether that is still being made."""
-    services, federation = services_of(request), open_run(request, asked.run)
-    named = (each.encode("utf-8", "surrogatepass") for each in (asked.client, *(asked.records or ())))
+    services, federation = services_of(request), open_run(request, form.run)
+    named = json.dumps([form.client, form.records, sorted(form.holders.items())])
+
+    def make() -> views.View:
+        if form.everywhere:
+            return views.forecast(federation.forecast(form.holders, unchecked=True, try_loading=False))
+        return views.forecast(api.foreseen(federation, form.client, form.records or None))
+
     return services.forecasting.ask(
         federation.ledger.run_id,
-        services.state.keyed_hash("forecast", *named),
+        services.state.keyed_hash("forecast", named.encode()),
         federation.ledger.changes(),
-        lambda: views.forecast(api.foreseen(federation, asked.client, asked.records)),
+        make,
         patience=_PATIENCE_SECONDS,
     )
 
 
-def _refused_new(request: Request, asked: _Asked, error: DisavowError) -> Response:
-    view = {**_new_request(request, asked), "notice": message_of(error), "code": error.code}
+def _wrong(request: Request, form: _Form, where: str, why: str) -> Response:
+    """Show the form again, with what is wrong at its field; nothing was done."""
+    view = {**_new_request(request, form), "wrong": {where: why}}
+    view |= {"notice": _SAID_BELOW, "code": BadRequest.code}
+    return render(request, "new_request.html", view, status=status_of(BadRequest(why)))
+
+
+def _refused_new(request: Request, form: _Form, error: DisavowError) -> Response:
+    why = message_of(error)
+    where = next((_FIELDS[kind] for kind in type(error).__mro__ if kind in _FIELDS), None)
+    view = {**_new_request(request, form), "notice": why if where is None else _SAID_BELOW, "code": error.code}
+    if where is not None:
+        view["wrong"] = {where: f"{why[:1].upper()}{why[1:]}."}
     return render(request, "new_request.html", view, status=status_of(error))
 
 
-def _new_request(request: Request, asked: _Asked | None = None) -> views.View:
+def _new_request(request: Request, form: _Form | None = None) -> views.View:
     return {
         "runs": _runs(request),
-        "run": asked.run if asked else None,
-        "client": asked.client if asked else "",
-        "records": list(asked.records or ()) if asked else [],
+        "run": form.run if form else None,
+        "client": form.client if form else "",
+        "records": list(form.records) if form else [],
+        "everywhere": form.everywhere if form else False,
+        "holders": {client: list(held) for client, held in sorted(form.holders.items())} if form else {},
         "key": secrets.token_urlsafe(16),
         "forecast": None,
         "forecast_coming": False,
         "policy": None,
+        "wrong": {},
         "notice": None,
         "code": None,
     }
@@ -245,7 +343,9 @@ def _records(federation: Federation, found: ErasureRequest, identity: Identity) 
     """
     if found.records is None:
         return {"record_keys": None, "records_commitment": None}
-    keys = federation.ledger.records_asked(found.number) if identity.sees_clients else ()
+    sealed = any(event.actor is None for event in found.history)  # the keyring is not here
+    known = identity.sees_clients and not sealed
+    keys = federation.ledger.records_asked(found.number) if known else ()
     commitment = federation.ledger.records_commitment(found.number) if found.judged else None
     return {
         "record_keys": sorted(keys) if keys else None,
