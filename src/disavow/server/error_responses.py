@@ -64,6 +64,7 @@ _SILENT: Mapping[type[DisavowError], str] = {
 """What is said in place of a message that names clients: an answer may be logged by whoever asked."""
 
 _CODES = {404: errors.NotFound.code, 405: errors.NotFound.code, 413: errors.TooLarge.code}
+_MESSAGES = {404: "there is nothing at this address", 405: "this address does not take such a call"}
 _SERVER_ERROR = 500
 
 
@@ -115,7 +116,7 @@ def install(app: FastAPI, show: Show) -> None:
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
         code = _CODES.get(error.status_code, errors.BadRequest.code)
-        told = body_of(code, str(error.detail))
+        told = body_of(code, _MESSAGES.get(error.status_code, str(error.detail)))
         return show(request, JSONResponse(told, error.status_code, error.headers), told)
 
     async def unforeseen(request: Request, error: Exception) -> Response:

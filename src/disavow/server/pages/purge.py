@@ -73,6 +73,7 @@ def _shown(call: Request, name: str, before: int | None) -> views.View:
         "exact": federation.mechanism.exact,
         "mechanism": federation.mechanism.name,
         "running": runs_now,
+        "training": federation.ledger.last_round < federation.settings.rounds and runs_now is None,
         "waiting": _waiting(name, federation, outlook),
         "most": _MOST,
         **_out_of_the_model(name, federation, before),

@@ -17,7 +17,7 @@ from typing import Annotated
 
 from fastapi import Form, Query, Request, Response
 
-from disavow.domain import Approval, ErasureRequest, RequestState
+from disavow.domain import Approval, ErasureRequest, RequestState, VerdictKind
 from disavow.errors import (
     AlreadyForgotten,
     BadRequest,
@@ -133,7 +133,9 @@ def list_requests(
     states = None if state is None else [state]
     shown = views.requests(runs, identity_of(request), states=states, before=before, most=_MOST)
     now = datetime.now(UTC)
+    promised = {name for name, federation in runs if federation.settings.deniability.purge == "deadline"}
     for each in shown["requests"]:
+        each["interim"] = each["run"] in promised and _is_interim(each)
         each["days_left"] = _days_left(each, now)
     return {
         **shown,
@@ -471,9 +473,15 @@ def _runs(request: Request) -> list[str]:
     return [name for name in services_of(request).runs.names() if identity.may_use(name)]
 
 
+def _is_interim(shown: views.View) -> bool:
+    """Say whether an answered request is yet to be purged."""
+    present = shown["verdict"] not in (None, VerdictKind.NEVER_PRESENT.value)
+    return shown["state"] == RequestState.ANSWERED.value and present and shown["purged_at"] is None
+
+
 def _days_left(told: views.View, now: datetime) -> float | None:
-    """Count the days until a request is due that is still open."""
-    if told["state"] not in ("waiting", "paused", "rebuilding", "deleting"):
+    """Count the days until a request is due that is still open, or answered and yet to be purged."""
+    if told["state"] not in ("waiting", "paused", "rebuilding", "deleting") and not told["interim"]:
         return None
     since = now if told["paused_since"] is None else datetime.fromisoformat(told["paused_since"])
     return (datetime.fromisoformat(told["due"]) - since).total_seconds() / 86_400

@@ -38,6 +38,57 @@ _OF_RECORDS: Mapping[str, str] = {
 }
 """The sentence of a state where a request is for some records of a client that stays."""
 
+STATE_NAMES: Mapping[str, str] = {
+    "waiting": "Waiting",
+    "paused": "Paused",
+    "rebuilding": "Being erased: training again",
+    "deleting": "Being erased: deleting",
+    "answered": "Answered",
+    "cancelled": "Cancelled",
+    "refused": "Refused",
+}
+"""What the states of requests are called in lists and figures."""
+
+PROMISES: Mapping[str, str] = {
+    "paper": "on every contribution, in proportion to how much a group's contributions differ",
+    "calibrated": "on every contribution, by a fixed amount that gives differential privacy",
+    "none": "none",
+    "retrain": "rounds that were undone are trained again, exactly",
+    "retrain-from-scratch": "all rounds are trained again, exactly",
+    "federaser": "rounds that were undone are rebuilt approximately",
+    "fresh": "in secret, anew in every round",
+    "seeded": "by a seed: for tests only",
+}
+"""What the settings behind a run's promises mean; those of strategies of one's own are shown by their name."""
+
+CLAIMS: Mapping[str, str] = {
+    "unconditional": "Whatever the groups are",
+    "sampled": "If the groups are fixed beforehand",
+    "paper": "As the paper claims",
+}
+"""What each figure of the privacy account is called."""
+
+CHECKS: Mapping[str, str] = {
+    "readable": "The file is complete and well-formed.",
+    "signature": "It is signed with a key that is trusted.",
+    "statement": "It says what it is about, in a version that is known.",
+    "checkpoint": "The head of the log in it is signed with the same key.",
+    "log": "The log in it is complete and unchanged.",
+    "history": "It continues the head of the log that somebody kept.",
+    "policy": "The promises are those that the run began with.",
+    "rounds": "No round is missing up to the model that is served.",
+    "clusters": "The leaver's groups, and who left them, are as recorded.",
+    "survivors": "Enough others remain in each of these groups.",
+    "spread": "The contributions of each group were alike enough.",
+    "bounds": "The figures on what could be told from the model are right.",
+    "verdict": "The answer is the one recorded, and was carried out.",
+    "opening": "The opening belongs to this proof.",
+    "receipts": "The receipts that a client kept agree with the log.",
+    "model": "A model that somebody holds is the one that is served.",
+    "word": "The client's word that it deleted the records is signed by it.",
+}
+"""What each check of a proof looks at."""
+
 EVENTS: Mapping[str, str] = {
     "received": "Received",
     "paused": "Paused: identity in doubt",
@@ -61,8 +112,8 @@ _VERDICTS: Mapping[str | None, str] = {
 
 LEAVES: Mapping[str, str] = {
     "run": "The run begins: what it promises",
-    "round": "A round",
-    "rebuilt": "A round, rebuilt approximately",
+    "round": "Round",
+    "rebuilt": "Round",
     "withdrawal": "Clients withdrawn",
     "rollback": "Rounds undone",
     "purge": "Leavers trained out of the model",
