@@ -1,4 +1,4 @@
-"""What an erasure asks for: clients, or records of clients that stay; and which records cannot be asked for."""
+"""What an erasure asks for: clients, or records of clients that stay; and which of them cannot be asked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from disavow.domain import escaped
-from disavow.errors import CannotRetrain, ConfigError, RecordsUnchecked, TaskError, UnknownRecord
+from disavow.errors import CannotRetrain, ConfigError, RecordsUnchecked, TaskError, UnknownClient, UnknownRecord
 from disavow.ledger import Reader
 from disavow.ledger.requests import erased_before
 
@@ -20,7 +20,7 @@ Clients = Sequence[str] | str | Mapping[str, Sequence[str]]
 """Ids of clients; or the keys of records, by client."""
 
 _LIKE = 0.6
-"""How alike two keys must be for one to be suggested in the place of the other; as `difflib` counts."""
+"""How alike two ids or keys must be for one to be suggested in the place of the other; as `difflib` counts."""
 
 _UNCHECKED = "`--unchecked` (unchecked=True) asks for them without looking"
 
@@ -182,6 +182,16 @@ def why_not(reader: Reader, number: int, client: str, held: Sequence[str] | None
     if set(held) <= reader.records_waiting(client):
         return "these are all records that there are: the whole client is to be erased instead"
     return None
+
+
+def unknown_client(client: str, known: Sequence[str]) -> UnknownClient:
+    """The refusal of an id that nobody in the run has, with ids that may have been meant.
+
+    Several, because numbered ids are equally alike, and whoever pastes the wrong one erases somebody else.
+    """
+    like = get_close_matches(client, known, n=3, cutoff=_LIKE)
+    hint = f"; did you mean {' or '.join(map(escaped, like))}?" if like else ""
+    return UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed{hint}")
 
 
 def _holders(reader: Reader, task: LoadedTask, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:

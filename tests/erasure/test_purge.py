@@ -256,7 +256,7 @@ def test_without_a_key_the_second_proof_is_signed_late(tmp_path: Path, monkeypat
         store = ProofStore(run.directory)
         assert store.read(request.number, purged=True) is None
         assert store.read(request.number, signed=False, purged=True) is not None
-        monkeypatch.setattr("disavow.federation.load_signer", lambda folder, ask: SIGNER)
+        monkeypatch.setattr("disavow.federation.proofs.load_signer", lambda folder, ask: SIGNER)
         proof = run.proof(run.requests([request.number])[0])
         assert examine(Asked(proof.data, [TrustedKey(SIGNER.public)])).valid
         said = decode_statement(Envelope.decode(proof.data).statement)
