@@ -21,6 +21,7 @@ PAGES = (
     "/",
     "/requests",
     "/requests/new",
+    "/openings",
     f"/requests/{RUN}-1",
     f"/requests/{RUN}-1/checks",
     f"/requests/{RUN}-2",
@@ -28,6 +29,7 @@ PAGES = (
     f"/runs/{RUN}",
     f"/runs/{RUN}/rounds",
     f"/runs/{RUN}/departures",
+    f"/runs/{RUN}/purge",
     f"/runs/{RUN}/log",
     f"/runs/{RUN}/account",
     f"/runs/{RUN}/releases",
@@ -60,6 +62,17 @@ def forms(visit: Visit, served: Served) -> Iterator[tuple[str, Page]]:
     page.get_by_role("button", name="Show the forecast").click()
     page.wait_for_load_state()
     yield "forecast", page
+    page = visit.goto("/requests/new")
+    page.get_by_role("button", name="Show the forecast").click()
+    page.get_by_text("Say who asks.").wait_for()
+    yield "wrong", page
+    page = visit.goto("/requests/new")
+    page.get_by_label("Run").select_option("rollback")
+    page.get_by_label("Records").fill("shared-visit")
+    page.get_by_label("Erase these records wherever they are").check()
+    page.get_by_role("button", name="Show the forecast").click()
+    page.get_by_text("clients hold these records").wait_for()
+    yield "everywhere", page
     visit.goto("/tokens")
     page.get_by_label("Who holds it").fill("tests")
     page.get_by_label("viewer:").check()

@@ -74,6 +74,7 @@ def _shown(call: Request, name: str, before: int | None) -> views.View:
         "mechanism": federation.mechanism.name,
         "running": runs_now,
         "training": federation.ledger.last_round < federation.settings.rounds and runs_now is None,
+        "unapproved": _unapproved(federation),
         "waiting": _waiting(name, federation, outlook),
         "most": _MOST,
         **_out_of_the_model(name, federation, before),
@@ -147,6 +148,13 @@ def _outlook(call: Request, federation: Federation, **more: float) -> tuple[Purg
 def _nothing(federation: Federation) -> PurgeOutlook:
     """What can be said before anything is forecast."""
     return PurgeOutlook({}, len(federation.ledger.unpurged().rounds), PurgeForecast(), federation.clock())
+
+
+def _unapproved(federation: Federation) -> int:
+    """Count the requests that may wait for an approval only because they would undo rounds."""
+    if federation.settings.requests.approval != "rollback":
+        return 0
+    return federation.ledger.request_counts()[RequestState.WAITING]
 
 
 def _waiting(name: str, federation: Federation, outlook: PurgeOutlook | None) -> list[views.View]:

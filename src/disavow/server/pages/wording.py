@@ -160,13 +160,16 @@ def verdict_of(told: Mapping[str, Any]) -> str:
     return _VERDICTS[told["verdict"]]
 
 
-def meaning_of(told: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: bool = False) -> str:
+def meaning_of(
+    told: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: bool = False, records: bool = False
+) -> str:
     """Say what a verdict means, in a sentence or two.
 
     Args:
         told: A request that was judged, or a forecast.
         policy: What the run promises.
         foreseen: It is a forecast: it would be so.
+        records: It is about some records of a client that stays.
 
     """
     verdict = told["verdict"]
@@ -186,7 +189,7 @@ def meaning_of(told: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: 
     how = "rebuilt approximately" if told.get("approximate") else "trained again"
     return (
         f"Too few others remain in this client's group in round {told['first_broken_round']}. All rounds from "
-        f"{first} on {verb} undone and {how} without this client."
+        f"{first} on {verb} undone and {how} without {'these records' if records else 'this client'}."
         + ("" if first == 1 else f" The rounds before {first} stay: there enough others remain.")
     )
 
