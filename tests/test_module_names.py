@@ -17,7 +17,8 @@ ORDINARY = """
     exclusions factory federaser files filing findings fixed flower folder follow forecast forecasting
     forecasts forging fsck fused game gaussian geometry graphs history hub id identity images init initial
     inspection intervals journal judge key keygen keyring keys kmeans layers layout leaves lenet5 level limitations
-    lira listing loading local lock log login lookup loss mdav members memory merkle messages metrics migrations mini
+    lira listing loading local lock log login lookup loss mdav members memory merkle messages metrics migrations
+    mini
     mlflow models network node nodes noise notes nvrtc objectives oidc open opendsr opened output overview
     pages parameters participation partition partitioners passphrase perturb pkcs8 placement plan plot pool
     postgres power precision privacy progress protection protocol prove pseudonyms randomness reader record

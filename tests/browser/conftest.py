@@ -111,7 +111,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("browser")
     generate(folder / "keys", name="tests", passphrase=None, at=time_to_text(now()))
     for i, run in enumerate(RUNS):
-        settings = config.from_values({**SETTINGS, "seed": 7 + i}, source="tests")
+        more = {"deniability": {"x": 2, "purge": "deadline"}} if run == "looks" else {}
+        settings = config.from_values({**SETTINGS, "seed": 7 + i, **more}, source="tests")
         with Federation.create(folder / "runs" / run, settings, keys=folder / "keys") as federation:
             federation.train()
     task = {
