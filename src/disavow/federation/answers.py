@@ -121,7 +121,7 @@ class Answers(OpenRun):
                     reason = why_not(transaction, number, client, task.record_keys(client))
                     refusal_of = None if reason is None else Decision(_LOOKED_UP_BY, self.clock(), reason)
                     transaction.note_checked(number, refusal_of)
-            ledger.drop_asked(number)  # of one that is refused now
+            ledger.delete_request_details(number)  # of one that is refused now
         return None
 
     def _engine_to_retrain(self) -> Engine:

@@ -28,7 +28,7 @@ from disavow.ledger import Ledger
 from disavow.ledger.requests import already_forgotten
 from disavow.proof.keys import load_signer
 from disavow.proof.notes import Signer
-from disavow.record_requests import Asked, Clients, checked, refuse_erased, unknown_client, what_is_asked
+from disavow.record_requests import Clients, ErasureScope, checked, refuse_erased, scope_of, unknown_client
 from disavow.results import Answer, Prospect
 
 Confirm = Callable[[Prospect], None]
@@ -66,7 +66,7 @@ class Erasures(Requests, Purges, Proofs):
             UnknownRecord: A client does not hold one of the records.
 
         """
-        scope = self._checked(what_is_asked(clients, records, everywhere), unchecked=unchecked)
+        scope = self._checked(scope_of(clients, records, everywhere), unchecked=unchecked)
         prospect = self._prospect(self.ledger, scope, retrain=retrain)
         trains = prospect.refusal is None and prospect.forecast is not None and _trains(prospect.forecast)
         if try_loading and self.own_engine is None and trains:
@@ -103,19 +103,19 @@ class Erasures(Requests, Purges, Proofs):
             raise RequestNotOpen(
                 f"request {number} is for clients who were forgotten: there is nothing to forecast"
             )
-        scope = Asked(clients=(request.client,))
+        scope = ErasureScope(clients=(request.client,))
         if request.records is not None:
-            scope = Asked(records={request.client: self.ledger.records_asked(number)})
+            scope = ErasureScope(records={request.client: self.ledger.requested_records(number)})
         return self._prospect(self.ledger, scope, retrain=retrain)
 
-    def _prospect(self, ledger: Ledger, scope: Asked, *, retrain: bool) -> Prospect:
+    def _prospect(self, ledger: Ledger, scope: ErasureScope, *, retrain: bool) -> Prospect:
         try:
             return self._prospect_now(ledger, scope, retrain=retrain)
         except UnknownClient:
             # another process may have answered it between two reads: then it is found among the answered ones
             return self._prospect_now(ledger, scope, retrain=retrain)
 
-    def _prospect_now(self, ledger: Ledger, scope: Asked, *, retrain: bool) -> Prospect:
+    def _prospect_now(self, ledger: Ledger, scope: ErasureScope, *, retrain: bool) -> Prospect:
         with ledger.snapshot() as snapshot:
             found = {client: self._request_of(snapshot, client) for client in scope.clients}
             found |= {client: snapshot.find_record_request(client, keys) for client, keys in scope.records.items()}
@@ -194,7 +194,7 @@ class Erasures(Requests, Purges, Proofs):
             RunInUse: Another process holds the run, and has not answered in time; the requests stay placed.
 
         """
-        settings, scope = self.settings, what_is_asked(clients, records, everywhere)
+        settings, scope = self.settings, scope_of(clients, records, everywhere)
         openings = None if self.openings is None else self.openings.expanduser().absolute()
         check_openings(openings or default_openings(self.directory), self.directory)
         # a wrong passphrase is refused here, before anything is placed
@@ -230,7 +230,7 @@ class Erasures(Requests, Purges, Proofs):
                     raise already_forgotten(client)
                 raise unknown_client(client, self.ledger.clients())
 
-    def _checked(self, scope: Asked, *, unchecked: bool) -> Asked:
+    def _checked(self, scope: ErasureScope, *, unchecked: bool) -> ErasureScope:
         """Refuse records that nobody has, or that cannot be erased; find who holds those to erase everywhere."""
         if not scope.names_records:
             return scope
@@ -249,7 +249,7 @@ class Erasures(Requests, Purges, Proofs):
         refuse_erased(self.ledger, scope)
         return scope
 
-    def _place(self, scope: Asked, openings: Path | None, *, by: str, reason: str) -> dict[str, int]:
+    def _place(self, scope: ErasureScope, openings: Path | None, *, by: str, reason: str) -> dict[str, int]:
         """Place the requests; whoever was answered before has its request already. Their numbers, by client."""
         ledger, at = self.ledger, self.clock()
         if scope.records:

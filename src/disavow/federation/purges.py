@@ -82,26 +82,26 @@ class Purges(Answers):
         forecast, before = self.forecast_purge(), self.ledger.purged()
         if confirm is not None and forecast:
             confirm(forecast)
-        if self._waits_to_purge(callbacks, needed=bool(forecast), deadline=time.monotonic() + wait):
+        if self._waits_to_purge(callbacks, needed=bool(forecast), wait=wait):
             return self._purge(self._tracked(callbacks), before)
         return Purged(str(self.directory), self.ledger.requests(sorted(self.ledger.purged() - before)), None, 0)
 
-    def _waits_to_purge(self, callbacks: Callbacks, *, needed: bool, deadline: float) -> bool:
+    def _waits_to_purge(self, callbacks: Callbacks, *, needed: bool, wait: float) -> bool:
         """Take the run's lock as soon as whoever holds it lets go of it; False once that has purged where it is
         `needed`, and nothing is left to purge.
         """
-        announced = False
+        announced, deadline = False, time.monotonic() + wait
         while True:
             try:
                 self._take_lock()
             except RunInUse as error:
                 if needed and not self.forecast_purge():
                     return False
-                if time.monotonic() >= deadline:
-                    raise RunInUse(f"{error}. Nothing was purged here: {self._who_purges()}") from None
-                if not announced:
+                if wait > 0 and not announced:
                     callbacks.on_wait(f"{error}; waiting for it, {self._who_purges()}")
                     announced = True
+                if time.monotonic() >= deadline:
+                    raise RunInUse(f"{error}. Nothing was purged here: {self._who_purges()}") from None
                 time.sleep(POLL_SECONDS)
             else:
                 return True

@@ -57,7 +57,7 @@ Records = Annotated[str, Form(max_length=65_536)]
 
 
 @dataclass(frozen=True)
-class _Form:
+class _RequestForm:
     """What the form for a new request was filled in with.
 
     Args:
@@ -76,7 +76,7 @@ class _Form:
     holders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: str, client: str, records: str, everywhere: bool, holders: str = "") -> _Form:
+    def of(cls, run: str, client: str, records: str, everywhere: bool, holders: str = "") -> _RequestForm:
         keys = tuple(dict.fromkeys(line.strip() for line in records.splitlines() if line.strip()))
         return cls(run, client.strip(), keys, everywhere, _parsed(holders))
 
@@ -165,7 +165,7 @@ def forecast_new_request(
     everywhere: Annotated[bool, Form()] = False,
 ) -> Response:
     """Show what a new request would come to, with the button that files it."""
-    form = _Form.of(run, client, records, everywhere)
+    form = _RequestForm.of(run, client, records, everywhere)
     if wrong := form.wrong():
         return _wrong(request, form, *wrong)
     try:
@@ -189,7 +189,7 @@ async def file_request(
 ) -> Response:
     """File a request as it was forecast; is the forecast another one now, it is shown first."""
     services, identity = services_of(request), identity_of(request)
-    form = _Form.of(run, client, records, everywhere, holders)
+    form = _RequestForm.of(run, client, records, everywhere, holders)
     if wrong := form.wrong():
         return _wrong(request, form, *wrong)
     try:
@@ -210,7 +210,7 @@ async def file_request(
     return see_other(f"/requests/{request_id(run, filed.number)}")
 
 
-def _with_forecast(request: Request, form: _Form, *, changed: bool = False) -> Response:
+def _with_forecast(request: Request, form: _RequestForm, *, changed: bool = False) -> Response:
     foreseen, coming = _forecast_new(request, form)
     notice = "The forecast has changed since you saw it. Nothing was filed: look at it again." if changed else None
     view = {
@@ -223,7 +223,7 @@ def _with_forecast(request: Request, form: _Form, *, changed: bool = False) -> R
     return render(request, "new_request.html", view, status=_CONFLICT if changed else 200)
 
 
-def _forecast_new(request: Request, form: _Form) -> tuple[views.View | None, bool]:
+def _forecast_new(request: Request, form: _RequestForm) -> tuple[views.View | None, bool]:
     """What a new request would come to, and whether that is still being made."""
     services, federation = services_of(request), open_run(request, form.run)
     named = json.dumps([form.client, form.records, sorted(form.holders.items())])
@@ -242,14 +242,14 @@ def _forecast_new(request: Request, form: _Form) -> tuple[views.View | None, boo
     )
 
 
-def _wrong(request: Request, form: _Form, where: str, why: str) -> Response:
+def _wrong(request: Request, form: _RequestForm, where: str, why: str) -> Response:
     """Show the form again, with what is wrong at its field; nothing was done."""
     view = {**_new_request(request, form), "wrong": {where: why}}
     view |= {"notice": _SAID_BELOW, "code": BadRequest.code}
     return render(request, "new_request.html", view, status=status_of(BadRequest(why)))
 
 
-def _refused_new(request: Request, form: _Form, error: DisavowError) -> Response:
+def _refused_new(request: Request, form: _RequestForm, error: DisavowError) -> Response:
     why = message_of(error)
     where = next((_FIELDS[kind] for kind in type(error).__mro__ if kind in _FIELDS), None)
     view = {**_new_request(request, form), "notice": why if where is None else _SAID_BELOW, "code": error.code}
@@ -258,7 +258,7 @@ def _refused_new(request: Request, form: _Form, error: DisavowError) -> Response
     return render(request, "new_request.html", view, status=status_of(error))
 
 
-def _new_request(request: Request, form: _Form | None = None) -> views.View:
+def _new_request(request: Request, form: _RequestForm | None = None) -> views.View:
     return {
         "runs": _runs(request),
         "run": form.run if form else None,
@@ -306,14 +306,14 @@ def _shown(call: Request, name: str, federation: Federation, found: ErasureReque
     foreseen, obstacle, coming = _forecast(services.forecasting, federation, found, identity)
     if federation.settings.requests.approval == "rollback" and foreseen and foreseen["verdict"] != "rollback":
         found = replace(found, approval=Approval.NOT_NEEDED)  # nobody knows before it is forecast
-    told = views.request(name, found, identity)
+    shown = views.request(name, found, identity)
     now = federation.clock()
     actions = _actions(found, identity)
     rebuild = federation.ledger.rebuilding() if found.state is RequestState.REBUILDING else None
     interim = purge.interim(call, name, federation, found)
     moving = interim is not None and (interim["running"] or interim["asked_at"])
     return {
-        "request": told,
+        "request": shown,
         "run": name,
         "policy": asdict(federation.ledger.policy),
         "approval_needed": federation.settings.requests.approval,
@@ -479,12 +479,12 @@ def _is_interim(shown: views.View) -> bool:
     return shown["state"] == RequestState.ANSWERED.value and present and shown["purged_at"] is None
 
 
-def _days_left(told: views.View, now: datetime) -> float | None:
+def _days_left(request: views.View, now: datetime) -> float | None:
     """Count the days until a request is due that is still open, or answered and yet to be purged."""
-    if told["state"] not in ("waiting", "paused", "rebuilding", "deleting") and not told["interim"]:
+    if request["state"] not in ("waiting", "paused", "rebuilding", "deleting") and not request["interim"]:
         return None
-    since = now if told["paused_since"] is None else datetime.fromisoformat(told["paused_since"])
-    return (datetime.fromisoformat(told["due"]) - since).total_seconds() / 86_400
+    since = now if request["paused_since"] is None else datetime.fromisoformat(request["paused_since"])
+    return (datetime.fromisoformat(request["due"]) - since).total_seconds() / 86_400
 
 
 def _day(text: str) -> date:
