@@ -196,7 +196,7 @@ def test_with_a_keyboard_alone(served: Served, visits: Visits, cookies: object) 
         visit.state(state)
     page.get_by_role(
         "button", name="Approve as forecast"
-    ).wait_for()  # with the forecast, the page loads itself anew
+    ).wait_for()  # the page loads anew with it
     tab_to(page, "Approve as forecast")
     page.keyboard.press("Space")
     visit.state("Answered")
