@@ -194,9 +194,7 @@ def test_with_a_keyboard_alone(served: Served, visits: Visits, cookies: object) 
         page.keyboard.press("Enter")
         page.wait_for_url("**/requests/keyboard-*")
         visit.state(state)
-    page.get_by_role(
-        "button", name="Approve as forecast"
-    ).wait_for()  # the page loads anew with it
+    page.get_by_role("button", name="Approve as forecast").wait_for()  # the page loads anew with it
     tab_to(page, "Approve as forecast")
     page.keyboard.press("Space")
     visit.state("Answered")

@@ -347,7 +347,7 @@ def _records(federation: Federation, found: ErasureRequest, identity: Identity) 
         return {"record_keys": None, "records_commitment": None}
     sealed = any(event.actor is None for event in found.history)  # the keyring is not here
     known = identity.sees_clients and not sealed
-    keys = federation.ledger.records_asked(found.number) if known else ()
+    keys = federation.ledger.requested_records(found.number) if known else ()
     commitment = federation.ledger.records_commitment(found.number) if found.judged else None
     return {
         "record_keys": sorted(keys) if keys else None,
