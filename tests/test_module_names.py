@@ -20,9 +20,10 @@ ORDINARY = """
     forecast forecasting forecasts forgetting forging fsck fused game gaussian geometry graphs history hub id
     identity images init initial inspection intervals journal judge key keygen keyring keys kmeans layers layout
     leaves lenet5 level limitations
-    lira listing loading local lock log login loss mdav members memory merkle messages metrics migrations mini
-    mlflow models network node nodes noise notes nvrtc objectives oidc open opendsr opened output overview pack
-    pages parameters participation partition partitioners passphrase pdf perturb pkcs8 placement plan plot pool
+    lira listing loading local lock log login lookup loss mdav members memory merkle messages metrics migrations
+    mini mlflow models network node nodes noise notes nvrtc objectives oidc open opendsr opened output overview
+    pack pages parameters participation partition partitioners passphrase pdf perturb pkcs8 placement plan plot
+    pool
     postgres power precision privacy progress protection protocol prove pseudonyms randomness reader record
     records removal rendering replies report reporting reproducibility resnet responses restored results retention
     retrain retraining roc roster rows run runs samples sampling schema sealed search secrets sequential serve

@@ -14,6 +14,7 @@ _KIB = 1024
 PHASES = {
     "training": "training",
     "rebuilding": "training again what was undone",
+    "purging": "beginning a purge",
     "answering": "answering requests",
     "refused": "cannot go on",
     "idle": "nothing to do",
@@ -32,6 +33,64 @@ STATES: Mapping[str, tuple[str, str, str]] = {
 }
 """By the state of a request: a class, a name and a sentence."""
 
+_OF_RECORDS: Mapping[str, str] = {
+    "rebuilding": "Rounds were undone, and are trained again without these records.",
+    "deleting": "The model is in order; the keys of the records are being deleted.",
+    "answered": "The records are erased, and the proof is ready. The client stays, and goes on without them.",
+}
+"""The sentence of a state where a request is for some records of a client that stays."""
+
+STATE_NAMES: Mapping[str, str] = {
+    "waiting": "Waiting",
+    "paused": "Paused",
+    "rebuilding": "Being erased: training again",
+    "deleting": "Being erased: deleting",
+    "answered": "Answered",
+    "cancelled": "Cancelled",
+    "refused": "Refused",
+}
+"""What the states of requests are called in lists and figures."""
+
+PROMISES: Mapping[str, str] = {
+    "paper": "on every contribution, in proportion to how much a group's contributions differ",
+    "calibrated": "on every contribution, by a fixed amount that gives differential privacy",
+    "none": "none",
+    "retrain": "rounds that were undone are trained again, exactly",
+    "retrain-from-scratch": "all rounds are trained again, exactly",
+    "federaser": "rounds that were undone are rebuilt approximately",
+    "fresh": "in secret, anew in every round",
+    "seeded": "by a seed: for tests only",
+}
+"""What the settings behind a run's promises mean; those of strategies of one's own are shown by their name."""
+
+CLAIMS: Mapping[str, str] = {
+    "unconditional": "Whatever the groups are",
+    "sampled": "If the groups are fixed beforehand",
+    "paper": "As the paper claims",
+}
+"""What each figure of the privacy account is called."""
+
+CHECKS: Mapping[str, str] = {
+    "readable": "The file is complete and well-formed.",
+    "signature": "It is signed with a key that is trusted.",
+    "statement": "It says what it is about, in a version that is known.",
+    "checkpoint": "The head of the log in it is signed with the same key.",
+    "log": "The log in it is complete and unchanged.",
+    "history": "It continues the head of the log that somebody kept.",
+    "policy": "The promises are those that the run began with.",
+    "rounds": "No round is missing up to the model that is served.",
+    "clusters": "The leaver's groups, and who left them, are as recorded.",
+    "survivors": "Enough others remain in each of these groups.",
+    "spread": "The contributions of each group were alike enough.",
+    "bounds": "The figures on what could be told from the model are right.",
+    "verdict": "The answer is the one recorded, and was carried out.",
+    "opening": "The opening belongs to this proof.",
+    "receipts": "The receipts that a client kept agree with the log.",
+    "model": "A model that somebody holds is the one that is served.",
+    "word": "The client's word that it deleted the records is signed by it.",
+}
+"""What each check of a proof looks at."""
+
 EVENTS: Mapping[str, str] = {
     "received": "Received",
     "paused": "Paused: identity in doubt",
@@ -43,8 +102,8 @@ EVENTS: Mapping[str, str] = {
     "duplicate": "Asked again",
     "not held": "The client holds no such record",
     "judged": "Decided what has to be done",
-    "answered": "Answered: client forgotten, proof written",
-    "purged": "Last traces trained out of the model",
+    "answered": "Answered: erased, and proof written",
+    "purged": "Out of the model: nothing of it is left there",
 }
 
 _VERDICTS: Mapping[str | None, str] = {
@@ -55,8 +114,8 @@ _VERDICTS: Mapping[str | None, str] = {
 
 LEAVES: Mapping[str, str] = {
     "run": "The run begins: what it promises",
-    "round": "A round",
-    "rebuilt": "A round, rebuilt approximately",
+    "round": "Round",
+    "rebuilt": "Round",
     "withdrawal": "Clients withdrawn",
     "rollback": "Rounds undone",
     "purge": "Leavers trained out of the model",
@@ -67,7 +126,26 @@ LEAVES: Mapping[str, str] = {
 def state_of(request: Mapping[str, Any]) -> tuple[str, str, str]:
     """Give the class, the name and the meaning of a request's state."""
     awaited = request["state"] == "waiting" and request["approval"] == "awaited"
-    return STATES["awaiting" if awaited else request["state"]]
+    kind, name, meaning = STATES["awaiting" if awaited else request["state"]]
+    return kind, name, meaning if request["records"] is None else _OF_RECORDS.get(request["state"], meaning)
+
+
+def subject_of(request: Mapping[str, Any]) -> str:
+    """Say what a request is to erase.
+
+    >>> subject_of({"records": None}), subject_of({"records": 1}), subject_of({"records": 12})
+    ('the whole client', '1 record', '12 records')
+    """
+    return "the whole client" if request["records"] is None else count(request["records"], "record", "records")
+
+
+def count(number: int, one: str, many: str) -> str:
+    """Write a number with what is counted.
+
+    >>> count(1, "round", "rounds"), count(1800, "pass", "passes")
+    ('1 round', '1,800 passes')
+    """
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def verdict_of(shown: Mapping[str, Any]) -> str:
@@ -84,13 +162,16 @@ def verdict_of(shown: Mapping[str, Any]) -> str:
     return _VERDICTS[shown["verdict"]]
 
 
-def meaning_of(shown: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: bool = False) -> str:
+def meaning_of(
+    shown: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: bool = False, records: bool = False
+) -> str:
     """Say what a verdict means, in a sentence or two.
 
     Args:
-        shown: A request that was shown, or a forecast.
+        shown: A request that was judged, or a forecast.
         policy: What the run promises.
         foreseen: It is a forecast: it would be so.
+        records: It is about some records of a client that stays.
 
     """
     verdict = shown["verdict"]
@@ -106,7 +187,8 @@ def meaning_of(shown: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen:
         )
     verb = "would be" if foreseen else "are" if shown.get("state") in ("rebuilding", "deleting") else "were"
     first, cost = shown["rollback_to_round"], shown.get("cost")
-    how = f"{'rebuilt approximately' if shown.get('approximate') else 'trained again'} without this client"
+    whom = "these records" if records else "this client"
+    how = f"{'rebuilt approximately' if shown.get('approximate') else 'trained again'} without {whom}"
     if shown.get("state") == "answered" and cost is not None and not cost["rounds"]:
         how = "not trained again; the model from before them is served"
     return f"{_broken(shown)} All rounds from {first} on {verb} undone and {how}." + (
@@ -139,7 +221,7 @@ def limits_of(
     """Say what a verdict does not promise, the most important first.
 
     Args:
-        shown: A request that was shown, or a forecast.
+        shown: A request that was judged, or a forecast.
         policy: What the run promises.
         drawn: The chance that the client was drawn at least once in the rounds that stand, in words.
         exposed: Noise hides nobody: whoever knows the updates of a group can tell who was drawn.

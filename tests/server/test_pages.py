@@ -13,14 +13,15 @@ from typing import Any
 import httpx
 import pytest
 
-from disavow.domain import Decision, EventKind
+from disavow.domain import Decision, EventKind, RequestState
 from disavow.federation import Federation
 from disavow.ledger import Ledger
+from disavow.proof.verify import CHECKS
 from disavow.server import tokens, views
 from disavow.server.access import RULES, SEE_CLIENTS, STAFF, Role
 from disavow.server.authentication import COOKIE
 from disavow.server.forecasting import Forecasting
-from disavow.server.pages import charts
+from disavow.server.pages import charts, wording
 from tests.server.service import RUN, Service
 
 _PATHS = {rule.path for rule in RULES if rule.method == "GET"}
@@ -259,3 +260,9 @@ def test_releases_are_shown_with_who_has_them(service: Service) -> None:
         page = browse(service, role).get(f"/runs/{RUN}/releases")
         assert page.status_code == 200
         assert "the hospital of Basel" in page.text
+
+
+def test_every_check_and_state_has_its_words() -> None:
+    assert list(wording.CHECKS) == list(CHECKS)
+    assert {each.value for each in RequestState} == set(wording.STATE_NAMES)
+    assert {each.value for each in EventKind} == set(wording.EVENTS)

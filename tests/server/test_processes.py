@@ -122,7 +122,9 @@ def test_a_service_with_a_worker_answers_and_stops_cleanly(folder: Path) -> None
         assert worker is not None
     assert served.process.returncode == 0
     assert not alive(worker)
-    assert client not in (folder / "log").read_text()
+    log = (folder / "log").read_text()
+    assert client not in log
+    assert "Fatal Python error" not in log, "nor does the worker abort"
 
 
 def test_a_worker_ends_with_the_service_that_started_it(folder: Path) -> None:

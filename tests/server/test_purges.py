@@ -17,15 +17,20 @@ from tests.server.receiver import receiving, until
 from tests.server.service import RUN, Service, error_of
 
 
-@pytest.fixture
-def settings(settings: ServerSettings) -> ServerSettings:
-    """The same service, of a run that promises to purge by the deadline."""
+def promised(settings: ServerSettings) -> ServerSettings:
+    """Have the run of a service promise to purge by the deadline."""
     path = settings.runs / RUN / "config.toml"
     text = path.read_text()
     changed = text.replace('purge = "never"', 'purge = "deadline"')
     assert changed != text
     path.write_text(changed)
     return settings
+
+
+@pytest.fixture
+def settings(settings: ServerSettings) -> ServerSettings:
+    """The same service, of a run that promises to purge by the deadline."""
+    return promised(settings)
 
 
 def figure(service: Service, name: str) -> float:

@@ -17,7 +17,7 @@ from disavow.errors import BadRequest, ForecastChanged, NotAllowed, NotFound, Pu
 from disavow.evidence.pack import make_pack, write_archive
 from disavow.federation import Federation
 from disavow.results import Prospect
-from disavow.server import tokens, verification, views, webhooks
+from disavow.server import record_lookup, tokens, verification, views, webhooks
 from disavow.server.access import Identity
 from disavow.server.authentication import identity_of
 from disavow.server.filing import Filed
@@ -29,7 +29,7 @@ router = APIRouter(prefix="/v1")
 MOST_SHOWN = 200
 MOST_RECORDS = 1000
 _ACCEPTED = 202
-_LONGEST_ID = 1024
+LONGEST_ID = 1024
 _LONGEST_REASON = 2000
 
 
@@ -40,7 +40,7 @@ class Body(BaseModel):
 
 
 Records = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=_LONGEST_ID)]] | None,
+    list[Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]] | None,
     Field(min_length=1, max_length=MOST_RECORDS),
 ]
 """The keys of records of a client that stays; left out, the whole client is to be forgotten."""
@@ -50,7 +50,7 @@ class NewRequest(Body):
     """A request to be filed. A client that asks for itself leaves `client` out: its key says who it is."""
 
     run: Annotated[str, Field(min_length=1, max_length=100)]
-    client: Annotated[str | None, Field(min_length=1, max_length=_LONGEST_ID)] = None
+    client: Annotated[str | None, Field(min_length=1, max_length=LONGEST_ID)] = None
     records: Records = None
 
 
@@ -58,13 +58,23 @@ class Named(Body):
     """A client of a run."""
 
     run: Annotated[str, Field(min_length=1, max_length=100)]
-    client: Annotated[str, Field(min_length=1, max_length=_LONGEST_ID)]
+    client: Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 
 
 class ToForecast(Named):
     """An erasure to be forecast."""
 
     records: Records = None
+
+
+class RecordsToFind(Body):
+    """Records to look for at every client of a run."""
+
+    run: Annotated[str, Field(min_length=1, max_length=100)]
+    records: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]],
+        Field(min_length=1, max_length=MOST_RECORDS),
+    ]
 
 
 class ApprovalBody(Body):
@@ -236,6 +246,29 @@ def make_forecast(request: Request, body: ToForecast) -> views.View:
 def foreseen(federation: Federation, client: str, records: Sequence[str] | None) -> Prospect:
     """Forecast an erasure as far as that goes without the task: records are looked up by whoever answers."""
     return federation.forecast(client, records=records, unchecked=True, try_loading=False)
+
+
+@router.post("/records/holders")
+def find_holders(request: Request, body: RecordsToFind) -> views.View:
+    """Find who holds some records, wherever they are: for each of these clients a request is to be filed."""
+    found = holders(request, body.run, body.records)
+    return {
+        "run": body.run,
+        "holders": [{"client": client, "records": list(held)} for client, held in found.items()],
+    }
+
+
+def holders(request: Request, run: str, records: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Find which clients of a run hold which of some records.
+
+    Args:
+        request: Who asks.
+        run: The run.
+        records: The keys of the records.
+
+    """
+    directory, keys = open_run(request, run).directory, services_of(request).settings.keys
+    return record_lookup.find_holders(directory, keys, list(dict.fromkeys(records)))
 
 
 @router.post("/requests", status_code=202)
@@ -545,4 +578,4 @@ def _as_file(name: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
-__all__ = ["file", "foreseen", "open_request", "open_run", "refuse_unanswered", "router"]
+__all__ = ["file", "foreseen", "holders", "open_request", "open_run", "refuse_unanswered", "router"]
