@@ -1868,6 +1868,33 @@ class Federation:
             raise ConfigError("the log of this run is not signed: it has no key; `disavow keygen` makes one")
         return head
 
+    def serving_statement(
+        self, *, since: int | None = None, model: str | None = None, anyway: bool = False
+    ) -> bytes:
+        """Sign which model is served, as of the newest head, so that no proof about another can be shown for it.
+
+        Args:
+            since: The head (`Proof.as_of`) of a proof that is to be compared with it, where that is older: the
+                leaves of the log from there on go with the statement, and show how the model came about since.
+            model: The digest of the model that it must be about, such as that of an export.
+            anyway: Also while rounds that a rollback undid are still to be rebuilt.
+
+        Returns:
+            The statement as a file, which `disavow verify --serving` checks; see docs/proof-format.md.
+
+        Raises:
+            ConfigError: There is no key, the log is signed by another one, or it never had `since` leaves.
+            ModelNotReady: A rebuild is unfinished, or the run has another model by now than `model`.
+
+        """
+        from disavow.erasure.serving import state_serving
+
+        if (reason := self.unsettled().reason) is not None and not anyway:
+            raise ModelNotReady(f"{self.directory}: {reason}: it serves no model that can be stated")
+        signer, now = self._signer(), self.clock()  # before the head is read: no leaf behind it is older
+        self._refuse_other_key(signer)
+        return state_serving(self.ledger, signer, at=now, since=since, model=model)
+
     def note_word(self, request: int, word: bytes) -> Path:
         """Take a client's signed word that it removed the records of a request, and keep it beside the openings.
 
