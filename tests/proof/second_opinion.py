@@ -41,13 +41,14 @@ def first(
     what_if: bool = False,
     client: str | None = None,
     word: bytes | None = None,
+    serving: bytes | None = None,
 ) -> tuple[int, int | None]:
     """What disavow's own verifier says, in the second's words."""
     trusted = [
         TrustedKey(PublicKey(each.key.name, each.key.public), each.start, each.end, each.revoked)
         for each in second.parse_keys(keys)
     ]
-    report = examine(Asked(proof, trusted, opening, receipts or [], model, checkpoint, what_if, client, word))
+    report = examine(Asked(proof, trusted, opening, receipts or [], model, checkpoint, what_if, client, word, serving))
     if report.failed is None:
         return (0 if report.named else 3), None
     assert report.failure is not None

@@ -30,6 +30,7 @@ def asked(vector: dict[str, Any]) -> Asked:
         what_if=vector["what_if"],
         client=vector["client"],
         word=read(vector["word"]),
+        serving=read(vector["serving"]),
     )
 
 

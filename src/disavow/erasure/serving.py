@@ -33,11 +33,11 @@ def state_serving(
 
     """
     with ledger.snapshot() as snapshot:
-        head, newest = snapshot.log_head(), snapshot.last_round
-        served = snapshot.digest_before(newest + 1)
+        head = snapshot.log_head()
+        served = snapshot.served_model_digest()
         if model is not None and model != served:
             raise ModelNotReady(
-                f"the run has gone on to round {newest} meanwhile, whose model is {served[:16]}, not {model[:16]}: "
+                f"the run has gone on meanwhile: its model is {served[:16]}, and not {model[:16]}; "
                 "export it again"
             )
         start = head.size if since is None else since
