@@ -48,7 +48,9 @@ def first(
         TrustedKey(PublicKey(each.key.name, each.key.public), each.start, each.end, each.revoked)
         for each in second.parse_keys(keys)
     ]
-    report = examine(Asked(proof, trusted, opening, receipts or [], model, checkpoint, what_if, client, word, serving))
+    report = examine(
+        Asked(proof, trusted, opening, receipts or [], model, checkpoint, what_if, client, word, serving)
+    )
     if report.failed is None:
         return (0 if report.named else 3), None
     assert report.failure is not None

@@ -143,7 +143,9 @@ def export(
     since: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, help="In the statement, the log since head N: that of a proof about an earlier model."
+            metavar="N",
+            min=1,
+            help="In the statement, the log since head N: that of a proof about an earlier model.",
         ),
     ] = None,
     serving: Annotated[
@@ -208,7 +210,9 @@ def verify(
     ] = None,
     serving: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What the server says it serves: it must be a model that the proof is about."),
+        typer.Option(
+            metavar="FILE", help="What the server says it serves: it must be a model that the proof is about."
+        ),
     ] = None,
     what_if: Annotated[bool, typer.Option("--what-if", help="Accept a what-if instead of an erasure.")] = False,
     json: Json = False,

@@ -142,7 +142,12 @@ def export(
     if statement is not None:
         write_file(beside, statement, force=force or _is_statement(beside))
     if as_json:
-        written = {"model": model.digest, "file": str(output), "mean_of": model.mean_of, **model.unsettled.to_json()}
+        written = {
+            "model": model.digest,
+            "file": str(output),
+            "mean_of": model.mean_of,
+            **model.unsettled.to_json(),
+        }
         stated = None if statement is None else str(beside)
         print_json({"run": str(directory), **written, "release": model.release, "serving": stated})
         return
@@ -179,7 +184,7 @@ def _serving_statement(
 
 
 def _is_statement(path: Path) -> bool:
-    """Whether a file is a serving statement: a newer one takes its place, because it is the same but for its date."""
+    """Whether a file is a serving statement: a newer one takes its place."""
     try:
         SignedServing.decode(path.read_bytes())
     except (OSError, VerificationError):

@@ -37,8 +37,7 @@ def state_serving(
         served = snapshot.served_model_digest()
         if model is not None and model != served:
             raise ModelNotReady(
-                f"the run has gone on meanwhile: its model is {served[:16]}, and not {model[:16]}; "
-                "export it again"
+                f"the run has gone on meanwhile: its model is {served[:16]}, and not {model[:16]}; export it again"
             )
         start = head.size if since is None else since
         if not 1 <= start <= head.size:

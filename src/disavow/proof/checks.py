@@ -727,7 +727,9 @@ def check_serving(v: Verification) -> str | None:
             v, said, f"it is of head {head.size}: ask for a statement since {v.head.size}, or a renewed proof"
         )
     if v.asked.model is not None and v.asked.model != said.model:
-        raise OtherModel(f"another model ({v.asked.model[:16]}) than the one served ({said.model[:16]}) at {said.at}")
+        raise OtherModel(
+            f"another model ({v.asked.model[:16]}) than the one served ({said.model[:16]}) at {said.at}"
+        )
     return f"at {said.at} the server served {said.model[:16]}, {found}"
 
 
@@ -763,13 +765,17 @@ def _served_later(v: Verification, proved: Predicate, said: Serving, head: Check
     """Check a statement that brings the leaves behind the proof's head: would the proof hold at its head, too?"""
     leaves = open_log([*proved.leaves, *said.leaves])
     if Prefixes([leaf.hash for leaf in leaves]).root(len(leaves)) != head.root:
-        raise VerificationError(f"head {head.size} of the serving statement does not go on from the proof's: a fork")
+        raise VerificationError(
+            f"head {head.size} of the serving statement does not go on from the proof's: a fork"
+        )
     later = replay(leaves)
     key = [leaf.key for leaf in leaves if isinstance(leaf, RunLeaf | KeyLeaf)][-1]
     if key is not None and key != signer:
         raise VerificationError("the log is to be signed with another key than the one of the serving statement")
     if said.model != later.model:
-        raise VerificationError(f"the serving statement names a model that its own log does not have at {head.size}")
+        raise VerificationError(
+            f"the serving statement names a model that its own log does not have at {head.size}"
+        )
     if v.statement.what_if and said.model != v.statement.model:
         raise _other_served(v, said, f"a what-if says nothing of rounds behind its head {v.head.size}")
     if not v.statement.what_if:

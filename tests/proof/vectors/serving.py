@@ -1,4 +1,4 @@
-"""Serving statements beside proofs: what the server says it serves is a model that the proof is about, or it is not."""
+"""Serving statements beside proofs: what is said to be served is a model that the proof is about, or not."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ def vectors() -> Iterator[Vector]:
     before = len(world.leaves)
     world.leave(client(6))
     yield genuine(
-        "serving-later-head", "somebody else has left since, and the model is the same", made, serving=world.serving()
+        "serving-later-head",
+        "somebody else has left since, and the model is the same",
+        made,
+        serving=world.serving(),
     )
     yield genuine(
         "serving-later-head-shown",
@@ -79,7 +82,10 @@ def vectors() -> Iterator[Vector]:
     world = among_others()
     cosigned = world.checkpoint() + _line(world, STRANGER)
     yield genuine(
-        "serving-cosigned", "others signed its head, too", world.proof(LEAVER), serving=world.serving(checkpoint=cosigned)
+        "serving-cosigned",
+        "others signed its head, too",
+        world.proof(LEAVER),
+        serving=world.serving(checkpoint=cosigned),
     )
 
 
@@ -100,9 +106,7 @@ def _rolled_back() -> Iterator[Vector]:
     )
     world = purged()
     made, size = world.proof(LEAVER, purged=True), len(world.leaves)
-    yield genuine(
-        "serving-after-purge", "later than a purge", made, serving=world.train(1).serving(since=size)
-    )
+    yield genuine("serving-after-purge", "later than a purge", made, serving=world.train(1).serving(since=size))
     world = short("serving same", noise="none").train(2)
     undone = [leaf["after"] for leaf in world.leaves[1:]]
     world.leave(LEAVER, to=1)
@@ -185,7 +189,9 @@ def _other_models() -> Iterator[Vector]:
     )
     old = deniable()
     made, size = old.proof(LEAVER), len(old.leaves)
-    yield _refuse("later-than-version-3", "leaves behind a proof of version 3", made, old.train(1).serving(leaves=[]))
+    yield _refuse(
+        "later-than-version-3", "leaves behind a proof of version 3", made, old.train(1).serving(leaves=[])
+    )
     back = short("serving undone", minutes=_DAY).train(4)
     said = back.serving(model=back.model)
     late = back.serving(at=moment(20 * _DAY))
@@ -206,7 +212,9 @@ def _tails() -> Iterator[Vector]:
     yield _refuse("later-lie", "of a later head, the model that was proved", made, lie)
     forked = among_others().train(1, without=[OTHER, LATER, client(8)]).train(2)
     tail = forked.closed((), start=size)
-    yield _refuse("fork", "the leaves do not have the root that was signed", made, world.serving(since=size, leaves=tail))
+    yield _refuse(
+        "fork", "the leaves do not have the root that was signed", made, world.serving(since=size, leaves=tail)
+    )
     cut = world.serving(since=size + 1)
     yield _refuse("gap", "the leaves begin behind the proof's head", made, cut)
     hidden = short("serving few").train(2).leave(LEAVER).train(1)
@@ -214,7 +222,9 @@ def _tails() -> Iterator[Vector]:
     for number in (1, *range(3, 9)):
         hidden.leave(client(number), verdict="deniable")
     hidden.train(1)
-    yield _refuse("too-few-survivors", "too many have left since, undoing nothing", made, hidden.serving(since=size))
+    yield _refuse(
+        "too-few-survivors", "too many have left since, undoing nothing", made, hidden.serving(since=size)
+    )
     world = among_others()
     made, size = world.what_if(client(4)), len(world.leaves)
     yield _refuse("later-what-if", "a what-if, and a later model", made, world.train(1).serving(since=size))
