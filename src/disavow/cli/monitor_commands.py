@@ -70,12 +70,7 @@ def watch(
     ] = None,
     max_age: Annotated[
         float | None,
-        typer.Option(
-            min=0.0,
-            metavar="SECONDS",
-            callback=a_number,
-            help="Also raise the alarm after so long without a new head.",
-        ),
+        typer.Option(min=0.0, metavar="SECONDS", help="Also raise the alarm after so long without a new head."),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Look once and end: for cron, with --state.")] = False,
     webhook: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +40,8 @@ def watch(
     """Watch a log; end with the code of what is wrong with it."""
     if once and max_age is not None and state is None:
         raise ConfigError("--max-age with --once needs --state: one look does not tell how old a head is")
+    if max_age is not None and math.isnan(max_age):
+        raise ConfigError("--max-age is nan; allowed: a number of seconds")
     if state is not None and not state.parent.is_dir():
         raise ConfigError(f"--state is {state}; allowed: a file in a folder that exists")
     if webhook is not None:
