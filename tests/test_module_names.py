@@ -18,15 +18,15 @@ ORDINARY = """
     forecasts forging fsck fused game gaussian geometry graphs history hub id identity images init initial
     intervals journal judge key keygen keyring keys kmeans layers layout leaves lenet5 level limitations lira
     listing loading local lock log login loss mdav members memory merkle messages metrics migrations mini
-    mlflow models network node nodes noise notes nvrtc objectives oidc open opendsr opened output overview
+    mlflow models monitor network node nodes noise notes nvrtc objectives oidc open opendsr opened output overview
     pages parameters participation partition partitioners passphrase perturb pkcs8 placement plan plot pool
     postgres power precision privacy progress protection protocol prove pseudonyms randomness reader record
     records removal rendering replies report reproducibility resnet responses restored results retention
     retrain retraining roc roster rows run runs samples sampling schema sealed search secrets sequential serve
-    server services settings sgd show signals simulated sqlite stack stacked state statement static status
+    server services settings sgd show signals simulated sources sqlite stack stacked state statement static status
     step sticky store strategies stream study subject summary table tensorboard texts theorem threads tiling
     toml tracing tracker tracking train trained trainer training transaction user validation vectors
-    verification verifier verify versions views watching webhooks without word wording work worker workload
+    verification verifier verify versions views watch watching webhooks without word wording work worker workload
     written
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from disavow.errors import Unreadable
 from disavow.monitor.gossip import Comparison, compare
-from disavow.monitor.held import HeldHead, read_held
+from disavow.monitor.heads import HeldHead, read_held
 from disavow.proof.notes import KeyIndex, open_with_any
 from tests.monitor.logs import TRUSTED, WorldLog, forked, write_receipts
 from tests.proof.made_proofs import STRANGER, client

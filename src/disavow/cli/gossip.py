@@ -13,7 +13,7 @@ from disavow.cli.output import print_json, results
 from disavow.domain import escaped
 from disavow.errors import ConfigError, LogShrunk, SplitView
 from disavow.monitor.gossip import Comparison, Conflict, compare
-from disavow.monitor.held import HeldHead, RefusedFile, read_held
+from disavow.monitor.heads import HeldHead, RefusedFile, read_held
 from disavow.monitor.sources import source_of
 from disavow.proof.keys import trusted_keys
 from disavow.proof.notes import Checkpoint, KeyIndex, open_with_any

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from disavow.monitor.held import HeldHead, Subtree
+from disavow.monitor.heads import HeldHead, Subtree
 from disavow.monitor.sources import LogSource, RefusesProof
 from disavow.proof.merkle import is_consistent, node_hash
 from disavow.proof.notes import Checkpoint
