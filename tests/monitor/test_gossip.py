@@ -67,9 +67,6 @@ def test_two_clients_that_were_never_in_one_round_find_a_fork_between_their_roun
 
 def test_a_root_that_follows_from_what_others_show_is_compared(tmp_path: Path) -> None:
     one, other = forked(5)
-    held = write_receipts(tmp_path / "a", one, [6], size=9)
-    [conflict] = compared(held, write_head(tmp_path / "b", other, 6)).conflicts or [None]
-    assert conflict is None or conflict.where == "its first 6 leaves have another root there"
     proof = tmp_path / "proof.json"
     proof.write_bytes(one.leave(LEAVER).proof(LEAVER).proof)
     for size in (6, 7, 8):

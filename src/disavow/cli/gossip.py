@@ -78,11 +78,11 @@ def _exit_code(compared: Sequence[Comparison]) -> int:
 
 def _print(compared: Sequence[Comparison], refused: Sequence[RefusedFile], log: str | None) -> None:
     console = results()
-    for each in refused:
-        console.print(f"not used: {escaped(str(each.file))}: {escaped(each.reason)}")
+    for file in refused:
+        console.print(f"not used: {escaped(str(file.file))}: {escaped(file.reason)}")
     for each in compared:
         count = sum(len(files) for files in each.heads.values())
-        console.print(f"{each.origin}: {len(each.heads)} heads in {count} files")
+        console.print(f"{escaped(each.origin)}: {len(each.heads)} heads in {count} files")
         for conflict in each.conflicts:
             console.print(f"  {'SHRUNK' if conflict.shrunk else 'SPLIT VIEW'}: {_in_words(conflict, log)}")
         if each.conflicts:

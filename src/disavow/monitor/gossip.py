@@ -125,11 +125,11 @@ def _compare_subtrees(found: Comparison, held: Sequence[HeldHead]) -> None:
                 pair = (other.head, each.head)
                 _note(clashes, pair, (subtree, other, each))
     said = {frozenset((each.one, each.other)) for each in found.conflicts}
-    for (one, other), (subtree, first, second) in clashes.items():
-        if frozenset((one, other)) not in said:
+    for pair, (subtree, one, another) in clashes.items():
+        if frozenset(pair) not in said:
             where = f"they differ in {_in_words(subtree)}"
-            found.conflicts.append(Conflict(one, other, (first.file,), (second.file,), where))
-            said.add(frozenset((one, other)))
+            found.conflicts.append(Conflict(*pair, (one.file,), (another.file,), where))
+            said.add(frozenset(pair))
     if not found.conflicts:  # what follows from subtrees that contradict each other says nothing
         _compare_roots(found, _joined(known))
 
