@@ -11,12 +11,11 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from disavow.errors import ConfigError, LogShrunk, LogStale, LogUnreachable, SplitView
-from tests.cli.erasing import Command
 from tests.cli.lying_server import BEFORE, FORKED, HONEST, ONE, OTHER, REWRITTEN, LyingServer
 from tests.cli.process import COMMAND, assert_refused, environment
 from tests.kill.erasure_driver import Driver
@@ -38,10 +37,14 @@ def live(server: LyingServer, tmp_path: Path) -> Path:
     return Path(shutil.copytree(server.state(HONEST), tmp_path / "live"))
 
 
-@pytest.fixture
-def disavow(server: LyingServer) -> Command:
-    """Run a command with the server's keys."""
+class Run(Protocol):
+    """Runs a command with the server's keys."""
 
+    def __call__(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]: ...
+
+
+@pytest.fixture
+def disavow(server: LyingServer) -> Run:
     def run_it(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         ended = server.driver.run(*arguments, keys=server.folder / "keys", cwd=server.folder)
         return subprocess.CompletedProcess(arguments, ended.status, ended.stdout, ended.stderr)
@@ -94,7 +97,7 @@ def test_receipts_of_one_client_convict_the_log_that_is_shown_now(
     assert found["logs"][0]["conflicts"]
 
 
-def test_in_words_a_split_view_names_both_files(server: LyingServer, disavow: Command) -> None:
+def test_in_words_a_split_view_names_both_files(server: LyingServer, disavow: Run) -> None:
     one, other = server.receipts(HONEST) / ONE, server.receipts(FORKED) / OTHER
     ended = disavow("gossip", one, other, "--key", server.key)
     assert ended.returncode == SplitView.exit_code
@@ -103,7 +106,7 @@ def test_in_words_a_split_view_names_both_files(server: LyingServer, disavow: Co
 
 
 def test_heads_that_nothing_ties_together_are_not_called_consistent(
-    server: LyingServer, disavow: Command, tmp_path: Path
+    server: LyingServer, disavow: Run, tmp_path: Path
 ) -> None:
     for state in (BEFORE, HONEST):
         ended = disavow("checkpoint", server.state(state), "-o", tmp_path / state)
@@ -114,7 +117,7 @@ def test_heads_that_nothing_ties_together_are_not_called_consistent(
 
 
 def test_gossip_refuses_files_without_heads_and_logs_that_are_none(
-    server: LyingServer, disavow: Command, tmp_path: Path
+    server: LyingServer, disavow: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "notes").write_text("none")
     assert disavow("gossip", tmp_path / "notes", "--key", server.key).returncode == 2
@@ -187,7 +190,7 @@ def test_a_growing_log_is_no_alarm(server: LyingServer, tmp_path: Path) -> None:
 
 
 def test_for_cron_a_watch_looks_once_and_keeps_the_head_in_a_file(
-    server: LyingServer, disavow: Command, live: Path, tmp_path: Path
+    server: LyingServer, disavow: Run, live: Path, tmp_path: Path
 ) -> None:
     state = tmp_path / "head.json"
     once = ("watch", live, "--key", server.key, "--once", "--state", state)
@@ -206,9 +209,7 @@ def test_for_cron_a_watch_looks_once_and_keeps_the_head_in_a_file(
     assert_refused(disavow(*once), LogUnreachable)
 
 
-def test_a_watch_refuses_what_it_cannot_use(
-    server: LyingServer, disavow: Command, live: Path, tmp_path: Path
-) -> None:
+def test_a_watch_refuses_what_it_cannot_use(server: LyingServer, disavow: Run, live: Path, tmp_path: Path) -> None:
     watch = ("watch", live, "--key", server.key, "--once")
     assert_refused(disavow(*watch, "--max-age", "5"), ConfigError, "--state")
     assert_refused(disavow(*watch, "--state", tmp_path / "no" / "file"), ConfigError, "--state")
