@@ -16,8 +16,8 @@ from tests.cli.signed_run import STAYER, World
 
 def exported(world: World, *more: str | Path, model: Path | None = None) -> tuple[Path, dict[str, Any]]:
     model = model or world.folder / "model.safetensors"
-    told = world.made("export", world.run, "-o", model, *more)
-    return model, told
+    document = world.made("export", world.run, "-o", model, *more)
+    return model, document
 
 
 def verify(world: World, proof: Path, serving: Path, *more: str | Path) -> tuple[int, dict[str, Any]]:
@@ -41,10 +41,10 @@ def prove(world: World) -> Path:
 
 def test_the_statement_beside_an_export_fits_the_proof_and_the_model(copied: World) -> None:
     proof = prove(copied)
-    model, told = exported(copied)
-    statement = Path(told["serving"])
+    model, document = exported(copied)
+    statement = Path(document["serving"])
     assert statement == copied.folder / "model.safetensors.serving.json"
-    assert SignedServing.decode(statement.read_bytes()).said.model == told["model"]
+    assert SignedServing.decode(statement.read_bytes()).said.model == document["model"]
     code, report = verify(copied, proof, statement, "--model", model)
     assert (code, result_of(report)) == (3, True)
     (copied.folder / "other").write_bytes(b"another")
@@ -56,15 +56,15 @@ def test_a_proof_is_not_shown_for_a_model_that_is_served_later(copied: World) ->
     proof = prove(copied)
     before = json.loads(copied.call("prove", copied.run, "--request", "1", "-o", proof, "--json").stdout)["as_of"]
     train_on(copied)
-    _, told = exported(copied)
-    code, report = verify(copied, proof, Path(told["serving"]))
+    _, document = exported(copied)
+    code, report = verify(copied, proof, Path(document["serving"]))
     assert (code, result_of(report)) == (OtherModel.exit_code, False)
-    model, told = exported(copied, "--since", str(before))
-    code, report = verify(copied, proof, Path(told["serving"]), "--model", model)
+    model, document = exported(copied, "--since", str(before))
+    code, report = verify(copied, proof, Path(document["serving"]), "--model", model)
     assert (code, result_of(report)) == (3, True)
     renewed = copied.folder / "renewed.json"
     copied.made("prove", copied.run, "--request", "1", "-o", renewed)
-    assert verify(copied, renewed, Path(told["serving"]))[0] == 3
+    assert verify(copied, renewed, Path(document["serving"]))[0] == 3
 
 
 def train_on(world: World) -> None:
@@ -74,8 +74,8 @@ def train_on(world: World) -> None:
 
 
 def test_after_a_rollback_the_model_that_was_undone_is_not_served(copied: World) -> None:
-    _, told = exported(copied)
-    old = Path(told["serving"]).read_bytes()
+    _, document = exported(copied)
+    old = Path(document["serving"]).read_bytes()
     with Federation.open(copied.run, keys=copied.keys) as federation:
         groups = [sorted(group) for group in federation.ledger.membership(1)]
     smallest = min(groups, key=len)
@@ -86,8 +86,8 @@ def test_after_a_rollback_the_model_that_was_undone_is_not_served(copied: World)
     copied.made("prove", copied.run, "--request", "2", "-o", proof)
     code, report = verify(copied, proof, copied.folder / "old.json")
     assert (code, result_of(report)) == (OtherModel.exit_code, False)
-    _, told = exported(copied, "--force")
-    assert verify(copied, proof, Path(told["serving"]))[0] == 3
+    _, document = exported(copied, "--force")
+    assert verify(copied, proof, Path(document["serving"]))[0] == 3
 
 
 def test_where_nothing_can_be_stated_the_model_is_written_all_the_same(
@@ -106,8 +106,8 @@ def test_where_nothing_can_be_stated_the_model_is_written_all_the_same(
 
 
 def test_a_newer_statement_takes_the_place_of_an_older_one_and_of_nothing_else(copied: World) -> None:
-    model, told = exported(copied)
-    statement = Path(told["serving"])
+    model, document = exported(copied)
+    statement = Path(document["serving"])
     first = statement.read_bytes()
     exported(copied)
     assert statement.read_bytes() != first
@@ -120,6 +120,6 @@ def test_a_newer_statement_takes_the_place_of_an_older_one_and_of_nothing_else(c
 def test_a_what_if_is_held_against_what_is_served_too(copied: World) -> None:
     proof = copied.folder / "what-if.json"
     copied.made("prove", copied.run, STAYER, "-o", proof, "--openings", copied.folder / "openings")
-    _, told = exported(copied)
-    code, report = verify(copied, proof, Path(told["serving"]), "--what-if")
+    _, document = exported(copied)
+    code, report = verify(copied, proof, Path(document["serving"]), "--what-if")
     assert (code, result_of(report)) == (3, True)

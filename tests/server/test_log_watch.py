@@ -13,7 +13,7 @@ from disavow.errors import BadRequest, ConfigError, LogUnreachable, SplitView
 from disavow.federation import Federation
 from disavow.proof.keys import trusted_keys
 from disavow.proof.serving import SignedServing
-from disavow.proof.verify import Asked, examine
+from disavow.proof.verify import VerificationInputs, examine
 from disavow.server.access import Role
 from tests.cli.lying_server import rewrite
 from tests.cli.process import COMMAND, environment, run
@@ -32,7 +32,7 @@ def test_the_serving_statement_is_about_the_model_that_is_served_and_fits_a_proo
     with Federation.open(service.run, keys=service.settings.keys) as federation:
         assert SignedServing.decode(answer.content).said.model == federation.export().digest
     trusted = trusted_keys(service.settings.keys / "signing.pub")
-    report = examine(Asked(proof, trusted, serving=answer.content))
+    report = examine(VerificationInputs(proof, trusted, serving=answer.content))
     assert report.valid, report.failure
     assert report.results[-1].passed
 
