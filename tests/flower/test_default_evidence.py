@@ -88,7 +88,9 @@ def test_a_node_that_is_told_not_to_keeps_nothing(home: Path, off: Any, tmp_path
 
 
 def test_a_simulation_keeps_evidence_in_its_context(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    ray = ModuleType("ray")
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True, raising=False)
     context = context_of({"partition-id": 1})
     EvidenceStore(context).write(RUN, "client.txt", b"c1")
     assert folders(home) == []

@@ -65,7 +65,7 @@ def evidence_folder(context: Context) -> Path | None:
     if named is not None:
         return Path(str(named)).expanduser()
     base = os.environ.get(ENVIRONMENT)
-    if base == "" or "ray" in sys.modules:  # Flower's simulation runs its nodes in Ray
+    if base == "" or _in_simulation():
         return None
     folder = (Path(base) if base else Path.home() / ".disavow" / "evidence") / _node_name(context)
     try:
@@ -74,6 +74,12 @@ def evidence_folder(context: Context) -> Path | None:
         warn(f"evidence is kept in the context of this run alone: {folder} cannot be made ({error.strerror})")
         return None
     return folder
+
+
+def _in_simulation() -> bool:
+    """Tell whether this process is one of Ray's, in which Flower simulates nodes."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
 
 
 def _node_name(context: Context) -> str:
