@@ -21,16 +21,16 @@ ORDINARY = """
     identity images init initial inspection intervals journal judge key keygen keyring keys kmeans layers layout
     leaves lenet5 level limitations
     lira listing loading local lock log login lookup loss mdav members memory merkle messages metrics migrations
-    mini mlflow models network node nodes noise notes nvrtc objectives oidc open opendsr opened output overview
-    pack pages parameters participation partition partitioners passphrase pdf perturb pkcs8 placement plan plot
-    pool
+    mini mlflow models monitor network node nodes noise notes nvrtc objectives oidc open opendsr opened output
+    overview pack pages parameters participation partition partitioners passphrase pdf perturb pkcs8 placement
+    plan plot pool
     postgres power precision privacy progress protection protocol prove pseudonyms randomness reader record
     records removal rendering replies report reporting reproducibility resnet responses restored results retention
     retrain retraining roc roster rows run runs samples sampling schema sealed search secrets sequential serve
-    server services settings sgd show signals simulated sqlite stack stacked state statement states static
+    server services settings sgd show signals simulated sources sqlite stack stacked state statement states static
     status step sticky store strategies stream study subject summary table tensorboard texts theorem threads tiling
     toml tracing tracker tracking train trained trainer training transaction user validation vectors
-    verification verifier verify versions views watching webhooks without word wording work worker workload
+    verification verifier verify versions views watch watching webhooks without word wording work worker workload
     written
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it

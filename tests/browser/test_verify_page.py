@@ -144,7 +144,7 @@ def test_the_whole_path_by_the_file_inputs(sheet: Callable[..., Sheet]) -> None:
     page.locator("#heading", has_text=re.compile("^Valid$")).wait_for()
     assert "client-01" in page.locator("#explanation").inner_text()
     rows = page.locator("#checks tr")
-    assert rows.count() == 17
+    assert rows.count() == 18
     assert re.match(r"1\s+readable\s+✓ Passed", rows.first.inner_text())
     assert "deniable does not mean not used" in page.locator("#limits").inner_text()
     page.get_by_label("Client id").fill("client-1")

@@ -39,6 +39,7 @@ def test_with_everything_given_no_check_is_left_out(world: World) -> None:
     result = disavow(
         *("verify", world.proof, "--key", world.keys / "keys.json", "--opening", world.opening),
         *("--receipts", world.receipts, "--model", world.model, "--checkpoint", world.checkpoint, "--json"),
+        *("--serving", f"{world.model}.serving.json"),
     )
     assert (result.returncode, result.stderr) == (0, ""), result.stdout
     document = json.loads(result.stdout)

@@ -41,6 +41,7 @@ def first(
     what_if: bool = False,
     client: str | None = None,
     word: bytes | None = None,
+    serving: bytes | None = None,
 ) -> tuple[int, int | None]:
     """What disavow's own verifier says, in the second's words."""
     trusted = [
@@ -48,7 +49,9 @@ def first(
         for each in second.parse_keys(keys)
     ]
     report = examine(
-        VerificationInputs(proof, trusted, opening, receipts or [], model, checkpoint, what_if, client, word)
+        VerificationInputs(
+            proof, trusted, opening, receipts or [], model, checkpoint, what_if, client, word, serving
+        )
     )
     if report.failed is None:
         return (0 if report.named else 3), None

@@ -27,6 +27,7 @@ def test_vector(vector: Object) -> None:
         "what_if": vector["what_if"],
         "client": vector["client"],
         "word": read(vector["word"]),
+        "serving": read(vector["serving"]),
     }
     code, check = second.verify(**arguments)
     if vector["expected"] == "valid":

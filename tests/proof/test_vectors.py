@@ -30,6 +30,7 @@ def inputs_of(vector: dict[str, Any]) -> VerificationInputs:
         what_if=vector["what_if"],
         client=vector["client"],
         word=read(vector["word"]),
+        serving=read(vector["serving"]),
     )
 
 

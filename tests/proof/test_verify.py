@@ -39,6 +39,7 @@ NAMES = (
     "receipts",
     "model",
     "word",
+    "serving",
 )
 
 
@@ -82,11 +83,12 @@ FAILING: dict[str, Callable[[], VerificationInputs]] = {
     "opening": lambda: proof_of_leaver().inputs(opening=somebody_elses_opening()),
     "receipts": lambda: proof_of_leaver().inputs(receipts=[World("else").train(1).receipt(LEAVER, 1)]),
     "model": wrong_subject,
+    "serving": lambda: deniable().proof(LEAVER).inputs(serving=deniable().serving(model="0" * 64)),
     "word": lambda: few_records().proof(LEAVER).inputs(word=few_records().word(LEAVER).encode()),
 }
 
 
-def test_there_are_seventeen_checks_with_these_names() -> None:
+def test_there_are_eighteen_checks_with_these_names() -> None:
     assert CHECKS == NAMES
     assert FAILING.keys() == set(NAMES)
 
@@ -112,7 +114,10 @@ def test_verify_raises_with_number_and_name(name: str) -> None:
 def test_a_good_proof_passes_every_check() -> None:
     world = few_records()
     inputs = world.proof(LEAVER, world.word(LEAVER)).inputs(
-        receipts=[world.receipt(LEAVER, 1)], checkpoint=world.checkpoint(2), model=world.model
+        receipts=[world.receipt(LEAVER, 1)],
+        checkpoint=world.checkpoint(2),
+        model=world.model,
+        serving=world.serving(),
     )
     report = verify(inputs)
     assert [(result.number, result.name, result.passed) for result in report.results] == [
@@ -126,7 +131,7 @@ def test_a_good_proof_passes_every_check() -> None:
 def test_what_is_not_given_is_not_checked_and_not_called_passed() -> None:
     report = verify(proof_of_leaver().inputs(opening=None))
     unchecked = {result.name for result in report.results if result.passed is None}
-    assert unchecked == {"history", "opening", "receipts", "model", "word"}
+    assert unchecked == {"history", "opening", "receipts", "model", "word", "serving"}
     assert not report.named
 
 

@@ -35,6 +35,7 @@ from disavow.proof.noise import logged_tau
 from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedRecords, OpenedSlot, Opening
 from disavow.proof.receipt import TYPE as RECEIPT
+from disavow.proof.serving import TYPE as SERVING
 from disavow.proof.validation import day_of, from_base64, to_base64, write_decimal
 from disavow.proof.withdrawal_slots import WithdrawnFrom, slots_root, write_slots
 from disavow.proof.word import PrivateKey, SignedWord, Word
@@ -53,6 +54,7 @@ from tests.proof.made_proofs import (
     digest_of,
     hash_of,
     moment,
+    signed_serving,
     signed_word,
     tell_bounds,
 )
@@ -362,6 +364,29 @@ class World:
         head = Checkpoint(origin_of(self.run_id), size, root_of(self.hashes[:size]))
         return head.signed(key or self._key())
 
+    def serving(
+        self,
+        *,
+        since: int | None = None,
+        size: int | None = None,
+        key: Signer | None = None,
+        checkpoint: str | None = None,
+        **changes: Any,
+    ) -> bytes:
+        """What the server says of the model it serves; with `size`, as of an earlier head. Changes are signed."""
+        size = len(self.leaves) if size is None else size
+        since = size if since is None else since
+        said = {
+            "type": SERVING,
+            "model": self.model,
+            "at": self.now,
+            "checkpoint": checkpoint or self.checkpoint(size, key),
+            "since": since,
+            "leaves": self.closed((), start=since)[: None if size == len(self.leaves) else 0],
+            **changes,
+        }
+        return signed_serving(said, key or self._key())
+
     def _key(self) -> Signer:
         return self.signer or SERVER
 
@@ -445,8 +470,10 @@ class World:
             found.append(row)
         return found
 
-    def closed(self, shown: Collection[int | None]) -> list[Leaf]:
-        """The leaves as a proof of version 4 has them: rounds and withdrawals are closed that need not be shown."""
+    def closed(self, shown: Collection[int | None], *, start: int = 0) -> list[Leaf]:
+        """The leaves from `start` on as a proof of version 4 has them: rounds and withdrawals are closed that need
+        not be shown.
+        """
         rounds = [past.leaf for past in self.pasts if not past.rebuilt]
         needed = {*shown, len(self.leaves) - 1, *rounds[-1:]}
         undone: set[str] = set()
@@ -466,7 +493,7 @@ class World:
                 found[-1] = leaf.closed
             elif isinstance(leaf, WithdrawalLeaf) and leaf.slots is not None:
                 found[-1] = ClosedWithdrawal(leaf.rounds, leaf.rolls_back, leaf.slots, leaf.digest)
-        return [each.to_json() for each in show_leaves(found)]
+        return [each.to_json() for each in show_leaves(found[start:])]
 
     def _show(self, past: Past, group: Group, slot: int, withdrawal: int | None) -> Leaf:
         entries = self.entries(withdrawal or 0)

@@ -140,6 +140,17 @@ def export(
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Also while rounds that a rollback undid are still to be rebuilt.")
     ] = False,
+    since: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="In the statement, the log since head N: that of a proof about an earlier model.",
+        ),
+    ] = None,
+    serving: Annotated[
+        bool, typer.Option("--serving/--no-serving", help="Write the serving statement, too, or not.")
+    ] = True,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -150,6 +161,9 @@ def export(
 
     While a rebuild is unfinished, there is only an earlier model or a half-trained one: exit 11 unless `--anyway`.
 
+    Beside the model, in FILE.serving.json, the run's key signs which model is served as of which head of the log.
+    Whoever is shown a proof holds it against that: `disavow verify --serving`.
+
     **Example:** `disavow export runs/first -o model.safetensors`
 
     **Example:** `disavow export runs/first -o steady.safetensors --average 5`
@@ -158,7 +172,17 @@ def export(
     """
     with needs("ledger"):
         from disavow.cli import prove as command
-    command.export(run, output, average=average, anyway=anyway, force=force, as_json=json, to=to)
+    command.export(
+        run,
+        output,
+        average=average,
+        anyway=anyway,
+        serving=serving,
+        since=since,
+        force=force,
+        as_json=json,
+        to=to,
+    )
 
 
 @app.command(rich_help_panel="Proofs")
@@ -184,15 +208,25 @@ def verify(
         Path | None,
         typer.Option(metavar="FILE", help="The client's signed word that it removed the records."),
     ] = None,
+    serving: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="What the server says it serves: it must be a model that the proof is about."
+        ),
+    ] = None,
     what_if: Annotated[bool, typer.Option("--what-if", help="Accept a what-if instead of an erasure.")] = False,
     json: Json = False,
 ) -> None:
     """Check a proof offline. Exit 0: valid; 1: invalid; 2: unreadable; 3: valid, but without an opening; 13: a good
     proof, but of another model than the one given.
 
+    With --serving the model of --model is the one that the server says it serves, which may be a later one.
+
     Two ids can look alike: with --client the id in the opening must be the one you mean, byte for byte.
 
     **Example:** `disavow verify proof.json --key signing.pub --opening opening.json --client client-07`
+
+    **Example:** `disavow verify proof.json --key signing.pub --serving model.safetensors.serving.json`
     """
     from disavow.cli import verify as command
 
@@ -205,6 +239,7 @@ def verify(
         model=model,
         checkpoint=checkpoint,
         word=word,
+        serving=serving,
         what_if=what_if,
         as_json=json,
     )

@@ -34,6 +34,7 @@ _UNCHECKED = {
     "receipts": "none were given",
     "model": "not checked: no model was given. The subject is the model of the last standing round",
     "word": "none was given",
+    "serving": "none was given: nothing says which model the server serves",
 }
 
 
@@ -47,6 +48,7 @@ def verify(
     model: Path | None,
     checkpoint: Path | None,
     word: Path | None,
+    serving: Path | None,
     what_if: bool,
     as_json: bool,
 ) -> None:
@@ -68,6 +70,7 @@ def verify(
             what_if=what_if,
             client=client,
             word=read_bytes(word) if word else None,
+            serving=read_bytes(serving) if serving else None,
             now=datetime.now(UTC).isoformat(timespec="microseconds"),
         )
     )

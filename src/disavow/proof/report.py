@@ -27,6 +27,7 @@ class VerificationInputs:
         what_if: Whether a what-if is asked for, and not an erasure.
         client: Whom the opening must be about, compared by bytes.
         word: A client's signed word that it removed the records.
+        serving: The server's statement of the model that it serves.
         now: The present time, as leaves have it; with None, leaves in the future are not warned of.
 
     """
@@ -40,6 +41,7 @@ class VerificationInputs:
     what_if: bool = False
     client: str | None = None
     word: bytes | None = None
+    serving: bytes | None = None
     now: str | None = None
 
 

@@ -83,6 +83,7 @@ RULES: tuple[Rule, ...] = (
     Rule("GET", "/v1/runs/{run}/departures", _FORECAST, "who could leave now, with what verdict"),
     Rule("GET", "/v1/runs/{run}/purge", STAFF, "what a purge would do now, and by when one is due"),
     Rule("POST", "/v1/runs/{run}/purge", _OPERATOR, "have the worker purge, as forecast"),
+    Rule("GET", "/v1/runs/{run}/serving", STAFF | _OWN, "the signed statement of the model that is served"),
     Rule("GET", "/v1/runs/{run}/log/checkpoint", STAFF | _OWN, "the newest signed head of the log"),
     Rule("GET", "/v1/runs/{run}/log/inclusion", STAFF | _OWN, "prove that a leaf is in the log"),
     Rule("GET", "/v1/runs/{run}/log/consistency", STAFF | _OWN, "prove that the log only grew"),

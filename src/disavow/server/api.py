@@ -196,6 +196,15 @@ def ask_purge(request: Request, run: Run, body: PurgeBody) -> views.View:
     return views.purge(run, federation, services.state)
 
 
+@router.get("/runs/{run}/serving", response_class=Response)
+def show_serving(
+    request: Request, run: Run, since: Annotated[int | None, Query(ge=1, le=2**31)] = None
+) -> Response:
+    """Give the signed statement of the model that is served, as the file that `disavow verify --serving` takes."""
+    data = open_run(request, run).serving_statement(since=since)
+    return Response(data, media_type="application/json", headers=_as_file(f"{run}.serving.json"))
+
+
 # -- the log -----------------------------------------------------------------------------------------------------
 
 

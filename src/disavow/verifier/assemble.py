@@ -28,6 +28,11 @@ _OPTIONAL = (
     ("checkpoint", "Older checkpoint", "Kept by somebody from before. Shows whether history was rewritten."),
     ("receipts", "Receipts", "What the client kept of its rounds. Shows whether one is left out."),
     ("word", "Client’s word", "Where single records were erased: the client’s signed word that it deleted them."),
+    (
+        "serving",
+        "Serving statement",
+        "What the server signed of the model that it serves. Shows whether the proof is about that one.",
+    ),
     ("model", "Model in use", "Shows whether the proof is about this model. It is read, and goes nowhere."),
 )
 

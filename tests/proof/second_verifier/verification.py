@@ -46,7 +46,16 @@ from tests.proof.second_verifier.receipts import (
     require_receipt,
     unpack,
 )
-from tests.proof.second_verifier.shapes import ENVELOPE, OPENING, PREDICATES, SIGNED_WORD, STATEMENT, WORD
+from tests.proof.second_verifier.shapes import (
+    ENVELOPE,
+    OPENING,
+    PREDICATES,
+    SERVING,
+    SIGNED_SERVING,
+    SIGNED_WORD,
+    STATEMENT,
+    WORD,
+)
 from tests.proof.second_verifier.trees import (
     NOBODY,
     Note,
@@ -107,6 +116,7 @@ class Verification:
     final: str = ""
     client: str | None = None
     word: bytes | None = None
+    serving: bytes | None = None
 
     @property
     def policy(self) -> Object:
@@ -583,7 +593,76 @@ class Verification:
         standing = {self.leaves[0]["initial_model"], *(self.leaves[at]["after"] for at in self.standing)}
         undone = {self.leaves[at]["after"] for at in self.rounds if at not in set(self.standing)} - standing
         require(self.model not in undone, "the model file was undone")
+        if self.serving is None:
+            raise AnotherModelError
+
+    def stated(self) -> None:
+        """Check 18."""
+        if self.serving is None:
+            return
+        envelope = parse_canonical(self.serving, 16 * MIB)
+        SIGNED_SERVING(envelope)
+        require(len(envelope["signatures"]) == 1, "no signature")
+        [signature], payload = envelope["signatures"], unbase64(envelope["payload"])
+        fitting = [each.key for each in not_revoked(self.keys) if each.key.id == signature["keyid"]]
+        require(bool(fitting), "no such trusted key, or a revoked one")
+        kind = b"application/vnd.disavow.serving+json"
+        message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+        require(fitting[0].holds(unbase64(signature["sig"]), message), "the signature does not hold")
+        said = parse_canonical(payload, 16 * MIB)
+        SERVING(said)
+        head = parse_note(said["checkpoint"], cosigned=True)
+        head.require_signed(fitting[0])
+        require(head.origin == self.head.origin, "of another log")
+        require(said["since"] + items_of_log(said["leaves"]) == head.size, "leaves are missing")
+        allowed = [each.allows(said["at"], late=False) for each in self.keys if each.key == fitting[0]]
+        require(any(allowed), "the key was not in use")
+        if head.size <= len(self.leaves):
+            self._stated_before(said, head)
+        elif said["since"] == len(self.leaves) and self.version == 4:
+            self._stated_later(said, head, fitting[0])
+        elif said["model"] != self.subject:
+            raise AnotherModelError
+        if self.model not in (None, said["model"]):
+            raise AnotherModelError
+
+    def _stated_before(self, said: Object, head: Note) -> None:
+        require(root_of(self.hashes[: head.size]) == head.root, "the log was rewritten")
+        standing: list[int] = []
+        for place, leaf in enumerate(self.leaves[: head.size]):
+            if place in self.rounds:
+                standing.append(place)
+            elif leaf["type"] in ("rollback", "purge"):
+                standing = standing[: leaf["to"] - 1]
+        require(head.size > 0, "no leaves")
+        model = self.leaves[standing[-1]]["after"] if standing else self.leaves[0]["initial_model"]
+        require(said["model"] == model, "the log had another model")
+        if model == self.subject:
+            return
+        known = {self.leaves[0]["initial_model"], *(self.leaves[at]["after"] for at in self.standing)}
+        if model not in known:
+            undone = self.leaves[self.undone_at[standing[-1]]]["at"]
+            require(said["at"][:10] <= undone, "a model that was undone is served")
         raise AnotherModelError
+
+    def _stated_later(self, said: Object, head: Note, signer: Key) -> None:
+        later = Verification(b"", self.keys, None, (), None, None, self.what_if, None)
+        later.version, later.predicate = self.version, self.predicate
+        later.leaves = opened_log([*self.predicate["leaves"], *said["leaves"]])
+        require(root_of([hash_in_log(leaf) for leaf in later.leaves]) == head.root, "a fork")
+        later.replay()
+        named = [leaf["key"] for leaf in later.leaves if leaf["type"] in ("run", "key")]
+        require(named[-1] is None or parse_key(named[-1]) == signer, "the log names another key")
+        require(said["model"] == later.final, "the log has another model")
+        if self.what_if:
+            if said["model"] != self.subject:
+                raise AnotherModelError
+            return
+        for cluster in self.clusters:
+            if cluster["leaf"] in later.standing:
+                require(cluster["size"] - later.gone_of(cluster) >= self.needed, "too few survivors")
+        if "purge" in self.predicate:
+            require(all(later.leaves[at]["type"] != "rebuilt" for at in later.standing), "rebuilt since")
 
     def checks(self) -> list[Callable[[], None]]:
         """All checks, in their order."""
@@ -605,6 +684,7 @@ class Verification:
             self.kept,
             self.served,
             self.vouched,
+            self.stated,
         ]
 
 
@@ -637,6 +717,7 @@ def verify(
     what_if: bool = False,
     client: str | None = None,
     word: bytes | None = None,
+    serving: bytes | None = None,
 ) -> tuple[int, int | None]:
     """The exit code, and the number of the check that failed ("The checks", "The result")."""
     try:
@@ -644,7 +725,7 @@ def verify(
     except UnreadableError:
         return 2, None
     verification = Verification(proof, trusted, opening, receipts, checkpoint, model, what_if, client)
-    verification.word = word
+    verification.word, verification.serving = word, serving
     for number, check in enumerate(verification.checks(), start=1):
         try:
             check()

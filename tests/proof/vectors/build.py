@@ -11,7 +11,7 @@ from disavow.errors import Unreadable
 from disavow.proof import canonical
 from disavow.proof.verify import CHECKS, TrustedKey, VerificationInputs, examine
 from tests.proof.made_proofs import NEXT, SERVER, STRANGER
-from tests.proof.vectors import hostile, records, short, valid
+from tests.proof.vectors import hostile, records, serving, short, valid
 from tests.proof.vectors.vector import Vector
 
 FOLDER = Path(__file__).parent
@@ -39,6 +39,8 @@ def vectors() -> Iterator[Vector]:
     yield from records.vectors()
     yield from hostile.vectors()
     yield from records.refused()
+    yield from serving.vectors()
+    yield from serving.refused()
 
 
 def build() -> dict[str, bytes]:
@@ -59,6 +61,7 @@ def build() -> dict[str, bytes]:
                     for number, data in enumerate(vector.receipts, start=1)
                 ],
                 "checkpoint": _kept(files, f"checkpoints/{vector.name}.txt", vector.checkpoint),
+                "serving": _kept(files, f"serving/{vector.name}.json", vector.serving),
                 "word": _kept(files, f"words/{vector.name}.json", vector.word),
                 "model": vector.model,
                 "what_if": vector.what_if,
@@ -88,6 +91,7 @@ def _expected(vector: Vector) -> object:
             vector.what_if,
             vector.client,
             vector.word,
+            vector.serving,
         )
     )
     code = report.failure.exit_code if report.failure else 0

@@ -30,6 +30,7 @@ class Vector:
     key: bytes | None = None
     """The key file, where it is another than that of `trusted`."""
     word: bytes | None = None
+    serving: bytes | None = None
 
 
 def genuine(
@@ -43,6 +44,7 @@ def genuine(
     trusted: Sequence[TrustedKey] = TRUSTED,
     named: bool = True,
     client: str | None = None,
+    serving: bytes | None = None,
 ) -> Vector:
     """A proof that holds, with its opening."""
     return Vector(
@@ -59,4 +61,5 @@ def genuine(
         trusted,
         client,
         word=None if made.word is None else made.word.encode(),
+        serving=serving,
     )
