@@ -392,6 +392,24 @@ class Unreadable(VerificationError):
     exit_code = 2
 
 
+class WitnessError(DisavowError):
+    """A witness that did not cosign a head of a log. The head and the run stay as they are."""
+
+    code = "DSV-510"
+
+
+class WitnessUnavailable(WitnessError):
+    """A witness that cannot be reached, or does not answer in time or as witnesses do. It is asked again later."""
+
+    code = "DSV-511"
+
+
+class WitnessRefused(WitnessError):
+    """A witness that does not cosign a head: it does not know the log, or has seen another history of it."""
+
+    code = "DSV-512"
+
+
 class RoundRefused(DisavowError):
     """A round that must not be recorded. The run stays as it was."""
 
