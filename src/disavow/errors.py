@@ -410,6 +410,13 @@ class WitnessRefused(WitnessError):
     code = "DSV-512"
 
 
+class WitnessInUse(WitnessError):
+    """Another process holds the state of this witness: two together could cosign two histories."""
+
+    code = "DSV-513"
+    exit_code = 4
+
+
 class RoundRefused(DisavowError):
     """A round that must not be recorded. The run stays as it was."""
 

@@ -19,6 +19,9 @@ from disavow.cli import keyring_commands
 from disavow.cli import proof_commands
 
 # isort: split
+from disavow.cli import witness_commands
+
+# isort: split
 from disavow.cli import node_commands
 
 # isort: split
@@ -38,6 +41,7 @@ __all__ = [
     "run_commands",
     "server_commands",
     "study_commands",
+    "witness_commands",
 ]
 
 
