@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, ParamSpec, Self
 
 from disavow import config, runs
 from disavow.config import Settings
+from disavow.cosigning import Cosigner, Standing, standing_of
 from disavow.domain import (
     Approval,
     Decision,
@@ -78,7 +79,7 @@ from disavow.proof.envelope import Envelope
 from disavow.proof.keys import AskPassphrase, load_signer, nobody_to_ask
 from disavow.proof.leaves import log_size
 from disavow.proof.notes import Signer
-from disavow.proof.statement import decode_statement
+from disavow.proof.statement import Predicate, decode_statement
 from disavow.record_requests import Asked, Clients, checked, looking, refuse_erased, what_is_asked, why_not
 from disavow.request_register import DueRequest, Register, due_first
 from disavow.results import (
@@ -205,6 +206,10 @@ class Federation:
     """The clients whose data was compared with what the run knows of it, as far as this federation has looked."""
     _not_purged: str = ""
     """Why a purge that is due could not be done, as it was last noted."""
+    _cosigner: Cosigner | None = field(default=None, repr=False)
+    """What asks the witnesses, once there is a head to cosign."""
+    _on_note: Callable[[str], None] = field(default=lambda note: None, repr=False)
+    """Who hears that heads are not cosigned: whoever trains or answers now."""
 
     # -- opening and closing ------------------------------------------------------------------------------------
 
@@ -372,6 +377,9 @@ class Federation:
         if self._follower is not None:
             self._follower.close()
             self._follower = None
+        if self._cosigner is not None:
+            self._cosigner.close()
+            self._cosigner = None
         if self.own_engine is not None:
             self.own_engine.close()
         if self._prepared is not None:
@@ -473,9 +481,18 @@ class Federation:
     def options(self) -> RoundOptions:
         """How rounds are run, beyond the policy in the ledger."""
         if self.own_options is not None:
-            return replace(self.own_options, approval=self.settings.requests.approval)
+            return replace(self.own_options, approval=self.settings.requests.approval, on_head=self._cosign)
         participation = participation_of(self.settings, self.ledger)
-        return runs.round_options(self.settings, self.clock, participation=participation)
+        return replace(
+            runs.round_options(self.settings, self.clock, participation=participation), on_head=self._cosign
+        )
+
+    def _cosign(self, ledger: Ledger, proving: bool) -> None:
+        """Have the newest head cosigned by the witnesses of the settings."""
+        if self._cosigner is None:
+            self._cosigner = Cosigner(self.settings.witness)
+        self._cosigner.on_note = self._on_note
+        self._cosigner.cosign(ledger, proving=proving)
 
     @property
     def mechanism(self) -> Mechanism:
@@ -514,6 +531,7 @@ class Federation:
             ConfigError: One cannot be opened.
 
         """
+        self._on_note = callbacks.on_note
         if self._follower is None and self.settings.tracking.is_used:
             self._follower = Follower(lambda: self.ledger)
             try:
@@ -573,6 +591,7 @@ class Federation:
             on_round=callbacks.on_round,
             between_rounds=between_rounds,
         )
+        self._cosign(self.ledger, True)  # the head that stays must not lack what a moment more would give
 
     def train_round(self, callbacks: Callbacks = _NOBODY) -> None:
         """Train one more round, whatever the settings say of how many.
@@ -1510,6 +1529,7 @@ class Federation:
         summaries = ledger.summaries()
         standing = sum(summary.standing for summary in summaries)
         kept = [each for each in models if each.kept]
+        cosigned = standing_of(ledger, settings.witness)
         return Status(
             run=str(self.directory),
             run_id=ledger.run_id,
@@ -1519,9 +1539,9 @@ class Federation:
             settings=settings,
             clients=ledger.count_clients(),
             log=f"{leaves} leaves, "
-            + (
-                f"signed by {key.name} ({key.id[:16]})" if key else "not signed: there is no key (`disavow keygen`)"
-            ),
+            + (f"signed by {key.name} ({key.id[:16]})" if key else "not signed: there is no key (`disavow keygen`)")
+            + (f", {cosigned}" if cosigned else ""),
+            cosigned=cosigned,
             unsettled=self.unsettled(),
             stored_bytes=ledger.stored_bytes(),
             models=KeptModels(
@@ -1784,7 +1804,10 @@ class Federation:
         """
         kept, newest = self._kept_proof(request.number), self.ledger.log_length()
         word = self.ledger.word_of(request.number)
-        renewed = None if _leaves_in(kept) == newest and _word_in(kept) == word else self._renewed(kept, word)
+        head = self.ledger.cosigned_head()
+        cosigned = head is None or set(head.lines.values()) <= _cosignatures_in(kept)
+        current = _leaves_in(kept) == newest and _word_in(kept) == word and cosigned
+        renewed = None if current else self._renewed(kept, word)
         data = renewed or kept
         return Proof(data, request.number, _leaves_in(data), newest, renewed is not None)
 
@@ -1854,7 +1877,7 @@ class Federation:
         return made
 
     def signed_head(self) -> str:
-        """Give the newest signed head of the log.
+        """Give the newest signed head of the log, with the cosignatures of its witnesses.
 
         Returns:
             A note as transparency logs have it: origin, size, root and signatures.
@@ -1863,10 +1886,19 @@ class Federation:
             ConfigError: The log is not signed.
 
         """
-        head = self.ledger.signed_head()
+        head = self.ledger.cosigned_head()
         if head is None:
             raise ConfigError("the log of this run is not signed: it has no key; `disavow keygen` makes one")
-        return head
+        return head.cosigned
+
+    def cosigned(self) -> Standing | None:
+        """Tell which witnesses have cosigned the newest head of the log.
+
+        Returns:
+            Who has, who has not, and how many must; None where the log is not signed, or no witness is set.
+
+        """
+        return standing_of(self.ledger, self.settings.witness)
 
     def note_word(self, request: int, word: bytes) -> Path:
         """Take a client's signed word that it removed the records of a request, and keep it beside the openings.
@@ -2038,6 +2070,12 @@ def _trains(told: Forecast) -> bool:
 def _leaves_in(proof: bytes) -> int:
     """How many leaves a proof of ours has."""
     return log_size(decode_statement(Envelope.decode(proof).statement).predicate.leaves)
+
+
+def _cosignatures_in(proof: bytes) -> set[str]:
+    """The lines of witnesses in a proof of ours."""
+    predicate = decode_statement(Envelope.decode(proof).statement).predicate
+    return set(predicate.cosignatures or ()) if isinstance(predicate, Predicate) else set()
 
 
 def _word_in(proof: bytes) -> bytes | None:

@@ -76,7 +76,7 @@ def answer_requests(
         judge_waiting(ledger, options, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
         answered += delete(ledger, options, mechanism, openings, on_opening)
     answered += delete(ledger, options, mechanism, openings, on_opening)
-    prove_purged(ledger, at=options.clock())
+    prove_purged(ledger, at=options.clock(), on_head=options.on_head)
     return _as_they_stand(ledger, answered)
 
 
@@ -140,7 +140,7 @@ def answer_without_training(
     judge_waiting(ledger, options, mechanism, on_verdict, training=False, apart=apart, among=among)
     _finish_unless_trainable(ledger, options, mechanism, remark)
     answered = delete(ledger, options, mechanism, openings, on_opening)
-    prove_purged(ledger, at=options.clock())
+    prove_purged(ledger, at=options.clock(), on_head=options.on_head)
     return _as_they_stand(ledger, answered)
 
 
@@ -387,6 +387,7 @@ def delete(
         if not snapshot.deleting():
             return ()
         leavers = snapshot.leavers_to_forget()
+    options.on_head(ledger, True)
     prove_leavers(ledger, list(leavers), openings, at=options.clock(), on_opening=on_opening)
     with ledger.transaction() as transaction:
         transaction.give_up_contributions(list(leavers))

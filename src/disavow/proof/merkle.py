@@ -77,19 +77,30 @@ def consistency_of(hashes: Sequence[bytes], old: int) -> list[bytes]:
         old: How many leaves it had: at least one, and no more than it has.
 
     """
+    return [root_of(hashes[start:end]) for start, end in consistency_ranges(old, len(hashes))]
 
-    def visit(start: int, end: int, old: int, complete: bool) -> list[bytes]:
+
+def consistency_ranges(old: int, new: int) -> list[tuple[int, int]]:
+    """Tell of which leaves, from the first up to the last exclusively, a consistency proof has the roots.
+
+    Args:
+        old: How many leaves the log had: at least one, and no more than it has.
+        new: How many it has.
+
+    """
+
+    def visit(start: int, end: int, old: int, complete: bool) -> list[tuple[int, int]]:
         size = end - start
         if old == size:
-            return [] if complete else [root_of(hashes[start:end])]
+            return [] if complete else [(start, end)]
         split = _split(size)
         if old <= split:
-            return [*visit(start, start + split, old, complete), root_of(hashes[start + split : end])]
-        return [*visit(start + split, end, old - split, False), root_of(hashes[start : start + split])]
+            return [*visit(start, start + split, old, complete), (start + split, end)]
+        return [*visit(start + split, end, old - split, False), (start, start + split)]
 
-    if not 1 <= old <= len(hashes):
-        raise ValueError(f"a log of {len(hashes)} leaves never had {old}, or that was none")
-    return visit(0, len(hashes), old, True)
+    if not 1 <= old <= new:
+        raise ValueError(f"a log of {new} leaves never had {old}, or that was none")
+    return visit(0, new, old, True)
 
 
 def is_consistent(old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import re
-import ssl
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -112,6 +111,8 @@ class Witness:
         if self._connection is None:
             host = parts.hostname or ""
             if parts.scheme == "https":
+                import ssl  # takes as long to load as all else here
+
                 context = ssl.create_default_context()
                 self._connection = http.client.HTTPSConnection(host, parts.port, timeout=left, context=context)
             else:

@@ -397,12 +397,12 @@ def show_evidence(request: str, call: Request) -> Response:
     name, federation, found = open_request(call, request)
     refuse_unanswered(found)
     told = views.request(name, found, Identity("nobody", frozenset({Role.AUDITOR})))
-    head = federation.ledger.signed_head()
+    head = federation.ledger.cosigned_head()
     files = {
         "proof.json": federation.proof(found).data,
         "request.json": json.dumps(told, indent=2).encode(),
         "keys.json": verification.public_keys(services_of(call).settings.keys),
-        **({} if head is None else {"checkpoint.txt": head.encode()}),
+        **({} if head is None else {"checkpoint.txt": head.cosigned.encode()}),
     }
     return Response(_archive(files), media_type="application/zip", headers=_as_file(f"{request}.evidence.zip"))
 

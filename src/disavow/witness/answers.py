@@ -1,6 +1,7 @@
 """What a witness answers to add-checkpoint (C2SP's tlog-witness): it cosigns only what extends what it has seen.
 
-read -> known log? -> signed by its key? -> the size last seen? -> consistent? -> keep, durably -> cosignature
+The log is one that it knows, and signed the head; the old size is the one last seen; the proof leads from there.
+Then the head is kept, durably, and only then its cosignature is given out.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class KnownLog:
         if not separator or not origin or "\n" in origin or _ANY in origin[:-1]:
             raise ConfigError(f"--log is {text!a}; allowed: NAME=KEY, such as disavow/run/*=fl.example.org+...")
         try:
-            keys = (TrustedKey(PublicKey.parse(given, "--log")),)
+            keys: tuple[TrustedKey, ...] = (TrustedKey(PublicKey.parse(given, "--log")),)
         except Unreadable as error:
             if not Path(given).is_file():
                 raise ConfigError(f"--log {origin}: {error}, and no file of that name is there") from None

@@ -1,7 +1,7 @@
 """The heads that a witness has cosigned: a file for each log, in a folder that one process holds at a time.
 
 A file is the last checkpoint of its log with the witness's cosignature, and is replaced as a whole. It is durable
-before the cosignature is given to anybody: killed at any instant, the witness knows every head that it gave one for.
+before the cosignature is given to anybody: killed at any instant, the witness knows every head that it cosigned.
 """
 
 from __future__ import annotations

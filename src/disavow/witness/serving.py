@@ -47,6 +47,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Tell of what went wrong; a connection that was lost is nothing to tell."""
+        del request, client_address
         error = sys.exception()
         if not isinstance(error, OSError):
             _logger.error("a request could not be answered", exc_info=error)
@@ -61,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     wbufsize = -1  # an answer leaves in one piece
 
-    def do_GET(self) -> None:  # noqa: N802 - http.server names it
+    def do_GET(self) -> None:
         """Say who this is."""
         witness = self.server.witness
         about = {
@@ -77,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(Answer(HTTPStatus.NOT_FOUND, "there is nothing here\n"))
 
-    def do_POST(self) -> None:  # noqa: N802 - http.server names it
+    def do_POST(self) -> None:
         """Answer add-checkpoint."""
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
