@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.proof.notes import PublicKey
 from disavow.proof.verify import Asked, TrustedKey, examine
+from disavow.proof.witness_keys import witnesses_in
 from tests.proof import second_verifier as second
 
 ROOT = Path(__file__).parents[2]
@@ -41,13 +42,30 @@ def first(
     what_if: bool = False,
     client: str | None = None,
     word: bytes | None = None,
+    witnesses: bytes | None = None,
+    quorum: int | None = None,
 ) -> tuple[int, int | None]:
     """What disavow's own verifier says, in the second's words."""
     trusted = [
         TrustedKey(PublicKey(each.key.name, each.key.public), each.start, each.end, each.revoked)
         for each in second.parse_keys(keys)
     ]
-    report = examine(Asked(proof, trusted, opening, receipts or [], model, checkpoint, what_if, client, word))
+    named = () if witnesses is None else witnesses_in(witnesses)
+    report = examine(
+        Asked(
+            proof,
+            trusted,
+            opening,
+            receipts or [],
+            model,
+            checkpoint,
+            what_if,
+            client,
+            word,
+            witnesses=named,
+            quorum=quorum,
+        )
+    )
     if report.failed is None:
         return (0 if report.named else 3), None
     assert report.failure is not None

@@ -18,6 +18,7 @@ from tests.proof.made_proofs import NEXT, SERVER, STRANGER, Made, moment
 from tests.proof.vectors.hostile.clusters import all_gone
 from tests.proof.vectors.records import few_records
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
+from tests.proof.vectors.witnesses import ALL, FIRST, SECOND, THIRD, cosigned, with_lines, witnessed
 from tests.proof.world import World
 from tests.refusals import refuses
 
@@ -39,6 +40,7 @@ NAMES = (
     "receipts",
     "model",
     "word",
+    "witnesses",
 )
 
 
@@ -83,10 +85,11 @@ FAILING: dict[str, Callable[[], Asked]] = {
     "receipts": lambda: proof_of_leaver().asked(receipts=[World("else").train(1).receipt(LEAVER, 1)]),
     "model": wrong_subject,
     "word": lambda: few_records().proof(LEAVER).asked(word=few_records().word(LEAVER).encode()),
+    "witnesses": lambda: witnessed().proof(LEAVER).asked(witnesses=ALL),
 }
 
 
-def test_there_are_seventeen_checks_with_these_names() -> None:
+def test_there_are_eighteen_checks_with_these_names() -> None:
     assert CHECKS == NAMES
     assert FAILING.keys() == set(NAMES)
 
@@ -111,8 +114,9 @@ def test_verify_raises_with_number_and_name(name: str) -> None:
 
 def test_a_good_proof_passes_every_check() -> None:
     world = few_records()
-    asked = world.proof(LEAVER, world.word(LEAVER)).asked(
-        receipts=[world.receipt(LEAVER, 1)], checkpoint=world.checkpoint(2), model=world.model
+    made = with_lines(world.proof(LEAVER, world.word(LEAVER)), cosigned(world, FIRST, SECOND, THIRD))
+    asked = made.asked(
+        receipts=[world.receipt(LEAVER, 1)], checkpoint=world.checkpoint(2), model=world.model, witnesses=ALL
     )
     report = verify(asked)
     assert [(result.number, result.name, result.passed) for result in report.results] == [
@@ -126,7 +130,7 @@ def test_a_good_proof_passes_every_check() -> None:
 def test_what_is_not_given_is_not_checked_and_not_called_passed() -> None:
     report = verify(proof_of_leaver().asked(opening=None))
     unchecked = {result.name for result in report.results if result.passed is None}
-    assert unchecked == {"history", "opening", "receipts", "model", "word"}
+    assert unchecked == {"history", "opening", "receipts", "model", "word", "witnesses"}
     assert not report.named
 
 

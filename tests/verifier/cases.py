@@ -6,7 +6,7 @@ import base64
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from disavow.proof import canonical
 from disavow.proof.envelope import seal
 from disavow.proof.keys import keys_in
 from disavow.proof.verify import CHECKS, Asked, Report, examine
+from disavow.proof.witness_keys import witnesses_in
 from tests.proof import second_mutations, second_opinion
 from tests.proof.made_proofs import Made
 from tests.proof.mutating import byte_mutations, mutations
 from tests.proof.test_mutations import PROOFS
 from tests.proof.vectors.valid import LEAVER, deniable, rolled_back
+from tests.proof.vectors.witnesses import ALL, FIRST, SECOND, cosigned, with_lines, witnessed
 
 VECTORS = Path(second_opinion.VECTORS)
 
@@ -42,6 +44,8 @@ class Case:
     model: str | None = None
     client: str | None = None
     what_if: bool = False
+    witnesses: bytes | None = None
+    quorum: int | None = None
 
     def message(self) -> Object:
         """The same as JSON, with files in base64."""
@@ -52,15 +56,22 @@ class Case:
                 "opening": _text(self.opening),
                 "checkpoint": _text(self.checkpoint),
                 "word": _text(self.word),
+                "witnesses": _text(self.witnesses),
                 "receipts": [_text(each) for each in self.receipts],
             },
-            "options": {"model": self.model, "client": self.client, "whatIf": self.what_if},
+            "options": {
+                "model": self.model,
+                "client": self.client,
+                "whatIf": self.what_if,
+                "quorum": self.quorum,
+            },
         }
 
     def expected(self) -> Object:
         """What Python says, in the words of the page."""
         try:
             trusted = keys_in(self.keys, "the key file")
+            witnesses = () if self.witnesses is None else witnesses_in(self.witnesses)
         except Unreadable:
             return {"exitCode": 2, "states": [], "names": None, "notClaimed": [], "warnings": []}
         report = examine(
@@ -74,6 +85,8 @@ class Case:
                 self.what_if,
                 self.client,
                 self.word,
+                witnesses=witnesses,
+                quorum=self.quorum,
             )
         )
         return {
@@ -127,6 +140,8 @@ def vectors() -> Iterator[tuple[Case, Any]]:
                 model=vector["model"],
                 client=vector["client"],
                 what_if=vector["what_if"],
+                witnesses=_read(vector["witnesses"]),
+                quorum=vector["quorum"],
             ),
             vector["expected"],
         )
@@ -140,9 +155,9 @@ def mutated(count: int) -> Iterator[Case]:
     """So many changed files, always the same ones; half are proofs whose forger makes all else fit as well."""
     source = random.Random(count)
     yield from islice(_forged(source), count - count // 2)
-    single = (_statements, _openings, _envelopes, _receipts, _checkpoints, _keys, _words)
+    single = (_statements, _openings, _envelopes, _receipts, _checkpoints, _keys, _words, _cosignatures)
     sources = [each(source) for each in single]
-    for chosen in source.choices(sources, weights=[40, 15, 15, 10, 8, 6, 6], k=count // 2):
+    for chosen in source.choices(sources, weights=[38, 14, 14, 9, 7, 6, 6, 6], k=count // 2):
         yield next(chosen)
 
 
@@ -247,3 +262,25 @@ def _words(source: random.Random) -> Iterator[Case]:
             yield Case(f"word {done}", case.proof, case.keys, case.opening, word=data)
         for done, value in _sample(mutations(json.loads(case.word)), source):
             yield Case(f"word {done}", case.proof, case.keys, case.opening, word=canonical.encode(value))
+
+
+def _cosignatures(source: random.Random) -> Iterator[Case]:
+    world = witnessed()
+    made, lines = world.proof(LEAVER), cosigned(world, FIRST, SECOND)
+    file = "".join(f"{key}\n" for key in ALL).encode()
+    note = (world.checkpoint() + "".join(f"{line}\n" for line in lines)).encode()
+    while True:
+        quorum = source.choice([None, 1, 2, 3])
+        for done, value in _sample(mutations({"lines": lines}), source):
+            if isinstance(value, dict) and "lines" in value:
+                changed = replace(made, predicate={**made.predicate, "cosignatures": value["lines"]})
+                yield replace(
+                    _case("cosignatures", changed, done), witnesses=source.choice([file, None]), quorum=quorum
+                )
+        for done, data in _sample(byte_mutations(lines[0].encode()), source):
+            changed = with_lines(made, [data.decode("utf-8", "replace"), lines[1]])
+            yield replace(_case("cosignatures", changed, done), witnesses=file, quorum=quorum)
+        for done, data in _sample(byte_mutations(file), source):
+            yield replace(_case("witnesses", with_lines(made, lines), done), witnesses=data, quorum=quorum)
+        for done, data in _sample(byte_mutations(note), source):
+            yield replace(_case("kept", made, done, checkpoint=data), witnesses=file, quorum=quorum)

@@ -184,6 +184,16 @@ def verify(
         Path | None,
         typer.Option(metavar="FILE", help="The client's signed word that it removed the records."),
     ] = None,
+    witness: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY",
+            help="A witness who must have cosigned: its verifier key, or a file with such.",
+        ),
+    ] = None,
+    quorum: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="How many of the witnesses must have. [default: all]")
+    ] = None,
     what_if: Annotated[bool, typer.Option("--what-if", help="Accept a what-if instead of an erasure.")] = False,
     json: Json = False,
 ) -> None:
@@ -193,6 +203,8 @@ def verify(
     Two ids can look alike: with --client the id in the opening must be the one you mean, byte for byte.
 
     **Example:** `disavow verify proof.json --key signing.pub --opening opening.json --client client-07`
+
+    **Example:** `disavow verify proof.json --key signing.pub --witness witnesses.txt --quorum 2`
     """
     from disavow.cli import verify as command
 
@@ -205,6 +217,8 @@ def verify(
         model=model,
         checkpoint=checkpoint,
         word=word,
+        witnesses=witness or (),
+        quorum=quorum,
         what_if=what_if,
         as_json=json,
     )

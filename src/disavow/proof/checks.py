@@ -15,6 +15,7 @@ from itertools import groupby
 from disavow.errors import OtherModel, Unreadable, VerificationError
 from disavow.proof.bounds import bounds_of, chance_drawn, largest_displacement, total_ratio, within_odds
 from disavow.proof.commitment import close_records, commit, commit_client, commit_records
+from disavow.proof.cosignatures import Cosignature, cosigners
 from disavow.proof.envelope import Envelope
 from disavow.proof.history import History, replay
 from disavow.proof.leaves import (
@@ -38,7 +39,15 @@ from disavow.proof.leaves import (
 )
 from disavow.proof.merkle import HASH_BYTES, Changing, Growing, Prefixes, leaf_hash, root_by_cover
 from disavow.proof.noise import check_noise
-from disavow.proof.notes import Checkpoint, KeyIndex, PublicKey, open_checkpoint, open_with_any, origin_of
+from disavow.proof.notes import (
+    Checkpoint,
+    KeyIndex,
+    PublicKey,
+    open_checkpoint,
+    open_with_any,
+    origin_of,
+    read_note,
+)
 from disavow.proof.opening import Opening, refuse_other_client
 from disavow.proof.receipt import Receipt, check_receipt, decode_receipt
 from disavow.proof.report import Asked, Report
@@ -68,6 +77,8 @@ from disavow.proof.summary import (
 from disavow.proof.validation import day_of, write_figure
 from disavow.proof.word import SignedWord
 
+_WITNESSES_SHOWN = 10
+
 
 class Verification:
     """What is asked, and what the checks so far have found sound; each is set by the check that is named."""
@@ -76,7 +87,7 @@ class Verification:
     signer: PublicKey  # signature
     statement: AnyStatement
     leaves: list[LogLeaf]  # log
-    head: Checkpoint
+    head: Checkpoint  # checkpoint
     promised: RunLeaf  # log
     prefixes: Prefixes  # log
     history: History  # rounds
@@ -695,6 +706,35 @@ def check_word(v: Verification) -> str | None:
     return f"given {given.word.at} by the holder of key {given.fingerprint[:16]}: compare it with the client's"
 
 
+def check_witnesses(v: Verification) -> str | None:
+    """Enough of the witnesses that are trusted have cosigned the head."""
+    witnesses = v.asked.witnesses
+    if not witnesses:
+        return None
+    lines = v.predicate.cosignatures if isinstance(v.predicate, Predicate) else None
+    given = [*map(Cosignature.parse, lines or ()), *_kept_cosignatures(v)]
+    found, known = cosigners(v.head, given, witnesses), len({key.raw for key in witnesses})
+    needed = known if v.asked.quorum is None else v.asked.quorum
+    if len(found) < needed:
+        missing = [key for key in witnesses if key.raw not in {each.raw for each in found}]
+        names = ", ".join(dict.fromkeys(key.name for key in missing[:_WITNESSES_SHOWN]))
+        more = f" and {len(missing) - _WITNESSES_SHOWN} more" if len(missing) > _WITNESSES_SHOWN else ""
+        few = f"cosigned by {len(found)} of {known} witnesses, and {needed} are needed"
+        raise VerificationError(f"the head is {few}: not by {names}{more}" if names else f"the head is {few}")
+    first = min(found.values(), key=lambda each: each.time)
+    return f"{len(found)} of {known} have cosigned the head; {needed} are needed, the first {first.moment}"
+
+
+def _kept_cosignatures(v: Verification) -> list[Cosignature]:
+    """What stands below the older checkpoint, where that is of the very head of the proof."""
+    if v.asked.checkpoint is None:
+        return []
+    kept = read_note(v.asked.checkpoint.decode(), "the older checkpoint", cosigned=True)
+    if kept.head != v.head:
+        return []
+    return [Cosignature(line, data) for line, found in kept.signatures.items() for data in found]
+
+
 def _refuse(leaf: RoundLeaf, reason: str) -> VerificationError:
     return VerificationError(f"round {leaf.number}: {reason}")
 
@@ -717,5 +757,6 @@ CHECKS: tuple[Callable[[Verification], str | None], ...] = (
     check_receipts,
     check_model,
     check_word,
+    check_witnesses,
 )
 """All checks in order; `disavow verify` prints the number of each and its name without `check_`."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from disavow.errors import OtherModel, VerificationError
 from disavow.proof.bounds import Bounds
+from disavow.proof.cosignatures import WitnessKey
 from disavow.proof.history import History
 from disavow.proof.notes import Checkpoint, TrustedKey
 from disavow.proof.opening import Opening
@@ -28,6 +29,8 @@ class Asked:
         client: Whom the opening must be about, compared by bytes.
         word: A client's signed word that it removed the records.
         now: The present time, as leaves have it; with None, leaves in the future are not warned of.
+        witnesses: The witnesses who must have cosigned the head.
+        quorum: How many of them must have; None: all.
 
     """
 
@@ -41,6 +44,8 @@ class Asked:
     client: str | None = None
     word: bytes | None = None
     now: str | None = None
+    witnesses: Sequence[WitnessKey] = ()
+    quorum: int | None = None
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Result:
 
 @dataclass
 class Report:
-    """All checks up to the first that failed, and what was read on the way.
+    """All checks up to the first that failed, and what was read on the way. Another model ends nothing.
 
     `warnings` decide nothing, and yet should be seen.
     """
@@ -88,5 +93,5 @@ class Report:
 
     @property
     def failed(self) -> Result | None:
-        """The check that failed."""
-        return self.results[-1] if self.failure is not None else None
+        """The check that failed; of two, where the model is another one as well, the one that decides."""
+        return next((result for result in reversed(self.results) if result.passed is False), None)

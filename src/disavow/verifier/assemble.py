@@ -28,6 +28,11 @@ _OPTIONAL = (
     ("checkpoint", "Older checkpoint", "Kept by somebody from before. Shows whether history was rewritten."),
     ("receipts", "Receipts", "What the client kept of its rounds. Shows whether one is left out."),
     ("word", "Client’s word", "Where single records were erased: the client’s signed word that it deleted them."),
+    (
+        "witnesses",
+        "Keys of witnesses",
+        "One a line. Shows whether others, whom you trust and the server does not run, saw the same log.",
+    ),
     ("model", "Model in use", "Shows whether the proof is about this model. It is read, and goes nowhere."),
 )
 

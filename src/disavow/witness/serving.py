@@ -108,6 +108,26 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: what the witness decides is logged where it is decided."""
 
 
+def listen(witness: Witness, *, host: str, port: int) -> tuple[ThreadingHTTPServer, str]:
+    """Open the port; the server, which is yet to serve, and its URL.
+
+    Args:
+        witness: What answers.
+        host: The address to listen at.
+        port: The port; 0 for any that is free.
+
+    Raises:
+        ConfigError: The address cannot be used.
+
+    """
+    try:
+        server = _Server((host, port), witness)
+    except OSError as error:
+        raise ConfigError(f"--host {host} --port {port} cannot be used: {error.strerror or error}") from None
+    shown = f"[{host}]" if ":" in host else host
+    return server, f"http://{shown}:{server.server_address[1]}"
+
+
 def serve(witness: Witness, *, host: str, port: int, on_start: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT.
 
@@ -121,10 +141,7 @@ def serve(witness: Witness, *, host: str, port: int, on_start: Callable[[str], N
         ConfigError: The address cannot be used.
 
     """
-    try:
-        server = _Server((host, port), witness)
-    except OSError as error:
-        raise ConfigError(f"--host {host} --port {port} cannot be used: {error.strerror or error}") from None
+    server, url = listen(witness, host=host, port=port)
 
     def stop(number: int, frame: object) -> None:
         del number, frame
@@ -132,8 +149,7 @@ def serve(witness: Witness, *, host: str, port: int, on_start: Callable[[str], N
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        shown = f"[{host}]" if ":" in host else host
-        on_start(f"http://{shown}:{server.server_address[1]}")
+        on_start(url)
         server.serve_forever(poll_interval=0.2)
     finally:
         for number, handler in before.items():

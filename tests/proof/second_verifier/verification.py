@@ -20,7 +20,15 @@ from tests.proof.second_verifier.bounds import (
     ratio_of,
     total_of,
 )
-from tests.proof.second_verifier.keys import Key, Trusted, not_revoked, parse_key, parse_keys
+from tests.proof.second_verifier.keys import (
+    Key,
+    Trusted,
+    Witness,
+    not_revoked,
+    parse_key,
+    parse_keys,
+    parse_witnesses,
+)
 from tests.proof.second_verifier.reading import (
     ERASURES,
     MIB,
@@ -60,6 +68,7 @@ from tests.proof.second_verifier.trees import (
     items_of_log,
     leaf_hash,
     opened_log,
+    parse_line,
     parse_note,
     records_commitment,
     request_commitment,
@@ -107,6 +116,8 @@ class Verification:
     final: str = ""
     client: str | None = None
     word: bytes | None = None
+    witnesses: Sequence[Witness] = ()
+    quorum: int | None = None
 
     @property
     def policy(self) -> Object:
@@ -585,6 +596,27 @@ class Verification:
         require(self.model not in undone, "the model file was undone")
         raise AnotherModelError
 
+    def witnessed(self) -> None:
+        """Check 18."""
+        if not self.witnesses:
+            return
+        lines = [parse_line(line) for line in self.predicate.get("cosignatures", [])]
+        if self.checkpoint is not None:
+            kept = parse_note(self.checkpoint.decode(), cosigned=True)
+            lines += kept.signatures if kept.text == self.head.text else []
+        cosigned = set()
+        for witness in self.witnesses:
+            for name, data in lines:
+                if (name, data[:4]) != (witness.name, witness.short):
+                    continue
+                seconds = int.from_bytes(data[4:12], "big")
+                message = b"cosignature/v1\ntime %d\n%s" % (seconds, self.head.text)
+                require(len(data) == 76 and 0 < seconds <= 253_402_300_799, "no cosignature")
+                require(witness.holds(data[12:], message), "a cosignature does not hold")
+                cosigned.add(witness.public)
+        all_of_them = len({witness.public for witness in self.witnesses})
+        require(len(cosigned) >= (self.quorum or all_of_them), "too few have cosigned")
+
     def checks(self) -> list[Callable[[], None]]:
         """All checks, in their order."""
         return [
@@ -605,6 +637,7 @@ class Verification:
             self.kept,
             self.served,
             self.vouched,
+            self.witnessed,
         ]
 
 
@@ -637,14 +670,19 @@ def verify(
     what_if: bool = False,
     client: str | None = None,
     word: bytes | None = None,
+    witnesses: bytes | None = None,
+    quorum: int | None = None,
 ) -> tuple[int, int | None]:
     """The exit code, and the number of the check that failed ("The checks", "The result")."""
     try:
         trusted = parse_keys(keys)
+        named = () if witnesses is None else parse_witnesses(witnesses)
     except UnreadableError:
         return 2, None
     verification = Verification(proof, trusted, opening, receipts, checkpoint, model, what_if, client)
     verification.word = word
+    verification.witnesses, verification.quorum = named, quorum
+    another = None
     for number, check in enumerate(verification.checks(), start=1):
         try:
             check()
@@ -653,5 +691,7 @@ def verify(
         except UnreadableError:
             return 2, number
         except AnotherModelError:
-            return 13, number
+            another = number
+    if another is not None:
+        return 13, another
     return (0 if verification.client is not None else 3), None

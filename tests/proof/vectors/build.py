@@ -11,7 +11,7 @@ from disavow.errors import Unreadable
 from disavow.proof import canonical
 from disavow.proof.verify import CHECKS, Asked, TrustedKey, examine
 from tests.proof.made_proofs import NEXT, SERVER, STRANGER
-from tests.proof.vectors import hostile, records, short, valid
+from tests.proof.vectors import hostile, records, short, valid, witnesses
 from tests.proof.vectors.vector import Vector
 
 FOLDER = Path(__file__).parent
@@ -39,6 +39,7 @@ def vectors() -> Iterator[Vector]:
     yield from records.vectors()
     yield from hostile.vectors()
     yield from records.refused()
+    yield from witnesses.vectors()
 
 
 def build() -> dict[str, bytes]:
@@ -60,6 +61,8 @@ def build() -> dict[str, bytes]:
                 ],
                 "checkpoint": _kept(files, f"checkpoints/{vector.name}.txt", vector.checkpoint),
                 "word": _kept(files, f"words/{vector.name}.json", vector.word),
+                "witnesses": _kept(files, f"witnesses/{vector.name}.txt", _witnesses(vector)),
+                "quorum": vector.quorum,
                 "model": vector.model,
                 "what_if": vector.what_if,
                 "expected": _expected(vector),
@@ -88,10 +91,16 @@ def _expected(vector: Vector) -> object:
             vector.what_if,
             vector.client,
             vector.word,
+            witnesses=vector.witnesses,
+            quorum=vector.quorum,
         )
     )
     code = report.failure.exit_code if report.failure else 0
     return {"check": CHECKS.index(vector.fails) + 1, "name": vector.fails, "exit_code": code}
+
+
+def _witnesses(vector: Vector) -> bytes | None:
+    return vector.witness_file or "".join(f"{key}\n" for key in vector.witnesses).encode() or None
 
 
 def _keys(trusted: Sequence[TrustedKey]) -> bytes:

@@ -4,9 +4,10 @@ import { hasEd25519 } from "./ed25519.mjs";
 import { roleOf } from "./recognise.mjs";
 import { count, quoted } from "./wording.mjs";
 
-const SINGLE = ["proof", "keys", "opening", "checkpoint", "word", "model"];
+const SINGLE = ["proof", "keys", "opening", "checkpoint", "word", "witnesses", "model"];
 const NAMES = {
-  proof: "proof", keys: "key", opening: "opening", checkpoint: "checkpoint", receipts: "receipts", word: "word", model: "model",
+  proof: "proof", keys: "key", opening: "opening", checkpoint: "checkpoint", receipts: "receipts", word: "word",
+  witnesses: "keys of witnesses", model: "model",
 };
 const MARKS = { passed: "✓", failed: "✗", "not checked": "–", "not reached": "·" };
 const STATES = { passed: "Passed", failed: "Failed", "not checked": "Not checked", "not reached": "Not reached" };
@@ -44,6 +45,7 @@ const QUESTIONS = {
   receipts: "Does it fit what the client kept?",
   model: "Is it about the model that you have?",
   word: "Did the client sign that it deleted the records?",
+  witnesses: "Did others, whom you trust, see the same log?",
 };
 
 const failedIn = ({ failed, keys, receipt }) =>
@@ -135,9 +137,11 @@ export function runPage(source) {
       else showReport(data.report);
     });
     const client = byId("client").value;
+    const quorum = byId("quorum").valueAsNumber;
     const options = {
       client: client === "" ? null : client,
       whatIf: byId("what-if").checked,
+      quorum: Number.isInteger(quorum) && quorum > 0 ? quorum : null,
       now: new Date().toISOString().replace("Z", "000+00:00"),
     };
     worker.postMessage({ id, files: { ...given }, options });
@@ -199,6 +203,7 @@ export function runPage(source) {
     await sortIn(files);
   });
   byId("client").addEventListener("change", changed);
+  byId("quorum").addEventListener("change", changed);
   byId("what-if").addEventListener("change", changed);
   const over = (event) => {
     event.preventDefault(); // or the browser leaves the page and shows the file
