@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from disavow.config import WitnessSettings
 from disavow.domain import escaped
-from disavow.errors import WitnessError, WitnessUnavailable
+from disavow.errors import ConfigError, Unreadable, WitnessError, WitnessUnavailable
 from disavow.ledger import Ledger, Reader
 from disavow.ledger.cosignatures import CosignedHead
 from disavow.proof.cosignatures import Cosignature, WitnessKey
@@ -90,6 +90,13 @@ def _standing(head: CosignedHead, settings: WitnessSettings) -> Standing:
     )
 
 
+def _key_of(text: str) -> WitnessKey:
+    try:
+        return WitnessKey.parse(text, "a key of witness.servers")
+    except Unreadable as error:
+        raise ConfigError(str(error)) from None
+
+
 @dataclass(frozen=True)
 class _WantsProof:
     """A witness has seen another size than was thought: whoever asks it needs a proof from there."""
@@ -139,10 +146,7 @@ class Cosigner:
     def __post_init__(self) -> None:
         if self.settings.servers:
             from disavow.proof.witness_client import Witness  # loads what most commands never use
-        self._witnesses = [
-            Witness(server.url, WitnessKey.parse(server.key, "a key of witness.servers"))
-            for server in self.settings.servers
-        ]
+        self._witnesses = [Witness(server.url, _key_of(server.key)) for server in self.settings.servers]
         self._patience = {witness.key: _Patience() for witness in self._witnesses}
         self._heard = queue.SimpleQueue()
 

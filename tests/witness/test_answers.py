@@ -12,7 +12,6 @@ from disavow.proof.cosignatures import Cosignature
 from disavow.proof.keys import generate
 from disavow.proof.notes import Signer, read_note
 from disavow.proof.witness_client import SIZE_TYPE
-from disavow.witness import heads as heads_module
 from disavow.witness.answers import KnownLog
 from disavow.witness.heads import SeenHeads
 from tests.refusals import refuses
@@ -126,7 +125,7 @@ def test_what_cannot_be_kept_is_not_cosigned(tmp_path: Path, monkeypatch: pytest
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(heads_module.os, "fsync", full)
+        patch.setattr("disavow.witness.heads.os.fsync", full)
         assert witness.add_checkpoint(MadeLog().grown(2).request(1)).status == 507
     assert witness.add_checkpoint(MadeLog().grown(1).grown(2, "another").request(1)).status == 200
     heads.close()

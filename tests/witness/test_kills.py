@@ -21,7 +21,6 @@ import pytest
 from disavow.errors import WitnessError
 from disavow.proof.cosignatures import Cosignature
 from disavow.proof.notes import read_note
-from disavow.witness import heads as heads_module
 from tests.witness.logs import LOG, WITNESS, MadeLog, Serving, process, witness_at
 
 Cosigned = list[MadeLog]
@@ -79,7 +78,7 @@ def killed_at(call: int, work: Callable[[], object]) -> tuple[bool, int]:
             return called
 
         for name in ("open", "fsync", "replace"):
-            setattr(heads_module.os, name, counted(getattr(os, name)))
+            setattr(os, name, counted(getattr(os, name)))
         work()
         os.write(writing, b"%d" % count)
         os._exit(0)
