@@ -9,24 +9,26 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "disavow"
 
 ORDINARY = """
-    access accountants after aggregate alignment answers api app ask assemble attackers audit authentication
-    backend base batched batches batching before blobs bounds broadcast bucket budget build by cache calibration
+    access accountants after aggregate alignment api app ask assemble attackers audit authentication backend
+    base batched batches batching before blobs bounds broadcast bucket budget build by cache calibration
     canonical catalogue chain charts check checks choice cli clustering commands commitment compiled config
-    convnet copying cosigning creation cuda current curves data database dataset declarations decode deliveries
-    demo difference digits distances domain dropout dry env envelope epsilon erase error errors escaping
-    evidence exclusions factory federaser files filing findings fixed flower folder follow forecast forecasting
-    forecasts forging fsck fused game gaussian geometry graphs heads history hub id identity images init initial
+    convnet copying creation cuda current curves data database dataset declarations decode deliveries demo
+    difference digits distances domain dropout dry env envelope epsilon erase error errors escaping evidence
+    exclusions factory federaser files filing findings fixed flower folder follow forecast forecasting
+    forecasts forging fsck fused game gaussian geometry graphs history hub id identity images init initial
     intervals journal judge key keygen keyring keys kmeans layers layout leaves lenet5 level limitations lira
-    listing loading local lock log login loss mdav members memory merkle messages metrics migrations mini mlflow
-    models network node nodes noise notes nvrtc objectives oidc open opendsr opened output overview pages
-    parameters participation partition partitioners passphrase perturb pkcs8 placement plan plot pool postgres
-    power precision privacy progress protection protocol prove pseudonyms randomness reader record records
-    removal rendering replies report reproducibility resnet responses restored results retention retrain
-    retraining roc roster rows run runs samples sampling schema sealed search secrets sequential serve server
-    services serving settings sgd show signals simulated sqlite stack stacked state statement static status step
-    sticky store strategies stream study subject summary table tensorboard texts theorem threads tiling toml
-    tracing tracker tracking train trained trainer training transaction user validation vectors verification
-    verifier verify versions views watching webhooks without word wording work worker workload written
+    listing loading local lock log login loss mdav members memory merkle messages metrics migrations mini
+    mlflow models network node nodes noise notes nvrtc objectives oidc open opendsr opened output overview
+    pages parameters participation partition partitioners passphrase perturb pkcs8 placement plan plot pool
+    postgres power precision privacy progress protection protocol prove pseudonyms randomness reader record
+    records removal rendering replies report reproducibility resnet responses restored results retention
+    retrain retraining roc roster rows run runs samples sampling schema sealed search secrets sequential serve
+    server services settings sgd show signals simulated sqlite stack stacked state statement static status
+    step sticky store strategies stream study subject summary table tensorboard texts theorem threads tiling
+    toml tracing tracker tracking train trained trainer training transaction user validation vectors
+    verification verifier verify versions views watching webhooks without word wording work worker workload
+    written
+    answers cosigning heads serving
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it
 

@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from disavow.config import WitnessSettings
@@ -141,6 +141,8 @@ class Cosigner:
     _witnesses: list[Witness] = field(init=False, repr=False)
     _patience: dict[WitnessKey, _Patience] = field(init=False, repr=False)
     _heard: queue.SimpleQueue[_WantsProof | _Answered] = field(init=False, repr=False)
+    _sizes: dict[WitnessKey, int] | None = field(default=None, repr=False)
+    """The size that each has cosigned last, as far as is known; None before anybody was asked."""
     _noted: tuple[object, ...] = ()
 
     def __post_init__(self) -> None:
@@ -160,17 +162,19 @@ class Cosigner:
         """
         if not self._witnesses:
             return
+        while (late := self._next(0)) is not None:
+            self._take(ledger, late)
         head = ledger.cosigned_head()
         if head is None:
             self._tell("the log is not signed, and no witness can cosign it: `disavow keygen` makes a key", (None,))
             return
-        self._ask(ledger, head, [each for each in self._missing(head) if proving or self._is_due(each)])
-        cosigned = ledger.cosigned_head() or head
+        found = self._ask(ledger, head, [each for each in self._missing(head) if proving or self._is_due(each)])
+        cosigned = replace(head, lines={**head.lines, **found})
         standing = _standing(cosigned, self.settings)
-        found = [self._patience[each.key].reason for each in self._missing(cosigned)]
-        reasons = "; ".join(str(reason) for reason in found if reason is not None)
+        whys = [self._patience[each.key].reason for each in self._missing(cosigned)]
+        reasons = "; ".join(str(reason) for reason in whys if reason is not None)
         # what a refusal says of sizes changes with each head: who refuses, and why, is what must be told once
-        kind = (standing.enough, standing.missing, *(type(reason) for reason in found))
+        kind = (standing.enough, standing.missing, *(type(reason) for reason in whys))
         if not standing.enough:
             reasons = f"heads of the log lack cosignatures, which {standing.needed} witnesses must give: {reasons}"
         self._tell(reasons, kind if standing.missing else ())
@@ -187,16 +191,16 @@ class Cosigner:
     def _is_due(self, witness: Witness) -> bool:
         return time.monotonic() >= self._patience[witness.key].until
 
-    def _ask(self, ledger: Ledger, head: CosignedHead, witnesses: Sequence[Witness]) -> None:
-        """Ask some witnesses at once; what comes too late is kept the next time.
+    def _ask(self, ledger: Ledger, head: CosignedHead, witnesses: Sequence[Witness]) -> dict[str, str]:
+        """Ask some witnesses at once and keep what they give; what comes too late is kept the next time.
 
         Only this thread reads the ledger: whoever asks a witness that has seen another size gets a proof from here.
         """
         deadline = time.monotonic() + self.settings.timeout
-        while (earlier := self._next(0)) is not None:
-            self._take(ledger, earlier)
         idle = [each for each in witnesses if not self._patience[each.key].busy]
-        sizes = ledger.sizes_cosigned([each.key for each in idle]) if idle else {}
+        if idle and self._sizes is None:
+            self._sizes = ledger.sizes_cosigned([each.key for each in self._witnesses])
+        sizes = {each.key: (self._sizes or {}).get(each.key, 0) for each in idle}
         proofs = {size: ledger.consistency_since(size, head.size) for size in set(sizes.values()) if size}
         for witness in idle:
             self._patience[witness.key].busy = True
@@ -213,10 +217,12 @@ class Cosigner:
             else:
                 self._take(ledger, heard, head)
         for key in waiting:
-            late = f"witness {key.name} did not answer within {self.settings.timeout:g} seconds"
-            self._delay(key, WitnessUnavailable(late))
+            silent = f"witness {key.name} did not answer within {self.settings.timeout:g} seconds"
+            self._delay(key, WitnessUnavailable(silent))
         if found:
             ledger.note_cosignatures(head.size, found)
+            self._sizes = {**(self._sizes or {}), **dict.fromkeys(found, head.size)}
+        return {str(key): line for key, line in found.items()}
 
     def _next(self, seconds: float) -> _WantsProof | _Answered | None:
         """What is heard next within so many seconds, if anything is."""

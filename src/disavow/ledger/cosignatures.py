@@ -56,11 +56,10 @@ def lines_of(connection: sa.Connection, position: int) -> dict[str, str]:
 
 def note_cosignatures(connection: sa.Connection, size: int, lines: Mapping[WitnessKey, str]) -> None:
     """Keep cosignatures of the head of so many leaves. Keeping one again keeps it once."""
-    for witness, line in lines.items():
-        row = {"position": size - 1, "witness": str(witness)}
-        same = (cosignatures.c.position == size - 1) & (cosignatures.c.witness == str(witness))
-        connection.execute(cosignatures.delete().where(same))
-        connection.execute(cosignatures.insert().values({**row, "line": line}))
+    found = [{"position": size - 1, "witness": str(witness), "line": line} for witness, line in lines.items()]
+    same = cosignatures.c.witness.in_([row["witness"] for row in found])
+    connection.execute(cosignatures.delete().where(cosignatures.c.position == size - 1, same))
+    connection.execute(cosignatures.insert(), found)
 
 
 def sizes_cosigned(connection: sa.Connection, witnesses: Collection[WitnessKey]) -> dict[WitnessKey, int]:

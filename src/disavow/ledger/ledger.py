@@ -686,7 +686,8 @@ class Ledger(Reader):
             lines: The cosignatures as a checkpoint has them, by witness.
 
         """
-        with self._begin() as connection:
+        # not `_begin`: neither the log nor a request changes, so that the keyring has nothing to know of
+        with database.room_to_write(self.directory), database.writing(self._engine, self._lock) as connection:
             cosignatures.note_cosignatures(connection, size, lines)
 
     def note_engine(self, choice: EngineChoice) -> None:

@@ -351,5 +351,6 @@ cosignatures = sa.Table(
     sa.Column("position", sa.ForeignKey("log.position"), primary_key=True, comment="the last leaf of the head"),
     sa.Column("witness", sa.String, primary_key=True, comment="its verifier key"),
     sa.Column("line", sa.Text, nullable=False, comment="as a checkpoint has it; see proof/cosignatures.py"),
+    sa.Index("ix_cosignatures_witness_position", "witness", "position"),
     sqlite_with_rowid=False,
 )
