@@ -176,7 +176,7 @@ class Cosigner:
         # what a refusal says of sizes changes with each head: who refuses, and why, is what must be told once
         kind = (standing.enough, standing.missing, *(type(reason) for reason in whys))
         if not standing.enough:
-            reasons = f"heads of the log lack cosignatures, which {standing.needed} witnesses must give: {reasons}"
+            reasons = f"heads of the log lack cosignatures, {standing.needed} of which are needed: {reasons}"
         self._tell(reasons, kind if standing.missing else ())
 
     def close(self) -> None:

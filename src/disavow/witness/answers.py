@@ -144,8 +144,11 @@ class Witness:
 
     def _extend(self, old: int, proof: Sequence[bytes], note: str, head: Checkpoint) -> Answer:
         seen = self._heads.of(head.origin) or Checkpoint(head.origin, 0, root_of([]))
-        if old != seen.size or (head.size == seen.size and head.root != seen.root):
-            _tell(HTTPStatus.CONFLICT, f"the witness has seen {seen.size} leaves, and was told {old}", head)
+        if head.size == seen.size and head.root != seen.root:
+            _tell(HTTPStatus.CONFLICT, "a fork: the witness has seen another root at this size", head)
+            return Answer(HTTPStatus.CONFLICT, f"{seen.size}\n", SIZE_TYPE)
+        if old != seen.size:
+            _tell(HTTPStatus.CONFLICT, f"the witness has seen {seen.size} leaves, and {old} were expected", head)
             return Answer(HTTPStatus.CONFLICT, f"{seen.size}\n", SIZE_TYPE)
         if not is_consistent(seen.size, seen.root, head.size, head.root, proof):
             return _refuse(HTTPStatus.UNPROCESSABLE_ENTITY, "the proof does not lead from the last head", head)
