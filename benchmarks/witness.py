@@ -148,8 +148,8 @@ def _where(process: subprocess.Popen[str]) -> dict[str, str]:
     text = ""
     while not text.endswith("}\n"):
         text += process.stdout.readline()
-    told = json.loads(text)
-    return {"url": told["url"], "key": told["key"]}
+    started = json.loads(text)
+    return {"url": started["url"], "key": started["key"]}
 
 
 def _milliseconds(seconds: float) -> float:

@@ -51,10 +51,10 @@ class Standing:
         return len(self.by) >= self.needed
 
     def __str__(self) -> str:
-        told = f"cosigned by {len(self.by)} of {len(self.by) + len(self.missing)} witnesses"
+        words = f"cosigned by {len(self.by)} of {len(self.by) + len(self.missing)} witnesses"
         if self.enough:
-            return told
-        return f"{told}, and {self.needed} are needed: not by {', '.join(self.missing)}"
+            return words
+        return f"{words}, and {self.needed} are needed: not by {', '.join(self.missing)}"
 
     def to_json(self) -> dict[str, object]:
         """The same for machines."""

@@ -73,8 +73,8 @@ def folder(trained: Path, tmp_path: Path) -> Path:
 def with_witnesses(folder: Path, witnesses: Sequence[Serving], **more: Any) -> None:
     """Name witnesses in the settings of a run, as its operator may at any time."""
     path = folder / "run" / "config.toml"
-    told = {"servers": [each.setting for each in witnesses], "timeout": 20.0, **more}
-    settings = config.load(path).model_copy(update={"witness": config.WitnessSettings.model_validate(told)})
+    values = {"servers": [each.setting for each in witnesses], "timeout": 20.0, **more}
+    settings = config.load(path).model_copy(update={"witness": config.WitnessSettings.model_validate(values)})
     path.write_text(config.to_toml(settings), encoding="utf-8")
 
 
@@ -127,9 +127,9 @@ def test_heads_are_cosigned_and_proofs_and_checkpoints_carry_it(
     with_witnesses(folder, witnesses)
     assert train(folder, 3) == []
     with opened(folder) as federation:
-        told = federation.status().to_json()
-        assert told["cosigned"]["enough"]
-        assert told["cosigned"]["by"] == ["one.example.net", "two.example.net"]
+        status = federation.status().to_json()
+        assert status["cosigned"]["enough"]
+        assert status["cosigned"]["by"] == ["one.example.net", "two.example.net"]
         note = read_note(federation.signed_head(), "the head", cosigned=True)
         assert len(note.signatures) == 3
         assert views.checkpoint("run", federation)["checkpoint"] == federation.signed_head()
@@ -318,8 +318,8 @@ def rewrite_round(folder: Path, place: int) -> None:
                     assert isinstance(leaf, RoundLeaf)
                     leaf = replace(leaf, update_norm=leaf.update_norm / 2)
                 frontier = appended(frontier, row.position, leaf.hash)
-                told = {"leaf": leaf.encode().decode(), "hash": leaf.hash, "frontier": b"".join(frontier)}
-                connection.execute(log_table.update().where(log_table.c.position == row.position).values(told))
+                values = {"leaf": leaf.encode().decode(), "hash": leaf.hash, "frontier": b"".join(frontier)}
+                connection.execute(log_table.update().where(log_table.c.position == row.position).values(values))
             connection.execute(cosignatures.delete())
             log.sign_head(connection, ledger.run_id, ledger.signer)
 

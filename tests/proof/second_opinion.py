@@ -8,7 +8,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.proof.notes import PublicKey
-from disavow.proof.verify import Asked, TrustedKey, examine
+from disavow.proof.verify import TrustedKey, VerificationInputs, examine
 from disavow.proof.witness_keys import witnesses_in
 from tests.proof import second_verifier as second
 
@@ -52,7 +52,7 @@ def first(
     ]
     named = () if witnesses is None else witnesses_in(witnesses)
     report = examine(
-        Asked(
+        VerificationInputs(
             proof,
             trusted,
             opening,

@@ -155,9 +155,9 @@ def test_cosignature_of_the_specification() -> None:
     line = f"\u2014 {witness.name} {encode(data)}\n"
     assert line in blocks()
     kept = f"{note}{line}".encode()
-    asked: Object = {"keys": KEY_TEXT.encode(), "what_if": True, "checkpoint": kept}
+    given_files: Object = {"keys": KEY_TEXT.encode(), "what_if": True, "checkpoint": kept}
     for verify in (second.verify, first):
-        assert verify(sign(smallest()), witnesses=given("witness key").encode(), **asked) == (3, None)
+        assert verify(sign(smallest()), witnesses=given("witness key").encode(), **given_files) == (3, None)
 
 
 def test_a_key_list_of_the_first_version_has_no_revocations() -> None:

@@ -129,5 +129,5 @@ def _started(process: subprocess.Popen[str]) -> Serving:
         text += line
         if line.startswith("}"):
             break
-    told = json.loads(text)
-    return Serving(told["url"], WitnessKey.parse(told["key"]))
+    started = json.loads(text)
+    return Serving(started["url"], WitnessKey.parse(started["key"]))

@@ -85,8 +85,8 @@ def killed_at(call: int, work: Callable[[], object]) -> tuple[bool, int]:
     os.close(writing)
     _, status = os.waitpid(child, 0)
     with os.fdopen(reading, "rb") as file:
-        told = file.read()
-    return os.waitstatus_to_exitcode(status) == 0, int(told or b"0")
+        counted_calls = file.read()
+    return os.waitstatus_to_exitcode(status) == 0, int(counted_calls or b"0")
 
 
 @pytest.mark.kill

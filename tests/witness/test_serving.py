@@ -23,7 +23,7 @@ from tests.refusals import refuses
 from tests.witness.logs import LOG, WITNESS, MadeLog, process, served, witness_at
 
 
-def asked(client: Client, log: MadeLog, known: int = 0, timeout: float = 10) -> int:
+def cosign(client: Client, log: MadeLog, known: int = 0, timeout: float = 10) -> int:
     """When a head was cosigned."""
     found = client.cosign(log.note, known=known, consistency=log.proof, timeout=timeout)
     assert found.holds(client.key, log.head)
@@ -40,10 +40,10 @@ def get(url: str, path: str) -> tuple[int, str]:
 def test_the_command_serves_says_who_it_is_and_ends(tmp_path: Path) -> None:
     with process(tmp_path, str(LOG.public)) as (serving, started):
         before = int(time.time())
-        assert before <= asked(serving.client, MadeLog().grown(3)) <= int(time.time())
+        assert before <= cosign(serving.client, MadeLog().grown(3)) <= int(time.time())
         assert get(serving.url, "/")[1].splitlines()[1] == str(serving.key)
-        told = json.loads(get(serving.url, "/healthz")[1])
-        assert (told["key"], told["logs"]) == (str(serving.key), ["disavow/run/*"])
+        answer = json.loads(get(serving.url, "/healthz")[1])
+        assert (answer["key"], answer["logs"]) == (str(serving.key), ["disavow/run/*"])
         assert get(serving.url, "/nothing")[0] == 404
         second = disavow(
             "witness",
@@ -61,17 +61,17 @@ def test_the_command_serves_says_who_it_is_and_ends(tmp_path: Path) -> None:
         assert "cosigned disavow/run/first at 3 leaves" in errors
     with process(tmp_path, str(LOG.public)) as (serving, _):
         with refuses(WitnessRefused):
-            asked(serving.client, MadeLog().grown(4, "another"), known=3)
-        asked(serving.client, MadeLog().grown(9))
+            cosign(serving.client, MadeLog().grown(4, "another"), known=3)
+        cosign(serving.client, MadeLog().grown(9))
 
 
 def test_a_key_is_made_once_and_shown(tmp_path: Path) -> None:
     command = ("witness", "--key", tmp_path / "w.pem", "--new-key", "--name", "w.example.net", "--no-passphrase")
     made = disavow(*command, "--json")
     assert made.returncode == 0
-    told = json.loads(made.stdout)
-    assert WitnessKey.parse(told["public"]).name == "w.example.net"
-    assert (tmp_path / "w.pem.pub").read_text() == f"{told['public']}\n"
+    answer = json.loads(made.stdout)
+    assert WitnessKey.parse(answer["public"]).name == "w.example.net"
+    assert (tmp_path / "w.pem.pub").read_text() == f"{answer['public']}\n"
     assert (tmp_path / "w.pem").stat().st_mode & 0o077 == 0
     assert_refused(disavow(*command), ConfigError, tmp_path / "w.pem.pub")
     assert_refused(disavow("witness", "--key", tmp_path / "w.pem"), ConfigError, "--state")
@@ -83,19 +83,19 @@ def test_whoever_asks_goes_on_from_the_size_that_the_witness_has_seen(tmp_path: 
     witness, heads = witness_at(tmp_path / "seen")
     with served(witness) as serving:
         client = serving.client
-        asked(client, MadeLog().grown(4))
-        asked(client, MadeLog().grown(9), known=0)
-        asked(client, MadeLog().grown(11), known=3)
-        asked(client, MadeLog().grown(11), known=11)
-        asked(client, MadeLog().grown(12), known=99)
+        cosign(client, MadeLog().grown(4))
+        cosign(client, MadeLog().grown(9), known=0)
+        cosign(client, MadeLog().grown(11), known=3)
+        cosign(client, MadeLog().grown(11), known=11)
+        cosign(client, MadeLog().grown(12), known=99)
         for lie in (MadeLog().grown(12, "another"), MadeLog().grown(13, "another"), MadeLog().grown(5)):
             with refuses(WitnessRefused, WITNESS.name):
-                asked(client, lie)
+                cosign(client, lie)
         with refuses(WitnessRefused, "404"):
-            asked(client, MadeLog(origin="other").grown(1))
+            cosign(client, MadeLog(origin="other").grown(1))
     client.close()
     with refuses(WitnessUnavailable, WITNESS.name):
-        asked(client, MadeLog().grown(13))
+        cosign(client, MadeLog().grown(13))
     heads.close()
 
 
@@ -103,12 +103,12 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again(tmp_path: Path) 
     witness, heads = witness_at(tmp_path / "seen")
     with served(witness) as serving:
         client, port = serving.client, urlsplit(serving.url).port
-        asked(client, MadeLog().grown(1))
+        cosign(client, MadeLog().grown(1))
     assert port is not None
     assert client._connection is not None
     client._connection.sock.shutdown(socket.SHUT_RDWR)
     with served(witness, port=port):
-        asked(client, MadeLog().grown(2), known=1)
+        cosign(client, MadeLog().grown(2), known=1)
     heads.close()
 
 
@@ -179,9 +179,9 @@ def _http(status: str, body: bytes, kind: str = "text/plain") -> bytes:
 )
 def test_what_is_no_answer_of_a_witness_gives_no_cosignature(answer: bytes) -> None:
     with answering(answer) as url, refuses(WitnessUnavailable, WITNESS.name):
-        asked(Client(url, WITNESS.public), MadeLog().grown(2))
+        cosign(Client(url, WITNESS.public), MadeLog().grown(2))
 
 
 def test_a_witness_that_never_agrees_with_itself_is_not_asked_for_ever() -> None:
     with answering(_http("409 Conflict", b"1\n", "text/x.tlog.size")) as url, refuses(WitnessRefused):
-        asked(Client(url, WITNESS.public), MadeLog().grown(2))
+        cosign(Client(url, WITNESS.public), MadeLog().grown(2))

@@ -167,7 +167,7 @@ def _unreadable(proof: Made, made: Made, lines: Sequence[str]) -> Iterator[Vecto
             yield _holds(
                 "witness-no-line-not-asked", "the same, and no witness is named", with_lines(made, [line]), ()
             )
-    told = {"cosignatures": lines}
+    field = {"cosignatures": lines}
     for name, about, edit in (
         ("witness-null", "null in the place of cosignatures", in_predicate(cosignatures=None)),
         ("witness-text", "a text in the place of a list", in_predicate(cosignatures=lines[0])),
@@ -176,7 +176,7 @@ def _unreadable(proof: Made, made: Made, lines: Sequence[str]) -> Iterator[Vecto
     ):
         yield edited(made, name, about, "statement", edit)
     old = deniable().proof(LEAVER)
-    yield edited(old, "witness-in-version-3", "version 3 has no cosignatures", "statement", in_predicate(**told))
+    yield edited(old, "witness-in-version-3", "version 3 has no cosignatures", "statement", in_predicate(**field))
     plain = PublicKey(FIRST.name, FIRST.public.raw)
     for name, about, file in (
         ("witness-file-of-another-kind", "the key of a log in the place of a witness's", f"{plain}\n".encode()),
