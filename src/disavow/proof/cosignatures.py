@@ -133,7 +133,7 @@ def cosigners(
     for each in cosignatures:
         by_line.setdefault(each.line, []).append(each)
     found: dict[bytes, tuple[WitnessKey, Cosignature]] = {}
-    for key in witnesses:
+    for key in dict.fromkeys(witnesses):  # a key that stands twice costs nothing twice
         for each in by_line.get((key.name, key.hash), ()):
             if not each.holds(key, head):
                 raise VerificationError(

@@ -605,8 +605,9 @@ async function word(v) {
 }
 
 async function witnesses(v) {
-  const { witnesses: named, quorum, checkpoint: kept } = v.asked;
-  if (named === null) return null;
+  const { witnesses: listed, quorum, checkpoint: kept } = v.inputs;
+  if (listed === null) return null;
+  const named = [...new Map(listed.map((witness) => [witness.identity, witness])).values()];
   const what = "a cosignature";
   const given = [readSignatures(v.said.cosignatures ?? [], what)];
   if (kept !== null) {

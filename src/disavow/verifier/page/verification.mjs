@@ -23,7 +23,8 @@ const OUTCOMES = { 0: "valid", 1: "invalid", 2: "unreadable", 3: "names nobody",
  * Verify a proof, or a receipt in its place.
  *
  * `given` has bytes: `proof`, `keys`, and where they were given `opening`, `checkpoint`, `word`, `witnesses`, `receipts` (a
- * list); `quorum`, how many of the witnesses must have cosigned, null for all; `model`, the SHA-256 of a model file in hexadecimal; `client`, whom it must be about; `whatIf`, whether a what-if is asked for;
+ * list); `quorum`, how many of the witnesses must have cosigned, null for all; `model`, the SHA-256 of a model file in
+ * hexadecimal; `client`, whom it must be about; `whatIf`, whether a what-if is asked for;
  * `now`, the present time as leaves have it. The report can be cloned and has only text, numbers and lists.
  */
 export async function verify(given) {
