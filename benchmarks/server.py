@@ -146,8 +146,8 @@ async def _file_all(url: str, headers: dict[str, str], clients: tuple[str, ...])
 
 
 def _rounds(url: str, headers: dict[str, str]) -> int:
-    overview = httpx.get(f"{url}/index.json", headers=headers, timeout=60).json()
-    rounds: int = overview["runs"][0]["rounds"]
+    index = httpx.get(f"{url}/index.json", headers=headers, timeout=60).json()
+    rounds: int = index["runs"][0]["rounds"]
     return rounds
 
 
@@ -212,8 +212,8 @@ def _served(folder: Path, *, worker: bool) -> Iterator[tuple[str, dict[str, str]
     roles = frozenset({Role.OPERATOR, Role.VIEWER, Role.APPROVER})
     token, _ = tokens.create(state, name="benchmarks", roles=roles, runs=None, now=time.time(), expires_at=None)
     state.close()
-    places = ("--runs", folder / "runs", "--keys", folder / "keys", "--state", folder / "state")
-    command = [sys.executable, "-m", "disavow", "serve", "--json", "--port", "0", *map(str, places)]
+    folders = ("--runs", folder / "runs", "--keys", folder / "keys", "--state", folder / "state")
+    command = [sys.executable, "-m", "disavow", "serve", "--json", "--port", "0", *map(str, folders)]
     process = subprocess.Popen(
         command + ([] if worker else ["--no-worker"]),
         stdout=subprocess.PIPE,

@@ -35,7 +35,7 @@ statement: with Python's 5 ms, it waits for most of a batch while the event loop
 
 @dataclass(frozen=True)
 class Started:
-    """What whoever started the service is told: its address, and the link that logs in once, on localhost."""
+    """What starting the service prints: its address, and the link that logs in once, on localhost."""
 
     url: str
     login: str | None
